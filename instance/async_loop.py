@@ -102,7 +102,7 @@ class AsyncBoltTask(BoltTask):
         if now >= self._linger.due and self.emitter.dirty():
             self._linger.sent(now)
             self.emitter.flush()
-        wanted = self.finish_requested and not self._finished and not self.opener.strangers
+        wanted = self.finish_requested and not self._finished and not self.opener.early_frames
         if wanted and self._idle() and not self._cut_due():
             await self._finish_async()
         await self._sleep(now)

@@ -303,7 +303,7 @@ class BoltTask(Task):
                 if self.acks.waiting and now >= self._ack_linger.due:
                     self._ack_linger.sent(now)
                     self.flush_acks()
-                if self.finish_requested and not self._finished and not self.opener.strangers:
+                if self.finish_requested and not self._finished and not self.opener.early_frames:
                     emitter.flush()
                     self._finish()
                 self._rest(now, busy=False)
@@ -470,11 +470,11 @@ class BoltTask(Task):
 
     def _has_timers(self) -> bool:
         """Whether a turn may have something to do though nothing came: user code also counts beside its calls."""
-        return self.checkpoints is not None or bool(self.opener.strangers) or self.user_metrics.used
+        return self.checkpoints is not None or bool(self.opener.early_frames) or self.user_metrics.used
 
     def turn(self, now: float) -> None:
         super().turn(now)
-        if self.opener.strangers:
+        if self.opener.early_frames:
             self.opener.give_up_late(now)
 
     def last_word(self) -> frame_pb2.Frame:

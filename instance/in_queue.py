@@ -256,7 +256,7 @@ class TunedCapacity:
 #: A frame and its size in bytes.
 
 
-class Strangers:
+class EarlyFrames:
     """Frames of tasks that this task's plan does not have yet; they wait for the plan.
 
     When a component grows, its new tasks may send before every receiver has the plan they are in. What they

@@ -23,7 +23,7 @@ from heronpy.wire.frames import ACK, BARRIER, COUNT_MAX, DATA, FAIL, unpack16
 
 from .acks import BoltAcks
 from .in_batch import InBatch, Part, parts_of
-from .in_queue import Entry, InQueue, Sized, Strangers
+from .in_queue import EarlyFrames, Entry, InQueue, Sized
 from .progress import Progress
 from .routing import arrow_inputs, schemas_of
 from .traced import Arrived
@@ -74,7 +74,7 @@ class FrameOpener:
         self._may_wait = may_wait
         self._decode = codec.decoder(deserialize, allow_pickle)
         self._salvage = codec.salvager(deserialize, allow_pickle)
-        self.strangers = Strangers()
+        self.early_frames = EarlyFrames()
         self._components: dict[int, str] = {}
         self._schemas: dict[str, list[Schema]] = {}
         #: By component and stream, the serialised Arrow schemas.
@@ -88,7 +88,7 @@ class FrameOpener:
         self._arrow = arrow_inputs(plan.topology)
         # Frames of a task that a rescale removed may still be in flight.
         self._components.update(components)
-        return self.strangers.take_known(self._components)
+        return self.early_frames.take_known(self._components)
 
     def withholds(self, entry: Entry, now: float) -> bool:
         """Whether an open frame of the queue cannot be read yet: it waits here, or is given up if there is no room."""
@@ -96,7 +96,7 @@ class FrameOpener:
         if frame.source_task in self._components or not self._may_wait:
             return False
         self._queue.put_aside(entry)
-        if not self.strangers.hold(frame, size, now):
+        if not self.early_frames.hold(frame, size, now):
             self._lose([(frame, size)], "there is no room for more frames that wait for the plan with their source")
         return True
 
@@ -217,11 +217,11 @@ class FrameOpener:
 
     def give_up_late(self, now: float) -> None:
         """Give up the frames whose plan did not arrive in time."""
-        self._lose(self.strangers.take_late(now), "no plan with their source came in time")
+        self._lose(self.early_frames.take_late(now), "no plan with their source came in time")
 
     def give_up_all(self) -> None:
         """The task ends; the stream manager has the credit of the frames that wait here."""
-        self._lose(self.strangers.take_all(), "the task ended before the plan with their source came")
+        self._lose(self.early_frames.take_all(), "the task ended before the plan with their source came")
 
     def _lose(self, frames: list[Sized], why: str) -> None:
         for frame, size in frames:

@@ -29,9 +29,9 @@ from .control import ControlThread
 from .emitter import Emitter
 from .in_queue import TunedCapacity
 from .inbox import act
+from .latency_markers import LatencyMarkers
 from .leaving import leave
 from .link import DataLink
-from .marks import Marks
 from .memory import explain
 from .messages import Refused
 from .metrics import TaskMetrics, UserMetrics
@@ -120,7 +120,7 @@ class Task:
         self.out_capacity = tuned(settings.out_queue_expected_tuples, settings.out_queue_tuples_max)
         self.user: UserCode
         self.emitter: Emitter
-        self.marks: Marks
+        self.marks: LatencyMarkers
         self.tracer: Tracer
         self.link: DataLink
         self.control: ControlThread
@@ -158,7 +158,7 @@ class Task:
             room=self.wait_for_room,
             frame_max_bytes=self.stmgr.frame_max_bytes,
         )
-        self.marks = Marks(self.emitter, self.marks_per_s, bits)
+        self.marks = LatencyMarkers(self.emitter, self.marks_per_s, bits)
         traces_per_s = self.marks_per_s if self.tracked_as == "spout" else 0.0
         self.tracer = Tracer(self.emitter, traces_per_s, bits, time.monotonic_ns, clock_id())
         self.emitter.batches.now = time.monotonic()

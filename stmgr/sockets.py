@@ -16,8 +16,8 @@ from zmq.utils.monitor import parse_monitor_message
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.setting_types import StmgrSettings
+from heronpy.net.authenticator import Authenticator
 from heronpy.net.curve import Keys
-from heronpy.net.gate import Gate
 from heronpy.net.rpc import ControlClient, ControlServer
 from heronpy.net.transport import bind, connect, endpoint_of, keys_of, remove_stale
 from heronpy.net.zsock import LoopSocket, configure
@@ -55,7 +55,7 @@ class Endpoints:
         on_control: Callable[[bytes, control_pb2.Envelope], Any],
     ) -> None:
         self.keys = keys_of(launch)
-        self._gate = Gate(self.keys) if self.keys is not None else None
+        self._authenticator = Authenticator(self.keys) if self.keys is not None else None
         remove_stale(launch.sockets_dir, name)
         place = f"ipc://{launch.sockets_dir}/{name}"
         own = f"{name}.{epoch:x}"
@@ -74,19 +74,19 @@ class Endpoints:
             [f"{place}.control", endpoint_of(launch, f"{own}.control")], on_control, keys=self.keys
         )
         self.control_endpoint = self.control.endpoints[1]
-        if self._gate is not None:
-            self._gate.watch(router)
-            self._gate.watch(self.control.sock)
+        if self._authenticator is not None:
+            self._authenticator.watch(router)
+            self._authenticator.watch(self.control.sock)
 
     @property
     def refused(self) -> int:
         """Connections that lacked the topology's key."""
-        return self._gate.refused if self._gate is not None else 0
+        return self._authenticator.refused if self._authenticator is not None else 0
 
     def close(self) -> None:
         """Close all; unsent messages are dropped."""
-        if self._gate is not None:
-            self._gate.close()
+        if self._authenticator is not None:
+            self._authenticator.close()
         self.control.close()
         self.data.close()
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from heronpy.clusters.doors import Door
+from heronpy.clusters.file_services import Door
 from heronpy.common.errors import HeronError
 from heronpy.proto import control_pb2
 from heronpy.storage.dead_letters import FOLDER, letter_of

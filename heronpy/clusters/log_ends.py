@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from heronpy.clusters.doors import Door, doors_of
+from heronpy.clusters.file_services import Door, file_services_of
 from heronpy.clusters.masters import Master
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
@@ -46,7 +46,7 @@ async def log_ends(
     master = Master(session, record)
     try:
         return await _ends(
-            doors_of(session, record.topology, Path(record.working_dir), master), first, logs_max, tail_bytes
+            file_services_of(session, record.topology, Path(record.working_dir), master), first, logs_max, tail_bytes
         )
     finally:
         master.close()

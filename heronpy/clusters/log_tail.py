@@ -9,7 +9,7 @@ from heronpy.clusters.log_folders import container_of
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.log_format import CONTINUATION, escape, parse_line
-from heronpy.executor.files_door import ContainerFiles
+from heronpy.executor.file_service import ContainerFiles
 from heronpy.proto import control_pb2
 
 #: How much of the file is read, and how much of it is shown.

@@ -182,7 +182,7 @@ class Master:
     async def _door(self, container: int, keys: Keys | None) -> str:
         """Where the executor listens: in the folder of the sockets, or as the topology master says."""
         if keys is None:
-            # The name is that of heronpy.executor.files_door.door_name.
+            # The name is that of heronpy.executor.file_service.door_name.
             path = f"{(await self.launch()).sockets_dir}/{executor_id(container)}.files"
             if len(path.encode()) <= PATH_MAX_BYTES:
                 self.session.check_here(self.record, "its executors listen for that host only")

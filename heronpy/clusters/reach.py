@@ -24,7 +24,7 @@ def address_of(topology: str, place: DoorPlace, client: Pair, forwarded: Callabl
     ClusterError when there is none.
     """
     # Only here: it takes as long to import as all the rest.
-    from heronpy.net.knocking import Knock, knock
+    from heronpy.net.probing import Probe, probe
 
     refused = False
     why = "no answer"
@@ -33,10 +33,10 @@ def address_of(topology: str, place: DoorPlace, client: Pair, forwarded: Callabl
         if unknown:
             why = unknown
             continue
-        found = knock(address, place.keys(client), CONNECT_S)
-        if found is Knock.LET_IN:
+        found = probe(address, place.keys(client), CONNECT_S)
+        if found is Probe.LET_IN:
             return address
-        refused = refused or found is Knock.REFUSED
+        refused = refused or found is Probe.REFUSED
     if refused:
         raise ClusterError(
             f"the door of topology '{topology}' at {', '.join(place.addresses)} does not take the key of this host;"

@@ -11,8 +11,8 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from heronpy.clusters.doors import Door
 from heronpy.clusters.errors import NotThereError
+from heronpy.clusters.file_services import Door
 from heronpy.clusters.log_folders import component_of, is_meant
 from heronpy.common.errors import HeronError, RetryableRpcError
 from heronpy.common.log_files import level_filter

@@ -159,7 +159,7 @@ class Trial:
         """Whether the container is over without a report, and what its engine says."""
         for one in self._engine.list():
             if one.ended is not Ended.NO:
-                return True, ended(one.exit_code, one.words, one.host, self._engine.last_words(one.engine_id))
+                return True, ended(one.exit_code, one.words, one.host, self._engine.termination_report(one.engine_id))
             self._starting = one.phase is EnginePhase.STARTING and not one.hopeless
             if one.phase in (EnginePhase.QUEUED, EnginePhase.STARTING):
                 why = self._engine.explain(one.engine_id).words or one.words or "the engine gives no reason"

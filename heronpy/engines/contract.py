@@ -228,7 +228,7 @@ class Engine(Protocol):
     def explain(self, engine_id: str) -> Explained:
         """Why an object waits, and until when."""
 
-    def last_words(self, engine_id: str) -> str:
+    def termination_report(self, engine_id: str) -> str:
         """The end of what its first process printed; empty if that is not kept, or cannot be read from here."""
 
     def look_command(self) -> str:

@@ -47,7 +47,9 @@ class ChildLogs:
         child_log = self._logs.get(name)
         return child_log.logged if child_log is not None else 0
 
-    def last_words(self, name: str, exception: control_pb2.ExceptionReport | None, killed: bool) -> tuple[str, bool]:
+    def termination_report(
+        self, name: str, exception: control_pb2.ExceptionReport | None, killed: bool
+    ) -> tuple[str, bool]:
         """Why a process ended, according to its own output, and whether it ran out of memory.
 
         `exception` is the last one that it reported; without one its last line counts. A process that a signal has

@@ -1,4 +1,4 @@
-"""The shell of a container on another host: joins the door, the folders, the executor and what decides (`standing`).
+"""The shell of a container on another host: joins door, folders, executor and what decides (`container_state`).
 
 Invariants: everything that this process has started or made is gone when `run` returns, but for the packages of its
 host; a container that ends sends the ends of its logs first, within `LOGS_S`.
@@ -34,21 +34,10 @@ from heronpy.common.setting_types import LoggingSettings
 from heronpy.common.settings import settings_for
 from heronpy.engines.lease import Fencing, LeaseTimes
 from heronpy.executor import arriving
-from heronpy.executor.echo import ECHO_FD, Echo, open_echo
-from heronpy.executor.executor_child import SIGNS_FD, ExecutorChild
-from heronpy.executor.host_folder import HostFolder, home_of
-from heronpy.executor.scheduler_link import (
-    LOG_END_MAX_BYTES,
-    Admitted,
-    SchedulerLink,
-    archive_logs,
-    code_of,
-    code_of_error,
-    send_logs,
-)
-from heronpy.executor.standing import (
+from heronpy.executor.container_state import (
     AskState,
     Cause,
+    ContainerState,
     DoorBack,
     End,
     Ending,
@@ -61,11 +50,22 @@ from heronpy.executor.standing import (
     SendLeave,
     Signal,
     SignOfLife,
-    Standing,
     StartExecutor,
     StateAnswered,
     StopExecutor,
     Tick,
+)
+from heronpy.executor.echo import ECHO_FD, Echo, open_echo
+from heronpy.executor.executor_child import SIGNS_FD, ExecutorChild
+from heronpy.executor.host_folder import HostFolder, home_of
+from heronpy.executor.scheduler_link import (
+    LOG_END_MAX_BYTES,
+    Admitted,
+    SchedulerLink,
+    archive_logs,
+    code_of,
+    code_of_error,
+    send_logs,
 )
 from heronpy.net.addresses import address_here
 from heronpy.net.state import open_state_of
@@ -127,7 +127,7 @@ class Container:
         self._jobs = Jobs()
         #: By which the door knows this process again.
         self._nonce = secrets.token_bytes(32)
-        self._standing: Standing | None = None
+        self._machine: ContainerState | None = None
         self._folder: HostFolder | None = None
         self._launch: LaunchSpec | None = None
         self._own_log: OwnLog | None = None
@@ -225,7 +225,7 @@ class Container:
         times = LeaseTimes(welcome.renew_s, welcome.fence_s, lost_s, welcome.stop_grace_s, lost_s)
         submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
         state_apart = submitted.state_type not in ("local", "door")
-        self._standing = Standing(times, _fencing_of(welcome.fencing), _now(), state_apart)
+        self._machine = ContainerState(times, _fencing_of(welcome.fencing), _now(), state_apart)
         self._late_s = max(1.0, times.renew_s)
         self._jobs.every(TICK_S, self._on_tick)
         self._feed(Tick())
@@ -267,7 +267,7 @@ class Container:
     # ---- what is decided ----------------------------------------------------------------------
     def _on_signal(self, now: bool, why: str) -> None:
         log.info("%s is told: %s", self._name, why)
-        if self._standing is not None:
+        if self._machine is not None:
             self._feed(Signal(now, why))
         elif now and not self._end.done():
             self._end.set_result(End(Ending.ASKED, why))
@@ -284,14 +284,14 @@ class Container:
         self._feed(Tick())
 
     def _feed(self, event: Event) -> None:
-        if self._standing is None:
+        if self._machine is None:
             return
         if isinstance(event, SignOfLife) and self._started is not None:
             begun_at, begun = self._started
             self._started = None
             self._spans.add("start", begun_at, time.monotonic() - begun)
             self._jobs.start(self._send_spans())
-        for effect in self._standing.handle(event, _now()):
+        for effect in self._machine.handle(event, _now()):
             match effect:
                 case Send():
                     self._jobs.start(self._renew(effect))
@@ -342,13 +342,13 @@ class Container:
 
     async def _say_farewell(self) -> None:
         """Its engine may be gone, and could not confirm the end: the door hears of it from here."""
-        standing = self._standing
-        send = standing.farewell(_now()) if standing is not None else None
-        if standing is None or send is None:
+        machine = self._machine
+        send = machine.farewell(_now()) if machine is not None else None
+        if machine is None or send is None:
             return
         for _ in range(FAREWELLS_MAX):
             # A scheduler that was not told that we leave would take us for one that can act again.
-            if not standing.leave_unheard or await self._link.leave(standing.leave_unheard):
+            if not machine.leave_unheard or await self._link.leave(machine.leave_unheard):
                 await self._link.renew(send, FAREWELL_S)
                 return
             await asyncio.sleep(TICK_S)

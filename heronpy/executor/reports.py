@@ -105,7 +105,7 @@ class Reports:
         del self._out_of_memory[name]
 
     def registration(self, metrics_host: str, metrics_port: int, files_door: str) -> control_pb2.RegisterExecutor:
-        """Address and port of the metrics page, endpoint of the files door."""
+        """Address and port of the metrics page, endpoint of the file service."""
         return control_pb2.RegisterExecutor(
             container=self._place.container,
             epoch=self._place.epoch,

@@ -32,7 +32,7 @@ from heronpy.common.errors import (
     RetryableError,
     RpcError,
 )
-from heronpy.executor.standing import AnswerLate, Cause, End, Ending, Renewed, Send, Word
+from heronpy.executor.container_state import AnswerLate, Cause, End, Ending, Renewed, Send, Word
 from heronpy.net.rpc import ControlClient
 from heronpy.net.ticket import Ticket
 from heronpy.net.zsock import RARE_HEARTBEAT_MS

@@ -34,7 +34,7 @@ from heronpy.executor.clock_probe import EVERY_S, ClockProbe
 from heronpy.executor.desired import Place, Roles, command_of, desired_processes
 from heronpy.executor.echo import open_echo
 from heronpy.executor.evidence import Evidence
-from heronpy.executor.files_door import FilesDoor
+from heronpy.executor.file_service import FileService
 from heronpy.executor.handing import TopologyHanding, tasks_that_ran
 from heronpy.executor.limits import check_files
 from heronpy.executor.metrics_inbox import MetricsInbox
@@ -179,7 +179,7 @@ class Executor:
             self._server.signal,
             self._logs.stacks,
         )
-        self._door = FilesDoor(
+        self._door = FileService(
             launch,
             container,
             {
@@ -292,9 +292,9 @@ class Executor:
         self._inbox.begin(name)
         return self._logs.open_output(name)
 
-    def last_words(self, name: str, killed: bool) -> tuple[str, bool]:
+    def termination_report(self, name: str, killed: bool) -> tuple[str, bool]:
         self._inbox.drain()
-        return self._logs.last_words(name, self._inbox.last_exception(name), killed)
+        return self._logs.termination_report(name, self._inbox.last_exception(name), killed)
 
     # ---- events of the host -----------------------------------------------------------------
     def on_changed(self) -> None:

@@ -81,7 +81,7 @@ def _once(containers: int, tasks: int) -> tuple[dict[str, float], list[Check]]:
     storm_s = time.perf_counter() - began
     began = time.perf_counter()
     for container in packing.containers:
-        machine.handle(_beat(container, machine.desk.book.version), 0.2)
+        machine.handle(_beat(container, machine.shared.book.version), 0.2)
     beats_s = time.perf_counter() - began
     machine.validate()
     memory = process.memory_info().rss - memory_before

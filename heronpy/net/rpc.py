@@ -244,10 +244,11 @@ class ControlServer:
         sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
         sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self.endpoints = [bind(sock, endpoint, keys) for endpoint in endpoints]
-        #: For a `Gate` to watch.
+        #: For a `Authenticator` to watch.
         self.sock = sock
         self._on_request = on_request
-        #: Whose request `on_request` is called with, as its `Gate` knows them; "" for holders of the topology's key.
+        #: Whose request `on_request` is called with, as its `Authenticator` knows them; empty for holders of the
+        #: topology's key.
         self.user = ""
         self._tasks: set[asyncio.Task[None]] = set()
         #: Messages that were not an Envelope.

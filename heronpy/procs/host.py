@@ -141,7 +141,7 @@ class Owner(Protocol):
         """A file descriptor for stdout and stderr of a new child; the host closes it."""
         ...
 
-    def last_words(self, name: str, killed: bool) -> tuple[str, bool]:
+    def termination_report(self, name: str, killed: bool) -> tuple[str, bool]:
         """Why the child ended, if its log says so; and whether it ran out of memory.
 
         A child killed by a signal had no time for a last line in its log.
@@ -283,7 +283,7 @@ class ProcessHost:
         if child is None:
             return
         killed = os.WIFSIGNALED(status)
-        words, memory_error = self._owner.last_words(child.name, killed)
+        words, memory_error = self._owner.termination_report(child.name, killed)
         known = ExitHints(user_code=child.user_code, announced=event.announced)
         detail = detail_of(status, known, words)
         oom_moved = killed and self._oom.moved()

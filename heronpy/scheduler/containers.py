@@ -48,16 +48,17 @@ def record_of(
     explained: Mapping[str, Explained],
     starts: Sequence[door_pb2.StartSpan],
     started_at: float,
-    last_words: str = "",
+    termination_report: str = "",
 ) -> control_pb2.ProcessRecord:
     """A container as records tell it.
 
-    `started_at` is the wall time since which it acts, 0 if it does not; `last_words` are its own when it ended last.
+    `started_at` is the wall time since which it acts, 0 if it does not; `termination_report` is what it said last when
+    it ended.
     """
     failed = view.phase is Phase.FAILED
     # Between two tries the engine has nothing of it, and nobody else says why the last one ended.
     ended = failed or not view.engine_id
-    words = f"{view.words}: {last_words}" if ended and last_words and view.exit_reason else view.words
+    words = f"{view.words}: {termination_report}" if ended and termination_report and view.exit_reason else view.words
     why = explained.get(view.engine_id) if view.phase is Phase.QUEUED else None
     return control_pb2.ProcessRecord(
         name=executor_id(view.container),

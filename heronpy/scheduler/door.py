@@ -24,8 +24,8 @@ from google.protobuf.message import Message
 
 from heronpy.common.errors import ConfigError, FencedError, InvalidRpcError, RetryableRpcError
 from heronpy.net.access import USER
+from heronpy.net.authenticator import Authenticator
 from heronpy.net.door_keys import DoorKeys
-from heronpy.net.gate import Gate
 from heronpy.net.private import write_private
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.proto import control_pb2, door_pb2
@@ -109,22 +109,22 @@ class Door:
         self.unknown = self.replaced = self.oversized = self.not_theirs = 0
         #: Passes on what clients ask; None until the scheduler is ready to.
         self.relay: Relay | None = None
-        self._gate = Gate(keys.keys, users=clients)
+        self._authenticator = Authenticator(keys.keys, users=clients)
         try:
             self._server = ControlServer(
                 endpoints, self._on_request, keys=keys.keys, receives_max=RECEIVES_MAX, sends_max=SENDS_MAX,
                 users=True,
             )  # fmt: skip
         except BaseException:
-            self._gate.close()
+            self._authenticator.close()
             raise
-        self._gate.watch(self._server.sock)
+        self._authenticator.watch(self._server.sock)
         self.endpoints = self._server.endpoints
 
     @property
     def strangers(self) -> int:
         """Connections that had not the keys."""
-        return self._gate.refused
+        return self._authenticator.refused
 
     @property
     def garbage(self) -> int:
@@ -138,7 +138,7 @@ class Door:
 
     def close(self, linger_ms: int = 0) -> None:
         """Answers that are on their way may take `linger_ms`."""
-        self._gate.close()
+        self._authenticator.close()
         self._server.close(linger_ms)
 
     # ---- requests ---------------------------------------------------------------------------

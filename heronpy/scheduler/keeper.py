@@ -37,7 +37,7 @@ from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler.admission import Admission
 from heronpy.scheduler.containers import container_specs, record_of
 from heronpy.scheduler.door import Door, forget_port
-from heronpy.scheduler.engine_desk import EngineDesk
+from heronpy.scheduler.engine_client import EngineClient
 from heronpy.scheduler.guardian import START_OVER, Pulse
 from heronpy.scheduler.keeper_setup import (
     Setup,
@@ -135,7 +135,7 @@ class EngineScheduler:
             return exit_codes.REFUSED if isinstance(error, ConfigError) else exit_codes.STARTUP_FAILURE
         tasks = [
             asyncio.create_task(self._watched(work))
-            for work in (self._outbox.run(), self._desk.run(), self._tick(), self._prove(), self._check_log())
+            for work in (self._outbox.run(), self._client.run(), self._tick(), self._prove(), self._check_log())
         ]
         await self._end.wait()
         self._pulse.end()
@@ -219,7 +219,7 @@ class EngineScheduler:
         self.admission.known = self._placement.submissions_of
         self.admission.entry_of = self._placement.entry_of
         self.admission.stopped = self._placement.has_stopped
-        self._desk = EngineDesk(
+        self._client = EngineClient(
             setup.engine,
             setup.settings.poll_s,
             setup.ticket_for(self.door.endpoints),
@@ -228,9 +228,9 @@ class EngineScheduler:
             self._prove_once,
             ENGINE_DEADLINE_S,
         )
-        self._opened.callback(self._desk.close)
+        self._opened.callback(self._client.close)
         self._outbox = Outbox(
-            self._store, self._desk, self.admission.answer, self._on_all_gone, self._prove_once, self._on_lost
+            self._store, self._client, self.admission.answer, self._on_all_gone, self._prove_once, self._on_lost
         )
         if killing:
             log.info("the topology was killed; what is left of it is being ended")
@@ -358,7 +358,7 @@ class EngineScheduler:
         records = [
             record_of(
                 view,
-                self._desk.explained,
+                self._client.explained,
                 self.admission.start_of(view.container, view.submission),
                 self._acts_since.get(view.container, (0, 0.0))[1] if view.phase is Phase.RUNNING else 0.0,
                 self.admission.last_words_of(view.container),

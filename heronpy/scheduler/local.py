@@ -320,7 +320,7 @@ class LocalScheduler:
     def open_output(self, name: str) -> int:
         return self._log_of(name).open()
 
-    def last_words(self, name: str, killed: bool) -> tuple[str, bool]:
+    def termination_report(self, name: str, killed: bool) -> tuple[str, bool]:
         """The last line of the executor's own log."""
         if killed:
             return "", False

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from heronpy.common.errors import FencedError, HeronError
-from heronpy.scheduler.engine_desk import EngineDesk
+from heronpy.scheduler.engine_client import EngineClient
 from heronpy.scheduler.ledger import LedgerStore
 from heronpy.scheduler.placement_events import (
     Activate,
@@ -39,14 +39,14 @@ class Outbox:
     def __init__(
         self,
         ledger: LedgerStore,
-        desk: EngineDesk,
+        client: EngineClient,
         answer: Callable[[Activate | Grant | Fence], None],
         all_gone: Callable[[AllGone], None],
         prove: Callable[[], Awaitable[None]],
         lost: Callable[[FencedError], None],
     ) -> None:
         self._store = ledger
-        self._desk = desk
+        self._client = client
         self._answer = answer
         self._all_gone = all_gone
         self._prove = prove
@@ -107,7 +107,7 @@ class Outbox:
         elif isinstance(effect, AllGone):
             self._all_gone(effect)
         else:
-            self._desk.put(effect)
+            self._client.put(effect)
 
     def _complain(self, text: str) -> None:
         if text and not self._away:

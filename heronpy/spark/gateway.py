@@ -39,8 +39,8 @@ from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Look, Mes
 from heronpy.connectors.spark.records import GatewayPlace, forget_runs, records_of
 from heronpy.connectors.spark.requirements import is_connect
 from heronpy.net.addresses import ports_of
+from heronpy.net.authenticator import Authenticator
 from heronpy.net.curve import Keys
-from heronpy.net.gate import Gate
 from heronpy.net.transport import bind, endpoint_of, keys_of
 from heronpy.net.zsock import configure
 from heronpy.plan.launch import LaunchSpec
@@ -69,8 +69,8 @@ _LOCK_WAIT_S = 10.0
 _GONE = "the batch was withdrawn by a newer process of its task"
 
 
-class GateThread:
-    """Guards the gateway's TCP socket: a `Gate` in an event loop of its own, because the gateway has none.
+class AuthenticatorThread:
+    """Guards the gateway's TCP socket: a `Authenticator` in an event loop of its own, because the gateway has none.
 
     Admits holders of the topology's key to a socket, from its making until `close`.
 
@@ -82,9 +82,9 @@ class GateThread:
         self._over = asyncio.Event()
         self._ready = threading.Event()
         self._error: BaseException | None = None
-        self._gate: Gate | None = None
+        self._authenticator: Authenticator | None = None
         self._taken = 0
-        self._thread = threading.Thread(target=self._run, args=(keys, sock), name="gate", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(keys, sock), name="authenticator", daemon=True)
         self._thread.start()
         self._ready.wait()
         if self._error is not None:
@@ -100,17 +100,17 @@ class GateThread:
             self._ready.set()
 
     async def _serve(self, keys: Keys, sock: zmq.Socket[bytes]) -> None:
-        gate = self._gate = Gate(keys)
+        authenticator = self._authenticator = Authenticator(keys)
         try:
-            gate.watch(sock)
+            authenticator.watch(sock)
             self._ready.set()
             await self._over.wait()
         finally:
-            gate.close()
+            authenticator.close()
 
     def take_refused(self) -> int:
         """How many connections were refused since the last call."""
-        refused = self._gate.refused if self._gate is not None else 0
+        refused = self._authenticator.refused if self._authenticator is not None else 0
         taken, self._taken = self._taken, refused
         return refused - taken
 
@@ -156,7 +156,7 @@ class Gateway:
         self._router = configure(context.socket(zmq.ROUTER), message_max_bytes=MESSAGE_MAX_BYTES)
         self._router.setsockopt(zmq.ROUTER_HANDOVER, 1)
         #: None without TCP.
-        self._gate: GateThread | None = None
+        self._authenticator: AuthenticatorThread | None = None
         self._bell = context.socket(zmq.PAIR)
         self._bell.bind("inproc://spark-worker")
         self._rope = context.socket(zmq.PAIR)
@@ -182,8 +182,8 @@ class Gateway:
         finally:
             self._worker.stop()
             self._driver.stop()
-            if self._gate is not None:
-                self._gate.close()
+            if self._authenticator is not None:
+                self._authenticator.close()
             self._router.close(linger=100)
             if self._dispatches is not None:
                 self._dispatches.close()
@@ -224,7 +224,7 @@ class Gateway:
         if self._is_between_hosts:
             endpoint, keys = endpoint_of(self._launch, SOCKET_NAME), keys_of(self._launch)
         if keys is not None:
-            self._gate = GateThread(keys, self._router)
+            self._authenticator = AuthenticatorThread(keys, self._router)
         endpoint = bind(self._router, endpoint, keys)
         if not self._records.announce(GatewayPlace(self._epoch, endpoint)):
             raise FencedError(f"a Spark gateway of epoch {self._epoch} or later runs elsewhere; this one stops")
@@ -275,7 +275,7 @@ class Gateway:
                 self._look_for(self._inbox.scan)
             if now >= metrics_at:
                 metrics_at = now + _METRICS_S
-                if self._gate is not None and (refused := self._gate.take_refused()):
+                if self._authenticator is not None and (refused := self._authenticator.take_refused()):
                     self._reports.add("spark-messages-refused", refused)
                 self._reports.send_metrics(self._gauges(now))
             self._lost = self._look_at_driver()

@@ -292,7 +292,7 @@ class Host:
             return self._fail(str(error))
         except Exception as error:
             if self._jvm is not None and self._has_ended(self._jvm):
-                return self._fail(f"its JVM ended: {self._jvm.output.last_words(wait_s=1.0)}")
+                return self._fail(f"its JVM ended: {self._jvm.output.termination_report(wait_s=1.0)}")
             java = getattr(error, "java_exception", None)
             said = str(java if java is not None else error).strip().splitlines()
             return self._fail(said[0] if said else type(error).__name__)
@@ -355,9 +355,9 @@ class Host:
             except queue.Empty:
                 pass
             if (code := self._jvm.process.poll()) is not None:
-                raise JvmError(f"its JVM ended ({code}): {self._jvm.output.last_words(wait_s=1.0)}")
+                raise JvmError(f"its JVM ended ({code}): {self._jvm.output.termination_report(wait_s=1.0)}")
             if self._context._jsc.sc().isStopped():
-                raise JvmError(f"the cluster has removed it: {self._jvm.output.last_words()}")
+                raise JvmError(f"the cluster has removed it: {self._jvm.output.termination_report()}")
             self._jobs.look()
             self._tell(
                 {

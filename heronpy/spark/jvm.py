@@ -61,7 +61,7 @@ class Output:
         """Close our copy of the JVM's end of the pipe, so that the reader sees its end."""
         os.close(self.writer)
 
-    def last_words(self, wait_s: float = 0.0) -> str:
+    def termination_report(self, wait_s: float = 0.0) -> str:
         """Its last lines, which may explain an exit; waits this long for the end of the pipe."""
         self._thread.join(wait_s)
         telling = [line.strip() for line in self._telling]
@@ -125,7 +125,7 @@ class Jvm:
             if end is not None:
                 raise end
             if time.monotonic() >= deadline:
-                words = self.output.last_words() or "nothing"
+                words = self.output.termination_report() or "nothing"
                 raise JvmError(f"the JVM of Spark did not start in time; its last lines: {words}")
             time.sleep(_POLL_S)
         data = info.read_bytes()
@@ -137,7 +137,7 @@ class Jvm:
         code = self.process.poll()
         if code is None:
             return None
-        words = self.output.last_words(wait_s=2.0)
+        words = self.output.termination_report(wait_s=2.0)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return JvmError(f"the JVM of Spark {how} during its start: {words or 'without output'}", killed=code < 0)
 
@@ -150,7 +150,8 @@ class Jvm:
         except subprocess.TimeoutExpired:
             raise JvmError(f"the JVM of Spark did not end within {wait_s:g} s") from None
         if code:
-            raise JvmError(f"the JVM of Spark ended with exit code {code}: {self.output.last_words(wait_s=2.0)}")
+            report = self.output.termination_report(wait_s=2.0)
+            raise JvmError(f"the JVM of Spark ended with exit code {code}: {report}")
 
     def end(self) -> None:
         """End it at once."""
@@ -160,7 +161,7 @@ class Jvm:
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
-        self.output.last_words(wait_s=1.0)
+        self.output.termination_report(wait_s=1.0)
 
 
 def write_properties(path: Path, properties: Mapping[str, str]) -> None:

@@ -129,7 +129,7 @@ class SparkDriver:
         # Slightly longer: `start` has the same limit, and a more precise error.
         if self._session is not None or time.monotonic() - self._started < limit_s + 2.0:
             return None
-        words = self._jvm.output.last_words() if self._jvm is not None else ""
+        words = self._jvm.output.termination_report() if self._jvm is not None else ""
         said = f"; the last lines of its JVM: {words}" if words else ""
         return SparkStartError(f"Spark has no session after {limit_s:g} s (heron.spark.start_timeout_s){said}")
 

@@ -1,7 +1,7 @@
 """The checkpoints of the topology master (mode EFFECTIVELY_ONCE). Pure.
 
 Connects the coordinator (which checkpoints exist) with the restorer (which tasks run, and from which
-checkpoint) and with the state of the desk, and turns their decisions into effects. Invariants: a number, a
+checkpoint) and with the state of the shared, and turns their decisions into effects. Invariants: a number, a
 record and a deletion are in the stored log before any process learns of them; every request is answered once.
 """
 
@@ -17,9 +17,9 @@ from heronpy.storage.checkpoint_layout import number_in
 from heronpy.tmaster import coordinator as words
 from heronpy.tmaster import events
 from heronpy.tmaster.coordinator import Coordinator
-from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.input import Finisher
 from heronpy.tmaster.restorer import Restorer
+from heronpy.tmaster.shared_state import SharedState
 
 #: Token of the checkpoint that ends a topology; requests of clients have positive ones.
 _SEAL = 0
@@ -34,20 +34,20 @@ class Checkpoints:
 
     def __init__(
         self,
-        desk: Desk,
+        shared: SharedState,
         settings: CheckpointSettings,
         log: checkpoint_pb2.CheckpointLog | None,
         previous: plan_pb2.PhysicalPlan | None,
         finisher: Finisher,
     ) -> None:
-        self._desk = desk
+        self._shared = shared
         self._finisher = finisher
         finisher.sealed = self.sealed
-        topology = desk.book.topology
+        topology = shared.book.topology
         if log is None or log.topology_id != topology.id:
             log = checkpoint_pb2.CheckpointLog(topology_id=topology.id)
         self.coordinator = Coordinator(settings, log, self._describe)
-        self.restorer = Restorer(desk, settings, self.coordinator, previous, finisher, self._perform)
+        self.restorer = Restorer(shared, settings, self.coordinator, previous, finisher, self._perform)
         #: A checkpoint that a predecessor may have left incomplete.
         self._orphan = 0
         #: The checkpoint that ends the topology is this one or a later one; 0: none requested.
@@ -67,7 +67,7 @@ class Checkpoints:
         self._orphan = log.next_checkpoint - 1 if log.next_checkpoint - 1 > last else 0
         self.coordinator.begin(now)
         self.restorer.begin(now)
-        self._desk.tray.append(self.coordinator.prune((self._orphan,) if self._orphan else ()))
+        self._shared.pending.append(self.coordinator.prune((self._orphan,) if self._orphan else ()))
 
     # ---- reports of others ------------------------------------------------------------------
 
@@ -94,11 +94,11 @@ class Checkpoints:
         self.restorer.look_at_stmgr(record, now)
         if self._orphan and self.coordinator.pending is None:
             reason = "the topology master was replaced"
-            self._desk.send((peer,), control_pb2.CheckpointAborted(checkpoint=self._orphan, reason=reason))
+            self._shared.send((peer,), control_pb2.CheckpointAborted(checkpoint=self._orphan, reason=reason))
         last = self.coordinator.newest()
         if last is not None and self.restorer.regions.all_started:
             # The predecessor may have stored it without notifying every task.
-            self._desk.send((peer,), control_pb2.CheckpointComplete(checkpoint=last.checkpoint))
+            self._shared.send((peer,), control_pb2.CheckpointComplete(checkpoint=last.checkpoint))
 
     def _on_data_lost(self, message: control_pb2.DataLost, now: float) -> None:
         tuples = "1 tuple, which is" if message.tuples == 1 else f"{message.tuples} tuples, which are"
@@ -121,24 +121,24 @@ class Checkpoints:
         if event.failure is not None:
             left = event.failure.reason
             why = f"the checkpoints are removed from the log, but not all of their files are deleted yet: {left}"
-            self._desk.refuse([event.request], RpcError(why))
+            self._shared.refuse([event.request], RpcError(why))
         else:
-            self._desk.confirm([event.request], "deleted")
+            self._shared.confirm([event.request], "deleted")
 
     # ---- requests ---------------------------------------------------------------------------
 
     def on_requested(self, token: int, savepoint: bool, now: float) -> None:
         """A client wants a checkpoint; RpcError when none can be taken."""
-        if self._desk.failure is not None:
-            raise RpcError(f"{self._desk.book.topology.name} has failed: {self._desk.failure}")
+        if self._shared.failure is not None:
+            raise RpcError(f"{self._shared.book.topology.name} has failed: {self._shared.failure}")
         self.coordinator.request(token, savepoint, now)
 
     def on_rewind(self, token: int, checkpoint: int, now: float) -> None:
         """A client wants to go back; answered when the plan for it is published."""
         number = self.restorer.rewind(checkpoint, now)
-        self._desk.publish_if_due(now)
+        self._shared.publish_if_due(now)
         where = f"checkpoint {number}" if number else "the beginning"
-        self._desk.confirm([token], f"{self._desk.book.topology.name} goes back to {where}")
+        self._shared.confirm([token], f"{self._shared.book.topology.name} goes back to {where}")
 
     def on_delete(self, token: int, checkpoints: list[int]) -> None:
         """A client wants checkpoints deleted: all or none; answered when their files are deleted."""
@@ -188,7 +188,7 @@ class Checkpoints:
         return False
 
     def _all_committed(self, checkpoint: int, now: float) -> bool:
-        registry = self._desk.registry
+        registry = self._shared.registry
         waiting = [t for t, s in registry.tasks.items() if s.committed < checkpoint]
         if waiting and now >= self._announce_at:
             self._announce_at = now + ANNOUNCE_AGAIN_S
@@ -238,17 +238,17 @@ class Checkpoints:
                 self._note_complete(effect.checkpoint)
             elif isinstance(effect, words.Abort):
                 text = f"checkpoint {effect.checkpoint} was aborted: {effect.reason}"
-                self._desk.journal.add(control_pb2.EVENT_CHECKPOINT, text, reason="aborted", warning=True)
+                self._shared.journal.add(control_pb2.EVENT_CHECKPOINT, text, reason="aborted", warning=True)
                 self._broadcast(control_pb2.CheckpointAborted(checkpoint=effect.checkpoint, reason=effect.reason))
             elif isinstance(effect, words.Answer):
                 self._answer(effect)
             else:
-                self._desk.tray.append(effect)
+                self._shared.pending.append(effect)
 
     def _note_complete(self, checkpoint: int) -> None:
         record = next(one for one in self.coordinator.log.complete if one.checkpoint == checkpoint)
         kind = "savepoint" if record.kind == checkpoint_pb2.SAVEPOINT else "checkpoint"
-        self._desk.journal.add(
+        self._shared.journal.add(
             control_pb2.EVENT_CHECKPOINT,
             f"{kind} {checkpoint} is complete, {format_bytes(record.total_bytes)}",
             reason=kind,
@@ -256,12 +256,12 @@ class Checkpoints:
         )
 
     def _trigger(self, effect: words.Trigger) -> None:
-        desk = self._desk
+        shared = self._shared
         self._orphan = 0
-        spouts = {spout.comp.name for spout in desk.book.topology.spouts}
+        spouts = {spout.comp.name for spout in shared.book.topology.spouts}
         orders: dict[bytes, list[int]] = {}
-        for task, place in desk.registry.places.items():
-            peer = desk.registry.peer_of_task(task)
+        for task, place in shared.registry.places.items():
+            peer = shared.registry.peer_of_task(task)
             # An unaligned checkpoint does not wait for barriers, which may be stuck in a long queue (F38).
             if peer is not None and (effect.unaligned or place.component in spouts):
                 orders.setdefault(peer, []).append(task)
@@ -272,11 +272,11 @@ class Checkpoints:
                 unaligned=effect.unaligned,
                 task_ids=sorted(tasks),
             )
-            desk.send((peer,), order)
+            shared.send((peer,), order)
 
     def _broadcast(self, body: control_pb2.CheckpointComplete | control_pb2.CheckpointAborted) -> None:
-        desk = self._desk
-        desk.send(sorted(entry.peer for entry in desk.registry.stmgrs.values()), body)
+        shared = self._shared
+        shared.send(sorted(entry.peer for entry in shared.registry.stmgrs.values()), body)
 
     def _answer(self, answer: words.Answer) -> None:
         if answer.token == _SEAL:
@@ -284,12 +284,12 @@ class Checkpoints:
         elif answer.token < 0:
             self._outcomes[answer.token] = answer
         elif isinstance(answer.outcome, HeronError):
-            self._desk.refuse([answer.token], answer.outcome)
+            self._shared.refuse([answer.token], answer.outcome)
         else:
-            self._desk.reply(answer.token, control_pb2.TakeCheckpointReply(record=answer.outcome))
+            self._shared.reply(answer.token, control_pb2.TakeCheckpointReply(record=answer.outcome))
 
     def _describe(self, metadata: checkpoint_pb2.Metadata) -> None:
-        book = self._desk.book
+        book = self._shared.book
         metadata.topology, metadata.topology_id = book.topology.name, book.topology.id
         metadata.plan_version = book.version
 
@@ -303,7 +303,7 @@ class Checkpoints:
             completed=coordinator.log.completed,
             aborted=coordinator.log.aborted,
             failed=coordinator.log.failed,
-            restores=self._desk.registry.totals.restores,
+            restores=self._shared.registry.totals.restores,
             last_failure=coordinator.last_failure,
             last_restore=restorer.last_restore,
             last_restore_s=restorer.last_restore_s,
@@ -315,7 +315,7 @@ class Checkpoints:
             reply.pending_s = now - pending.began
             reply.pending_tasks = len(pending.waiting)
             reply.pending_names.extend(
-                self._desk.registry.name_of(task) for task in sorted(pending.waiting)[:NAMES_MAX]
+                self._shared.registry.name_of(task) for task in sorted(pending.waiting)[:NAMES_MAX]
             )
         return reply
 

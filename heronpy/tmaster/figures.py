@@ -114,14 +114,14 @@ class Figures:
         """The figures without findings, with the plan if it is newer than this version."""
         if self._shared is None or not 0 <= now - self._shared_at < SHARED_S:
             self._shared, self._shared_at = self._look(now), now
-        book = self._machine.desk.book
+        book = self._machine.shared.book
         if book.plan is None or book.plan.version <= plan_version:
             return self._shared
         return replace(self._shared, plan=book.plan.SerializeToString())
 
     def _look(self, now: float) -> LoadAnswer:
-        machine, desk = self._machine, self._machine.desk
-        book, registry = desk.book, desk.registry
+        machine, shared = self._machine, self._machine.shared
+        book, registry = shared.book, shared.registry
         window, totals = self.loads.recent(now), totals_of(machine.totals(0.0))
         parts, sources = self._parts(), self._sources()
         rows = [self._row(part, window.components.get(name), name not in sources, now) for name, part in parts.items()]
@@ -147,7 +147,7 @@ class Figures:
             load=load,
             uptime_s=max(0.0, now + self._wall_offset_s - registry.totals.started_at),
             totals=totals,
-            last_event=desk.journal.last,
+            last_event=shared.journal.last,
             still_s={
                 name: max(0.0, now - at)
                 for name, part in parts.items()
@@ -159,7 +159,7 @@ class Figures:
     def _edges(self, window: Window) -> list[EdgeLoad]:
         # Of the source, which counts a tuple once per component that receives it: what leaves a component is what it
         # emits, in one window.
-        bolts = self._machine.desk.book.topology.bolts
+        bolts = self._machine.shared.book.topology.bolts
         inputs = [{(one.stream.component_name, one.stream.id) for one in bolt.inputs} for bolt in bolts]
         receivers = Counter(stream for streams in inputs for stream in streams)
         found = []
@@ -227,14 +227,14 @@ class Figures:
 
     def _sources(self) -> set[str]:
         """The components of which somebody receives what they emit; all others are sinks."""
-        bolts = self._machine.desk.book.topology.bolts
+        bolts = self._machine.shared.book.topology.bolts
         return {given.stream.component_name for bolt in bolts for given in bolt.inputs}
 
     # ---- parts ------------------------------------------------------------------------------
 
     def _parts(self) -> dict[str, _Part]:
         """The components, spouts first, in the order of the topology."""
-        topology, registry = self._machine.desk.book.topology, self._machine.desk.registry
+        topology, registry = self._machine.shared.book.topology, self._machine.shared.registry
         parts = {spout.comp.name: _Part(spout.comp.name, True) for spout in topology.spouts}
         parts |= {bolt.comp.name: _Part(bolt.comp.name, False) for bolt in topology.bolts}
         for task, place in registry.places.items():
@@ -264,7 +264,7 @@ class Figures:
 
     def _take_processes(self, parts: dict[str, _Part]) -> None:
         """Count the restarts of tasks, and what their memory shares with other processes."""
-        registry = self._machine.desk.registry
+        registry = self._machine.shared.registry
         for executor in registry.executors.values():
             epoch = executor.record.epoch
             for process in executor.record.processes:
@@ -287,7 +287,7 @@ class Figures:
             name: _minute_row(part, window.components.get(name), self._grown(part), name not in sources, now)
             for name, part in parts.items()
         }
-        book = self._machine.desk.book
+        book = self._machine.shared.book
         arrivals = [
             rates.emitted
             for name, rates in window.components.items()

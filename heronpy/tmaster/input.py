@@ -18,7 +18,7 @@ from heronpy.common.states import UP_STATES
 from heronpy.common.units import listed
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2
-from heronpy.tmaster.desk import Desk
+from heronpy.tmaster.shared_state import SharedState
 
 RESEND_S = 10.0
 #: A tuple makes a bolt resume its ticks; this many seconds later it is told again to hold them.
@@ -33,34 +33,34 @@ class Readiness:
     backpressure stops the spouts instead.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, shared: SharedState) -> None:
+        self._shared = shared
         #: Reports of processes up to these epochs are ignored: they are about to be replaced.
         self._replaced: dict[int, int] = {}
 
     def hold(self, now: float, waits_for: Collection[str]) -> None:
         """All tasks restart: hold the spouts until the new tasks of these components are ready; without any, not."""
-        desk = self._desk
+        shared = self._shared
         if waits_for:
-            tasks = [task for task, place in desk.registry.places.items() if place.component in waits_for]
-            self._replaced = {task: desk.registry.epoch_of(task) for task in tasks}
-            desk.book.spouts_held = True
-            desk.change_plan(now)
+            tasks = [task for task, place in shared.registry.places.items() if place.component in waits_for]
+            self._replaced = {task: shared.registry.epoch_of(task) for task in tasks}
+            shared.book.spouts_held = True
+            shared.change_plan(now)
 
     def advance(self, now: float) -> None:
         """Start the spouts when every bolt is ready."""
-        desk = self._desk
-        if not desk.book.spouts_held or not desk.started or desk.publish_at is not None or self._missing():
+        shared = self._shared
+        if not shared.book.spouts_held or not shared.started or shared.publish_at is not None or self._missing():
             return
-        desk.book.spouts_held = False
+        shared.book.spouts_held = False
         self._replaced.clear()
-        desk.note(f"every bolt of {desk.book.topology.name} is ready; its spouts begin")
-        desk.change_plan(now)
-        desk.publish_if_due(now)
+        shared.note(f"every bolt of {shared.book.topology.name} is ready; its spouts begin")
+        shared.change_plan(now)
+        shared.publish_if_due(now)
 
     def cause(self, now: float) -> str:
         """What the spouts wait for, and for how long."""
-        registry = self._desk.registry
+        registry = self._shared.registry
         since: dict[str, float] = {}
         for task in self._tasks():
             if task in registry.waiting and registry.is_up(task, 0):
@@ -70,12 +70,12 @@ class Readiness:
         return "; ".join(texts) or f"waiting for {listed(self._missing()) or 'the plan that starts the spouts'}"
 
     def _tasks(self) -> list[int]:
-        bolts = self._desk.book.bolts
-        return [task for task, place in self._desk.registry.places.items() if place.component in bolts]
+        bolts = self._shared.book.bolts
+        return [task for task, place in self._shared.registry.places.items() if place.component in bolts]
 
     def _missing(self) -> list[str]:
         """Tasks that have not reported that they are ready."""
-        registry = self._desk.registry
+        registry = self._shared.registry
         return [
             registry.name_of(task)
             for task in self._tasks()
@@ -88,8 +88,8 @@ class Readiness:
 class Finisher:
     """See the module."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, shared: SharedState) -> None:
+        self._shared = shared
         #: The tasks of each bolt, in the order of the streams; None until finishing begins.
         self._stages: list[list[int]] | None = None
         self._stage = 0
@@ -111,7 +111,7 @@ class Finisher:
 
     @property
     def deadline(self) -> float | None:
-        if self._stages is None or self.done or not self._desk.pace_s:
+        if self._stages is None or self.done or not self._shared.pace_s:
             return None
         return self._next_look
 
@@ -119,12 +119,12 @@ class Finisher:
         """Take the next step if it is possible."""
         if self.done or now < self._next_look:
             return
-        registry = self._desk.registry
+        registry = self._shared.registry
         if registry.unexhausted and not (self.input_ended and registry.spouts_rest):
             self._exhausted_at = float("inf")
             return
         self._exhausted_at = min(self._exhausted_at, now)
-        self._next_look = now + self._desk.pace_s
+        self._next_look = now + self._shared.pace_s
         self._hold_ticks(now)
         if self._stages is None and not self._begin():
             return
@@ -133,7 +133,7 @@ class Finisher:
             if self._stage + 1 >= len(self._stages or []):
                 if self.sealed is None or self.sealed(now):
                     self.done = True
-                    self._desk.note(f"{self._desk.book.topology.name} has finished")
+                    self._shared.note(f"{self._shared.book.topology.name} has finished")
                 return
             self._stage += 1
             self._finished_at = None
@@ -142,7 +142,7 @@ class Finisher:
     def begin_again(self) -> None:
         """Tasks went back to a checkpoint: nothing is finished any more."""
         if self._stages is not None:
-            self._desk.note(f"{self._desk.book.topology.name} finishes again after a restore")
+            self._shared.note(f"{self._shared.book.topology.name} finishes again after a restore")
         self._stages, self._stage, self._finished_at = None, 0, None
         self._asked.clear()
         self._exhausted_at = float("inf")
@@ -159,36 +159,36 @@ class Finisher:
 
     def _hold_ticks(self, now: float) -> None:
         """Tell every unfinished bolt to hold its ticks: only tuples can be work now."""
-        desk = self._desk
-        if now < self._next_hold or not desk.started or not (desk.book.active or self.input_ended):
+        shared = self._shared
+        if now < self._next_hold or not shared.started or not (shared.book.active or self.input_ended):
             return
         self._next_hold = now + HOLD_TICKS_S
-        bolts = {bolt.comp.name for bolt in desk.book.topology.bolts}
+        bolts = {bolt.comp.name for bolt in shared.book.topology.bolts}
         orders: dict[bytes, list[int]] = {}
-        for task, place in desk.registry.places.items():
-            peer = desk.registry.peer_of_task(task)
-            if place.component in bolts and peer is not None and not desk.registry.is_finished(task):
+        for task, place in shared.registry.places.items():
+            peer = shared.registry.peer_of_task(task)
+            if place.component in bolts and peer is not None and not shared.registry.is_finished(task):
                 orders.setdefault(peer, []).append(task)
         for peer, tasks in orders.items():
-            desk.send((peer,), control_pb2.HoldTicks(task_ids=sorted(tasks)))
+            shared.send((peer,), control_pb2.HoldTicks(task_ids=sorted(tasks)))
 
     def _begin(self) -> bool:
-        desk = self._desk
-        topology = desk.book.topology
-        if not desk.started or not (desk.book.active or self.input_ended):
+        shared = self._shared
+        topology = shared.book.topology
+        if not shared.started or not (shared.book.active or self.input_ended):
             return False
-        if not desk.registry.drained(desk.book.wanted, self._exhausted_at):
+        if not shared.registry.drained(shared.book.wanted, self._exhausted_at):
             return False
         bolts = {bolt.comp.name for bolt in topology.bolts}
         order = [c for c in LogicalPlan.from_topology(topology).topological_order() if c in bolts]
-        places = desk.registry.places
+        places = shared.registry.places
         self._stages = [sorted(t for t, p in places.items() if p.component == c) for c in order]
         why = "is paused for good" if self.input_ended else "is exhausted"
-        desk.note(f"every spout of {topology.name} {why}; finishing its bolts")
+        shared.note(f"every spout of {topology.name} {why}; finishing its bolts")
         return True
 
     def _ask(self, now: float) -> None:
-        registry = self._desk.registry
+        registry = self._shared.registry
         orders: dict[bytes, list[int]] = {}
         for tasks in (self._stages or [])[: self._stage + 1]:
             for task in tasks:
@@ -197,11 +197,11 @@ class Finisher:
                     continue
                 orders.setdefault(peer, []).append(task)
         for peer, tasks in orders.items():
-            self._desk.send((peer,), control_pb2.FinishTasks(task_ids=tasks))
+            self._shared.send((peer,), control_pb2.FinishTasks(task_ids=tasks))
 
     def _should_ask(self, task: int, now: float) -> bool:
         """Whether this incarnation of the task was not asked before, or long ago; records that it is asked now."""
-        registry = self._desk.registry
+        registry = self._shared.registry
         status = registry.tasks.get(task)
         if status is None or status.state not in UP_STATES:
             return False
@@ -214,11 +214,11 @@ class Finisher:
         return True
 
     def _stage_is_over(self, now: float) -> bool:
-        registry = self._desk.registry
+        registry = self._shared.registry
         stages = self._stages or []
         if not all(registry.is_finished(t) for tasks in stages[: self._stage + 1] for t in tasks):
             self._finished_at = None
             return False
         if self._finished_at is None:
             self._finished_at = now
-        return registry.drained(self._desk.book.wanted, self._finished_at)
+        return registry.drained(self._shared.book.wanted, self._finished_at)

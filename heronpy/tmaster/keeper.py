@@ -19,10 +19,10 @@ from google.protobuf.message import Message
 from heronpy.common.errors import FencedError, HeronError, StateError
 from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
-from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.events import Node
 from heronpy.tmaster.last_answers import LastAnswers
 from heronpy.tmaster.minutes import Minutes
+from heronpy.tmaster.shared_state import SharedState
 from heronpy.tmaster.store import Store, TopologyRemovedError
 
 log = logging.getLogger("heronpy.tmaster")
@@ -73,7 +73,7 @@ class _Ledger:
 
 
 class Keeper:
-    """Keeps a copy of the desk's totals and events, of the newest minutes and of all counts in the state manager.
+    """Keeps a copy of the shared's totals and events, of the newest minutes and of all counts in the state manager.
 
     `now` is the time of the topology master's clock, which the last answers need.
     """
@@ -81,15 +81,15 @@ class Keeper:
     def __init__(
         self,
         store: Store,
-        desk: Desk,
+        shared: SharedState,
         minutes: Minutes,
         metrics: MetricsCache,
         answers: LastAnswers,
         now: Callable[[], float],
     ) -> None:
         self._store = store
-        self._topology = desk.book.topology.id
-        totals, journal = desk.registry.totals, desk.journal
+        self._topology = shared.book.topology.id
+        totals, journal = shared.registry.totals, shared.journal
         self._totals = _Ledger(
             Node.TOTALS,
             totals.ledger,

@@ -36,11 +36,11 @@ class LastAnswers:
     @property
     def changes(self) -> int:
         """Grows with each exception, and when the topology begins to end."""
-        return self._machine.desk.exceptions.seen + self._ends
+        return self._machine.shared.exceptions.seen + self._ends
 
     def look(self, now: float) -> None:
         """Take the figures if the topology begins to finish. To be called after each event."""
-        newest = self._machine.desk.journal.last
+        newest = self._machine.shared.journal.last
         if newest == self._event:
             return
         self._event, before, self._life = newest, self._life, self._machine.lifecycle
@@ -70,7 +70,7 @@ class LastAnswers:
         if at_end:
             figures = self._observatory.figures
             figures.end(now)
-            ledger = figures.minutes.ledger(machine.desk.book.topology.id, KEPT_MAX, MINUTES_BYTES_MAX)
+            ledger = figures.minutes.ledger(machine.shared.book.topology.id, KEPT_MAX, MINUTES_BYTES_MAX)
             found.minutes.CopyFrom(ledger)
         return found
 
@@ -80,7 +80,7 @@ class LastAnswers:
 
     def _exceptions(self) -> control_pb2.ExceptionsReply:
         """The newest that fit; the others count as discarded."""
-        store = self._machine.desk.exceptions
+        store = self._machine.shared.exceptions
         reply, size = control_pb2.ExceptionsReply(discarded=store.discarded), 0
         for one in store.select():
             size += one.ByteSize()

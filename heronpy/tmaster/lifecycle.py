@@ -13,10 +13,10 @@ from collections import Counter
 from heronpy.common.units import listed
 from heronpy.health.signals import LookSignals
 from heronpy.proto import control_pb2
-from heronpy.tmaster.desk import Desk, Operation
 from heronpy.tmaster.exceptions import last_line
 from heronpy.tmaster.input import Finisher
 from heronpy.tmaster.registry import Registry
+from heronpy.tmaster.shared_state import Operation, SharedState
 from heronpy.tmaster.task_reports import raised_by
 from heronpy.tmaster.update import Update
 
@@ -24,9 +24,9 @@ from heronpy.tmaster.update import Update
 DETAIL_MAX = 200
 
 
-def decide_lifecycle(desk: Desk, operation: Operation | None, finisher: Finisher) -> control_pb2.Lifecycle:
+def decide_lifecycle(shared: SharedState, operation: Operation | None, finisher: Finisher) -> control_pb2.Lifecycle:
     """The lifecycle state of the topology."""
-    if desk.registry.failed_processes or _failed_tasks(desk) or desk.failure is not None:
+    if shared.registry.failed_processes or _failed_tasks(shared) or shared.failure is not None:
         return control_pb2.LIFE_FAILED
     if finisher.done:
         return control_pb2.LIFE_FINISHED
@@ -34,72 +34,72 @@ def decide_lifecycle(desk: Desk, operation: Operation | None, finisher: Finisher
         return control_pb2.LIFE_FINISHING
     if isinstance(operation, Update):
         return control_pb2.LIFE_UPDATING
-    if not desk.has_run:
+    if not shared.has_run:
         return control_pb2.LIFE_STARTING
-    if desk.book.spouts_held:
+    if shared.book.spouts_held:
         return control_pb2.LIFE_WAITING
-    if not desk.book.active:
+    if not shared.book.active:
         return control_pb2.LIFE_PAUSED
-    is_degraded = desk.restoring or desk.outages or desk.registry.degraded
+    is_degraded = shared.restoring or shared.outages or shared.registry.degraded
     return control_pb2.LIFE_DEGRADED if is_degraded else control_pb2.LIFE_RUNNING
 
 
-def _failed_tasks(desk: Desk) -> list[int]:
+def _failed_tasks(shared: SharedState) -> list[int]:
     """Tasks that report that they cannot start, and are not restarted.
 
     Once all tasks have run, the executor restarts such a task, and it alone knows when it gives up.
     """
-    return [] if desk.has_run else sorted(t for t in desk.registry.failed_tasks if not desk.registry.rests(t))
+    return [] if shared.has_run else sorted(t for t in shared.registry.failed_tasks if not shared.registry.rests(t))
 
 
 def derive_cause(
-    desk: Desk, operation: Operation | None, lifecycle: control_pb2.Lifecycle, age_s: float, now: float
+    shared: SharedState, operation: Operation | None, lifecycle: control_pb2.Lifecycle, age_s: float, now: float
 ) -> str:
     """What failed, what is awaited, or which processes are lost; empty when all is well."""
     if lifecycle == control_pb2.LIFE_FAILED:
-        return derive_failure(desk)
+        return derive_failure(shared)
     if lifecycle == control_pb2.LIFE_STARTING:
-        return _starting(desk, age_s)
+        return _starting(shared, age_s)
     if lifecycle == control_pb2.LIFE_UPDATING and isinstance(operation, Update):
         return operation.phase.value
     if lifecycle == control_pb2.LIFE_FINISHED:
-        return _lost(desk)
-    return _restoring_or_down(desk, now)
+        return _lost(shared)
+    return _restoring_or_down(shared, now)
 
 
-def derive_failure(desk: Desk) -> str:
+def derive_failure(shared: SharedState) -> str:
     """What failed permanently and why; empty if nothing did."""
-    registry = desk.registry
+    registry = shared.registry
     failures: dict[str, str] = {}
-    for task in _failed_tasks(desk):
+    for task in _failed_tasks(shared):
         error = registry.tasks[task].error.strip().splitlines()
-        failures[registry.name_of(task)] = _startup_error(desk, task) or (error[-1] if error else "")
+        failures[registry.name_of(task)] = _startup_error(shared, task) or (error[-1] if error else "")
     for name, process in sorted(registry.failed_processes.items()):
-        why = _startup_error(desk, process.task_id) if process.task_id else ""
+        why = _startup_error(shared, process.task_id) if process.task_id else ""
         failures[name] = why or failures.get(name) or _exit(process)
     alike: dict[str, list[str]] = {}
     for name, why in failures.items():
         alike.setdefault(why or "see its log", []).append(name)
-    sentences = [desk.failure] if desk.failure is not None else []
+    sentences = [shared.failure] if shared.failure is not None else []
     sentences += [f"{listed(names)} failed: {why}" for why, names in alike.items()]
     return "; ".join(sentences[:5]) + (f"; and {len(sentences) - 5} more" if len(sentences) > 5 else "")
 
 
-def startup_exceptions(desk: Desk) -> list[control_pb2.ExceptionReport]:
+def startup_exceptions(shared: SharedState) -> list[control_pb2.ExceptionReport]:
     """The exceptions that currently keep tasks from starting."""
-    found, registry = [], desk.registry
-    for task in desk.exceptions.startup_tasks():
-        report = desk.exceptions.startup_of(task)
+    found, registry = [], shared.registry
+    for task in shared.exceptions.startup_tasks():
+        report = shared.exceptions.startup_of(task)
         stopped = not task or (task in registry.places and not registry.is_up(task, 0))
-        if task and desk.has_run:  # then the executor retries until it gives up
+        if task and shared.has_run:  # then the executor retries until it gives up
             stopped = stopped and registry.name_of(task) in registry.failed_processes
         if report is not None and stopped:
             found.append(report)
     return found
 
 
-def _startup_error(desk: Desk, task: int) -> str:
-    report = desk.exceptions.startup_of(task)
+def _startup_error(shared: SharedState, task: int) -> str:
+    report = shared.exceptions.startup_of(task)
     return last_line(report) if report is not None else ""
 
 
@@ -111,62 +111,62 @@ def _exit(process: control_pb2.ProcessRecord) -> str:
     return reason + (f" after {process.restarts} restarts" if process.restarts else "")
 
 
-def _starting(desk: Desk, age_s: float) -> str:
-    registry = desk.registry
-    missing = desk.book.missing(registry.stmgrs)
+def _starting(shared: SharedState, age_s: float) -> str:
+    registry = shared.registry
+    missing = shared.book.missing(registry.stmgrs)
     lost = sorted(name for name, stmgr in registry.stmgrs.items() if stmgr.lost)
     parts = []
     if missing:
         parts.append(f"stream managers that did not register: {listed(missing)}")
     if lost:
         parts.append(f"silent stream managers: {listed(lost)}")
-    if desk.book.plan is not None and registry.lagging:
+    if shared.book.plan is not None and registry.lagging:
         names = [registry.name_of(task) for task in sorted(registry.lagging)]
-        what = "have not reported to this topology master" if desk.resumed else "did not start"
+        what = "have not reported to this topology master" if shared.resumed else "did not start"
         parts.append(f"tasks that {what}: {listed(names)}")
     if not parts:
         return "waiting for the first plan"
-    limit = desk.settings.start_timeout_s
+    limit = shared.settings.start_timeout_s
     prefix = f"still starting after {limit:g} s; " if age_s >= limit else "waiting for "
-    return prefix + "; ".join([*parts, *outages(desk)])
+    return prefix + "; ".join([*parts, *outages(shared)])
 
 
-def _restoring_or_down(desk: Desk, now: float) -> str:
-    return "; ".join(text for text in (desk.restoring, *outages(desk), *_down(desk, now), _lost(desk)) if text)
+def _restoring_or_down(shared: SharedState, now: float) -> str:
+    return "; ".join(text for text in (shared.restoring, *outages(shared), *_down(shared, now), _lost(shared)) if text)
 
 
-def outages(desk: Desk) -> list[str]:
+def outages(shared: SharedState) -> list[str]:
     """What processes wait for outside of the topology, a sentence each."""
-    return [f"{process} waits: {why[:DETAIL_MAX]}" for process, why in sorted(desk.outages.items())]
+    return [f"{process} waits: {why[:DETAIL_MAX]}" for process, why in sorted(shared.outages.items())]
 
 
-def _lost(desk: Desk) -> str:
-    names = sorted(desk.registry.silent, key=lambda name: (name not in desk.registry.stmgrs, name))
+def _lost(shared: SharedState) -> str:
+    names = sorted(shared.registry.silent, key=lambda name: (name not in shared.registry.stmgrs, name))
     return f"no heartbeat from {listed(names)}" if names else ""
 
 
-def _down(desk: Desk, now: float) -> list[str]:
+def _down(shared: SharedState, now: float) -> list[str]:
     """A sentence for each component with tasks that are down, and for each other process that is down."""
-    registry = desk.registry
+    registry = shared.registry
     tasks: dict[str, list[int]] = {}
     #: Of these the predecessor of this topology master has heard, and maybe nobody since.
     news: dict[str, list[int]] = {}
     names = {name for found in registry.resting.values() for name in found}
     for task, place in registry.places.items():
         if task in registry.down or place.name in names:
-            unheard = desk.resumed and task not in registry.tasks and place.name not in names
+            unheard = shared.resumed and task not in registry.tasks and place.name not in names
             (news if unheard else tasks).setdefault(place.component, []).append(task)
     sizes = Counter(place.component for place in registry.places.values()) if tasks or news else Counter()
     sentences = []
     for component, down in tasks.items():
         resting = {registry.name_of(task) for task in down} & names
-        why = _restart(desk, resting, now) if resting else _state_of(registry, down)
+        why = _restart(shared, resting, now) if resting else _state_of(registry, down)
         sentences.append(f"{_tasks(len(down), sizes[component], component)} down{why}")
         names -= resting
     for component, silent in news.items():
         which = _tasks(len(silent), sizes[component], component, "has", "have")
         sentences.append(f"{which} not reported to this topology master")
-    return sentences + [f"{name} is down{_restart(desk, {name}, now)}" for name in sorted(names)]
+    return sentences + [f"{name} is down{_restart(shared, {name}, now)}" for name in sorted(names)]
 
 
 def _tasks(some: int, all_of_it: int, component: str, one: str = "is", several: str = "are") -> str:
@@ -175,9 +175,9 @@ def _tasks(some: int, all_of_it: int, component: str, one: str = "is", several: 
     return f"{some} of {all_of_it} tasks of {component} {one if some == 1 else several}"
 
 
-def _restart(desk: Desk, names: set[str], now: float) -> str:
+def _restart(shared: SharedState, names: set[str], now: float) -> str:
     """The restarts of the process closest to its limit, and when the next restart of any of these processes is."""
-    registry = desk.registry
+    registry = shared.registry
     found: list[tuple[control_pb2.ProcessRecord, float]] = []
     left = []
     for container, processes in registry.resting.items():
@@ -187,7 +187,7 @@ def _restart(desk: Desk, names: set[str], now: float) -> str:
             found.append((processes[name], processes[name].failing_s + age))
             left.append(max(0.0, processes[name].next_restart_s - age))
     worst, failing_s = max(found, key=lambda one: (one[0].restarts_charged, one[1], one[0].restarts))
-    soon, why = f"next in {_span(min(left))}", _exit_line(desk, worst)
+    soon, why = f"next in {_span(min(left))}", _exit_line(shared, worst)
     if worst.restart_budget:
         return f", restart {worst.restarts_charged} of {worst.restart_budget}, {soon}{why}"
     if worst.failing_max_s:
@@ -196,12 +196,12 @@ def _restart(desk: Desk, names: set[str], now: float) -> str:
     return f", restart {worst.restarts}, {soon}{why}"
 
 
-def _exit_line(desk: Desk, process: control_pb2.ProcessRecord) -> str:
+def _exit_line(shared: SharedState, process: control_pb2.ProcessRecord) -> str:
     """Why it ended last, or what its ends have in common, as the end of a sentence."""
     lines = process.exit_detail.strip().splitlines() or [process.exit_reason.replace("_", " ")]
     # The first line has the exception's name; its message may have several.
     words, times = lines[0], ""
-    mine = [one for one in desk.exceptions.select(task_id=process.task_id) if one.process == process.name]
+    mine = [one for one in shared.exceptions.select(task_id=process.task_id) if one.process == process.name]
     looks = raised_by(mine, LookSignals())
     if common := looks.in_common(words):
         # As the doctor says it.

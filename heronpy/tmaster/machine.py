@@ -19,7 +19,6 @@ from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events, lifecycle
 from heronpy.tmaster.checkpoints import Checkpoints
-from heronpy.tmaster.desk import Desk, Operation
 from heronpy.tmaster.events import Effect, Node
 from heronpy.tmaster.exceptions import ExceptionStore
 from heronpy.tmaster.input import Finisher, Readiness
@@ -27,6 +26,7 @@ from heronpy.tmaster.journal import Journal, Watcher
 from heronpy.tmaster.operations import Restart, StateChange
 from heronpy.tmaster.planbook import PlanBook, placement, placement_of_plan
 from heronpy.tmaster.registry import Registry
+from heronpy.tmaster.shared_state import Operation, SharedState
 from heronpy.tmaster.totals import Totals
 from heronpy.tmaster.update import Phase, Update, resume_point, same
 
@@ -75,17 +75,17 @@ class TopologyMaster:
             registry.totals.take_plan(previous)
         journal = Journal(wall_offset_s)
         journal.take_over(happened, topology.id)
-        self.desk = Desk(settings, registry, book, ExceptionStore(settings.exceptions_max), journal, process)
-        self.desk.resumed = previous is not None
+        self.shared = SharedState(settings, registry, book, ExceptionStore(settings.exceptions_max), journal, process)
+        self.shared.resumed = previous is not None
         self.watcher = Watcher(journal)
         self.operation: Operation | None = None
-        self.finisher = Finisher(self.desk)
-        self.readiness = Readiness(self.desk)
+        self.finisher = Finisher(self.shared)
+        self.readiness = Readiness(self.shared)
         #: EFFECTIVELY_ONCE only.
         self.checkpoints: Checkpoints | None = None
         if reliability_mode(topology) == "EFFECTIVELY_ONCE":
             settings_of = checkpoints or CheckpointSettings()
-            self.checkpoints = Checkpoints(self.desk, settings_of, log, previous, self.finisher)
+            self.checkpoints = Checkpoints(self.shared, settings_of, log, previous, self.finisher)
         #: Wall time minus the time of the events, seconds.
         self._wall_offset_s = wall_offset_s
         self._started_at = 0.0
@@ -124,55 +124,55 @@ class TopologyMaster:
     def begin(self, now: float) -> list[Effect]:
         """Take over from the predecessor, if there was one."""
         self._started_at = self._resting_since = now
-        desk, book = self.desk, self.desk.book
-        desk.journal.now = now
-        desk.registry.totals.start(now + self._wall_offset_s)
+        shared, book = self.shared, self.shared.book
+        shared.journal.now = now
+        shared.registry.totals.start(now + self._wall_offset_s)
         if book.plan is not None:
-            desk.journal.add(
+            shared.journal.add(
                 control_pb2.EVENT_MASTER, f"topology master {self.epoch} took over", subject="tmaster", warning=True
             )
-        elif self._submitted is not None and not desk.journal.start.launched_at:
+        elif self._submitted is not None and not shared.journal.start.launched_at:
             submitted_at = self._submitted.submitted_at
-            desk.journal.start.begun_at = self._submitted.begun_at or submitted_at
-            desk.journal.start.packaged_at = submitted_at
-            desk.journal.start.launched_at = now + self._wall_offset_s
+            shared.journal.start.begun_at = self._submitted.begun_at or submitted_at
+            shared.journal.start.packaged_at = submitted_at
+            shared.journal.start.launched_at = now + self._wall_offset_s
         spouts = {spout.comp.name for spout in book.topology.spouts}
-        desk.registry.place(book.packing, spouts)
-        desk.registry.expect(book.plan_tasks(), book.version)
+        shared.registry.place(book.packing, spouts)
+        shared.registry.expect(book.plan_tasks(), book.version)
         if self._resumes and self._intent is not None:
-            desk.note("resuming the update that the previous topology master left unfinished", warning=True)
-            self.operation = Update.resume(desk, self._intent, now, self.checkpoints)
+            shared.note("resuming the update that the previous topology master left unfinished", warning=True)
+            self.operation = Update.resume(shared, self._intent, now, self.checkpoints)
         elif self._intent is not None:
-            desk.persist(Node.UPDATE, None)
+            shared.persist(Node.UPDATE, None)
         if self.checkpoints is not None:
             self.checkpoints.begin(now)
         if book.plan is None or book.stale:
-            desk.change_plan(now)
+            shared.change_plan(now)
         self._due = self.next_deadline()
-        return desk.take()
+        return shared.take()
 
     def handle(self, event: events.Event, now: float) -> list[Effect]:
         """Decide what to do about an event."""
-        self.desk.journal.now = now
+        self.shared.journal.now = now
         if self._due is not None and now - self._due > PAUSED_S:
-            self.desk.registry.overslept(now)
+            self.shared.registry.overslept(now)
         request: int = getattr(event, "request", 0)
         try:
             self._handlers[type(event)](event, now)
         except HeronError as error:
             if not request:
                 raise
-            self.desk.refuse([request], error)
+            self.shared.refuse([request], error)
         self._advance(now)
         self._due = self.next_deadline()
-        return self.desk.take()
+        return self.shared.take()
 
     def next_deadline(self) -> float | None:
         """When to send a Tick at the latest; None when only an event can change anything."""
         operation = self.operation.deadline if self.operation is not None else None
         candidates = [
-            self.desk.registry.next_sweep,
-            self.desk.publish_deadline(),
+            self.shared.registry.next_sweep,
+            self.shared.publish_deadline(),
             operation,
             self.finisher.deadline,
             self.checkpoints.deadline() if self.checkpoints is not None else None,
@@ -182,18 +182,18 @@ class TopologyMaster:
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant does not hold."""
-        book, registry = self.desk.book, self.desk.registry
+        book, registry = self.shared.book, self.shared.registry
         registry.validate()
-        self.desk.exceptions.validate()
-        self.desk.journal.validate()
-        assert not self.desk.tray, "effects were left behind"
+        self.shared.exceptions.validate()
+        self.shared.journal.validate()
+        assert not self.shared.pending, "effects were left behind"
         assert self.operation is None or not self.operation.done, "a finished operation was kept"
         if book.plan is not None:
             assert book.plan.version <= book.version
             shown = placement_of_plan(book.plan)
-            if self.desk.publish_at is None:
+            if self.shared.publish_at is None:
                 assert shown == placement(book.packing), "the plan is not what was packed"
-            assert self.desk.publish_at is not None or not book.stale
+            assert self.shared.publish_at is not None or not book.stale
         if not isinstance(self.operation, Update):
             known = {task: (p.container, p.component) for task, p in registry.places.items()}
             assert known == placement(book.packing), "supervised tasks are not the packed ones"
@@ -203,30 +203,30 @@ class TopologyMaster:
             assert isinstance(self.operation, Update)
 
     def _advance(self, now: float) -> None:
-        desk = self.desk
-        if now >= desk.registry.next_sweep:
-            for name in desk.registry.sweep(now):
+        shared = self.shared
+        if now >= shared.registry.next_sweep:
+            for name in shared.registry.sweep(now):
                 text = f"no heartbeat from {name}"
-                desk.note(text, warning=True)
-                desk.journal.add(control_pb2.EVENT_SILENT, text, subject=name, warning=True)
+                shared.note(text, warning=True)
+                shared.journal.add(control_pb2.EVENT_SILENT, text, subject=name, warning=True)
             if self.checkpoints is not None:
                 self.checkpoints.restorer.look_at_all(now)
         if self.checkpoints is not None:
             update = self.operation if isinstance(self.operation, Update) else None
             switching = update is not None and update.phase is Phase.SWITCHING
             self.checkpoints.advance(now, updating=update is not None, switching=switching)
-        desk.publish_if_due(now)
-        book = desk.book
-        if not desk.started and book.plan is not None and not desk.registry.lagging:
-            desk.started = True
-            desk.registry.totals.start_all()
-            desk.note(f"all {len(desk.registry.places)} tasks of {book.topology.name} have started")
+        shared.publish_if_due(now)
+        book = shared.book
+        if not shared.started and book.plan is not None and not shared.registry.lagging:
+            shared.started = True
+            shared.registry.totals.start_all()
+            shared.note(f"all {len(shared.registry.places)} tasks of {book.topology.name} have started")
         if self.operation is not None:
             self.operation.advance(now)
             if self.operation.done:
                 self._note_rest(self.operation, now)
                 self.operation = None
-            desk.publish_if_due(now)
+            shared.publish_if_due(now)
         restoring = self.checkpoints is not None and not self.checkpoints.restorer.regions.all_started
         if not restoring:
             self.readiness.advance(now)
@@ -234,7 +234,7 @@ class TopologyMaster:
         waits = isinstance(self.operation, Restart) and self.operation.is_emptying
         if not isinstance(self.operation, Update) and not waits and not restoring:
             self.finisher.advance(now)
-        if desk.journal.start.launched_at and not desk.journal.start.running_at:
+        if shared.journal.start.launched_at and not shared.journal.start.running_at:
             self._time_start(now)
         life = self.lifecycle
         if life != self.life:
@@ -244,24 +244,24 @@ class TopologyMaster:
             ordered = life == control_pb2.LIFE_DEGRADED and isinstance(self.operation, Restart)
             by = f" by the {self.operation.name}" if ordered and self.operation is not None else ""
             text = f"{book.topology.name} is {word}{by}{': ' + cause if cause else ''}"
-            desk.note(text, warning=life == control_pb2.LIFE_FAILED)
+            shared.note(text, warning=life == control_pb2.LIFE_FAILED)
             bad = life in (control_pb2.LIFE_FAILED, control_pb2.LIFE_DEGRADED) and not ordered
-            desk.journal.add(control_pb2.EVENT_LIFE, text, reason=word.lower(), warning=bad)
+            shared.journal.add(control_pb2.EVENT_LIFE, text, reason=word.lower(), warning=bad)
         if self._watched != book.version:
             self._watched = book.version
-            self.watcher.place(desk.registry.containers)
+            self.watcher.place(shared.registry.containers)
 
     def _time_start(self, now: float) -> None:
         """Note when the phases of the first start end."""
-        desk, start, wall = self.desk, self.desk.journal.start, now + self._wall_offset_s
-        if not start.registered_at and not desk.book.missing(desk.registry.stmgrs):
+        shared, start, wall = self.shared, self.shared.journal.start, now + self._wall_offset_s
+        if not start.registered_at and not shared.book.missing(shared.registry.stmgrs):
             start.registered_at = wall
-        if start.registered_at and not start.planned_at and desk.book.plan is not None:
+        if start.registered_at and not start.planned_at and shared.book.plan is not None:
             start.planned_at = wall
-        if start.planned_at and desk.has_run:
+        if start.planned_at and shared.has_run:
             start.running_at = wall
-            text = f"{desk.book.topology.name} was started in {states.start_text(start)}"
-            desk.journal.add(control_pb2.EVENT_LIFE, text, reason="start")
+            text = f"{shared.book.topology.name} was started in {states.start_text(start)}"
+            shared.journal.add(control_pb2.EVENT_LIFE, text, reason="start")
 
     def _note_rest(self, operation: Operation, now: float) -> None:
         """Record a deactivation that every spout has applied."""
@@ -272,33 +272,33 @@ class TopologyMaster:
     # ---- stream managers --------------------------------------------------------------------
 
     def _on_stmgr_registered(self, event: events.StmgrRegistered, now: float) -> None:
-        desk, message = self.desk, event.message
-        desk.registry.register_stmgr(event.peer, message, now)
+        shared, message = self.shared, event.message
+        shared.registry.register_stmgr(event.peer, message, now)
         self._reserve(message.stmgr.id, max((t.plan_version for t in message.tasks), default=0), now)
-        book = desk.book
+        book = shared.book
         if self.checkpoints is not None:
             self.checkpoints.look_at_stmgr(message.stmgr, event.peer, now)
             self.checkpoints.restorer.look_at(message.stmgr.container, now)
         if book.differs(message.stmgr):
-            desk.change_addresses(now)
+            shared.change_addresses(now)
         reply = control_pb2.RegisterStmgrReply(tmaster_epoch=self.epoch)
-        if book.plan is not None and desk.publish_at is None and message.stmgr.id in book.wanted:
+        if book.plan is not None and shared.publish_at is None and message.stmgr.id in book.wanted:
             reply.plan.CopyFrom(book.plan)
-            desk.registry.stmgrs[message.stmgr.id].plan_sent_at = now
-        desk.reply(event.request, reply)
+            shared.registry.stmgrs[message.stmgr.id].plan_sent_at = now
+        shared.reply(event.request, reply)
 
     def _on_stmgr_beat(self, event: events.StmgrBeat, now: float) -> None:
-        desk, message = self.desk, event.message
-        if desk.registry.beat(event.peer, message, now) is None:
-            desk.send((event.peer,), control_pb2.RegisterAgain())
+        shared, message = self.shared, event.message
+        if shared.registry.beat(event.peer, message, now) is None:
+            shared.send((event.peer,), control_pb2.RegisterAgain())
             return
-        book = desk.book
-        entry = desk.registry.stmgrs.get(message.stmgr_id)
+        book = shared.book
+        entry = shared.registry.stmgrs.get(message.stmgr_id)
         if entry is not None and message.epoch == entry.record.epoch:
             self.watcher.culprits(message.stmgr_id, message.culprits)
-        if self.checkpoints is not None and message.stmgr_id in desk.registry.stmgrs:
-            self.checkpoints.restorer.look_at(desk.registry.stmgrs[message.stmgr_id].record.container, now)
-        if message.stmgr_id not in book.wanted or book.plan is None or desk.publish_at is not None:
+        if self.checkpoints is not None and message.stmgr_id in shared.registry.stmgrs:
+            self.checkpoints.restorer.look_at(shared.registry.stmgrs[message.stmgr_id].record.container, now)
+        if message.stmgr_id not in book.wanted or book.plan is None or shared.publish_at is not None:
             return
         if entry is None or message.epoch != entry.record.epoch:
             return
@@ -306,42 +306,42 @@ class TopologyMaster:
             self._reserve(message.stmgr_id, message.plan_version, now)
         elif message.plan_version < book.version and now >= entry.plan_sent_at + RESEND_PLAN_S:
             entry.plan_sent_at = now
-            desk.send((event.peer,), control_pb2.NewPlan(plan=book.plan))
+            shared.send((event.peer,), control_pb2.NewPlan(plan=book.plan))
 
     def _reserve(self, name: str, version: int, now: float) -> None:
         """A process has seen a plan that the state manager has lost: skip its version."""
-        book = self.desk.book
+        book = self.shared.book
         if book.version < version <= PLAN_VERSION_MAX:
-            self.desk.note(f"{name} knows plan {version}, newer than {book.version}", warning=True)
+            self.shared.note(f"{name} knows plan {version}, newer than {book.version}", warning=True)
             book.reserve(version)
-            self.desk.change_plan(now)
+            self.shared.change_plan(now)
 
     # ---- executors --------------------------------------------------------------------------
 
     def _on_executor_registered(self, event: events.ExecutorRegistered, now: float) -> None:
         message = event.message
-        self.desk.registry.register_executor(event.peer, message, now)
+        self.shared.registry.register_executor(event.peer, message, now)
         after = message.after if message.HasField("after") else None
         self.watcher.processes(message.container, message.epoch, message.processes, after)
-        self.desk.reply(event.request, control_pb2.Ok(text="registered"))
+        self.shared.reply(event.request, control_pb2.Ok(text="registered"))
 
     def _on_executor_beat(self, event: events.ExecutorBeat, now: float) -> None:
-        registry, message = self.desk.registry, event.message
+        registry, message = self.shared.registry, event.message
         if registry.executor_beat(event.peer, message, now):
             self.watcher.processes(message.container, message.epoch, message.processes)
         elif message.container in registry.executors:
             # It was replaced while it was stopped: its registration will be refused, which ends it (F10).
-            self.desk.send((event.peer,), control_pb2.RegisterAgain())
+            self.shared.send((event.peer,), control_pb2.RegisterAgain())
 
     def _on_exceptions(self, event: events.ExceptionsReported, now: float) -> None:
         for report in event.reports:
-            self.desk.exceptions.add(report)
+            self.shared.exceptions.add(report)
 
     def _on_outage(self, event: events.OutageReported, now: float) -> None:
         if event.why:
-            self.desk.outages[event.process] = event.why
+            self.shared.outages[event.process] = event.why
         else:
-            self.desk.outages.pop(event.process, None)
+            self.shared.outages.pop(event.process, None)
 
     # ---- requests ---------------------------------------------------------------------------
 
@@ -354,59 +354,59 @@ class TopologyMaster:
         self._require_idle()
         self._require_unfinished("be activated" if event.active else "be deactivated")
         self.finisher.input_ended = False
-        self.operation = StateChange(self.desk, event.request, event.active, now, event.end_input)
+        self.operation = StateChange(self.shared, event.request, event.active, now, event.end_input)
 
     def _on_restart_requested(self, event: events.RestartRequested, now: float) -> None:
         self._require_idle()
         if self.finisher.done:
-            raise RpcError(f"{self.desk.book.topology.name} has finished; kill it and submit it again")
+            raise RpcError(f"{self.shared.book.topology.name} has finished; kill it and submit it again")
         if self.checkpoints is not None:
             self.checkpoints.restorer.forgive(now)
         # What is lost on the way comes again from a checkpoint.
-        restart = Restart(self.desk, event, now, empties=self.checkpoints is None)
+        restart = Restart(self.shared, event, now, empties=self.checkpoints is None)
         if restart.of_all:
-            self.readiness.hold(now, self.desk.book.bolts)
+            self.readiness.hold(now, self.shared.book.bolts)
         self.operation = None if restart.done else restart
 
     def _on_update_requested(self, event: events.UpdateRequested, now: float) -> None:
         self._require_idle()
         self._require_unfinished("be updated")
         life = self.lifecycle
-        name = self.desk.book.topology.name
+        name = self.shared.book.topology.name
         if life == control_pb2.LIFE_STARTING:
             raise RetryableRpcError(f"{name} is still starting; update it once it runs ({self.cause(now)})")
         if life == control_pb2.LIFE_FAILED:
             raise RpcError(f"{name} has failed ({self.cause(now)}); restart what failed, then update")
-        current = event.message.expected_version == self.desk.book.packing.version
-        if current and same(self.desk, event.message):
-            self.desk.reply(event.request, control_pb2.UpdateReply(plan_version=self.desk.book.version))
+        current = event.message.expected_version == self.shared.book.packing.version
+        if current and same(self.shared, event.message):
+            self.shared.reply(event.request, control_pb2.UpdateReply(plan_version=self.shared.book.version))
             return
-        self.operation = Update.begin(self.desk, event.request, event.message, now, self.checkpoints)
+        self.operation = Update.begin(self.shared, event.request, event.message, now, self.checkpoints)
 
     def _on_config_requested(self, event: events.ConfigRequested, now: float) -> None:
         if isinstance(self.operation, Update):
             self._require_idle()
-        desk = self.desk
-        before = desk.book.topology
-        desk.book.configure(event.settings)
-        if desk.book.topology != before:
-            desk.persist(Node.TOPOLOGY, desk.book.topology)
-            desk.change_plan(now)
-            desk.publish_if_due(now)
+        shared = self.shared
+        before = shared.book.topology
+        shared.book.configure(event.settings)
+        if shared.book.topology != before:
+            shared.persist(Node.TOPOLOGY, shared.book.topology)
+            shared.change_plan(now)
+            shared.publish_if_due(now)
         count = len(event.settings)
         noun = "setting" if count == 1 else "settings"
-        desk.journal.add(control_pb2.EVENT_UPDATE, f"{count} {noun} changed", reason="settings")
-        desk.confirm([event.request], f"{count} {noun} in plan {desk.book.version}")
+        shared.journal.add(control_pb2.EVENT_UPDATE, f"{count} {noun} changed", reason="settings")
+        shared.confirm([event.request], f"{count} {noun} in plan {shared.book.version}")
 
     def _require_idle(self) -> None:
         if self.operation is not None:
-            name = self.desk.book.topology.name
+            name = self.shared.book.topology.name
             raise RetryableRpcError(f"{self.operation.name} of {name} is running; try again when it is done")
 
     def _require_unfinished(self, what: str) -> None:
         if self.finisher.active:
             state = "has finished" if self.finisher.done else "is finishing"
-            raise RpcError(f"{self.desk.book.topology.name} {state} and cannot {what}")
+            raise RpcError(f"{self.shared.book.topology.name} {state} and cannot {what}")
 
     # ---- checkpoints ------------------------------------------------------------------------
 
@@ -424,7 +424,7 @@ class TopologyMaster:
         self._require_going()
         checkpoints.on_rewind(event.request, event.checkpoint, now)
         # The spouts of a region wait for its bolts to be restored in any case.
-        self.readiness.hold(now, self.desk.book.asking)
+        self.readiness.hold(now, self.shared.book.asking)
 
     def _on_delete_requested(self, event: events.DeleteRequested, now: float) -> None:
         checkpoints = self._require_checkpoints()
@@ -434,13 +434,13 @@ class TopologyMaster:
 
     def _require_checkpoints(self) -> Checkpoints:
         if self.checkpoints is None:
-            name = self.desk.book.topology.name
+            name = self.shared.book.topology.name
             raise RpcError(f"{name} takes no checkpoints: they need topology.reliability.mode EFFECTIVELY_ONCE")
         return self.checkpoints
 
     def _require_going(self) -> None:
         if self.finisher.done:
-            name = self.desk.book.topology.name
+            name = self.shared.book.topology.name
             raise RpcError(f"{name} has finished; 'heron checkpoints list' shows the checkpoint that it ended with")
         if isinstance(self.operation, Update):
             self._require_idle()
@@ -457,7 +457,7 @@ class TopologyMaster:
         if isinstance(event.body, control_pb2.FinishTasks):
             self.finisher.forget(list(event.body.task_ids))
         elif isinstance(event.body, control_pb2.NewPlan):
-            for entry in self.desk.registry.stmgrs.values():
+            for entry in self.shared.registry.stmgrs.values():
                 if entry.peer == event.peer:
                     entry.plan_sent_at = float("-inf")
 
@@ -468,29 +468,29 @@ class TopologyMaster:
 
     @property
     def lifecycle(self) -> control_pb2.Lifecycle:
-        return lifecycle.decide_lifecycle(self.desk, self.operation, self.finisher)
+        return lifecycle.decide_lifecycle(self.shared, self.operation, self.finisher)
 
     def cause(self, now: float) -> str:
         """Why the topology is in its state, "" if there is nothing to say."""
         if self.lifecycle == control_pb2.LIFE_WAITING:
             return self.readiness.cause(now)
         age_s = now - self._started_at
-        return lifecycle.derive_cause(self.desk, self.operation, self.lifecycle, age_s, now)
+        return lifecycle.derive_cause(self.shared, self.operation, self.lifecycle, age_s, now)
 
     def totals(self, moment: float) -> control_pb2.TupleTotals:
         """What became of all tuples, at a moment; 0: the latest."""
-        return self.desk.registry.totals.summed(moment, reliability_mode(self.desk.book.topology))
+        return self.shared.registry.totals.summed(moment, reliability_mode(self.shared.book.topology))
 
     def _is_drained(self) -> bool:
         """Whether a deactivated topology has processed all that its spouts emitted."""
-        desk = self.desk
-        if desk.book.active or not desk.started or not desk.registry.spouts_rest:
+        shared = self.shared
+        if shared.book.active or not shared.started or not shared.registry.spouts_rest:
             return False
-        return desk.registry.drained(desk.book.wanted, self._resting_since)
+        return shared.registry.drained(shared.book.wanted, self._resting_since)
 
     def status(self, now: float) -> control_pb2.StatusReply:
         """Everything that `heron status` shows."""
-        desk, book, registry = self.desk, self.desk.book, self.desk.registry
+        shared, book, registry = self.shared, self.shared.book, self.shared.registry
         drained = self._is_drained()
         # Once nothing moves any more, the last counts of all tasks belong to the same moment.
         moment = 0.0 if self.finisher.done or drained else registry.totals.moment(registry.places)
@@ -505,10 +505,10 @@ class TopologyMaster:
             discarded_tuples=registry.totals.discarded,
             totals=self.totals(moment),
             culprits=registry.culprits(),
-            startup_exceptions=lifecycle.startup_exceptions(desk),
-            exceptions=desk.exceptions.seen,
+            startup_exceptions=lifecycle.startup_exceptions(shared),
+            exceptions=shared.exceptions.seen,
             drained=drained,
-            outages=lifecycle.outages(desk),
+            outages=lifecycle.outages(shared),
             retired=registry.totals.retired(registry.places, moment),
         )
         for task, place in sorted(registry.places.items()):

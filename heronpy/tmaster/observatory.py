@@ -103,7 +103,7 @@ class Observatory:
 
     def place(self, now: float) -> None:
         """Drop the figures of processes that are no longer in the plan."""
-        placed = {place.name for place in self._machine.desk.registry.places.values()}
+        placed = {place.name for place in self._machine.shared.registry.places.values()}
         # A predecessor's figures may include tasks that were removed while there was no master.
         for gone in (self._placed | self.metrics.tasks()) - placed:
             self.metrics.forget(gone, now)
@@ -125,7 +125,7 @@ class Observatory:
 
     def _diagnose(self, now: float) -> None:
         """Work out the findings, if they are due."""
-        last_event = self._machine.desk.journal.last
+        last_event = self._machine.shared.journal.last
         # Else a view would say in one line that a task is down, and in the next what was found when it was up.
         if now >= (self._due if last_event == self._known_event else self._due_by_event):
             began = time.thread_time()
@@ -138,9 +138,9 @@ class Observatory:
 
     def looks(self, asked: control_pb2.GetLooks, now: float) -> Looks:
         """Answer GetLooks."""
-        desk, component = self._machine.desk, asked.component
-        found = self._looks.of(component, desk.exceptions.select(component, 0))
-        placed = desk.registry.places.values()
+        shared, component = self._machine.shared, asked.component
+        found = self._looks.of(component, shared.exceptions.select(component, 0))
+        placed = shared.registry.places.values()
         self._memories.add_to(found, [one.name for one in placed if component in ("", one.component)], now)
         return Looks(tasks=found)
 
@@ -156,7 +156,7 @@ class Observatory:
         """What `heron doctor` sees with its default window."""
         machine = self._machine
         status, wall = machine.status(now), now + self._wall_offset_s
-        known = machine.desk.journal.after(0).events
+        known = machine.shared.journal.after(0).events
         began = self.figures.loads.began
         age_s = now - began if began is not None else None
         interval_s = window_of(WINDOW_S, age_s or 0.0, known, wall)

@@ -13,9 +13,9 @@ from heronpy.common.states import UP_STATES
 from heronpy.common.units import counted, listed
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
-from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.events import Node
 from heronpy.tmaster.registry import Executor
+from heronpy.tmaster.shared_state import SharedState
 
 _ALL = -1
 #: Queues that have not become shorter for this long do not run empty.
@@ -30,16 +30,16 @@ class Emptying:
     topology is never empty.
     """
 
-    def __init__(self, desk: Desk, now: float) -> None:
-        self._desk = desk
-        self._limit = now + desk.settings.drain_timeout_s
+    def __init__(self, shared: SharedState, now: float) -> None:
+        self._shared = shared
+        self._limit = now + shared.settings.drain_timeout_s
         self._least: int | None = None
         self._give_up_at = now + NO_PROGRESS_S
         self._applied_at: float | None = None
         #: Nothing is left.
         self.empty = False
-        desk.book.held_to_empty = True
-        self._version = desk.change_plan(now)
+        shared.book.held_to_empty = True
+        self._version = shared.change_plan(now)
 
     @property
     def deadline(self) -> float:
@@ -48,7 +48,7 @@ class Emptying:
 
     def is_over(self, now: float) -> bool:
         """Whether nothing is left, or nothing will change about what is left."""
-        registry, book = self._desk.registry, self._desk.book
+        registry, book = self._shared.registry, self._shared.book
         if self._applied_at is None and self._spouts_wait():
             self._applied_at = now
         if self._applied_at is not None:
@@ -61,18 +61,18 @@ class Emptying:
 
     def release(self, now: float) -> None:
         """Let the spouts go on."""
-        self._desk.book.held_to_empty = False
-        self._desk.change_plan(now)
-        self._desk.publish_if_due(now)
+        self._shared.book.held_to_empty = False
+        self._shared.change_plan(now)
+        self._shared.publish_if_due(now)
 
     def _spouts_wait(self) -> bool:
-        registry = self._desk.registry
+        registry = self._shared.registry
         spouts = [task for task in registry.places if registry.is_spout(task)]
         return all(task in registry.tasks and registry.tasks[task].plan_version >= self._version for task in spouts)
 
     def _left(self) -> int:
         """Tuples under way, as last reported; one may be counted twice, which does not matter here."""
-        registry = self._desk.registry
+        registry = self._shared.registry
         beats = [entry.beat for entry in registry.stmgrs.values()]
         moving = sum(beat.queued_tuples + beat.in_flight_tuples + beat.unacked_roots for beat in beats)
         tasks = registry.tasks.values()
@@ -82,8 +82,8 @@ class Emptying:
 class StateChange:
     """Activation or deactivation: done when every spout task runs or is paused according to the new plan."""
 
-    def __init__(self, desk: Desk, request: int, active: bool, now: float, end_input: bool = False) -> None:
-        self._desk = desk
+    def __init__(self, shared: SharedState, request: int, active: bool, now: float, end_input: bool = False) -> None:
+        self._shared = shared
         self.active = active
         self.end_input = end_input and not active
         #: Every spout has applied it.
@@ -93,41 +93,41 @@ class StateChange:
         self.done = False
         wanted = control_pb2.TASK_RUNNING if active else control_pb2.TASK_PAUSED
         self._states = frozenset({wanted, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED})
-        self._spouts = {s.comp.name for s in desk.book.topology.spouts}
-        self._deadline = now + desk.settings.start_timeout_s
+        self._spouts = {s.comp.name for s in shared.book.topology.spouts}
+        self._deadline = now + shared.settings.start_timeout_s
         self._next_look = now
-        self._changed = desk.book.set_active(active)
+        self._changed = shared.book.set_active(active)
         if self._changed:
-            desk.persist(Node.TOPOLOGY, desk.book.topology)
-            self._version = desk.change_plan(now)
+            shared.persist(Node.TOPOLOGY, shared.book.topology)
+            self._version = shared.change_plan(now)
         else:
-            self._version = desk.book.version
+            self._version = shared.book.version
 
     @property
     def deadline(self) -> float | None:
-        return min(self._deadline, self._next_look) if self._desk.pace_s else self._deadline
+        return min(self._deadline, self._next_look) if self._shared.pace_s else self._deadline
 
     def advance(self, now: float) -> None:
         if now < self._next_look:
             return
-        self._next_look = now + self._desk.pace_s
+        self._next_look = now + self._shared.pace_s
         waiting = self._waiting()
-        topology = self._desk.book.topology.name
+        topology = self._shared.book.topology.name
         verb = "active" if self.active else "inactive"
         if not waiting:
             self.done = self.applied = True
             already = "" if self._changed else " already"
-            self._desk.confirm(self.requests, f"{topology} is{already} {verb}")
+            self._shared.confirm(self.requests, f"{topology} is{already} {verb}")
         elif now >= self._deadline:
             self.done = True
             why = (
-                f"{topology} is set {verb}, but within {self._desk.settings.start_timeout_s:g} s these"
+                f"{topology} is set {verb}, but within {self._shared.settings.start_timeout_s:g} s these"
                 f" spouts did not follow: {listed(waiting)}; see their logs"
             )
-            self._desk.refuse(self.requests, RpcError(why))
+            self._shared.refuse(self.requests, RpcError(why))
 
     def _waiting(self) -> list[str]:
-        registry = self._desk.registry
+        registry = self._shared.registry
         waiting = []
         for task, place in registry.places.items():
             if place.component not in self._spouts:
@@ -145,20 +145,20 @@ class Restart:
     restarts with its stream manager: with `empties` the topology runs empty before, so that nothing waits in that.
     """
 
-    def __init__(self, desk: Desk, event: events.RestartRequested, now: float, empties: bool = False) -> None:
+    def __init__(self, shared: SharedState, event: events.RestartRequested, now: float, empties: bool = False) -> None:
         container, task_id = event.container, event.task_id
-        self._desk = desk
+        self._shared = shared
         self._request = event.request
-        self._deadline = now + desk.settings.start_timeout_s
+        self._deadline = now + shared.settings.start_timeout_s
         self._next_look = now
         self.done = False
         some_tasks = bool(task_id or event.component)
         self.of_all = self._last_container_0 = container == _ALL and not some_tasks
-        registry = desk.registry
+        registry = shared.registry
         if event.component and not task_id:
             tasks = sorted(t for t, place in registry.places.items() if place.component == event.component)
             if not tasks:
-                raise InvalidRpcError(f"there is no component {event.component} in {desk.book.topology.name}")
+                raise InvalidRpcError(f"there is no component {event.component} in {shared.book.topology.name}")
             orders: dict[int, list[str]] = {}
             for task in tasks:
                 orders.setdefault(registry.places[task].container, []).append(registry.name_of(task))
@@ -166,13 +166,13 @@ class Restart:
         elif task_id:
             place = registry.places.get(task_id)
             if place is None:
-                raise InvalidRpcError(f"there is no task {task_id} in {desk.book.topology.name}")
+                raise InvalidRpcError(f"there is no task {task_id} in {shared.book.topology.name}")
             orders = {place.container: [place.name]}
             tasks, self._target = [task_id], place.name
         else:
             numbers = sorted(registry.containers) if container == _ALL else [container]
             if container > 0 and container not in registry.containers:
-                raise InvalidRpcError(f"there is no container {container} in {desk.book.topology.name}")
+                raise InvalidRpcError(f"there is no container {container} in {shared.book.topology.name}")
             if container < _ALL:
                 raise InvalidRpcError(f"{container} is not a container; use -1 for all of them")
             orders = {number: [] for number in numbers}
@@ -194,16 +194,16 @@ class Restart:
         self._emptying: Emptying | None = None
         #: The orders are given.
         self._ordered = False
-        if empties and self._stmgrs and desk.has_run and not registry.degraded and not registry.failed_processes:
-            self._emptying = Emptying(desk, now)
+        if empties and self._stmgrs and shared.has_run and not registry.degraded and not registry.failed_processes:
+            self._emptying = Emptying(shared, now)
         else:
             self._give_orders(now)
         if container == 0 and not some_tasks:
             self._finish("container 0 is restarting", now)
 
     def _give_orders(self, now: float) -> None:
-        registry = self._desk.registry
-        self._ordered, self._deadline = True, now + self._desk.settings.start_timeout_s
+        registry = self._shared.registry
+        self._ordered, self._deadline = True, now + self._shared.settings.start_timeout_s
         self._tasks = {task: registry.epoch_of(task) for task in self._tasks}
         self._stmgrs = {name: registry.stmgrs[name].record.epoch for name in self._stmgrs}
         if self._emptying is not None and self._emptying.empty:
@@ -212,24 +212,24 @@ class Restart:
             self._order(number, names)
 
     def _own_of(self, containers: Iterable[int]) -> int:
-        known = self._desk.registry.executors
-        return next((one for one in containers if one and self._desk.process in _names_of(known[one])), 0)
+        known = self._shared.registry.executors
+        return next((one for one in containers if one and self._shared.process in _names_of(known[one])), 0)
 
     def _order(self, container: int, names: list[str], last: bool = False) -> None:
-        entry = self._desk.registry.executors.get(container)
+        entry = self._shared.registry.executors.get(container)
         if entry is not None and container == self._own and container and not last:
-            names = [name for name in _names_of(entry) if name != self._desk.process]
+            names = [name for name in _names_of(entry) if name != self._shared.process]
         if entry is not None:
             body = control_pb2.RestartProcesses(names=names, reason="on request, by heron restart")
-            self._desk.send((entry.peer,), body)
+            self._shared.send((entry.peer,), body)
 
     def _finish(self, text: str, now: float) -> None:
         self._end(now)
-        self._desk.confirm([self._request], text)
+        self._shared.confirm([self._request], text)
 
     def _end(self, now: float) -> None:
         self.done = True
-        self._desk.registry.totals.emptied = frozenset()
+        self._shared.registry.totals.emptied = frozenset()
         if self._emptying is not None:
             self._emptying.release(now)
 
@@ -242,7 +242,7 @@ class Restart:
     def deadline(self) -> float | None:
         if self._emptying is not None and not self._ordered:
             return self._emptying.deadline
-        return min(self._deadline, self._next_look) if self._desk.pace_s else self._deadline
+        return min(self._deadline, self._next_look) if self._shared.pace_s else self._deadline
 
     def advance(self, now: float) -> None:
         if self._emptying is not None and not self._ordered:
@@ -251,8 +251,8 @@ class Restart:
             return
         if now < self._next_look:
             return
-        self._next_look = now + self._desk.pace_s
-        registry = self._desk.registry
+        self._next_look = now + self._shared.pace_s
+        registry = self._shared.registry
         broken = [t for t in self._tasks if t in registry.failed_tasks and self._is_new(t)]
         waiting = [t for t in self._tasks if not self._is_back(t)]
         if broken:
@@ -265,25 +265,25 @@ class Restart:
                 # Last, and after the answer, because this master is one of its processes.
                 self._order(0, [])
             if self._own:
-                self._order(self._own, [self._desk.process], last=True)
+                self._order(self._own, [self._shared.process], last=True)
         elif now >= self._deadline:
             names = [*self._old_stmgrs(), *map(registry.name_of, waiting)]
             self._refuse(
-                f"restarted {self._target}, but within {self._desk.settings.start_timeout_s:g} s these"
+                f"restarted {self._target}, but within {self._shared.settings.start_timeout_s:g} s these"
                 f" did not come back: {listed(names)}; see their logs",
                 now,
             )
 
     def _refuse(self, why: str, now: float) -> None:
         self._end(now)
-        self._desk.refuse([self._request], RpcError(why))
+        self._shared.refuse([self._request], RpcError(why))
 
     def _is_new(self, task: int) -> bool:
-        return self._desk.registry.epoch_of(task) > self._tasks[task]
+        return self._shared.registry.epoch_of(task) > self._tasks[task]
 
     def _is_back(self, task: int) -> bool:
-        status = self._desk.registry.tasks.get(task)
-        plan = self._desk.book.plan
+        status = self._shared.registry.tasks.get(task)
+        plan = self._shared.book.plan
         return (
             status is not None
             and self._is_new(task)
@@ -293,7 +293,7 @@ class Restart:
         )
 
     def _old_stmgrs(self) -> list[str]:
-        known = self._desk.registry.stmgrs
+        known = self._shared.registry.stmgrs
         return [name for name, epoch in self._stmgrs.items() if name not in known or known[name].record.epoch <= epoch]
 
 

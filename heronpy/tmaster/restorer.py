@@ -19,10 +19,10 @@ from heronpy.plan.logical import regions_of
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.storage.checkpoint_layout import number_in
 from heronpy.tmaster.coordinator import Coordinator, Incarnation
-from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.input import Finisher
 from heronpy.tmaster.planbook import placement
 from heronpy.tmaster.regions import Cause, Region, Regions, Source
+from heronpy.tmaster.shared_state import SharedState
 
 #: Number of damaged files named in the error when nothing can be restored.
 DAMAGE_MAX = 3
@@ -45,19 +45,19 @@ class Restorer:
 
     def __init__(
         self,
-        desk: Desk,
+        shared: SharedState,
         settings: CheckpointSettings,
         coordinator: Coordinator,
         previous: plan_pb2.PhysicalPlan | None,
         finisher: Finisher,
         perform: Callable[[], None],
     ) -> None:
-        self._desk = desk
+        self._shared = shared
         self._settings = settings
         self._coordinator = coordinator
         self._previous = previous
         self._finisher = finisher
-        #: Puts the effects of the coordinator on the tray.
+        #: Puts the effects of the coordinator on the pending.
         self._perform = perform
         self.regions = Regions(settings)
         #: Why the location given at submit cannot be restored.
@@ -74,12 +74,12 @@ class Restorer:
         log, previous = self._coordinator.log, self._previous
         seen = [region.attempt + 1 for region in previous.regions] if previous is not None else []
         log.next_attempt = max([1, log.next_attempt, *seen])
-        self._desk.before_plan = self.replan
+        self._shared.before_plan = self.replan
         self.replan(now)
 
     def replan(self, now: float) -> None:
         """Bring the regions in line with the packing plan of the next plan."""
-        book = self._desk.book
+        book = self._shared.book
         places: dict[str, dict[int, int]] = {}
         for task, (container, component) in placement(book.packing).items():
             places.setdefault(component, {})[task] = container
@@ -103,7 +103,7 @@ class Restorer:
             why = "its tasks have a new placement"
             self._renew(fresh, why if going_back else None, now)
             if going_back:
-                self._desk.registry.totals.count_restores(len(going_back))
+                self._shared.registry.totals.count_restores(len(going_back))
                 self.last_restore = f"{going_back[-1].name}: {why}"
         for region in regions:
             # The predecessor found nothing that could be restored; that does not mean an empty start.
@@ -174,8 +174,8 @@ class Restorer:
 
     def _fail(self, region: Region, why: str) -> None:
         region.start_at = float("inf")
-        self._desk.failure = why
-        self._desk.note(why, warning=True)
+        self._shared.failure = why
+        self._shared.note(why, warning=True)
 
     def restore(self, region: Region, why: str, now: float, cause: Cause) -> None:
         """Part of a region is lost: it goes back."""
@@ -189,14 +189,14 @@ class Restorer:
         self._go_back([region], why, now, cause)
 
     def _go_back(self, regions: list[Region], why: str, now: float, cause: Cause) -> None:
-        desk = self._desk
+        shared = self._shared
         self._renew(regions, why, now, cause)
-        desk.registry.totals.count_restores(len(regions))
+        shared.registry.totals.count_restores(len(regions))
         for region in regions:
             self.last_restore = f"{region.name}: {why}"
-            desk.note(f"{region.name}: attempt {region.record.attempt} {_origin(region)}: {why}", warning=True)
-        desk.book.regions = [region.record for region in self.regions.regions]
-        desk.change_plan(now)
+            shared.note(f"{region.name}: attempt {region.record.attempt} {_origin(region)}: {why}", warning=True)
+        shared.book.regions = [region.record for region in self.regions.regions]
+        shared.change_plan(now)
         self._finisher.begin_again()
 
     def rewind(self, checkpoint: int, now: float) -> int:
@@ -215,7 +215,7 @@ class Restorer:
 
     def in_use(self) -> dict[int, str]:
         """Checkpoints that must stay, and why."""
-        restored = [r for r in self.regions.regions if not r.started and self._desk.failure is None]
+        restored = [r for r in self.regions.regions if not r.started and self._shared.failure is None]
         found = {region.record.checkpoint: f"{region.name} is being restored from it" for region in restored}
         record = self._coordinator.newest()
         if record is not None:
@@ -231,26 +231,26 @@ class Restorer:
                     self.restore(region, "it was restarted after a failure", now, Cause.WANTED)
 
     def _forget_failures(self) -> bool:
-        failed = self._desk.failure is not None
+        failed = self._shared.failure is not None
         self.regions.forgive()
-        self._desk.failure = self._source_damage = None
+        self._shared.failure = self._source_damage = None
         return failed
 
     def _excuse(self, region: Region) -> None:
         """A new attempt replaces every process of the region, so failed restores of the old ones no longer count."""
         for task in region.places:
-            self._desk.registry.excuse(task, self._desk.registry.epoch_of(task))
+            self._shared.registry.excuse(task, self._shared.registry.epoch_of(task))
 
     # ---- reports of others ------------------------------------------------------------------
 
     def look_at_all(self, now: float) -> None:
         """A process has been silent for too long."""
-        for container in sorted(self._desk.registry.containers):
+        for container in sorted(self._shared.registry.containers):
             self.look_at(container, now)
 
     def look_at(self, container: int, now: float) -> None:
         """The statuses of a container's tasks have changed."""
-        registry = self._desk.registry
+        registry = self._shared.registry
         for task in registry.tasks_of(container):
             status = registry.tasks.get(task)
             if status is None:
@@ -270,20 +270,20 @@ class Restorer:
 
     def on_data_lost(self, task: int, attempt: int, why: str, now: float) -> None:
         """Frames for a task, of this attempt, are lost."""
-        place = self._desk.registry.places.get(task)
+        place = self._shared.registry.places.get(task)
         region = self.regions.of_attempt(attempt, place.component) if place is not None else None
         if region is not None and region.started:
             self.restore(region, why, now, Cause.LOSS)
 
     def on_restore_failed(self, message: control_pb2.RestoreFailed, now: float) -> None:
         """A task cannot restore the start of its attempt: use an older checkpoint, or fail (F23)."""
-        registry, log = self._desk.registry, self._coordinator.log
+        registry, log = self._shared.registry, self._coordinator.log
         place = registry.places.get(message.task_id)
         region = self.regions.of(place.component) if place is not None else None
         if region is None or message.attempt > region.record.attempt:
             return
         if message.attempt == region.record.attempt and not region.started:
-            if self.switching or self._desk.failure is not None:
+            if self.switching or self._shared.failure is not None:
                 return
             number = region.record.checkpoint
             if region.record.location == log.restore_from and log.restore_from:
@@ -292,12 +292,12 @@ class Restorer:
                 self._coordinator.damaged(number, message.error)
             else:
                 # The checkpoint is not to blame, so a retry would fail as well.
-                self._desk.failure = f"{region.name} cannot start: {message.error}"
+                self._shared.failure = f"{region.name} cannot start: {message.error}"
                 region.start_at = float("inf")
                 return
             why = f"checkpoint {number} cannot be restored: {message.error}"
             self.restore(region, why, now, Cause.WANTED)
-        if self._desk.failure is None:
+        if self._shared.failure is None:
             registry.excuse(message.task_id, message.epoch)
 
     # ---- starting ---------------------------------------------------------------------------
@@ -305,31 +305,31 @@ class Restorer:
     def advance(self, now: float) -> None:
         """Start the regions whose tasks are all ready."""
         for region in self.regions.regions:
-            if self._desk.failure is None and self.regions.can_start(region, now):
+            if self._shared.failure is None and self.regions.can_start(region, now):
                 self._start(region, now)
-        self._desk.restoring = self._cause()
+        self._shared.restoring = self._cause()
 
     def _start(self, region: Region, now: float) -> None:
-        desk = self._desk
-        epochs = {task: desk.registry.epoch_of(task) for task in region.places}
+        shared = self._shared
+        epochs = {task: shared.registry.epoch_of(task) for task in region.places}
         names = {stmgr_id(container) for container in region.places.values()}
-        stmgrs = {name: desk.registry.stmgrs[name].record.epoch for name in names}
+        stmgrs = {name: shared.registry.stmgrs[name].record.epoch for name in names}
         self.regions.start(region, epochs, stmgrs)
         if region.why is not None:
             self.last_restore_s = now - region.since
-            desk.journal.add(
+            shared.journal.add(
                 control_pb2.EVENT_RESTORE,
                 f"{region.name} went back and starts {_origin(region)}: {region.why}",
                 subject=region.name,
                 lasted_s=self.last_restore_s,
                 warning=True,
             )
-        desk.note(f"{region.name}: attempt {region.record.attempt} starts {_origin(region)}")
-        desk.change_plan(now)
+        shared.note(f"{region.name}: attempt {region.record.attempt} starts {_origin(region)}")
+        shared.change_plan(now)
 
     def roster(self) -> Mapping[int, Incarnation] | None:
         """Every task, if all run and can be reached; else None."""
-        registry = self._desk.registry
+        registry = self._shared.registry
         places = registry.places
         if not self.ready or any(registry.peer_of_task(task) is None for task in places):
             # A successor knows which tasks run before the stream managers have found it.
@@ -344,11 +344,11 @@ class Restorer:
     @property
     def ready(self) -> bool:
         """Whether every task runs, and every process knows the current plan."""
-        return self.regions.all_started and self._desk.publish_at is None
+        return self.regions.all_started and self._shared.publish_at is None
 
     def deadline(self) -> float:
         """When `advance` should be called at the latest."""
-        return float("inf") if self._desk.failure is not None else self.regions.deadline()
+        return float("inf") if self._shared.failure is not None else self.regions.deadline()
 
     def _cause(self) -> str:
         """What is being restored and why; empty if everything runs."""

@@ -36,8 +36,8 @@ from heronpy.common.exit_codes import FAILURE, FENCED, FINISHED, OK, STARTUP_FAI
 from heronpy.common.host import clock_id
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings, TmasterSettings
 from heronpy.net.answers import packed
+from heronpy.net.authenticator import Authenticator
 from heronpy.net.curve import Keys
-from heronpy.net.gate import Gate
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.proto import control_pb2
 from heronpy.statemgr.base import StateManager, Watch
@@ -103,7 +103,7 @@ class Shell:
         self._store = Store(state, topology, 0 if settings.standbys else epoch)
         self.machine: TopologyMaster | None = None
         self._server: ControlServer | None = None
-        self._gate: Gate | None = None
+        self._authenticator: Authenticator | None = None
         self._exit: asyncio.Future[int] | None = None
         self._outbox: deque[Effect] = deque()
         self._writer: asyncio.Task[None] | None = None
@@ -135,7 +135,7 @@ class Shell:
             "get_traces": self._on_get_traces,
             "get_slow": lambda peer, body: self._observed().slow.reply(body),
             "get_looks": lambda peer, body: self._observed().looks(body, self._clock.now()),
-            "get_events": lambda peer, body: self._running().desk.journal.after(body.after, body.limit),
+            "get_events": lambda peer, body: self._running().shared.journal.after(body.after, body.limit),
             "dump_stacks": lambda peer, body: self._stacks.ask(self._executors, body),
             "dump_stacks_reply": lambda peer, body: self._stacks.take(self._executors, peer, body),
             "task_checkpoint": lambda peer, body: self._taken(events.TaskAnswered(body)),
@@ -155,8 +155,8 @@ class Shell:
         self._exit = asyncio.get_running_loop().create_future()
         self._server = ControlServer([self._endpoint], self._on_request, keys=self._keys)
         if self._keys is not None:
-            self._gate = Gate(self._keys)
-            self._gate.watch(self._server.sock)
+            self._authenticator = Authenticator(self._keys)
+            self._authenticator.watch(self._server.sock)
         watch = None
         try:
             await self._claim(self._server.endpoints[0])
@@ -239,8 +239,8 @@ class Shell:
         self.observatory = observatory
         observatory.metrics.take_over(loaded.counts, loaded.topology.id, self._clock.now())
         self._answers = LastAnswers(self.machine, observatory)
-        desk, now = self.machine.desk, self._clock.now
-        self._keeper = Keeper(self._store, desk, minutes, observatory.metrics, self._answers, now)
+        shared, now = self.machine.shared, self._clock.now
+        self._keeper = Keeper(self._store, shared, minutes, observatory.metrics, self._answers, now)
         self._perform(self.machine.begin(self._clock.now()))
         observatory.place(self._clock.now())
 
@@ -263,8 +263,8 @@ class Shell:
         # Let the refusals out before the socket closes.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        if self._gate is not None:
-            self._gate.close()
+        if self._authenticator is not None:
+            self._authenticator.close()
         if self._server is not None:
             self._server.close(LAST_ANSWERS_MS)
 
@@ -493,7 +493,7 @@ class Shell:
     def _on_metrics(self, peer: bytes, body: control_pb2.MetricsBatch) -> Answer:
         self._observed().take(body, self._clock.now())
         for report in body.reports:
-            if report.waits_for != self._running().desk.outages.get(report.process, ""):
+            if report.waits_for != self._running().shared.outages.get(report.process, ""):
                 self._feed(events.OutageReported(report.process, report.waits_for))
         self._kept().look()
         if body.exceptions:
@@ -501,7 +501,7 @@ class Shell:
         return None
 
     def _on_get_exceptions(self, peer: bytes, body: control_pb2.GetExceptions) -> Answer:
-        store = self._running().desk.exceptions
+        store = self._running().shared.exceptions
         return control_pb2.ExceptionsReply(
             exceptions=store.select(body.component, body.task_id), discarded=store.discarded
         )
@@ -512,13 +512,13 @@ class Shell:
 
     @property
     def _executors(self) -> Mapping[int, Executor]:
-        return self._running().desk.registry.executors
+        return self._running().shared.registry.executors
 
     # ---- traces -------------------------------------------------------------------------------
 
     def _on_get_traces(self, peer: bytes, body: control_pb2.GetTraces) -> Answer:
         if body.per_s > 0 and body.lease_s > 0:
             order = control_pb2.TraceRate(per_s=min(body.per_s, RATE_MAX), lease_s=min(body.lease_s, LEASE_MAX_S))
-            stmgrs = self._running().desk.registry.stmgrs.values()
+            stmgrs = self._running().shared.registry.stmgrs.values()
             self._perform([Send(tuple(sorted(stmgr.peer for stmgr in stmgrs)), order)])
         return self._observed().traced(body, self._clock.now())

@@ -3,8 +3,8 @@
 It takes over when the location of the active one is gone (it died, or its session expired), or when the
 active one has not answered for `heron.tmaster.takeover_s` (it may be stopped). Taking over means a new,
 higher epoch and a new version of every node that the other may write: if the other wakes up, its writes fail
-and it ends as fenced. Losing the connection to the state manager is not a reason to take over. `Vigil`
-decides (vigil.py), `Standby` asks.
+and it ends as fenced. Losing the connection to the state manager is not a reason to take over. `FailureDetector`
+decides (failure_detector.py), `Standby` asks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from heronpy.common.errors import DeadlineError, FencedError, RpcError, StateErr
 from heronpy.net.curve import Keys
 from heronpy.net.rpc import ControlClient
 from heronpy.proto import control_pb2, plan_pb2
+from heronpy.tmaster.failure_detector import FailureDetector
 from heronpy.tmaster.store import Store
-from heronpy.tmaster.vigil import Vigil
 
 log = logging.getLogger("heronpy.tmaster")
 
@@ -36,7 +36,7 @@ class Standby:
         self._takeover_s = takeover_s
         self._clock = clock
         self._keys = keys
-        self._vigil = Vigil(takeover_s)
+        self._detector = FailureDetector(takeover_s)
         self._client: ControlClient | None = None
         self._complaint = ""
 
@@ -72,13 +72,13 @@ class Standby:
                 # The location is ours, but the state manager became unreachable during the takeover.
                 return await asyncio.to_thread(claim, None)
             now = self._clock.now()
-            self._vigil.look(holder, now)
+            self._detector.look(holder, now)
             if await self._answers(holder):
-                self._vigil.answered(self._clock.now())
+                self._detector.answered(self._clock.now())
                 self._say("")
                 return False
-            self._vigil.missed()
-            if not self._vigil.overdue(self._clock.now()):
+            self._detector.missed()
+            if not self._detector.overdue(self._clock.now()):
                 return False
             log.warning("the active topology master has not answered for %g s; taking over", self._takeover_s)
             return await asyncio.to_thread(claim, holder)

@@ -36,9 +36,9 @@ from heronpy.plan import packing_plan, validation
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster.coordinator import Answer
-from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.events import Node
 from heronpy.tmaster.planbook import placement, placement_of_plan
+from heronpy.tmaster.shared_state import SharedState
 
 #: Longer than a frame takes to a removed task from its sender, which has applied the plan by now.
 QUIET_S = 0.5
@@ -90,9 +90,9 @@ class Update:
     """One update; make it with `begin` or `resume`."""
 
     def __init__(
-        self, desk: Desk, intent: plan_pb2.UpdateIntent, requests: list[int], saver: Saver | None = None
+        self, shared: SharedState, intent: plan_pb2.UpdateIntent, requests: list[int], saver: Saver | None = None
     ) -> None:
-        self._desk = desk
+        self._shared = shared
         self._saver = saver
         self._token = 0
         self._saving_until = float("-inf")
@@ -103,7 +103,7 @@ class Update:
         self._deadline = float("inf")
         self._next_look = float("-inf")
         self._version = 0
-        self._discarded_before = desk.registry.totals.discarded
+        self._discarded_before = shared.registry.totals.discarded
         self._discarded = 0
         self._draining_at = float("inf")
         #: Removed task to (epoch, emitted, executed), and the first and last heartbeat with these values.
@@ -119,50 +119,52 @@ class Update:
     @classmethod
     def begin(
         cls,
-        desk: Desk,
+        shared: SharedState,
         request: int,
         message: control_pb2.UpdateTopology,
         now: float,
         saver: Saver | None = None,
     ) -> Update:
         """Check a request and take the first step; RpcError or TopologyError when it is wrong."""
-        check_request(desk, message)
-        timeout_s = message.drain_timeout_s or desk.settings.drain_timeout_s
+        check_request(shared, message)
+        timeout_s = message.drain_timeout_s or shared.settings.drain_timeout_s
         intent = plan_pb2.UpdateIntent(drain_timeout_s=timeout_s)
-        intent.old_topology.CopyFrom(desk.book.topology)
-        intent.old_packing_plan.CopyFrom(desk.book.packing)
+        intent.old_topology.CopyFrom(shared.book.topology)
+        intent.old_packing_plan.CopyFrom(shared.book.packing)
         intent.new_topology.CopyFrom(message.topology)
-        intent.new_topology.state = desk.book.topology.state
+        intent.new_topology.state = shared.book.topology.state
         intent.new_packing_plan.CopyFrom(message.packing_plan)
-        intent.new_packing_plan.version = desk.book.packing.version + 2
-        update = cls(desk, intent, [request], saver)
+        intent.new_packing_plan.version = shared.book.packing.version + 2
+        update = cls(shared, intent, [request], saver)
         if saver is not None:
             if bound := update._bound():
                 # Known from an earlier checkpoint, so none has to be taken for it.
                 raise InvalidRpcError(bound)
             update.phase = Phase.SAVING
-            update._saving_until = now + desk.settings.start_timeout_s
+            update._saving_until = now + shared.settings.start_timeout_s
             update._token = saver.ask(now)
         else:
-            desk.persist(Node.UPDATE, intent)
+            shared.persist(Node.UPDATE, intent)
             update._join(now)
         return update
 
     @classmethod
-    def resume(cls, desk: Desk, intent: plan_pb2.UpdateIntent, now: float, saver: Saver | None = None) -> Update:
+    def resume(
+        cls, shared: SharedState, intent: plan_pb2.UpdateIntent, now: float, saver: Saver | None = None
+    ) -> Update:
         """Continue the update of a predecessor; the book shows whether it had switched."""
-        update = cls(desk, intent, [], saver)
-        if placement(desk.book.packing) == placement(update._middle) and update._has_switched():
-            desk.registry.place(update._union, update._old_spouts | update._new_spouts)
+        update = cls(shared, intent, [], saver)
+        if placement(shared.book.packing) == placement(update._middle) and update._has_switched():
+            shared.registry.place(update._union, update._old_spouts | update._new_spouts)
             update.phase = Phase.SWITCHING
-            update._version = desk.book.version
-            update._deadline = now + desk.settings.start_timeout_s
+            update._version = shared.book.version
+            update._deadline = now + shared.settings.start_timeout_s
         else:
             update._join(now)
         return update
 
     def _has_switched(self) -> bool:
-        return self._desk.book.topology == self._intent.new_topology
+        return self._shared.book.topology == self._intent.new_topology
 
     @property
     def done(self) -> bool:
@@ -170,12 +172,12 @@ class Update:
 
     @property
     def deadline(self) -> float | None:
-        return min(self._deadline, self._next_look) if self._desk.pace_s else self._deadline
+        return min(self._deadline, self._next_look) if self._shared.pace_s else self._deadline
 
     def advance(self, now: float) -> None:
         if now < min(self._next_look, self._deadline):
             return
-        self._next_look = now + self._desk.pace_s
+        self._next_look = now + self._shared.pace_s
         if self.phase is Phase.SAVING:
             self._advance_saving(now)
         elif self.phase is Phase.JOINING:
@@ -203,7 +205,7 @@ class Update:
         elif bound := self._bound():
             self._refuse(bound)
         else:
-            self._desk.persist(Node.UPDATE, self._intent)
+            self._shared.persist(Node.UPDATE, self._intent)
             self._join(now)
 
     def _bound(self) -> str:
@@ -225,12 +227,12 @@ class Update:
 
     def _join(self, now: float) -> None:
         self.phase = Phase.JOINING
-        self._deadline = now + self._desk.settings.start_timeout_s
-        self._desk.persist(Node.PACKING_PLAN, self._union)
-        self._desk.registry.place(self._union, self._old_spouts | self._new_spouts)
+        self._deadline = now + self._shared.settings.start_timeout_s
+        self._shared.persist(Node.PACKING_PLAN, self._union)
+        self._shared.registry.place(self._union, self._old_spouts | self._new_spouts)
 
     def _advance_joining(self, now: float) -> None:
-        registry = self._desk.registry
+        registry = self._shared.registry
         waiting = [
             name
             for name in (stmgr_id(container.id) for container in self._union.containers)
@@ -250,7 +252,7 @@ class Update:
 
     def _broken(self) -> Broken | None:
         """The first task that can never start."""
-        registry = self._desk.registry
+        registry = self._shared.registry
         # A switch with checkpoints also restarts the other tasks.
         restarted = self._saver is not None and self.phase is Phase.SWITCHING
         for task in sorted(registry.places) if restarted else self._added:
@@ -266,17 +268,17 @@ class Update:
     # ---- switching --------------------------------------------------------------------------
 
     def _switch(self, now: float) -> None:
-        book = self._desk.book
+        book = self._shared.book
         self.phase = Phase.SWITCHING
-        self._deadline = now + self._desk.settings.start_timeout_s
+        self._deadline = now + self._shared.settings.start_timeout_s
         book.held_to_empty = bool(self._moved) and self._saver is None
         book.topology = self._intent.new_topology
         book.use(self._middle)
-        self._desk.persist(Node.TOPOLOGY, book.topology)
-        self._version = self._desk.change_plan(now)
+        self._shared.persist(Node.TOPOLOGY, book.topology)
+        self._version = self._shared.change_plan(now)
 
     def _advance_switching(self, now: float) -> None:
-        registry = self._desk.registry
+        registry = self._shared.registry
         broken = self._broken()
         if broken is not None:
             self._roll_back(now, str(broken))
@@ -291,7 +293,7 @@ class Update:
 
     def _in_force(self) -> bool:
         """Whether the requested plan is published and, with checkpoints, every task has restored for it."""
-        book = self._desk.book
+        book = self._shared.book
         published = book.plan is not None and book.plan.version >= self._version
         return published and (self._saver is None or self._saver.settled)
 
@@ -300,12 +302,12 @@ class Update:
     def _advance_draining(self, now: float) -> None:
         # Tuples that removed tasks still hold are processed again by their successors.
         left = self._undrained() if self._saver is None else []
-        emptying = self._desk.book.held_to_empty and now < self._draining_at + MOVE_WAIT_S
+        emptying = self._shared.book.held_to_empty and now < self._draining_at + MOVE_WAIT_S
         if now < self._deadline and any(emptying or task in self._removed for task in left):
             return
         left = [task for task in left if task in self._removed]
         for task in left:
-            status = self._desk.registry.tasks.get(task)
+            status = self._shared.registry.tasks.get(task)
             if status is not None:
                 self._discarded += status.in_queue_tuples + status.out_queue_tuples
         self._commit(now)
@@ -316,8 +318,8 @@ class Update:
         All of them must be idle during the same period, because one of them may feed another; and for
         some time, because frames for them may still be in transit between two stream managers.
         """
-        registry, removed = self._desk.registry, self._removed
-        tasks = [*removed, *(registry.places.keys() - removed if self._desk.book.held_to_empty else ())]
+        registry, removed = self._shared.registry, self._removed
+        tasks = [*removed, *(registry.places.keys() - removed if self._shared.book.held_to_empty else ())]
         latest = float("-inf")
         for task in tasks:
             status = registry.tasks.get(task)
@@ -337,26 +339,26 @@ class Update:
     # ---- the end ----------------------------------------------------------------------------
 
     def _commit(self, now: float) -> None:
-        desk, final = self._desk, self._intent.new_packing_plan
-        desk.book.held_to_empty = False
-        self._discarded += max(0, desk.registry.totals.discarded - self._discarded_before)
-        desk.persist(Node.PACKING_PLAN, final)
-        desk.persist(Node.UPDATE, None)
-        desk.book.use(final)
+        shared, final = self._shared, self._intent.new_packing_plan
+        shared.book.held_to_empty = False
+        self._discarded += max(0, shared.registry.totals.discarded - self._discarded_before)
+        shared.persist(Node.PACKING_PLAN, final)
+        shared.persist(Node.UPDATE, None)
+        shared.book.use(final)
         for task in (*self._removed, *self._moved):
-            desk.outages.pop(desk.registry.name_of(task), None)  # a process of this name reports no more
-        desk.registry.place(final, self._new_spouts)
+            shared.outages.pop(shared.registry.name_of(task), None)  # a process of this name reports no more
+        shared.registry.place(final, self._new_spouts)
         if self._moved or self._diff.removed_containers:
-            self._version = desk.change_plan(now)
-            desk.publish_if_due(now)
+            self._version = shared.change_plan(now)
+            shared.publish_if_due(now)
         if self._moved:
             self.phase = Phase.SETTLING
-            self._deadline = now + desk.settings.start_timeout_s
+            self._deadline = now + shared.settings.start_timeout_s
         else:
             self._finish()
 
     def _advance_settling(self, now: float) -> None:
-        registry = self._desk.registry
+        registry = self._shared.registry
         waiting = sorted(registry.lagging & set(self._moved))
         if self._in_force() and not waiting:
             self._finish()
@@ -369,7 +371,7 @@ class Update:
 
     def _refuse(self, why: str) -> None:
         self.phase = Phase.DONE
-        self._desk.refuse(self._requests, RpcError(why))
+        self._shared.refuse(self._requests, RpcError(why))
 
     def _finish(self) -> None:
         self.phase = Phase.DONE
@@ -377,41 +379,41 @@ class Update:
             added=self._added,
             removed=self._removed,
             discarded_tuples=self._discarded,
-            plan_version=self._desk.book.version,
+            plan_version=self._shared.book.version,
         )
         for request in self._requests:
-            self._desk.reply(request, body)
+            self._shared.reply(request, body)
         text = (
             f"update done: {counted(len(self._added), 'task')} added, {len(self._removed)} removed,"
             f" {len(self._moved)} moved, {counted(self._discarded, 'tuple')} discarded"
         )
-        self._desk.note(text)
-        self._desk.journal.add(control_pb2.EVENT_UPDATE, text, reason="done")
+        self._shared.note(text)
+        self._shared.journal.add(control_pb2.EVENT_UPDATE, text, reason="done")
 
     def _roll_back(self, now: float, why: str) -> None:
-        desk = self._desk
+        shared = self._shared
         switched = self.phase is Phase.SWITCHING
         packing = plan_pb2.PackingPlan()
         packing.CopyFrom(self._intent.old_packing_plan)
         packing.version += 2
         packing.next_task_id = packing_plan.next_task_id(self._union)
-        desk.book.topology, desk.book.held_to_empty = self._intent.old_topology, False
+        shared.book.topology, shared.book.held_to_empty = self._intent.old_topology, False
         # Even if nothing was switched: a predecessor may have stored the new topology.
-        desk.persist(Node.TOPOLOGY, desk.book.topology)
-        desk.persist(Node.PACKING_PLAN, packing)
-        desk.persist(Node.UPDATE, None)
-        desk.book.use(packing)
-        desk.registry.place(packing, self._old_spouts)
+        shared.persist(Node.TOPOLOGY, shared.book.topology)
+        shared.persist(Node.PACKING_PLAN, packing)
+        shared.persist(Node.UPDATE, None)
+        shared.book.use(packing)
+        shared.registry.place(packing, self._old_spouts)
         if switched:
-            desk.change_plan(now)
-            desk.publish_if_due(now)
+            shared.change_plan(now)
+            shared.publish_if_due(now)
         self._refuse(f"update rolled back, the topology runs as before: {why}")
         text = f"update rolled back: {why}"
-        desk.note(text, warning=True)
-        desk.journal.add(control_pb2.EVENT_UPDATE, text, reason="rolled_back", warning=True)
+        shared.note(text, warning=True)
+        shared.journal.add(control_pb2.EVENT_UPDATE, text, reason="rolled_back", warning=True)
 
     def _timeout(self) -> str:
-        return f"{self._desk.settings.start_timeout_s:g} s"
+        return f"{self._shared.settings.start_timeout_s:g} s"
 
 
 def _is_busy(status: control_pb2.TaskStatus, leaves: bool) -> bool:
@@ -421,9 +423,9 @@ def _is_busy(status: control_pb2.TaskStatus, leaves: bool) -> bool:
     return bool(queued or status.out_queue_tuples or (leaves and status.pending))
 
 
-def check_request(desk: Desk, message: control_pb2.UpdateTopology) -> None:
+def check_request(shared: SharedState, message: control_pb2.UpdateTopology) -> None:
     """Raise RpcError or TopologyError when an update must not begin."""
-    book, target = desk.book, message.packing_plan
+    book, target = shared.book, message.packing_plan
     if message.expected_version != book.packing.version:
         raise RpcError("the packing plan has changed; run update again")
     if message.topology.name != book.topology.name:
@@ -438,15 +440,15 @@ def check_request(desk: Desk, message: control_pb2.UpdateTopology) -> None:
             raise InvalidRpcError(f"task {task} belongs to {old[task][1]} and cannot become a task of {new[task][1]}")
 
 
-def same(desk: Desk, message: control_pb2.UpdateTopology) -> bool:
+def same(shared: SharedState, message: control_pb2.UpdateTopology) -> bool:
     """Whether an update would change nothing."""
     topology = topology_pb2.Topology()
     topology.CopyFrom(message.topology)
-    topology.state = desk.book.topology.state
+    topology.state = shared.book.topology.state
     packing = plan_pb2.PackingPlan()
     packing.CopyFrom(message.packing_plan)
-    packing.version, packing.id = desk.book.packing.version, desk.book.packing.id
-    return topology == desk.book.topology and packing == desk.book.packing
+    packing.version, packing.id = shared.book.packing.version, shared.book.packing.id
+    return topology == shared.book.topology and packing == shared.book.packing
 
 
 def union_of(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:

@@ -22,7 +22,7 @@ from heronpy.clusters.summary import topology_of
 from heronpy.common.errors import AnswerError, ConfigError
 from heronpy.common.folders import heron_home
 from heronpy.common.losses import missing_text, state_label
-from heronpy.executor.files_door import ContainerFiles
+from heronpy.executor.file_service import ContainerFiles
 from heronpy.net.answers import packed, read
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import Here, LaunchSpec, Submitted, checkpoints_dir

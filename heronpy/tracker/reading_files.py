@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from heronpy.clusters.doors import MasterDoor
+from heronpy.clusters.file_services import MasterFileService
 from heronpy.clusters.log_folders import container_of
 from heronpy.clusters.searching import LIMIT_MAX, Match, Search, Wanted
 from heronpy.common.errors import HeronError, InvalidRpcError
@@ -100,7 +100,7 @@ async def search(call: Call) -> LogHits:
     found = Search(wanted)
     tracker.searches += 1
     try:
-        doors = {number: MasterDoor(watched.master, number) for number in await _containers(watched)}
+        doors = {number: MasterFileService(watched.master, number) for number in await _containers(watched)}
         hits = [_hit(match) async for match in found.run(doors)]
     finally:
         tracker.searches -= 1

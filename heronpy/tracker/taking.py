@@ -17,10 +17,10 @@ from heronpy.common.ids import is_called
 from heronpy.net.answers import read
 from heronpy.proto import control_pb2
 from heronpy.tracker.calls import Call, Table
+from heronpy.tracker.evidence_cache import Entry
 from heronpy.tracker.guard import Scope
 from heronpy.tracker.problems import Problem
 from heronpy.tracker.reading import TASK
-from heronpy.tracker.shelf import Entry
 from heronpy.tracker.sources import Watched
 from heronpy.views.evidence import Evidence, EvidenceBody, Heap, Profile
 
@@ -52,15 +52,15 @@ async def _start(call: Call, kind: str, takes_s: float, make: Callable[[str], Re
     except ClusterError as error:
         why = why_down(status, call.path["id"]) or str(error)
         raise Problem(409, "not-running", why, "its log tells what it did until then") from None
-    busy = tracker.shelf.busy(watched.record.topology_id, process.name)
+    busy = tracker.evidence.busy(watched.record.topology_id, process.name)
     if busy is not None:
         text = f"evidence of {process.name} is being taken already: {busy.kind}"
         raise Problem(409, "busy", text, "wait until that has ended")
-    if tracker.shelf.is_full:
+    if tracker.evidence.is_full:
         raise Problem(503, "busy", "evidence of too many processes is being taken", "try again in a few seconds")
     found = Evidence(process=process.name, kind=kind, under_way=True, at=time.time(), takes_s=takes_s)
     entry = Entry(watched.record.topology_id, process.name, kind, found)
-    tracker.shelf.begin(entry, _take(call, watched, process, kind, takes_s, make(process.name)))
+    tracker.evidence.begin(entry, _take(call, watched, process, kind, takes_s, make(process.name)))
     return found
 
 
@@ -120,7 +120,7 @@ def _reason(process: control_pb2.ProcessRecord) -> str:
 def _newest(call: Call, kind: str) -> Evidence:
     """What was asked for last; a Problem when that failed."""
     what, watched = call.path["id"], call.watched
-    entry = call.tracker.shelf.find(watched.record.topology_id, what, kind)
+    entry = call.tracker.evidence.find(watched.record.topology_id, what, kind)
     if entry is None:
         raise Problem(404, "not-found", f"nobody has asked for {kind} of {what[:200]!r}", f"POST .../{kind} asks")
     if isinstance(entry.problem, RetryableRpcError):

@@ -11,10 +11,10 @@ from pathlib import Path
 from heronpy.clusters.target import Common
 from heronpy.common.nearest import nearest
 from heronpy.tracker.ended import Ended, EndedTopology
+from heronpy.tracker.evidence_cache import EvidenceCache
 from heronpy.tracker.feeds import Feeds
 from heronpy.tracker.guard import Asker, House
 from heronpy.tracker.problems import Problem
-from heronpy.tracker.shelf import Shelf
 from heronpy.tracker.sources import ClusterSource, Shared, Watched
 from heronpy.tracker.tokens import Tokens
 
@@ -42,7 +42,7 @@ class Tracker:
         self.tokens = Tokens(folder)
         #: Requests that the guard has refused.
         self.refused = 0
-        self.shelf = Shelf()
+        self.evidence = EvidenceCache()
         self.ended = Ended()
         #: Topologies that are being changed, by id.
         self.changing: set[str] = set()
@@ -106,6 +106,6 @@ class Tracker:
 
     def close(self) -> None:
         """Close all connections."""
-        self.shelf.close()
+        self.evidence.close()
         for cluster in self.clusters.values():
             cluster.close()

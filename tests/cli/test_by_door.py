@@ -21,7 +21,7 @@ from heronpy.clusters import killing, records, takedown
 from heronpy.clusters.session import Session
 from heronpy.common.errors import RpcError
 from heronpy.common.log_format import format_record
-from heronpy.executor.files_door import ContainerFiles
+from heronpy.executor.file_service import ContainerFiles
 from heronpy.net import access, door_keys
 from heronpy.net.access import DoorPlace
 from heronpy.net.curve import Keys

@@ -14,7 +14,7 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target
 from heronpy.common.host import Host, this_host
 from heronpy.common.log_format import format_record
-from heronpy.executor.files_door import ContainerFiles
+from heronpy.executor.file_service import ContainerFiles
 from heronpy.net import curve
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths

@@ -27,7 +27,7 @@ from heronpy.engines.contract import (
     Found,
     NodeSize,
 )
-from heronpy.executor.files_door import ContainerFiles
+from heronpy.executor.file_service import ContainerFiles
 from heronpy.plan.launch import Submitted, save_submitted
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths

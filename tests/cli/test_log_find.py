@@ -12,7 +12,7 @@ from heronpy.cli.look import logs as log_find
 from heronpy.cli.look.logs import Lines
 from heronpy.common.errors import DeadlineError
 from heronpy.common.log_format import Record, format_record
-from heronpy.executor.files_door import ContainerFiles
+from heronpy.executor.file_service import ContainerFiles
 from heronpy.proto import control_pb2
 from tests.cli.conftest import FakeTopology, Heron
 

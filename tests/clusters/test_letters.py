@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.clusters import letters
-from heronpy.clusters.doors import Door, EitherDoor, LocalDoor
+from heronpy.clusters.file_services import Door, EitherFileService, LocalFileService
 from heronpy.clusters.letters import Letters
 from heronpy.common.errors import DeadlineError
 from heronpy.proto import control_pb2
@@ -39,7 +39,7 @@ def letter(number: int, name: str = NAMES[0], topology_id: str = "t-1") -> dict[
 
 
 def local(folder: Path) -> dict[int, Door]:
-    return {1: LocalDoor(folder, 1), 2: LocalDoor(folder, 2)}
+    return {1: LocalFileService(folder, 1), 2: LocalFileService(folder, 2)}
 
 
 def numbers(found: list[letters.Letter]) -> list[int]:
@@ -94,7 +94,9 @@ def test_other_components_and_runs_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_shut_door_is_told_unless_the_files_are_here(tmp_path: Path) -> None:
-    reader = Letters(lambda: {1: EitherDoor(Shut(), LocalDoor(tmp_path, 1)), 2: LocalDoor(tmp_path, 2)})
+    reader = Letters(
+        lambda: {1: EitherFileService(Shut(), LocalFileService(tmp_path, 1)), 2: LocalFileService(tmp_path, 2)}
+    )
     DeadLetterFile(tmp_path, NAMES[2], 10_000).append(letter(7, NAMES[2]))
     assert numbers(asyncio.run(reader.new())) == [7]
     assert reader.unreachable == {1: "the executor of container 1 did not answer within 5 s"}

@@ -15,7 +15,7 @@ from heronpy.clusters.masters import Link, Master, NoMasterError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target
 from heronpy.common.errors import DeadlineError, InvalidRpcError
-from heronpy.executor.files_door import FilesDoor, door_name
+from heronpy.executor.file_service import FileService, door_name
 from heronpy.net.transport import endpoint_of
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
@@ -75,7 +75,7 @@ def test_files_are_read_through_the_door(wordy: FakeTopology, sockets: Path) -> 
     async def run() -> None:
         session = Session(Target("local"))
         master = Master(session, session.find("wordy"))
-        door = FilesDoor(launch, 1)
+        door = FileService(launch, 1)
         assert door.endpoint == endpoint_of(launch, door_name(1)) == f"ipc://{sockets}/executor-1.files"
         listed = await master.list_files(1)
         assert [file.name for file in listed.files] == ["log-files/stmgr-1.log"]
@@ -104,7 +104,7 @@ def test_the_door_answers_nothing_else(wordy: FakeTopology, sockets: Path) -> No
     )  # fmt: skip
 
     async def run() -> None:
-        door, link = FilesDoor(launch, 0), Link()
+        door, link = FileService(launch, 0), Link()
         with pytest.raises(InvalidRpcError, match="does not answer restart_processes"):
             await link.ask(door.endpoint, None, "the door", control_pb2.RestartProcesses(names=["x"]), 5.0)
         door.close()

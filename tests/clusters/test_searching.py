@@ -15,11 +15,11 @@ from heronpy.clusters.errors import NotThereError
 from heronpy.clusters.searching import Match, Search, Wanted
 from heronpy.common.errors import ConfigError, RetryableRpcError, RpcError
 from heronpy.common.log_format import format_record
-from heronpy.executor.files_door import ContainerFiles
+from heronpy.executor.file_service import ContainerFiles
 from heronpy.proto import control_pb2
 
 
-class FilesDoor:
+class FileService:
     """The files of a folder; refuses each question `busy` times first, or always with `refusal`."""
 
     def __init__(self, folder: Path, container: int, busy: int = 0, refusal: str = "", hangs: bool = False) -> None:
@@ -73,7 +73,7 @@ def test_matches_of_all_processes_come_newest_first(
             write(folder, f"container_{container}_word_{task}", *mine[: len(mine) // 2], back=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searching, "PAGE", page)
-        search, found = find({n: FilesDoor(folder, n) for n in (1, 2)}, Wanted("needle", limit=limit))
+        search, found = find({n: FileService(folder, n) for n in (1, 2)}, Wanted("needle", limit=limit))
     wanted = [1e9 + at for at, (_, text) in enumerate(times) if text == "needle"][::-1]
     assert [match.at for match in found] == wanted[:limit]
     assert bool(search.stopped) == (len(wanted) > limit)
@@ -82,7 +82,7 @@ def test_matches_of_all_processes_come_newest_first(
 def test_words_level_and_time_choose(tmp_path: Path) -> None:
     write(tmp_path, "container_1_word_1", (1e9, "needle!"), (1e9 + 50, "needle"), (1e9 + 60, "needle!"))
     write(tmp_path, "container_1_count_2", (1e9 + 55, "needle"))
-    doors = {1: FilesDoor(tmp_path, 1)}
+    doors = {1: FileService(tmp_path, 1)}
     texts = [match.at for match in find(doors, Wanted("needle", what=("word",), level="ERROR"))[1]]
     assert texts == [1e9 + 60, 1e9]
     assert [one.process for one in find(doors, Wanted("needle", what=("count-2",)))[1]] == ["container_1_count_2"]
@@ -95,7 +95,7 @@ def test_words_level_and_time_choose(tmp_path: Path) -> None:
 
 def test_a_container_that_does_not_answer_is_named_and_the_others_are_searched(tmp_path: Path) -> None:
     write(tmp_path, "container_1_word_1", (1e9, "needle"))
-    doors = {1: FilesDoor(tmp_path, 1), 2: FilesDoor(tmp_path, 2, refusal="it is down")}
+    doors = {1: FileService(tmp_path, 1), 2: FileService(tmp_path, 2, refusal="it is down")}
     search, found = find(doors, Wanted("needle"))
     assert len(found) == 1 and search.unreachable == {2: "it is down"} and not search.stopped
     assert search.searched_bytes == (tmp_path / "log-files" / "container_1_word_1.log").stat().st_size
@@ -103,14 +103,14 @@ def test_a_container_that_does_not_answer_is_named_and_the_others_are_searched(t
 
 def test_a_busy_door_is_asked_again(tmp_path: Path) -> None:
     write(tmp_path, "container_1_word_1", (1e9, "needle"))
-    door = FilesDoor(tmp_path, 1, busy=3)
+    door = FileService(tmp_path, 1, busy=3)
     assert len(find({1: door}, Wanted("needle"))[1]) == 1 and door.asked == 4
 
 
 def test_at_the_deadline_what_was_found_is_given(tmp_path: Path) -> None:
     write(tmp_path, "container_1_word_1", (1e9, "needle"), (1e9 + 1, "needle"))
     write(tmp_path, "container_2_word_2", (1e9, "needle"))
-    doors = {1: FilesDoor(tmp_path, 1), 2: FilesDoor(tmp_path, 2, hangs=True)}
+    doors = {1: FileService(tmp_path, 1), 2: FileService(tmp_path, 2, hangs=True)}
     search, found = find(doors, Wanted("needle", seconds=0.3))
     assert [match.at for match in found] == [1e9 + 1, 1e9] and search.stopped == "after 0.3 s"
 
@@ -120,7 +120,7 @@ def test_a_log_that_is_rotated_meanwhile_is_searched_once(tmp_path: Path) -> Non
     write(tmp_path, "container_1_word_1", (1e9, "needle"), back=1)
     logs = tmp_path / "log-files"
 
-    class Rotating(FilesDoor):
+    class Rotating(FileService):
         async def list_files(self) -> control_pb2.ListFilesReply:
             reply = await super().list_files()
             (logs / "container_1_word_1.log.1").rename(logs / "container_1_word_1.log.2")

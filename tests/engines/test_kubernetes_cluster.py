@@ -123,9 +123,9 @@ def test_containers_run_and_leave_nothing(world: tuple[Any, Kubelets]) -> None:
         assert sorted(cluster.names("secrets")) == sorted(ids.values()) == sorted(cluster.names("pods"))
         [budget] = cluster.all("poddisruptionbudgets")
         assert budget["spec"]["minAvailable"] == 2
-        words = wait_for(lambda: engine.last_words(ids[3, 1]), 10, "the container's first words")
-        wait_for(lambda: f"on {seen[3, 1].host} 1" in engine.last_words(ids[3, 1]), 10, words)
-        assert f"{TOPOLOGY} 3 1" in engine.last_words(ids[3, 1])
+        words = wait_for(lambda: engine.termination_report(ids[3, 1]), 10, "the container's first words")
+        wait_for(lambda: f"on {seen[3, 1].host} 1" in engine.termination_report(ids[3, 1]), 10, words)
+        assert f"{TOPOLOGY} 3 1" in engine.termination_report(ids[3, 1])
         engine.cancel([*ids.values(), "heron-unknown-9-9"], 1.0)
         seen = when(engine, all_ended, "all ended")
         assert all(
@@ -204,7 +204,7 @@ def test_ended_pods_are_removed_once_they_were_told_of(world: tuple[Any, Kubelet
     wait_for(lambda: seen_by(engine) and not cluster.names("pods"), 10, "its pod removed")
     again = seen_by(engine)[1, 1]
     assert again.reason is ExitReason.USER_EXCEPTION and not again.cancelled
-    assert "1 1" in engine.last_words(ids[1, 1]), "what its status kept of it"
+    assert "1 1" in engine.termination_report(ids[1, 1]), "what its status kept of it"
     wait_for(lambda: not cluster.names("secrets"), 30, "its secret collected, as what belongs to it")
 
 
@@ -264,8 +264,8 @@ def test_the_log_of_a_container_is_read_to_its_end(world: tuple[Any, Kubelets]) 
     long = "x" * 300
     ids = engine.submit([ask(1, ticket=f"say {long}")])
     when(engine, all_run, "it running")
-    wait_for(lambda: engine.last_words(ids[1, 1]).endswith(f"{long} 99\n"), 20, "its last line")
-    assert len(engine.last_words(ids[1, 1])) == 4096
+    wait_for(lambda: engine.termination_report(ids[1, 1]).endswith(f"{long} 99\n"), 20, "its last line")
+    assert len(engine.termination_report(ids[1, 1])) == 4096
 
 
 def test_a_container_that_hears_nothing_is_killed_after_the_grace(world: tuple[Any, Kubelets]) -> None:

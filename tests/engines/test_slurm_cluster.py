@@ -83,13 +83,13 @@ def test_containers_of_one_size_run_on_different_nodes_and_end(cluster: SlurmClu
     assert all(one.pinned and one.ended is Ended.NO for one in seen.values())
     assert engine.topologies() == {TOPOLOGY: 3}
     assert engine_of(cluster, "another").list() == []
-    wait_for(lambda: "clean []" in engine.last_words(ids[3, 1]), 10, "the container's first words")
-    assert f"{TOPOLOGY} 3 1" in engine.last_words(ids[3, 1])
+    wait_for(lambda: "clean []" in engine.termination_report(ids[3, 1]), 10, "the container's first words")
+    assert f"{TOPOLOGY} 3 1" in engine.termination_report(ids[3, 1])
     engine.cancel(list(ids.values()), 1.0)
     engine.cancel([*ids.values(), "999999"], 1.0)
     when(engine, lambda seen: all(one.ended is Ended.CONFIRMED for one in seen.values()), "all ended")
     assert all(one.cancelled and one.reason is ExitReason.KILLED for one in seen_by(engine).values())
-    assert "signal SIGTERM" in engine.last_words(ids[3, 1]), "the signal reaches the container itself"
+    assert "signal SIGTERM" in engine.termination_report(ids[3, 1]), "the signal reaches the container itself"
     assert engine.topologies() == {}
 
 
@@ -197,7 +197,7 @@ def test_check_and_reach(cluster: SlurmCluster) -> None:
 def test_the_end_of_its_time_is_told_before_and_is_no_fault(cluster: SlurmCluster) -> None:
     engine = engine_of(cluster, "timed", time_limit_s=60, leave_s=45)
     ids = engine.submit([ask(1, topology="timed")])
-    wait_for(lambda: "leave soon" in engine.last_words(ids[1, 1]), 40, "the container being told")
+    wait_for(lambda: "leave soon" in engine.termination_report(ids[1, 1]), 40, "the container being told")
     assert seen_by(engine)[1, 1].phase is EnginePhase.RUNNING
     when(engine, lambda seen: seen[1, 1].ended is Ended.CONFIRMED, "its time being over", 150)
     seen = seen_by(engine)[1, 1]

@@ -171,7 +171,7 @@ def test_containers_run_and_leave_nothing(world: World, spark: StandaloneSpark) 
     seen = when(engine, all_ended, "all ended")
     assert all((one.ended, one.exit_code) == (Ended.CONFIRMED, 3) for one in seen.values())
     assert not any(alive(pid) for pid in pids) and engine.topologies() == {}
-    assert engine.last_words(ids[3, 1]).strip() == f"{TOPOLOGY} 3 1 []"
+    assert engine.termination_report(ids[3, 1]).strip() == f"{TOPOLOGY} 3 1 []"
     engine.close()
     wait_for(lambda: not any(one.is_running() for one in processes), 60, "the end of the driver")
     wait_for(lambda: not spark.executors(), 60, "the end of the application")

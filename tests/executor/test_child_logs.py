@@ -30,13 +30,13 @@ class Exhausted(MemoryError):
     """A library's own name for it."""
 
 
-def last_words(folder: Path, output: bytes, exception: Report | None, killed: bool = False) -> tuple[str, bool]:
+def termination_report(folder: Path, output: bytes, exception: Report | None, killed: bool = False) -> tuple[str, bool]:
     async def main() -> tuple[str, bool]:
         logs = ChildLogs(folder, LoggingSettings())
         with os.fdopen(logs.open_output("word"), "wb") as out:
             out.write(output)
         try:
-            return logs.last_words("word", exception, killed)
+            return logs.termination_report("word", exception, killed)
         finally:
             logs.close()
 
@@ -55,7 +55,7 @@ def last_words(folder: Path, output: bytes, exception: Report | None, killed: bo
 def test_memory_is_known_from_the_report_and_not_from_its_words(
     tmp_path: Path, exception: Report | None, words: tuple[str, bool]
 ) -> None:
-    assert last_words(tmp_path, b"the end\n", exception) == words
+    assert termination_report(tmp_path, b"the end\n", exception) == words
 
 
 @pytest.mark.parametrize("raised", [False, True])
@@ -67,13 +67,13 @@ def test_the_log_of_a_task_says_why_it_was_killed(tmp_path: Path, raised: bool) 
         logs = ChildLogs(tmp_path, LoggingSettings(), lambda name, data: echoed.append(data))
         with os.fdopen(logs.open_output("word"), "wb") as out:
             out.write(b"at work\n")
-        logs.last_words("word", None, True)
+        logs.termination_report("word", None, True)
         why = "its resident memory peaked at 122MB, above the limit of 120MB"
         logs.ended(Ended(ProcessSpec("word", INSTANCE), ExitReason.OOM, why, raised))
         logs.ended(Ended(ProcessSpec("word", INSTANCE), ExitReason.STARTUP_FAILURE, "as its last line says"))
         logs.ended(Ended(ProcessSpec("gone", INSTANCE), ExitReason.KILLED, "SIGKILL"))
         os.close(logs.open_output("word"))
-        assert logs.last_words("word", None, False)[0] == "", "these are no words of the next one"
+        assert logs.termination_report("word", None, False)[0] == "", "these are no words of the next one"
         logs.close()
 
     asyncio.run(main())
@@ -91,14 +91,14 @@ def test_the_log_of_a_task_says_why_it_was_killed(tmp_path: Path, raised: bool) 
 def test_what_was_reported_at_some_time_has_not_caused_a_kill(tmp_path: Path) -> None:
     """A worker reports each failed try and goes on; whoever kills it later is not user code."""
     report = Report(type="UserCodeError", message="unit 3, try 1: ValueError")
-    assert last_words(tmp_path, b"the end\n", report, killed=True) == ("", False)
+    assert termination_report(tmp_path, b"the end\n", report, killed=True) == ("", False)
     exhausted = Report(type="MemoryError", out_of_memory=True)
-    assert last_words(tmp_path, b"", exhausted, killed=True) == ("MemoryError", True)
+    assert termination_report(tmp_path, b"", exhausted, killed=True) == ("MemoryError", True)
 
 
 def test_who_reported_nothing_is_judged_by_what_the_interpreter_printed(tmp_path: Path) -> None:
-    assert last_words(tmp_path, b"terminate called after throwing 'std::bad_alloc'\n", None)[1]
-    assert last_words(tmp_path, b"the end\n", None, killed=True) == ("", False)
+    assert termination_report(tmp_path, b"terminate called after throwing 'std::bad_alloc'\n", None)[1]
+    assert termination_report(tmp_path, b"the end\n", None, killed=True) == ("", False)
 
 
 @pytest.mark.parametrize(

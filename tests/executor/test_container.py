@@ -19,8 +19,8 @@ import pytest
 from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError, InvalidRpcError
 from heronpy.common.ids import short_hash
+from heronpy.executor.container_state import SILENT_S
 from heronpy.executor.host_folder import home_of
-from heronpy.executor.standing import SILENT_S
 from heronpy.net.ticket import Ticket
 from heronpy.proto import door_pb2
 from heronpy.storage.package_pieces import PackagePieces

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.engines.lease import Fencing, LeaseTimes
-from heronpy.executor.standing import (
+from heronpy.executor.container_state import (
     BACK_S,
     FIRST_SIGN_S,
     SILENT_S,
     AnswerLate,
     AskState,
     Cause,
+    ContainerState,
     DoorBack,
     Effect,
     End,
@@ -31,7 +32,6 @@ from heronpy.executor.standing import (
     SendLeave,
     Signal,
     SignOfLife,
-    Standing,
     StartExecutor,
     StateAnswered,
     StopExecutor,
@@ -47,7 +47,7 @@ class World:
 
     def __init__(self, fencing: Fencing = Fencing.LEASE, state_apart: bool = True) -> None:
         self.now = 100.0
-        self.standing = Standing(TIMES, fencing, self.now, state_apart)
+        self.standing = ContainerState(TIMES, fencing, self.now, state_apart)
         self.effects: list[Effect] = []
         self.feed(Tick())
 
@@ -253,7 +253,7 @@ EVENTS = st.one_of(
     st.booleans(),
 )
 def test_whatever_happens(steps: list[tuple[Event, float]], fencing: Fencing, state_apart: bool) -> None:
-    standing, now = Standing(TIMES, fencing, 0.0, state_apart), 0.0
+    standing, now = ContainerState(TIMES, fencing, 0.0, state_apart), 0.0
     runs, ended, asked, granted_at = 0, False, set[int](), 0.0
     started: list[int] = []
     sent: dict[int, float] = {}
@@ -302,19 +302,19 @@ def test_whatever_happens(steps: list[tuple[Event, float]], fencing: Fencing, st
 
 def test_one_that_its_engine_ends_has_a_last_word() -> None:
     world = World(Fencing.EPOCH).acting(3)
-    assert world.standing.farewell(world.now) is None, "it still acts"
-    assert SendLeave("gone") in world.feed(Signal(True, "gone")) and world.standing.leave_unheard == "gone"
+    assert world.machine.farewell(world.now) is None, "it still acts"
+    assert SendLeave("gone") in world.feed(Signal(True, "gone")) and world.machine.leave_unheard == "gone"
     world.feed(LeaveHeard())
-    assert world.last(StopExecutor) and not world.standing.leave_unheard
+    assert world.last(StopExecutor) and not world.machine.leave_unheard
     assert world.feed(ExecutorEnded(15)) == [End(Ending.ASKED, "gone")]
-    last = world.standing.farewell(world.now)
+    last = world.machine.farewell(world.now)
     assert last is not None and (last.epoch, last.stopped) == (0, 3)
 
 
 def test_one_that_has_never_acted_or_ends_by_itself_has_none() -> None:
     world = World()
     world.feed(Signal(True, "gone"))
-    assert world.standing.phase is Phase.ENDED and world.standing.farewell(world.now) is None
+    assert world.standing.phase is Phase.ENDED and world.machine.farewell(world.now) is None
     other = World().acting(3)
     other.feed(ExecutorEnded(9))
-    assert other.standing.farewell(other.now) is None
+    assert other.machine.farewell(other.now) is None

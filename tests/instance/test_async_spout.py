@@ -21,8 +21,8 @@ from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, Frame, pack32, pack64
 from instance import spout_waits
 from instance.async_spout import IDLE_WAIT_S, AsyncSpoutTask
+from instance.latency_markers import LatencyMarkers
 from instance.linger import BURST, STEADY
-from instance.marks import Marks
 from instance.sleeps import Sleeps
 from instance.time_use import BLOCKED, IDLE, Doing, TimeUse
 from tests.instance.harness import TaskHarness, closing
@@ -532,7 +532,7 @@ def test_what_it_emits_is_marked_with_the_time_of_the_emit_and_not_of_the_rest_b
     harnesses: Callable[..., Harness],
 ) -> None:
     h = harnesses()
-    h.task.marks = Marks(h.task.emitter, 1000.0, lambda: 0)
+    h.task.marks = LatencyMarkers(h.task.emitter, 1000.0, lambda: 0)
 
     async def script() -> None:
         for _ in range(10):

@@ -162,7 +162,7 @@ def grow_without_telling(cluster: Cluster, verbs: Verbs, book: Book) -> tuple[An
     verbs.scale("pass", 2)
     cluster.run(lambda: len(cluster.tasks("pass")) == 2 and bool(kept))
     book.until = len(book.values)
-    cluster.run(lambda: bool(store.opener.strangers))
+    cluster.run(lambda: bool(store.opener.early_frames))
     return store, kept
 
 
@@ -191,7 +191,7 @@ def test_they_do_not_wait_for_ever(mode: str) -> None:
     book.until = 50
     with cluster_of(0, book.program(mode)) as (cluster, auditor):
         store, _ = grow_without_telling(cluster, Verbs(cluster, auditor, cluster.world.rng), book)
-        cluster.run(lambda: not store.opener.strangers)
+        cluster.run(lambda: not store.opener.early_frames)
         rest(cluster)
         missing = 200 - len(book.stored)
         assert store.metrics.counters["__gateway-lost-tuples", "unknown source"] == missing > 0
@@ -229,7 +229,7 @@ def test_those_without_room_are_sent_again_or_count_as_lost(mode: str, monkeypat
 
 
 def test_only_so_many_wait() -> None:
-    held = in_queue.Strangers()
+    held = in_queue.EarlyFrames()
     frames = [Frame(kind=DATA, source_task=1 + n % 2, count=n) for n in range(in_queue.STRANGE_FRAMES_MAX + 1)]
     taken = [held.hold(frame, 1, 0.0) for frame in frames]
     assert taken == [True] * in_queue.STRANGE_FRAMES_MAX + [False]

@@ -1,4 +1,4 @@
-"""Keys of a topology and the gate in front of its TCP sockets: who has no key gets no message in."""
+"""Keys of a topology and the authenticator in front of its TCP sockets: who has no key gets no message in."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.setting_types import SecuritySettings
 from heronpy.common.settings import resolve
 from heronpy.net import curve, transport
+from heronpy.net.authenticator import PEERS_MAX, Authenticator
 from heronpy.net.curve import Keys, Pair
-from heronpy.net.gate import PEERS_MAX, Gate
 from heronpy.net.private import check_private, make_private, read_private
 from heronpy.net.rpc import ControlClient, ControlServer, RpcClient
 from heronpy.net.transport import Transport
@@ -184,7 +184,7 @@ def test_the_transport_is_a_setting(tmp_path: Path) -> None:
         resolve("local", [], {}, {}, ["heron.security.transport=plain"])
 
 
-# ---- the gate ------------------------------------------------------------------------------------------
+# ---- the authenticator ------------------------------------------------------------------------------------------
 
 
 class World:
@@ -195,10 +195,10 @@ class World:
         self.asked: list[str] = []
         self.context: zmq.Context[Any] = zmq.Context()
         self.outside: zmq.Context[Any] = zmq.Context()
-        self.gate = Gate(self.keys, self.context) if guarded else None
+        self.authenticator = Authenticator(self.keys, self.context) if guarded else None
         self.server = ControlServer(["tcp://127.0.0.1:*"], self.answer, self.context, keys=self.keys)
-        if self.gate is not None:
-            self.gate.watch(self.server.sock)
+        if self.authenticator is not None:
+            self.authenticator.watch(self.server.sock)
         self.endpoint = self.server.endpoints[0]
 
     def answer(self, identity: bytes, envelope: control_pb2.Envelope) -> control_pb2.ContainersReply:
@@ -209,8 +209,8 @@ class World:
         return ControlClient(self.endpoint, lambda _: None, context=self.outside, keys=keys)
 
     def close(self) -> None:
-        if self.gate is not None:
-            self.gate.close()
+        if self.authenticator is not None:
+            self.authenticator.close()
         self.server.close()
         self.context.term()
         self.outside.destroy(linger=0)
@@ -233,8 +233,8 @@ def test_the_right_key_opens() -> None:
         for _ in range(3):
             await client.call(QUESTION, 10)
         client.close()
-        assert world.gate is not None
-        assert (len(world.asked), world.gate.admitted, world.gate.refused) == (3, 1, 0)
+        assert world.authenticator is not None
+        assert (len(world.asked), world.authenticator.admitted, world.authenticator.refused) == (3, 1, 0)
 
     play(scene)
 
@@ -243,17 +243,17 @@ def test_who_leaves_while_it_connects_is_not_refused(caplog: pytest.LogCaptureFi
     """As a process with the right key does that ends then; who is silent, or says something else, is refused."""
 
     async def scene(world: World) -> None:
-        assert world.gate is not None
-        gate, address = world.gate, ("127.0.0.1", int(world.endpoint.rpartition(":")[2]))
+        assert world.authenticator is not None
+        authenticator, address = world.authenticator, ("127.0.0.1", int(world.endpoint.rpartition(":")[2]))
         for _ in range(3):
             leaver = socket.create_connection(address)
             assert leaver.recv(10), "the greeting: the handshake has begun"
             leaver.close()
-        await eventually(lambda: gate.left == 3, what="that they have left")
-        assert (gate.refused, caplog.messages) == (0, [])
+        await eventually(lambda: authenticator.left == 3, what="that they have left")
+        assert (authenticator.refused, caplog.messages) == (0, [])
         with socket.create_connection(address):
-            await eventually(lambda: gate.refused == 1, 10, "the silent one being refused")
-        assert "does not use the encryption" in caplog.text and gate.left == 3
+            await eventually(lambda: authenticator.refused == 1, 10, "the silent one being refused")
+        assert "does not use the encryption" in caplog.text and authenticator.left == 3
 
     with caplog.at_level(logging.WARNING):
         play(scene)
@@ -288,21 +288,21 @@ def test_others_are_refused_counted_and_logged_once(disguise: Any, caplog: pytes
 
     async def scene(world: World) -> None:
         nonlocal refused
-        assert world.gate is not None
-        gate, disguised = world.gate, disguise(world.keys)
+        assert world.authenticator is not None
+        authenticator, disguised = world.authenticator, disguise(world.keys)
         clients = [world.client(disguised) for _ in range(3)]
         for client in clients * 20:
             client.send(QUESTION)
         # Who speaks no encryption closes the connection itself, and may do so before it is refused.
-        await eventually(lambda: gate.refused + gate.left >= len(clients), what="refusals")
+        await eventually(lambda: authenticator.refused + authenticator.left >= len(clients), what="refusals")
         for client in clients:
             client.close()
         # Who has the key is served all the while.
         friend = world.client(world.keys)
         await friend.call(QUESTION, 10)
         friend.close()
-        assert (world.asked, gate.admitted) == (["get_containers"], 1)
-        refused = gate.refused
+        assert (world.asked, authenticator.admitted) == (["get_containers"], 1)
+        refused = authenticator.refused
 
     with caplog.at_level(logging.WARNING):
         play(scene)
@@ -313,7 +313,7 @@ def test_others_are_refused_counted_and_logged_once(disguise: Any, caplog: pytes
 
 @pytest.mark.parametrize("guarded", [True, False])
 def test_without_the_same_keys_or_without_a_gate_nobody_gets_in(guarded: bool) -> None:
-    """The client has keys of a topology that ran here before; a server that forgot its gate is closed, not open."""
+    """The client has keys of a topology that ran here before; a server that forgot its authenticator is closed, not open."""
 
     async def scene(world: World) -> None:
         if guarded:
@@ -334,7 +334,7 @@ def test_without_the_same_keys_or_without_a_gate_nobody_gets_in(guarded: bool) -
 @pytest.mark.parametrize("seed", range(3))
 def test_noise_and_a_replayed_handshake_are_refused(seed: int) -> None:
     async def scene(world: World) -> None:
-        assert world.gate is not None
+        assert world.authenticator is not None
         port = int(world.endpoint.rpartition(":")[2])
         recorded = await record_handshake(world, port)
         assert world.asked == ["get_containers"]
@@ -347,8 +347,8 @@ def test_noise_and_a_replayed_handshake_are_refused(seed: int) -> None:
                     pass
 
         await asyncio.gather(*(asyncio.to_thread(say, data) for data in noise))
-        gate = world.gate
-        await eventually(lambda: gate.refused >= 2, what="refusals")
+        authenticator = world.authenticator
+        await eventually(lambda: authenticator.refused >= 2, what="refusals")
         friend = world.client(world.keys)
         await friend.call(QUESTION, 10)
         friend.close()
@@ -391,14 +391,14 @@ async def record_handshake(world: World, port: int) -> bytes:
 
 def test_the_log_of_refusals_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(world: World) -> None:
-        assert world.gate is not None
+        assert world.authenticator is not None
         for number in range(PEERS_MAX + 50):
             key = zmq.utils.z85.decode(some_keys().client.public)
             address = b"10.0.%d.%d" % divmod(number, 256)
-            world.gate.answer([b"e", b"", b"1.0", b"1", b"wc-1", address, b"", b"CURVE", key])
+            world.authenticator.answer([b"e", b"", b"1.0", b"1", b"wc-1", address, b"", b"CURVE", key])
         for odd in ([], [b"e"], [b"e", b"", b"1.0"], [b"e", b"", b"1.0", b"1"]):
-            world.gate.answer(odd)
-        assert world.gate.refused == PEERS_MAX + 51 and not world.gate.admitted
+            world.authenticator.answer(odd)
+        assert world.authenticator.refused == PEERS_MAX + 51 and not world.authenticator.admitted
 
     with caplog.at_level(logging.WARNING):
         play(scene)

@@ -15,9 +15,18 @@ import psutil
 import pytest
 import zmq
 
-from heronpy.net import gate, transport, zsock
+from heronpy.net import authenticator, transport, zsock
+from heronpy.net.authenticator import (
+    GREETED_BYTES,
+    PATIENCE_S,
+    SAID_MAX_BYTES,
+    STRANGERS_MAX,
+    Authenticator,
+    HandshakeLimiter,
+    Verdict,
+    judge,
+)
 from heronpy.net.curve import Keys, Pair
-from heronpy.net.gate import GREETED_BYTES, PATIENCE_S, SAID_MAX_BYTES, STRANGERS_MAX, Gate, Porch, Verdict, judge
 from heronpy.net.rpc import ControlClient, ControlServer
 from heronpy.net.zsock import configure
 from heronpy.proto import control_pb2
@@ -53,23 +62,23 @@ def test_who_may_stay(age_s: float, told: int, said: int, verdict: Verdict) -> N
 
 
 class Guarded:
-    """A control server behind a gate, and a friend who has the key."""
+    """A control server behind a authenticator, and a friend who has the key."""
 
     def __init__(self, message_max_bytes: int = zsock.CONTROL_MESSAGE_MAX_BYTES) -> None:
         self.keys = Keys("wc-1", Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))
-        self.gate = Gate(self.keys)
+        self.authenticator = Authenticator(self.keys)
         self.server = ControlServer(["tcp://127.0.0.1:*"], lambda *_: control_pb2.Ok(), keys=self.keys)
-        self.gate.watch(self.server.sock)
+        self.authenticator.watch(self.server.sock)
         self.data = configure(zmq.Context.instance().socket(zmq.ROUTER), hwm=0, message_max_bytes=message_max_bytes)
         self.data_port = port_of(transport.bind(self.data, "tcp://127.0.0.1:*", self.keys))
-        self.gate.watch(self.data)
+        self.authenticator.watch(self.data)
         self.port = port_of(self.server.endpoints[0])
 
     async def __aenter__(self) -> Guarded:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.gate.close()
+        self.authenticator.close()
         self.server.close()
         self.data.close(linger=0)
 
@@ -81,7 +90,7 @@ class Guarded:
 
     @property
     def strangers(self) -> int:
-        return self.gate.strangers
+        return self.authenticator.strangers
 
 
 def port_of(endpoint: str) -> int:
@@ -114,7 +123,7 @@ def test_four_strangers_hold_no_memory() -> None:
                 await asyncio.sleep(0.005)
             assert max(await work) < 58, "nobody may say that much"
             assert peak < 60 << 20, f"{peak >> 20} MB"
-            await eventually(lambda: guarded.strangers == 0, what="nobody on the porch")
+            await eventually(lambda: guarded.strangers == 0, what="nobody on the limiter")
             await guarded.serves()
 
     asyncio.run(scene())
@@ -134,7 +143,7 @@ def test_a_thousand_idle_connections_keep_nobody_out() -> None:
                 await guarded.serves()
                 await eventually(lambda: guarded.strangers <= STRANGERS_MAX, what="few strangers")
                 await eventually(lambda: guarded.strangers == 0, what="no strangers")
-                assert guarded.gate.refused >= 1100 - STRANGERS_MAX
+                assert guarded.authenticator.refused >= 1100 - STRANGERS_MAX
                 await eventually(lambda: psutil.Process().num_fds() < before + 20, what="their descriptors")
                 await guarded.serves()
 
@@ -192,19 +201,19 @@ def test_friends_leave_the_porch_at_once() -> None:
             clients = [ControlClient(guarded.server.endpoints[0], lambda _: None, keys=guarded.keys) for _ in range(20)]
             for client in clients:
                 await client.call(control_pb2.Ok(), 20)
-            await eventually(lambda: guarded.strangers == 0, what="an empty porch")
+            await eventually(lambda: guarded.strangers == 0, what="an empty limiter")
             await asyncio.sleep(PATIENCE_S + 0.2)
             for client in clients:
                 await client.call(control_pb2.Ok(), 20)
                 client.close()
-            assert (guarded.gate.admitted, guarded.gate.refused) == (20, 0)
+            assert (guarded.authenticator.admitted, guarded.authenticator.refused) == (20, 0)
 
     asyncio.run(scene())
 
 
 def test_what_is_no_tcp_connection_is_left_alone() -> None:
     async def scene() -> None:
-        at_home = Porch()
+        at_home = HandshakeLimiter()
         one, other = socket.socketpair()
         with one, other, open(os.devnull) as file:
             for descriptor in (one.fileno(), file.fileno(), 99999):
@@ -239,4 +248,4 @@ def test_idle_connections_of_the_same_user_go_too(home: Path) -> None:
 
 
 def test_the_deadline_is_zeromqs_own_first() -> None:
-    assert zsock.HANDSHAKE_MS == 2000 and gate.PATIENCE_S > zsock.HANDSHAKE_MS / 1000
+    assert zsock.HANDSHAKE_MS == 2000 and authenticator.PATIENCE_S > zsock.HANDSHAKE_MS / 1000

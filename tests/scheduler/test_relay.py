@@ -25,9 +25,9 @@ from heronpy.common.errors import (
 )
 from heronpy.net import access, curve
 from heronpy.net.access import DoorPlace
+from heronpy.net.authenticator import Authenticator
 from heronpy.net.curve import Pair
 from heronpy.net.door_state import DoorStateManager
-from heronpy.net.gate import Gate
 from heronpy.net.relaying import SCHEDULER, TMASTER, RelayClient, To, relayed
 from heronpy.net.rpc import ControlClient, ControlServer, body_of
 from heronpy.net.ticket import Membership
@@ -46,7 +46,7 @@ class Masters:
     def __init__(self, world: World) -> None:
         self.context = zmq.Context()
         keys = curve.load(world.deployed.launch.working_dir, world.deployed.launch.topology_id)
-        self.gate = Gate(keys, self.context)
+        self.authenticator = Authenticator(keys, self.context)
         self.error: HeronError | None = None
         self.slow = asyncio.Event()
         self.slow.set()
@@ -75,7 +75,7 @@ class Masters:
         return control_pb2.ReadFileReply(data=b"x" * body.bytes) if field == "read_file" else control_pb2.Ok()
 
     def close(self) -> None:
-        self.gate.close()
+        self.authenticator.close()
         self.server.close()
         self.files.close()
         self.context.term()

@@ -127,7 +127,7 @@ def knocking(endpoint: str, keys: Keys | None) -> Iterator[tuple[zmq.Socket[byte
 
 
 def ask(host: str, port: int, keys: Keys | None) -> str:
-    """Knock, say everything that anybody could want to hear, and tell what came of it."""
+    """Probe, say everything that anybody could want to hear, and tell what came of it."""
     from zmq.utils.monitor import parse_monitor_message
 
     with knocking(f"tcp://{host}:{port}", keys) as (sock, monitor):

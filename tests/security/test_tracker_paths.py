@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from heronpy.common.errors import InvalidRpcError
-from heronpy.executor.files_door import ContainerFiles
+from heronpy.executor.file_service import ContainerFiles
 from heronpy.proto import control_pb2
 from heronpy.tracker.calls import Route
 from tests.security.dot_segments import encodings

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from heronpy.executor.files_door import ContainerFiles
+from heronpy.executor.file_service import ContainerFiles
 from heronpy.proto import control_pb2
 from heronpy.tracker.app import App, routes
 from heronpy.tracker.calls import Route

@@ -17,7 +17,7 @@ from heronpy.net import curve
 from heronpy.net.transport import bind
 from heronpy.net.zsock import configure
 from heronpy.spark import workers
-from heronpy.spark.gateway import GateThread
+from heronpy.spark.gateway import AuthenticatorThread
 from heronpy.spark.session import SparkDriver
 from tests.support.waiting import wait_for
 
@@ -99,7 +99,7 @@ def test_over_tcp_the_gateway_answers_holders_of_the_key_only(tmp_path: Path, mo
     curve.generate(str(tmp_path / "theirs"))
     keys, others = curve.load(str(tmp_path / "ours"), "T-1"), curve.load(str(tmp_path / "theirs"), "T-1")
     router = configure(zmq.Context.instance().socket(zmq.ROUTER), message_max_bytes=link.MESSAGE_MAX_BYTES)
-    gate = GateThread(keys, router)
+    authenticator = AuthenticatorThread(keys, router)
     place = bind(router, "tcp://127.0.0.1:*", keys)
     # A stranger that knows the public key of the server, as anybody may.
     stranger_keys = curve.Keys("T-1", keys.server, others.client)
@@ -117,10 +117,10 @@ def test_over_tcp_the_gateway_answers_holders_of_the_key_only(tmp_path: Path, mo
 
         wait_for(turn, 30, "hints of the sink")
         assert all(decode(one) == Ready("store", "3-0000000001-1") for one in heard)
-        wait_for(gate.take_refused, 20, "the refusal of the stranger")
+        wait_for(authenticator.take_refused, 20, "the refusal of the stranger")
     finally:
         for one in (stranger, sink):
             one.close()
-        gate.close()
-        gate.close()
+        authenticator.close()
+        authenticator.close()
         router.close(linger=0)

@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 from heronpy.common.clock import MonotonicClock
 from heronpy.common.errors import InvalidRpcError
 from heronpy.net import door_keys
-from heronpy.net.gate import Gate
+from heronpy.net.authenticator import Authenticator
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.procs.linux import die_with_parent
 from heronpy.proto import control_pb2, door_pb2
@@ -52,9 +52,9 @@ class Server:
         self.door = StateDoor(
             self.state, options["topology"], MonotonicClock(), rules, SessionLimits(**options.get("limits", {}))
         )
-        self.gate = Gate(self.keys.keys)
+        self.authenticator = Authenticator(self.keys.keys)
         self.rpc = ControlServer([f"tcp://127.0.0.1:{options['port']}"], self.on_request, keys=self.keys.keys)
-        self.gate.watch(self.rpc.sock)
+        self.authenticator.watch(self.rpc.sock)
         self.served: Counter[str] = Counter()
         #: Answers that get lost, by kind of call.
         self.losing: dict[str, int] = options.get("losing", {})
@@ -94,7 +94,7 @@ class Server:
                     await ended.wait()
             except TimeoutError:
                 self.door.tick(MonotonicClock().now())
-        self.gate.close()
+        self.authenticator.close()
         self.rpc.close()
         self.door.close()
         self.state.close()

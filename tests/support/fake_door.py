@@ -17,8 +17,8 @@ import zmq
 from google.protobuf.message import Message
 
 from heronpy.common.errors import ConfigError, InvalidRpcError
+from heronpy.net.authenticator import Authenticator
 from heronpy.net.curve import Keys, Pair
-from heronpy.net.gate import Gate
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.net.ticket import Ticket
 from heronpy.plan.launch import Submitted
@@ -58,7 +58,7 @@ class FakeDoor:
         self.links = new_pair(), new_pair()
         self.heard: list[tuple[str, Any]] = []
         self.reads = 0
-        self._gate = Gate(self.keys)
+        self._authenticator = Authenticator(self.keys)
         self._changed = asyncio.Event()
         self._server = ControlServer([f"tcp://{self.host}:*"], self._on_request, keys=self.keys)
         self.endpoint = self._server.endpoints[0]
@@ -152,7 +152,7 @@ class FakeDoor:
         return True
 
     def close(self) -> None:
-        self._gate.close()
+        self._authenticator.close()
         self._server.close()
 
 

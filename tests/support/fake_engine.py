@@ -53,7 +53,7 @@ class FakeEngine:
     def explain(self, engine_id: str) -> Explained:
         return Explained("Resources")
 
-    def last_words(self, engine_id: str) -> str:
+    def termination_report(self, engine_id: str) -> str:
         return ""
 
     def look_command(self) -> str:

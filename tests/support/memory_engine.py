@@ -126,7 +126,7 @@ class MemoryEngine:
         self._called("explain")
         return Explained("Resources", 2e9)
 
-    def last_words(self, engine_id: str) -> str:
+    def termination_report(self, engine_id: str) -> str:
         return ""
 
     def look_command(self) -> str:

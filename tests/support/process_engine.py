@@ -164,7 +164,7 @@ class ProcessEngine:
     def explain(self, engine_id: str) -> Explained:
         return Explained("")
 
-    def last_words(self, engine_id: str) -> str:
+    def termination_report(self, engine_id: str) -> str:
         return ""
 
     def look_command(self) -> str:

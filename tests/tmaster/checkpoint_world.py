@@ -169,7 +169,7 @@ class CheckpointWorld(World):
         elif region.location != self.log.restore_from:
             record = next(r for r in self.log.complete if r.checkpoint == region.checkpoint)
             assert not record.abandoned and record.location == region.location
-            assert not record.damaged or self.machine.desk.failure is not None
+            assert not record.damaged or self.machine.shared.failure is not None
             assert region.checkpoint in self.written and region.checkpoint not in self.pruned
 
     def _check_trigger(self, body: control_pb2.TriggerCheckpoint) -> None:

@@ -96,20 +96,20 @@ def test_a_successor_goes_on_with_the_numbers() -> None:
 
 def test_the_phases_of_a_start_add_up_to_the_whole_and_outlive_the_master() -> None:
     world = World(submitted=plan_pb2.ExecutionState(begun_at=90.0, submitted_at=94.0))
-    start = world.machine.desk.journal.start
+    start = world.machine.shared.journal.start
     assert states.start_phases(start) == {"package": 4.0, "launch": 6.0}, "it has not registered anybody"
     world.running()
     took = states.start_phases(start)
     assert list(took) == ["package", "launch", "register", "plan", "initialise"] and min(took.values()) >= 0
     assert sum(took.values()) == pytest.approx(start.running_at - start.begun_at)
-    [event] = [event for event in world.machine.desk.journal.after(0).events if event.reason == "start"]
+    [event] = [event for event in world.machine.shared.journal.after(0).events if event.reason == "start"]
     assert event.text == f"wc was started in {states.start_text(start)}" and "package 4s, launch 6s" in event.text
     heir = Journal()
-    heir.take_over(world.machine.desk.journal.ledger("wc-1"), "wc-1")
+    heir.take_over(world.machine.shared.journal.ledger("wc-1"), "wc-1")
     assert heir.start == start and heir.after(0).start == start_of(start)
     silent = World()
     silent.running()
-    assert states.start_phases(silent.machine.desk.journal.start) == {}, "nobody knows when it was submitted"
+    assert states.start_phases(silent.machine.shared.journal.start) == {}, "nobody knows when it was submitted"
 
 
 def test_restarts_are_counted_from_the_first_report() -> None:
@@ -245,7 +245,7 @@ def test_an_episode_is_told_while_it_lasts_and_when_it_is_over() -> None:
 def test_the_machine_tells_its_story() -> None:
     """States, silence, changes by people and takeovers, in the order in which they came."""
     w = World(containers=2).running()
-    journal = w.machine.desk.journal
+    journal = w.machine.shared.journal
     assert texts(journal, "life")[-1] == "wc is RUNNING"
     w.request(events.ConfigRequested, ("count:a:1",))
     assert texts(journal, "update") == ["1 setting changed"]
@@ -254,7 +254,7 @@ def test_the_machine_tells_its_story() -> None:
     assert "no heartbeat from stmgr-1" in texts(journal, "silent")
     assert texts(journal, "life")[-1].startswith("wc is DEGRADED: 1 of 2 tasks of word is down")
     w.start_master()
-    first = w.machine.desk.journal.after(0).events[0]
+    first = w.machine.shared.journal.after(0).events[0]
     assert (first.kind, first.text) == ("master", "topology master 2 took over")
 
 
@@ -262,12 +262,12 @@ def test_a_restart_that_was_ordered_is_told_as_no_fault() -> None:
     w = World(containers=2).running()
     w.request(events.RestartRequested, 1, 0)
     w.until(lambda: w.life == control_pb2.LIFE_DEGRADED)
-    told = [event for event in w.machine.desk.journal.after(0).events if event.kind == "life"][-1]
+    told = [event for event in w.machine.shared.journal.after(0).events if event.kind == "life"][-1]
     assert told.text.startswith("wc is DEGRADED by the restart of container 1: ") and not told.warning
     w.until(lambda: w.life == control_pb2.LIFE_RUNNING)
     w.sims[1].silent = True
     w.until(lambda: w.life == control_pb2.LIFE_DEGRADED)
-    told = [event for event in w.machine.desk.journal.after(0).events if event.kind == "life"][-1]
+    told = [event for event in w.machine.shared.journal.after(0).events if event.kind == "life"][-1]
     assert told.text.startswith("wc is DEGRADED: ") and told.warning
 
 
@@ -276,7 +276,7 @@ def test_a_restore_is_told_with_its_reason() -> None:
     w.when_complete(2)
     w.kill(3)
     assert restored_from(w, attempt(w)) == 2
-    journal = w.machine.desk.journal
+    journal = w.machine.shared.journal
     assert texts(journal, "checkpoint")[-1].startswith("checkpoint 2 is complete")
     assert "starts from checkpoint 2: " in texts(journal, "restore")[-1]
 
@@ -286,7 +286,7 @@ def test_an_end_is_known_as_soon_as_its_executor_says_it() -> None:
     w = World(containers=2).running()
     figures = Figures(w.machine, 0.0)
     task = next(one for one in w.tasks() if not one.spout)
-    number, name = task.status.task_id, w.machine.desk.registry.name_of(task.status.task_id)
+    number, name = task.status.task_id, w.machine.shared.registry.name_of(task.status.task_id)
     sim = next(sim for sim in w.sims.values() if number in sim.tasks)
 
     def shown() -> tuple[str, int, int]:
@@ -326,7 +326,7 @@ def test_the_memory_of_a_component_counts_the_pages_of_forked_tasks_once() -> No
     w = World(containers=1).running()
     figures = Figures(w.machine, 0.0)
     [sim] = w.sims.values()
-    tasks = [(one, w.machine.desk.registry.name_of(one.status.task_id)) for one in w.tasks() if not one.spout]
+    tasks = [(one, w.machine.shared.registry.name_of(one.status.task_id)) for one in w.tasks() if not one.spout]
     for task, name in tasks:
         told = control_pb2.MetricsReport(process=name, task_id=task.status.task_id, component=task.status.component)
         told.samples.add(name="__py-physical-memory-byte", value=1000.0, type=control_pb2.Sample.GAUGE)

@@ -154,12 +154,12 @@ def test_a_replaced_task_sends_its_region_back_to_the_newest_checkpoint() -> Non
 def test_the_number_of_restores_and_the_start_outlive_the_master() -> None:
     """The wall clock of the successor's machine differs from its monotonic clock by something else."""
     w = world()
-    born = w.machine.desk.registry.totals.started_at
+    born = w.machine.shared.registry.totals.started_at
     w.when_complete(2)
     w.kill(3)
     restored_from(w, 1)
     assert w.status().totals.restores == 1
-    kept = w.machine.desk.registry.totals.ledger(w.topology.id)
+    kept = w.machine.shared.registry.totals.ledger(w.topology.id)
     kept = control_pb2.TotalsLedger.FromString(kept.SerializeToString())
     heir = TopologyMaster(
         w.settings,
@@ -174,7 +174,7 @@ def test_the_number_of_restores_and_the_start_outlive_the_master() -> None:
     heir.begin(7.0)
     assert heir.status(8.0).totals.restores == heir.checkpoints_reply(8.0).restores == 1
     assert heir.status(8.0).uptime_s == pytest.approx(8.0 + w.now - born)
-    heir.desk.registry.totals.start(born - 3600)
+    heir.shared.registry.totals.start(born - 3600)
     assert heir.status(8.0).uptime_s > 3600, "a clock that was set back starts anew"
 
 

@@ -9,7 +9,7 @@ from tests.tmaster.tmaster_world import World
 
 def down(world: World, task: int, **how: float) -> None:
     sim = next(sim for sim in world.sims.values() if task in sim.tasks)
-    name = world.machine.desk.registry.name_of(task)
+    name = world.machine.shared.registry.name_of(task)
     sim.failed[name] = control_pb2.ProcessRecord(
         name=name,
         kind=control_pb2.PROCESS_TASK,
@@ -111,7 +111,7 @@ def test_the_cause_of_a_crash_loop_is_what_its_exceptions_have_in_common() -> No
     """The last one names the tuple that came by; the doctor's sentence, beside it, what all of them say."""
     world = World().running()
     down(world, 3, restarts=9, restarts_charged=9, failing_s=58.2, failing_max_s=600.0, next_restart_s=25.6)
-    name = world.machine.desk.registry.name_of(3)
+    name = world.machine.shared.registry.name_of(3)
     record = next(record for sim in world.sims.values() for record in sim.failed.values())
     record.exit_detail = "ValueError: order 49 of user 8\nmore"
 

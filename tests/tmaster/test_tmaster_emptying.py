@@ -88,7 +88,7 @@ def test_a_restart_of_tasks_or_of_the_master_or_with_checkpoints_empties_nothing
     exact = CheckpointWorld()
     exact.until(lambda: exact.life == control_pb2.LIFE_RUNNING, 60)
     exact.request(events.RestartRequested, 1, 0)
-    assert not exact.machine.desk.book.held_to_empty
+    assert not exact.machine.shared.book.held_to_empty
 
 
 def test_a_stream_manager_that_has_told_all_that_it_held_leaves_nothing_uncounted() -> None:

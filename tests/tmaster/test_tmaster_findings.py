@@ -16,7 +16,7 @@ def test_an_event_makes_findings_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """A status said that a task was down for the tenth time, and below that it was restarted nine times."""
     w = World(containers=1).running()
     watched = Observatory(w.machine, w.settings, 0.0, resumed=False)
-    cost_s, journal, began = 0.0, w.machine.desk.journal, w.now
+    cost_s, journal, began = 0.0, w.machine.shared.journal, w.now
     spent = iter(range(1_000_000))
     monkeypatch.setattr(observatory.time, "thread_time", lambda: cost_s * next(spent))
 

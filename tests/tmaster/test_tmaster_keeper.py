@@ -25,7 +25,7 @@ class World:
 
     def __init__(self) -> None:
         self.minutes, self.written = Minutes(), list[tuple[Node, Message]]()
-        desk: Any = SimpleNamespace(
+        shared: Any = SimpleNamespace(
             book=SimpleNamespace(topology=SimpleNamespace(id="wc-1")),
             registry=SimpleNamespace(totals=Totals()),
             journal=SimpleNamespace(last=0, ledger=lambda topology_id: control_pb2.EventLedger()),
@@ -38,7 +38,7 @@ class World:
         self.answers: Any = SimpleNamespace(
             changes=0, message=lambda now, at_end: control_pb2.LastAnswers(load={"at": now, "found_at": at_end})
         )
-        self.keeper = Keeper(store, desk, self.minutes, MetricsCache(60.0, 1.0), self.answers, lambda: 5.0)
+        self.keeper = Keeper(store, shared, self.minutes, MetricsCache(60.0, 1.0), self.answers, lambda: 5.0)
 
     async def look(self) -> None:
         self.keeper.look()

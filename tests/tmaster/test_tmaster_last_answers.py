@@ -60,7 +60,7 @@ def rates(answer: LoadAnswer) -> list[float]:
 
 def test_a_topology_that_is_killed_leaves_its_figures_and_minutes(kept: Kept) -> None:
     kept.work()
-    kept.world.machine.desk.book.plan.topology.spouts[0].comp.serialized_object = b"code"
+    kept.world.machine.shared.book.plan.topology.spouts[0].comp.serialized_object = b"code"
     found = kept.message()
     assert not any(one.comp.serialized_object for one in found.status.plan.topology.spouts)
     load = read(found.load, LoadAnswer)

@@ -86,10 +86,10 @@ def test_stale_epochs_are_refused_or_ignored() -> None:
     sim.epoch = 1
     old = world.ask(events.StmgrRegistered, b"zombie", control_pb2.RegisterStmgr(stmgr=sim.record()))
     assert "stmgr-1 of epoch 1 was replaced by epoch 2" in str(old.error)
-    before = world.machine.desk.registry.stmgrs["stmgr-1"].last_seen
+    before = world.machine.shared.registry.stmgrs["stmgr-1"].last_seen
     world.now += 1
     world.feed(events.StmgrBeat(b"zombie", control_pb2.StmgrHeartbeat(stmgr_id="stmgr-1", epoch=1)))
-    assert world.machine.desk.registry.stmgrs["stmgr-1"].last_seen == before
+    assert world.machine.shared.registry.stmgrs["stmgr-1"].last_seen == before
     world.ask(events.ExecutorRegistered, b"x1", control_pb2.RegisterExecutor(container=1, epoch=5))
     older = world.ask(events.ExecutorRegistered, b"x", control_pb2.RegisterExecutor(container=1, epoch=4))
     assert "was replaced by epoch 5" in str(older.error)
@@ -106,7 +106,7 @@ def test_heartbeat_of_an_unknown_stream_manager_is_asked_to_register() -> None:
     world = World().running()
     world.start_master()
     world.sims[1].heartbeat()  # the world answers the request by registering
-    assert "stmgr-1" in world.machine.desk.registry.stmgrs
+    assert "stmgr-1" in world.machine.shared.registry.stmgrs
 
 
 def test_restarted_master_keeps_the_plan() -> None:
@@ -459,14 +459,14 @@ def test_lost_executor_is_named() -> None:
 
 def test_a_plan_that_nothing_could_have_made_is_not_believed() -> None:
     world = World().running()
-    version = world.machine.desk.book.version
+    version = world.machine.shared.book.version
     stmgr = world.sims[1]
     for claimed in ((1 << 64) - 1, PLAN_VERSION_MAX + 1):
         beat = control_pb2.StmgrHeartbeat(stmgr_id=stmgr.name, epoch=stmgr.epoch, plan_version=claimed)
         world.feed(events.StmgrBeat(stmgr.peer, beat))
         world.rounds(2)
-    assert world.machine.desk.book.version == version
+    assert world.machine.shared.book.version == version
     beat = control_pb2.StmgrHeartbeat(stmgr_id=stmgr.name, epoch=stmgr.epoch, plan_version=version + 7)
     world.feed(events.StmgrBeat(stmgr.peer, beat))
     world.rounds(2)
-    assert world.machine.desk.book.version > version + 7, "one that it could have made is skipped"
+    assert world.machine.shared.book.version > version + 7, "one that it could have made is skipped"

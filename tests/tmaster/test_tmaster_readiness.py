@@ -131,7 +131,7 @@ def test_old_tasks_that_are_about_to_go_cannot_end_the_hold() -> None:
     world = waiting()
     say(world, "")
     world.until(lambda: world.life == control_pb2.LIFE_RUNNING, 5)
-    world.machine.readiness.hold(world.now, world.machine.desk.book.asking)
+    world.machine.readiness.hold(world.now, world.machine.shared.book.asking)
     world.rounds(3)
     assert shown(world).spouts_held, "what is ready is about to be replaced"
     for sim in world.sims.values():
@@ -153,6 +153,6 @@ def test_with_checkpoints_a_rewind_holds_until_the_new_attempt_is_ready() -> Non
     world.until(lambda: world.life == control_pb2.LIFE_RUNNING, 10)
     world.until(lambda: bool(world.machine.checkpoints_reply(world.now).complete), 40)
     world.request(events.RewindRequested, 0)
-    assert world.machine.desk.book.spouts_held
+    assert world.machine.shared.book.spouts_held
     world.until(lambda: world.life == control_pb2.LIFE_RUNNING, 40)
     assert not shown(world).spouts_held

@@ -136,7 +136,7 @@ def test_going_back_ends_a_failure() -> None:
     assert "chk-2/x is damaged; chk-1/x is damaged" in str(w.answer(w.request(events.RewindRequested, 0)).error)
     w.damaged = set()
     w.rounds(3)
-    assert w.machine.desk.registry.failed_tasks
+    assert w.machine.shared.registry.failed_tasks
     before, token = attempt(w), w.request(events.RewindRequested, 2)
     assert w.life != control_pb2.LIFE_FAILED, "who could not restore the last attempt is replaced"
     assert not w.answer(token).error and restored_from(w, before) == 2, "the store was away and is back"

@@ -333,7 +333,7 @@ def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
             c.containers[0].dead_letters = 0
             await c.cli.call(control_pb2.RestartTarget(container=1))
             assert (await c.status()).totals.dead_letters == 6
-            last = c.shell.machine.desk.registry.totals.ledger("wc-1").tasks
+            last = c.shell.machine.shared.registry.totals.ledger("wc-1").tasks
             told = read(await c.cli.call(control_pb2.GetEvents()), Events).last
 
             def kept() -> bool:
@@ -387,7 +387,7 @@ def test_a_topology_master_that_ends_in_order_leaves_its_last_counts() -> None:
                 await asyncio.sleep(0.01)
             assert sum(letters()) == 6, "what is shown is written"
             c.containers[0].dead_letters = 4
-            await eventually(lambda: c.shell.machine.desk.registry.totals.summed().dead_letters == 8)
+            await eventually(lambda: c.shell.machine.shared.registry.totals.summed().dead_letters == 8)
         assert sum(letters()) == 8
 
     run(scenario)

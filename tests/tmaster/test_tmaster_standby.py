@@ -24,9 +24,9 @@ from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 from heronpy.tmaster.events import Node
+from heronpy.tmaster.failure_detector import MISSED_MIN, FailureDetector
 from heronpy.tmaster.standby import Standby
 from heronpy.tmaster.store import Store
-from heronpy.tmaster.vigil import MISSED_MIN, Vigil
 from tests.support.launch import launch_spec
 from tests.support.memory_state import MemoryStateManager, MemoryStore
 from tests.support.waiting import wait_for
@@ -41,22 +41,22 @@ PATIENCE_S = 30.0
 @given(st.lists(st.tuples(st.integers(1, 2 * TAKEOVER_S), st.sampled_from(["answer", "miss", "other"])), max_size=60))
 def test_a_holder_is_overdue_after_enough_silence_that_we_were_awake_for(steps: list[tuple[int, str]]) -> None:
     """Never sooner, never because this process was paused itself, and then always."""
-    vigil = Vigil(TAKEOVER_S)
+    detector = FailureDetector(TAKEOVER_S)
     now, holder, heard_at, missed = 100, 0, 100, 0
-    vigil.look(b"0", now)
+    detector.look(b"0", now)
     for gap, what in steps:
         now += gap
         holder += what == "other"
         if what == "other" or gap > TAKEOVER_S:
             heard_at, missed = now, 0
-        vigil.look(b"%d" % holder, now)
+        detector.look(b"%d" % holder, now)
         if what == "answer":
-            vigil.answered(now)
+            detector.answered(now)
             heard_at, missed = now, 0
         elif what == "miss":
-            vigil.missed()
+            detector.missed()
             missed += 1
-        assert vigil.overdue(now) == (missed >= MISSED_MIN and now - heard_at >= TAKEOVER_S)
+        assert detector.overdue(now) == (missed >= MISSED_MIN and now - heard_at >= TAKEOVER_S)
 
 
 # ---- the store ----------------------------------------------------------------------------------

@@ -308,7 +308,7 @@ def test_a_normal_run_with_all_that_is_orderly_raises_no_alarm() -> None:
     world = World().running()
     found = world.status().totals
     assert found.spouts_begun_again == 0
-    totals = world.machine.desk.registry.totals
+    totals = world.machine.shared.registry.totals
     assert totals.let.keys() == {1, 2}
     for sim in world.sims.values():
         sim.restart([f"container_{sim.container}_count_{task}" for task in sim.tasks if task > 2])
@@ -316,7 +316,7 @@ def test_a_normal_run_with_all_that_is_orderly_raises_no_alarm() -> None:
     world.start_master()
     world.running()
     assert world.status().totals.spouts_begun_again == 0
-    assert world.machine.desk.registry.totals.let.keys() == {1, 2}
+    assert world.machine.shared.registry.totals.let.keys() == {1, 2}
     world.sims[1].restart([])
     world.rounds(2)
     assert list(world.status().totals.begun_again) == ["task 1 of word"]
@@ -333,7 +333,7 @@ def test_a_replaced_spout_shows_in_all_modes_unless_it_is_rewound() -> None:
         world.topology.topology_config.kvs.add(key="topology.reliability.mode", value=mode, type=1)
         world.start_master()
         world.running()
-        totals = world.machine.desk.registry.totals
+        totals = world.machine.shared.registry.totals
         totals.take_task(spout(1, 9, rewinds=rewinds), spout=True)
         totals.take_task(spout(99), spout=True)
         found = world.status().totals
@@ -418,7 +418,7 @@ def test_a_removed_task_counts_in_its_component() -> None:
         world.task(task).status.executed = task * 100
     world.round()
     assert not world.status().retired
-    registry = world.machine.desk.registry
+    registry = world.machine.shared.registry
     changes = registry.totals.changes
     registry.totals.place({1, 2, 3}, set())
     for task in (4, 5):
@@ -436,7 +436,7 @@ def test_at_least_once_nothing_is_lost_with_a_process() -> None:
     world.running()
     world.sims[1].restart([])
     world.rounds(2)
-    assert world.machine.desk.registry.totals.uncounted and not world.status().totals.lost_estimated
+    assert world.machine.shared.registry.totals.uncounted and not world.status().totals.lost_estimated
 
 
 def test_a_topology_without_bolts_has_no_tuples_to_lose() -> None:

@@ -47,7 +47,7 @@ def test_a_new_topology_master_shows_what_it_inherited_of_tasks_that_it_has_not_
         topology=world.store[Node.TOPOLOGY],
         packing=world.store[Node.PACKING_PLAN],
         previous=world.store[Node.PHYSICAL_PLAN],
-        totals=machine.desk.registry.totals.ledger(world.topology.id),
+        totals=machine.shared.registry.totals.ledger(world.topology.id),
     )
     heir.begin(world.now)
     after = heir.status(world.now)

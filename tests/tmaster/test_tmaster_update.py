@@ -55,7 +55,7 @@ def test_what_a_removed_task_waited_for_is_forgotten() -> None:
     world = World().running()
     target = world.packing()
     without_task(target, 4)
-    world.feed(events.OutageReported(world.machine.desk.registry.name_of(4), "store /data is full or read-only"))
+    world.feed(events.OutageReported(world.machine.shared.registry.name_of(4), "store /data is full or read-only"))
     world.round()
     assert "is full" in world.status().cause
     world.answer(world.update(target, {"count": 1}))
@@ -116,7 +116,7 @@ def test_task_that_never_registers_rolls_the_update_back() -> None:
     assert Node.UPDATE not in world.store
     world.rounds(3)
     assert world.life == control_pb2.LIFE_RUNNING and set(world.sims) == {1, 2}
-    assert world.store[Node.TOPOLOGY] == world.machine.desk.book.topology
+    assert world.store[Node.TOPOLOGY] == world.machine.shared.book.topology
 
 
 def test_task_that_cannot_initialise_rolls_back_at_once_also_after_the_switch() -> None:

@@ -133,7 +133,7 @@ def interrupted(w: CheckpointWorld, words: str) -> Any:
     w.until(lambda: w.open > 0)
     w.kill(3)
     w.mute = set()
-    return isinstance(error, RetryableError), w.answer(update).error, len(w.machine.desk.registry.places)
+    return isinstance(error, RetryableError), w.answer(update).error, len(w.machine.shared.registry.places)
 
 
 def damaged(w: CheckpointWorld, words: str) -> Any:

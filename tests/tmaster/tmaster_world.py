@@ -394,7 +394,7 @@ class World:
     def update(self, packing: plan_pb2.PackingPlan, parallelism: dict[str, int], *, drain_s: float = 0.0) -> int:
         """Ask for an update to a packing plan with this parallelism."""
         topology = topology_pb2.Topology()
-        topology.CopyFrom(self.machine.desk.book.topology)
+        topology.CopyFrom(self.machine.shared.book.topology)
         for part in (*topology.spouts, *topology.bolts):
             if part.comp.name in parallelism:
                 part.comp.config.kvs[0].value = str(parallelism[part.comp.name])

@@ -13,7 +13,7 @@ from heronpy.clusters.records import Doing
 from heronpy.common.errors import InvalidRpcError, RetryableRpcError
 from heronpy.common.log_files import divide_logs
 from heronpy.common.log_format import format_record
-from heronpy.executor.files_door import ContainerFiles
+from heronpy.executor.file_service import ContainerFiles
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
 from heronpy.tmaster.task_reports import SlowStore

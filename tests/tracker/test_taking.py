@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from heronpy.common.errors import DeadlineError, HeronError, InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.net.answers import packed
 from heronpy.proto import control_pb2
-from heronpy.tracker.shelf import AT_ONCE_MAX, KEPT_MAX, Entry, Shelf
+from heronpy.tracker.evidence_cache import AT_ONCE_MAX, KEPT_MAX, Entry, EvidenceCache
 from heronpy.views.evidence import Evidence, Heap, HeapType, Profile, WeightedStack
 from tests.cli.conftest import FakeTopology
 from tests.tracker.conftest import WORDY, Asking
@@ -208,7 +208,7 @@ def test_bad_input_gets_one_sentence(
 
 def test_what_is_kept_is_bounded() -> None:
     async def go() -> None:
-        shelf = Shelf()
+        evidence = EvidenceCache()
         gate = asyncio.Event()
 
         async def take(found: Evidence) -> Evidence:
@@ -217,20 +217,20 @@ def test_what_is_kept_is_bounded() -> None:
 
         def begin(number: int) -> None:
             found = Evidence(process=str(number), kind="stacks", under_way=True, at=0, takes_s=0)
-            shelf.begin(Entry("id", str(number), "stacks", found), take(found))
+            evidence.begin(Entry("id", str(number), "stacks", found), take(found))
 
         for number in range(AT_ONCE_MAX):
-            assert not shelf.is_full
+            assert not evidence.is_full
             begin(number)
-        assert shelf.is_full and shelf.busy("id", "0") and not shelf.busy("other", "0")
+        assert evidence.is_full and evidence.busy("id", "0") and not evidence.busy("other", "0")
         gate.set()
         for number in range(AT_ONCE_MAX, KEPT_MAX + 5):
             begin(number)
             async with asyncio.timeout(10):
-                while shelf.busy("id", str(number)):
+                while evidence.busy("id", str(number)):
                     await asyncio.sleep(0)
-        kept = [number for number in range(KEPT_MAX + 5) if shelf.find("id", str(number), "stacks")]
+        kept = [number for number in range(KEPT_MAX + 5) if evidence.find("id", str(number), "stacks")]
         assert len(kept) == KEPT_MAX and kept[-1] == KEPT_MAX + 4, "the oldest are forgotten"
-        shelf.close()
+        evidence.close()
 
     asyncio.run(go())

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from heronpy.cli.output import clean, clean_block, moment, print_json, say, warning
-from heronpy.clusters.doors import doors_of
 from heronpy.clusters.errors import ClusterError
+from heronpy.clusters.file_services import file_services_of
 from heronpy.clusters.letters import Letters, when
 from heronpy.clusters.log_folders import log_dir
 from heronpy.clusters.masters import Master
@@ -51,7 +51,7 @@ async def _show(
     master = Master(session, record) if record is not None else None
     # An earlier topology of the same name may have left letters there.
     current = record.topology_id if record is not None else None
-    letters = Letters(lambda: doors_of(session, topology, working_dir, master), component, current)
+    letters = Letters(lambda: file_services_of(session, topology, working_dir, master), component, current)
     try:
         found = await letters.new()
         shown = found[-last:] if last else found

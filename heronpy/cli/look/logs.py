@@ -23,9 +23,9 @@ from heronpy.cli import exits
 from heronpy.cli.look.following import EndWatch, followed_records
 from heronpy.cli.output import clean_block, command, warn, warning
 from heronpy.clusters.archived_logs import archived_runs, not_reached
-from heronpy.clusters.doors import doors_of
 from heronpy.clusters.ended import last_ended
 from heronpy.clusters.ending import AWAY_S, End
+from heronpy.clusters.file_services import file_services_of
 from heronpy.clusters.log_folders import is_meant, log_dir, words_of
 from heronpy.clusters.masters import Master
 from heronpy.clusters.mirrored_logs import Mirror
@@ -62,7 +62,7 @@ async def _find(
     search, shown = Search(wanted), 0
     master = Master(session, record) if record is not None else None
     try:
-        async for match in search.run(doors_of(session, topology, folder.parent, master, runs)):
+        async for match in search.run(file_services_of(session, topology, folder.parent, master, runs)):
             if shown and wanted.context and not as_json:
                 click.echo("--")
             shown += 1

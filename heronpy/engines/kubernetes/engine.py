@@ -266,7 +266,7 @@ class KubernetesEngine:
         except GoneError:
             return Explained("Kubernetes does not list it any more")
 
-    def last_words(self, engine_id: str) -> str:
+    def termination_report(self, engine_id: str) -> str:
         """The end of its log, as long as the pod is there, else what its status kept of it."""
         if not re.fullmatch(r"[a-z0-9.\-]+", engine_id):
             return ""

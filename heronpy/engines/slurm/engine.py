@@ -292,7 +292,7 @@ class SlurmEngine:
                 return parse_start("")
             raise
 
-    def last_words(self, engine_id: str) -> str:
+    def termination_report(self, engine_id: str) -> str:
         """The end of its output file, if the operator has set a folder for these."""
         if not self._options.output_dir or not re.fullmatch(r"\d+_\d+", engine_id):
             return ""

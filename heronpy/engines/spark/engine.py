@@ -196,7 +196,7 @@ class SparkEngine:
                 return Explained(self._why(driver))
         return Explained(self._pause())
 
-    def last_words(self, engine_id: str) -> str:
+    def termination_report(self, engine_id: str) -> str:
         """Of a job whose task has returned."""
         member = member_of(engine_id)
         known = [job for driver in self._drivers for job in driver.jobs()] + [job for job, _ in self._past.values()]

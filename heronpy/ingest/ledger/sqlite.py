@@ -23,8 +23,8 @@ from heronpy.common.errors import ConfigError, LedgerAwayError, LedgerError, Rem
 from heronpy.common.folders import check_root, make_folders
 from heronpy.common.host import this_host
 from heronpy.ingest.ledger import sql
+from heronpy.ingest.ledger.lock_queue import TURN_S, Waiters, pause_s
 from heronpy.ingest.ledger.store import Decide
-from heronpy.ingest.ledger.turns import TURN_S, Waiters, pause_s
 from heronpy.ingest.ledger.types import VERSION, Row
 from heronpy.statemgr.root_host import OF_ONE_HOST, file_system_of
 

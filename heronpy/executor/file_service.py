@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 from heronpy.common.errors import InvalidRpcError, RetryableRpcError
 from heronpy.common.ids import bootstrap_id, executor_id, stmgr_id
 from heronpy.common.log_search import TEXT_MAX_BYTES, search_back
-from heronpy.net.gate import Gate
+from heronpy.net.authenticator import Authenticator
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.net.transport import endpoint_of, keys_of
 from heronpy.plan.launch import LaunchSpec
@@ -169,7 +169,7 @@ class ContainerFiles:
             os.close(above)
 
 
-class FilesDoor:
+class FileService:
     """Answers `ListFiles`, `ReadFile`, `SearchFile` and what `more` answers, by the field's name; needs a running loop.
 
     Over TCP only holders of the topology's key get in.
@@ -184,10 +184,10 @@ class FilesDoor:
         self._more = more or {}
         self._files = ContainerFiles(launch.working_dir, container, alone=bool(launch.submitted.engine))
         keys = keys_of(launch)
-        self._gate = Gate(keys) if keys is not None else None
+        self._authenticator = Authenticator(keys) if keys is not None else None
         self._server = ControlServer([endpoint_of(launch, door_name(container))], self._on_request, keys=keys)
-        if self._gate is not None:
-            self._gate.watch(self._server.sock)
+        if self._authenticator is not None:
+            self._authenticator.watch(self._server.sock)
         self._answering = self._searching = 0
 
     @property
@@ -200,7 +200,7 @@ class FilesDoor:
         if field in self._more:
             return await self._more[field](body)
         if field not in ("list_files", "read_file", "search_file"):
-            raise InvalidRpcError(f"the files door of an executor does not answer {field}")
+            raise InvalidRpcError(f"the file service of an executor does not answer {field}")
         searches = field == "search_file"
         if self._answering >= ANSWERING_MAX or (searches and self._searching >= SEARCHING_MAX):
             raise RetryableRpcError("the executor is reading other files; try again")
@@ -217,6 +217,6 @@ class FilesDoor:
 
     def close(self) -> None:
         """Idempotent."""
-        if self._gate is not None:
-            self._gate.close()
+        if self._authenticator is not None:
+            self._authenticator.close()
         self._server.close()

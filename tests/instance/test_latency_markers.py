@@ -16,7 +16,7 @@ from heronpy.plan.grouping import Fields
 from heronpy.proto import control_pb2
 from heronpy.wire.frames import Frame
 from instance.emitter import Emitter
-from instance.marks import Marks
+from instance.latency_markers import LatencyMarkers
 from instance.outlets import OutStream
 from tests.sim.kernel import spend
 from tests.sim.run import cluster_of
@@ -33,7 +33,7 @@ class World:
         self.stream = OutStream("default", 0, ["n"], False)
         self.emitter = Emitter("word", 3, [self.stream], InstanceSettings(), self._send, bits=lambda: 1 << 63)
         self.emitter.route({"default": [Fields([0], [4, 5])]})
-        self.marks = Marks(self.emitter, per_s, lambda: 1 << 63)
+        self.marks = LatencyMarkers(self.emitter, per_s, lambda: 1 << 63)
 
     def _send(self, dest: int, data: bytes, tuples: int) -> None:
         self.sent.append(Frame.FromString(data))

@@ -1,6 +1,6 @@
-"""What the operations of the topology master share: the state they read and the tray for their effects. Pure.
+"""What the operations of the topology master share: the state they read and the effects that they have decided. Pure.
 
-A `Desk` decides only one thing: when a changed plan is published. Changes of addresses are
+A `SharedState` decides only one thing: when a changed plan is published. Changes of addresses are
 collected for a moment, so that a restart of a thousand containers does not make a thousand plans;
 everything else is published immediately.
 """
@@ -32,7 +32,7 @@ SMALL_TOPOLOGY_TASKS = 500
 
 
 @dataclass(slots=True)
-class Desk:
+class SharedState:
     """See the module."""
 
     settings: TmasterSettings
@@ -46,7 +46,7 @@ class Desk:
     started: bool = False
     #: Another topology master ran this topology before.
     resumed: bool = False
-    tray: list[Effect] = field(default_factory=list)
+    pending: list[Effect] = field(default_factory=list)
     publish_at: float | None = None
     #: Why nothing can be restored, and what is being restored now (EFFECTIVELY_ONCE).
     failure: str | None = None
@@ -64,28 +64,28 @@ class Desk:
     # ---- answers ----------------------------------------------------------------------------
 
     def take(self) -> list[Effect]:
-        """Empty the tray."""
-        effects, self.tray = self.tray, []
+        """Take the pending effects."""
+        effects, self.pending = self.pending, []
         return effects
 
     def reply(self, request: int, body: Message) -> None:
-        self.tray.append(Reply(request, body))
+        self.pending.append(Reply(request, body))
 
     def confirm(self, requests: list[int], text: str) -> None:
-        self.tray.extend(Reply(request, control_pb2.Ok(text=text)) for request in requests)
+        self.pending.extend(Reply(request, control_pb2.Ok(text=text)) for request in requests)
 
     def refuse(self, requests: list[int], error: HeronError) -> None:
-        self.tray.extend(Reply(request, error=error) for request in requests)
+        self.pending.extend(Reply(request, error=error) for request in requests)
 
     def persist(self, node: Node, value: Message | None) -> None:
-        self.tray.append(Persist(node, value))
+        self.pending.append(Persist(node, value))
 
     def send(self, peers: list[bytes] | tuple[bytes, ...], body: Message) -> None:
         if peers:
-            self.tray.append(Send(tuple(peers), body))
+            self.pending.append(Send(tuple(peers), body))
 
     def note(self, text: str, *, warning: bool = False) -> None:
-        self.tray.append(Note(text, warning))
+        self.pending.append(Note(text, warning))
 
     # ---- the plan ---------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heronpy.common.errors import InvalidRpcError
-from heronpy.executor.files_door import READ_MAX_BYTES, ContainerFiles, belongs
+from heronpy.executor.file_service import READ_MAX_BYTES, ContainerFiles, belongs
 from heronpy.proto import control_pb2
 
 

@@ -13,7 +13,7 @@ from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
 
 
-class Knock(enum.Enum):
+class Probe(enum.Enum):
     """What became of it."""
 
     LET_IN = enum.auto()
@@ -25,7 +25,7 @@ class Knock(enum.Enum):
 _REFUSALS = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 
 
-def knock(endpoint: str, keys: Keys, timeout_s: float) -> Knock:
+def probe(endpoint: str, keys: Keys, timeout_s: float) -> Probe:
     """Connect, and hear what the other side says of the handshake. ConfigError as for `transport.connect`."""
     sock = configure(zmq.Context.instance().socket(zmq.DEALER))
     monitor = sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | _REFUSALS)
@@ -35,8 +35,8 @@ def knock(endpoint: str, keys: Keys, timeout_s: float) -> Knock:
         while (left_s := deadline - time.monotonic()) > 0:
             if monitor.poll(int(left_s * 1000) + 1):
                 event = recv_monitor_message(monitor)["event"]
-                return Knock.LET_IN if event == zmq.EVENT_HANDSHAKE_SUCCEEDED else Knock.REFUSED
-        return Knock.SILENT
+                return Probe.LET_IN if event == zmq.EVENT_HANDSHAKE_SUCCEEDED else Probe.REFUSED
+        return Probe.SILENT
     finally:
         sock.disable_monitor()
         monitor.close(linger=0)

@@ -17,7 +17,7 @@ from heronpy.clusters.masters import Master
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.log_files import log_processes
-from heronpy.executor.files_door import ContainerFiles
+from heronpy.executor.file_service import ContainerFiles
 from heronpy.proto import control_pb2
 from heronpy.storage.dead_letters import files_of
 
@@ -43,7 +43,7 @@ class Door(Protocol):
         """Hits in one of the logs."""
 
 
-class MasterDoor:
+class MasterFileService:
     """The door of an executor, as its topology master's clients reach it."""
 
     def __init__(self, master: Master, container: int) -> None:
@@ -62,7 +62,7 @@ class MasterDoor:
         return await self._master.search_file(self._container, request)
 
 
-class LocalDoor:
+class LocalFileService:
     """The files of a container on this machine: of a topology that has ended, or whose executor is down."""
 
     def __init__(self, working_dir: Path, container: int) -> None:
@@ -81,7 +81,7 @@ class LocalDoor:
         return await asyncio.to_thread(self._files.search, request)
 
 
-class EitherDoor:
+class EitherFileService:
     """The door of an executor; when that does not answer, the files on this machine, if there are any."""
 
     def __init__(self, door: Door, local: Door) -> None:
@@ -141,7 +141,7 @@ class WithEarlier:
         return await door.search_file(request)
 
 
-def doors_of(
+def file_services_of(
     session: Session,
     topology: str,
     working_dir: Path,
@@ -152,18 +152,18 @@ def doors_of(
 
     `runs` has the folders of archived runs, which come behind what their container has now.
     """
-    doors: dict[int, Door] = {number: LocalDoor(working_dir, number) for number in _local(working_dir)}
+    doors: dict[int, Door] = {number: LocalFileService(working_dir, number) for number in _local(working_dir)}
     if master is not None:
         for number in _planned(session, topology):
-            doors[number] = EitherDoor(MasterDoor(master, number), LocalDoor(working_dir, number))
+            doors[number] = EitherFileService(MasterFileService(master, number), LocalFileService(working_dir, number))
     earlier: dict[int, list[Door]] = {}
     if master is not None and session.engine_of(topology):
         # What their earlier runs have sent to the scheduler's host.
-        earlier = {number: [LocalDoor(working_dir, number)] for number in _local(working_dir) if number in doors}
+        earlier = {number: [LocalFileService(working_dir, number)] for number in _local(working_dir) if number in doors}
     for run, folder in sorted(runs.items(), reverse=True):
-        earlier.setdefault(run.container, []).append(LocalDoor(folder, run.container))
+        earlier.setdefault(run.container, []).append(LocalFileService(folder, run.container))
     for number, kept in earlier.items():
-        doors[number] = WithEarlier(doors.get(number, LocalDoor(working_dir, number)), kept[:EARLIER_MAX])
+        doors[number] = WithEarlier(doors.get(number, LocalFileService(working_dir, number)), kept[:EARLIER_MAX])
     return doors
 
 

@@ -1,6 +1,6 @@
 """Decides who may connect to the TCP sockets of this process: answers ZeroMQ's ZAP requests (RFC 27).
 
-ZeroMQ asks once per connection, never per message, and obeys the answer. A `Gate` admits only the client key
+ZeroMQ asks once per connection, never per message, and obeys the answer. A `Authenticator` admits only the client key
 of its topology, and the keys of `users`, and counts all others. There is one per process and context, because ZeroMQ
 asks at one fixed endpoint. Its owner closes it before the sockets it guards.
 """
@@ -71,7 +71,7 @@ def judge(age_s: float, told_bytes: int, said_bytes: int) -> Verdict:
     return Verdict.REFUSE if age_s > PATIENCE_S or said_bytes > SAID_MAX_BYTES else Verdict.WAIT
 
 
-class Porch:
+class HandshakeLimiter:
     """TCP connections that have not presented the topology's key yet: limited in number, time and bytes.
 
     Connections until they are admitted; ZeroMQ reports those closed here like any other that ends.
@@ -159,7 +159,7 @@ class Porch:
             self._let_go(known)
 
 
-class Gate:
+class Authenticator:
     """Guards the sockets given to `watch`, and any other of the context that enforces ZAP."""
 
     def __init__(
@@ -181,7 +181,7 @@ class Gate:
         sock.setsockopt(zmq.LINGER, 0)
         sock.bind(_ZAP)
         self._socket = LoopSocket(sock, self.answer)
-        self._porch = Porch()
+        self._limiter = HandshakeLimiter()
         self._watched: list[tuple[zmq.Socket[Any], LoopSocket]] = []
 
     def watch(self, sock: zmq.Socket[Any]) -> None:
@@ -192,9 +192,9 @@ class Gate:
     def _on_event(self, parts: list[bytes]) -> None:
         event = parse_monitor_message(parts)
         if event["event"] == zmq.EVENT_ACCEPTED:
-            self._porch.accepted(event["value"])
+            self._limiter.accepted(event["value"])
             return
-        if event["value"] in _LEFT and not self._porch.claim():
+        if event["value"] in _LEFT and not self._limiter.claim():
             # Processes of the topology do so that end while they connect: nobody was refused.
             self.left += 1
             return
@@ -209,7 +209,7 @@ class Gate:
     @property
     def strangers(self) -> int:
         """Connections whose peer has not presented a key."""
-        return len(self._porch)
+        return len(self._limiter)
 
     def answer(self, parts: list[bytes]) -> None:
         """One request: envelope, "", version, id, domain, address, identity, mechanism, credentials."""
@@ -245,5 +245,5 @@ class Gate:
                 sock.disable_monitor()
             monitor.close()
         self._watched.clear()
-        self._porch.close()
+        self._limiter.close()
         self._socket.close()

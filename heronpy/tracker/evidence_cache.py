@@ -31,7 +31,7 @@ class Entry:
     under_way: bool = True
 
 
-class Shelf:
+class EvidenceCache:
     """The entries by topology, process and kind; the oldest that is complete goes first."""
 
     def __init__(self) -> None:

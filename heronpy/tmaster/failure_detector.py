@@ -6,7 +6,7 @@ from __future__ import annotations
 MISSED_MIN = 2
 
 
-class Vigil:
+class FailureDetector:
     """How long the holder of the location has been silent."""
 
     def __init__(self, takeover_s: float) -> None:

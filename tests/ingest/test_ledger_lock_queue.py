@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from heronpy.ingest.ledger import sqlite
+from heronpy.ingest.ledger.lock_queue import TURN_S, Waiters, pause_s
 from heronpy.ingest.ledger.sqlite import SqliteStore
 from heronpy.ingest.ledger.store import Changes
-from heronpy.ingest.ledger.turns import TURN_S, Waiters, pause_s
 
 
 def test_who_waits_longer_looks_sooner() -> None:

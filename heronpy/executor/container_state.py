@@ -192,7 +192,7 @@ class Phase(Enum):
     ENDED = "ended"
 
 
-class Standing:
+class ContainerState:
     """`handle(event, now)` returns what to do, in order; `now` counts CLOCK_BOOTTIME seconds.
 
     `stop_grace_s`: from asking the executor to end until it is killed.

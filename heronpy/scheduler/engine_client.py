@@ -98,7 +98,7 @@ class EngineCalls:
         self._work.put(None)
 
 
-class EngineDesk:
+class EngineClient:
     """`now` is the clock of placement; `prove` is asked before commands."""
 
     def __init__(

@@ -33,7 +33,7 @@ from .outlets import Outlet
 NEVER = float("inf")
 
 
-class Marks:
+class LatencyMarkers:
     """When a task marks what it emits; `due` is in monotonic seconds, origins are in nanoseconds since the epoch."""
 
     def __init__(self, emitter: Emitter, per_s: float, bits: Callable[[], int]) -> None:
