@@ -25,7 +25,8 @@ MEANINGS = {
     EXISTS: "a topology of that name exists already",
     TIMED_OUT: "not done before its deadline",
     PARTIAL: "partly done; stderr says what is left",
-    LOSSES: "'submit --wait': the topology has finished and lost tuples; stdout and stderr say how many",
+    LOSSES: "'submit --wait': the topology has finished, but tuples, Spark batches or work units are missing from its"
+    " result; stdout and stderr say how many",
     INTERRUPTED: "interrupted by Ctrl-C",
 }
 

@@ -502,6 +502,10 @@ def _spark_waiting(signals: Signals) -> int:
 
 def _spark(signals: Signals) -> Iterator[Finding]:
     batch_s, lag_s, waiting = signals.spark_batch_s, signals.spark_lag_s, _spark_waiting(signals)
+    if signals.spark_failed or signals.spark_raised > signals.spark_committed:
+        figures = {"failed": signals.spark_failed, "raised": signals.spark_raised, "window_s": signals.window_s}
+        yield Finding(Verdict.SPARK, figures=figures | {"committed": signals.spark_committed})
+        return  # batches wait because others fail
     if not waiting:
         return
     comes_s = trends.spark_comes_s(signals) if signals.spark_waiting >= SPARK_WAITING and batch_s is not None else None

@@ -28,6 +28,7 @@ METRICS = (
     "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__process/__cpu_user_usec", "__process/__cpu_system_usec",
     "__py-cpu-wait-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples", "__tuples_by_instanceid",
     "spark-batches-waiting", "spark-lag-seconds", "spark-seconds", "spark-batches-committed",
+    "spark-batches-failed", "spark-attempts-failed",
     "units-backlog-bytes", "units-published-bytes",
 )  # fmt: skip
 #: The series to request, and how far back.
@@ -233,6 +234,10 @@ class Signals:
     spark_waiting: float = 0.0
     spark_batch_s: float | None = None
     spark_lag_s: float = 0.0
+    #: Of the window: committed batches, failed ones, and attempts in which the function of a sink raised.
+    spark_committed: float = 0.0
+    spark_failed: float = 0.0
+    spark_raised: float = 0.0
     #: Components that hand batches to Spark.
     spark_sinks: list[str] = field(default_factory=list)
     #: Work units: bytes of log files that are not published yet, and published per second; None without pipelines.
@@ -366,6 +371,9 @@ def signals_of(
     gateway = sums.get("spark-gateway", {})
     found.spark_waiting = gateway.get("spark-batches-waiting", 0.0)
     found.spark_lag_s = gateway.get("spark-lag-seconds", 0.0)
+    found.spark_committed = gateway.get("spark-batches-committed", 0.0)
+    found.spark_failed = gateway.get("spark-batches-failed", 0.0)
+    found.spark_raised = gateway.get("spark-attempts-failed", 0.0)
     if gateway.get("spark-batches-committed"):
         found.spark_batch_s = gateway.get("spark-seconds", 0.0) / gateway["spark-batches-committed"]
     return found

@@ -218,6 +218,12 @@ def _free_cpu(f: Finding, where: str) -> str:
 
 def _spark(f: Finding, topology: str) -> str:
     n = f.figures
+    if "raised" in n:
+        return (
+            f"the function of a Spark sink raises: {n['raised']:,.0f} times in the last"
+            f" {format_duration(round(n['window_s']))}; of its batches {n['failed']:,.0f} failed for good and"
+            f" {n['committed']:,.0f} were committed"
+        )
     if "batch_s" not in n:
         takes = f"none was done in the last {format_duration(round(n['window_s']))}"
     elif "comes_s" in n:
@@ -419,7 +425,9 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         + ("; with heron.checkpoint.unaligned, barriers do not wait in queues" if f.names else "")
     ),
     Verdict.SPARK: lambda f, where: (
-        "its machine has no CPU left: larger and fewer batches cost less (heron.spark.batch_rows), or run Spark"
+        f"heron exceptions {where} says what it raised; heron batches {where} lists the batches whose rows are kept"
+        if "raised" in f.figures
+        else "its machine has no CPU left: larger and fewer batches cost less (heron.spark.batch_rows), or run Spark"
         " elsewhere (heron.spark.master)"
         if "starved" in f.figures
         else "give Spark more cores (heron.spark.master), or run batches in parallel (heron.spark.parallel_batches)"

@@ -50,6 +50,10 @@ EVEN = [bolt(n) for n in (2, 3, 4, 5)]
 SKEWED = [bolt(2, 0.98, 6100), *(bolt(n, 0.31, 1300) for n in (3, 4, 5))]
 HELD = {"held": 0.83, "culprits": ["count-2"]}
 CASES: dict[str, tuple[Signals, Verdict, str]] = {
+    "the function of a Spark sink raises": (
+        signals(*EVEN, spark_waiting=2, spark_lag_s=5.0, spark_failed=13.0, spark_raised=55.0), Verdict.SPARK,
+        "the function of a Spark sink raises: 55 times in the last 1m00s; of its batches 13 failed for good and 0 were",
+    ),
     "child processes that nobody ends": (
         signals(bolt(2, descendants=18_581, descendant_bytes=9 << 30), bolt(3, descendants=12), bolt(4, descendants=230)),
         Verdict.PROCESSES,

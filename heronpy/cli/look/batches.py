@@ -11,6 +11,7 @@ from heronpy.clusters.target import Common, Target
 from heronpy.common.setting_types import SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.spark.records import RunRecords, records_at
+from heronpy.proto.plan_pb2 import ExecutionState
 from heronpy.storage.objects.opening import COMMAND_S
 
 _COLUMNS = ("sink", "batch", "rows", "attempts", "error")
@@ -20,14 +21,14 @@ def show_batches(target: Target, topology: str, retry: bool, as_json: bool, comm
     """Print the failed batches, or hand them over again."""
     session = Session(target, common)
     record = session.find(topology)
-    place = settings_for(session.settings_of(record), SparkSettings).handover
-    if not place and session.elsewhere(record):
-        raise exits.Failure(f"the batches of '{clean(topology)}' are on its host; run this command there")
     if retry and session.tmaster_location(topology) is None:
         raise exits.Failure(f"topology '{clean(topology)}' does not run, so nothing would try its batches again")
-    records = records_at(place, record.working_dir, record.topology, record.topology_id, COMMAND_S)
+    records = _records(session, record)
     found = failed(records)
     if retry:
+        if not found:
+            say(f"No failed Spark batch of '{clean(topology)}' is kept, so none is tried again")
+            return
         again = [one for one in found if records.folder(one["folder"]).retry(one["stem"])]
         say(f"{len(again)} failed batch{'' if len(again) == 1 else 'es'} of '{clean(topology)}' will be tried again")
         return
@@ -35,9 +36,21 @@ def show_batches(target: Target, topology: str, retry: bool, as_json: bool, comm
     if as_json:
         print_json(shown)
     elif not shown:
-        say(f"No Spark batch of '{clean(topology)}' has failed, or no rows of it are kept")
+        say(f"No failed Spark batch of '{clean(topology)}' is kept")
     else:
         print_table(_COLUMNS, [[clean(str(one[name])) for name in _COLUMNS] for one in shown])
+
+
+def failed_of(session: Session, record: ExecutionState) -> list[dict[str, Any]]:
+    """The failed batches of a topology whose rows are kept; see `failed`."""
+    return failed(_records(session, record))
+
+
+def _records(session: Session, record: ExecutionState) -> RunRecords:
+    place = settings_for(session.settings_of(record), SparkSettings).handover
+    if not place and session.elsewhere(record):
+        raise exits.Failure(f"the batches of '{clean(record.topology)}' are on its host; run this command there")
+    return records_at(place, record.working_dir, record.topology, record.topology_id, COMMAND_S)
 
 
 def failed(records: RunRecords) -> list[dict[str, Any]]:

@@ -39,6 +39,7 @@ from heronpy.scheduler.teardown import keep_failure
 from heronpy.tracker import place
 
 if TYPE_CHECKING:
+    from heronpy.cli.submit.undone import Undone
     from heronpy.cli.submit.watching import Watch
 
 
@@ -79,10 +80,14 @@ def submit(target: Target, common: Common, options: SubmitOptions) -> None:
         if options.wait:
             last = _watch(session, started, options)
             exceptions = exceptions_said(session, planned.topology.name)
-            _take_down(session, started, Doing.FINISHING)
+            from heronpy.cli.submit.undone import undone_of
+
+            undone = undone_of(session, started.record, last)
+            if not undone.kept:
+                _take_down(session, started, Doing.FINISHING)
             for said in exceptions:  # they are removed with it
                 warning(f"while it ran: {clean(said)}")
-            _say_how_it_ended(session, planned.topology.name, last)
+            _say_how_it_ended(session, planned.topology.name, last, undone)
         elif options.foreground:
             _stay(session, started, options)
 
@@ -174,9 +179,13 @@ def _say_tuples(last: control_pb2.StatusReply) -> None:
         warning(twice)
 
 
-def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply) -> None:
-    """The end of --wait: print the totals of tuples; a Failure when some are missing from the result."""
+def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply, undone: Undone) -> None:
+    """The end of --wait: print the totals of tuples; a Failure when something is missing from the result."""
     _say_tuples(last)
+    left = undone.sentence(session.target, name)
+    if left:
+        say(f"Topology '{name}' FINISHED, and failed in part" + ("" if undone.kept else "; it is removed"))
+        raise exits.Failure(left, exits.LOSSES)
     lost = losses_text(last.totals)
     if not lost:
         say(f"Topology '{name}' has finished and is removed")
