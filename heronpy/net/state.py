@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from heronpy import statemgr
+from heronpy.statemgr import module_of as module_of_kind
+from heronpy.statemgr import open_state
 
 if TYPE_CHECKING:
     from heronpy.plan.launch import LaunchSpec
@@ -31,7 +32,7 @@ def open_state_of(launch: LaunchSpec, owns: bool = True) -> StateManager:
 
     settings = settings_for(launch, StatemgrSettings)
     if launch.state_type != "door":
-        return statemgr.open_state(launch.state_type, launch.state_root, settings)
+        return open_state(launch.state_type, launch.state_root, settings)
     from heronpy.net.door_state import DoorStateManager
 
     if not owns:
@@ -41,4 +42,4 @@ def open_state_of(launch: LaunchSpec, owns: bool = True) -> StateManager:
 
 def module_of(state_type: str) -> str:
     """The module of a kind, which a fork server loads once for its children."""
-    return "heronpy.net.door_state" if state_type == "door" else statemgr.module_of(state_type)
+    return "heronpy.net.door_state" if state_type == "door" else module_of_kind(state_type)
