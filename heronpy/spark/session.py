@@ -226,7 +226,7 @@ class SparkDriver:
             "spark.local.dir": str(self._local_dir),
             "spark.pyspark.python": self._python,
             "spark.pyspark.driver.python": self._python,
-            **java_options(given, self._archive),
+            **java_options(given, self._archive, str(self._local_dir)),
         }
         if not self._is_remote:
             properties["spark.driver.host"] = properties["spark.driver.bindAddress"] = "127.0.0.1"

@@ -35,14 +35,19 @@ _MEMORY_MIN, _MEMORY_MAX = GB, 4 * GB
 _MEMORY_LEAST = 512 * MB
 
 
-def java_options(given: Mapping[str, str], archive: str | None) -> dict[str, str]:
-    """The property with our options for the JVM; empty when the user's properties replace it."""
+def java_options(given: Mapping[str, str], archive: str | None, temporary: str) -> dict[str, str]:
+    """The property with our options for the JVM; empty when the user's properties replace it.
+
+    `temporary` is the folder for its temporary files, such as native libraries that it unpacks and would leave in /tmp.
+    """
     if JAVA_OPTIONS in given:
         return {}
     options = [f"-XX:{name}={value}" for name, value in _COMPILE_LATER.items()]
-    if archive is not None:
-        # Without the quotes of a shell, so a folder with a blank would break the command line.
-        options += [f"-XX:SharedArchiveFile={archive}"] if " " not in archive else []
+    # Without the quotes of a shell, so a folder with a blank would break the command line.
+    if archive is not None and " " not in archive:
+        options.append(f"-XX:SharedArchiveFile={archive}")
+    if " " not in temporary:
+        options.append(f"-Djava.io.tmpdir={temporary}")
     return {JAVA_OPTIONS: " ".join(options)}
 
 

@@ -87,11 +87,14 @@ def test_container_0_is_sized_for_the_driver_that_it_has() -> None:
 
 
 def test_the_users_java_options_replace_ours() -> None:
-    assert java_options({JAVA_OPTIONS: "-XX:+UseG1GC"}, "/a.jsa") == {}
-    ours = java_options({}, "/a.jsa")[JAVA_OPTIONS].split()
-    assert ours[-1] == "-XX:SharedArchiveFile=/a.jsa"
-    assert java_options({"spark.driver.extraJavaOptions": "-Dx=1"}, None)[JAVA_OPTIONS].split() == ours[:-1]
-    assert java_options({}, "/with blank/a.jsa")[JAVA_OPTIONS].split() == ours[:-1]
+    assert java_options({JAVA_OPTIONS: "-XX:+UseG1GC"}, "/a.jsa", "/t") == {}
+    ours = java_options({}, "/a.jsa", "/t")[JAVA_OPTIONS].split()
+    assert ours[-2:] == ["-XX:SharedArchiveFile=/a.jsa", "-Djava.io.tmpdir=/t"]
+    assert java_options({"spark.driver.extraJavaOptions": "-Dx=1"}, None, "/t")[JAVA_OPTIONS].split() == [
+        *ours[:-2],
+        ours[-1],
+    ]
+    assert java_options({}, "/with blank/a.jsa", "/with blank")[JAVA_OPTIONS].split() == ours[:-2]
 
 
 def test_an_archive_that_others_could_have_written_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
