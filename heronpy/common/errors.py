@@ -17,6 +17,7 @@
         FencedRpcError             because the caller was replaced; also a FencedError
         InvalidRpcError            because the request is wrong
         LateRpcError               because it did not get it done in time
+        AnswerError                its answer cannot be read
       DeadlineError                something did not happen in time
         LostReplyError             the peer ended first: the request may or may not have been carried out
       LedgerError                  the ledger of a pipeline refuses a request

@@ -14,8 +14,6 @@ from contextlib import suppress
 from threading import Lock
 from typing import Any
 
-from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
-
 from heronpy.common.errors import NodeExistsError, NoNodeError, StateAwayError, StateError, VersionMismatchError
 from heronpy.net.door_calls import Calls, Result
 from heronpy.net.door_state import _KINDS, DoorStateManager
@@ -25,6 +23,7 @@ from heronpy.scheduler.state_door import StateDoor
 from heronpy.scheduler.state_records import TICK_MAX_S, StateRecords, Step
 from heronpy.scheduler.state_rules import ContainerRules
 from heronpy.statemgr import paths
+from tests.support.memory_state import MemoryStateManager, MemoryStore
 
 NODE, EPOCH, PLAN = paths.tmaster("wc"), paths.epoch("wc", "tmaster"), paths.physical_plan("wc")
 COUNTS = paths.counts("wc")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from heronpy.statemgr.memory import MemoryStateManager
 
 from heronpy.common.errors import DamagedStateError, DeadlineError, NodeExistsError, StateError
 from heronpy.proto import door_pb2
 from heronpy.scheduler.state_records import GoneError, StateRecords, Steps
 from heronpy.scheduler.state_rules import Use
 from heronpy.statemgr import paths
+from tests.support.memory_state import MemoryStateManager
 
 
 class Anything:

@@ -164,7 +164,7 @@ def test_frames_at_a_task(reliability: str) -> None:
         assert all(link.all_frames_received + link.stale_frames > number for link in links)
         [bolt] = (process.program for process in cluster.tasks("bolt"))
         assert bolt.metrics.counters["__malformed-frames", ""] and bolt.metrics.counters["__malformed-tuples", ""]
-        assert not bolt.in_queue.waiting and not bolt.current and not bolt.opener.strangers
+        assert not bolt.in_queue.waiting and not bolt.current and not bolt.opener.early_frames
         assert bolt.link.consumed_bytes == bolt.link.received_bytes
         assert (bolt.progress.in_tuples, bolt.progress.in_bytes) == (0, 0)
         assert bolt.progress.executed

@@ -36,7 +36,7 @@ class World:
             write=lambda node, value: self.written.append((node, value)), check_fence=lambda: self.is_there
         )
         self.answers: Any = SimpleNamespace(
-            changes=0, message=lambda now, at_end: control_pb2.LastAnswers(load={"at": now, "found_at": at_end})
+            changes=0, message=lambda now, at_end: control_pb2.LastAnswers(topology_id=f"{now} {at_end}")
         )
         self.keeper = Keeper(store, shared, self.minutes, MetricsCache(60.0, 1.0), self.answers, lambda: 5.0)
 
@@ -85,8 +85,8 @@ def test_the_last_answers_are_written_when_the_topology_fails_and_at_the_end() -
         await world.look()
         await eventually(lambda: world.written, 20)
         await world.keeper.close()
-        told = [(node, value.load.at, value.load.found_at) for node, value in world.written]  # type: ignore[attr-defined]
-        assert told == [(Node.LAST, 5.0, 0.0), (Node.LAST, 5.0, 1.0)]
+        told = [(node, value.topology_id) for node, value in world.written]  # type: ignore[attr-defined]
+        assert told == [(Node.LAST, "5.0 False"), (Node.LAST, "5.0 True")]
 
     asyncio.run(scenario())
 

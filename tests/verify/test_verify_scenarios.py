@@ -82,11 +82,12 @@ def test_faults_that_need_different_things_have_a_run_each(other: Scenario) -> N
 def test_each_full_disk_has_its_run() -> None:
     chosen = together(find(("F21", "F23", "F36", "F38")))
     assert [one.name for one in chosen] == [
-        "F21-store+F23", "F21-logs", "F21-state", "F21-packages+F23-none", "F21-table", "F21-ledger", "F23-empty",
-        "F36", "F36-zipf", "F38", "F38-unaligned",
+        "F21-store+F23", "F21-logs", "F21-state", "F21-packages+F23-none",
+        "F21-spark-handover", "F21-spark-table", "F21-table", "F21-ledger", "F23-empty", "F36", "F36-zipf", "F38",
+        "F38-unaligned",
     ]  # fmt: skip
-    disks = [one.small_disk for one in chosen[:6]]
-    assert disks == ["checkpoints", "topologies", "state", "packages", "tables", "ledger"]
+    disks = [one.small_disk for one in chosen[:8]]
+    assert disks == ["checkpoints", "topologies", "state", "packages", "topologies", "tables", "tables", "ledger"]
 
 
 def test_a_fault_that_work_units_have_as_well_is_done_in_a_run_of_each_topology() -> None:

@@ -302,19 +302,19 @@ def test_whatever_happens(steps: list[tuple[Event, float]], fencing: Fencing, st
 
 def test_one_that_its_engine_ends_has_a_last_word() -> None:
     world = World(Fencing.EPOCH).acting(3)
-    assert world.machine.farewell(world.now) is None, "it still acts"
-    assert SendLeave("gone") in world.feed(Signal(True, "gone")) and world.machine.leave_unheard == "gone"
+    assert world.standing.farewell(world.now) is None, "it still acts"
+    assert SendLeave("gone") in world.feed(Signal(True, "gone")) and world.standing.leave_unheard == "gone"
     world.feed(LeaveHeard())
-    assert world.last(StopExecutor) and not world.machine.leave_unheard
+    assert world.last(StopExecutor) and not world.standing.leave_unheard
     assert world.feed(ExecutorEnded(15)) == [End(Ending.ASKED, "gone")]
-    last = world.machine.farewell(world.now)
+    last = world.standing.farewell(world.now)
     assert last is not None and (last.epoch, last.stopped) == (0, 3)
 
 
 def test_one_that_has_never_acted_or_ends_by_itself_has_none() -> None:
     world = World()
     world.feed(Signal(True, "gone"))
-    assert world.standing.phase is Phase.ENDED and world.machine.farewell(world.now) is None
+    assert world.standing.phase is Phase.ENDED and world.standing.farewell(world.now) is None
     other = World().acting(3)
     other.feed(ExecutorEnded(9))
-    assert other.machine.farewell(other.now) is None
+    assert other.standing.farewell(other.now) is None
