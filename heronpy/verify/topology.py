@@ -94,7 +94,7 @@ def describe(run: dict[str, Any], made: TopologyBuilder) -> None:
     source = made.add_spout("source", SeededSource, par=min(tasks, run["input"]["partitions"]), config=config)
     relay = {**config, PAUSE_KEY: run["pause_ms"]}
     work = made.add_bolt("work", VerifiedRelay, par=tasks, inputs={source: key}, config=relay)
-    if not run["spark"]:
+    if not run.get("spark"):
         made.add_bolt("sink", VerifiedSink, par=tasks, inputs={work: key}, config=config)
         return
     from heronpy.connectors.spark import SparkSink
