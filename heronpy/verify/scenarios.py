@@ -95,6 +95,8 @@ _CLAMPED = {**_OFTEN, "heron.checkpoint.timeout_s": 4.0}
 _LIMITED: dict[str, SettingValue] = {"heron.instance.memory_limit_bytes": "1GB", **_PATIENT}
 _SLOWLY = {**_OFTEN, **_PATIENT, "heron.executor.restart_backoff_s": 1.0, "heron.executor.restart_backoff_max_s": 1.0}
 _BIG = {"payload_bytes": 4000}
+#: All rows of a batch arrive at once; and on a busy machine Spark takes some hundred rows a second.
+_TO_SPARK = {"ordered": False, "rate": 200.0}
 #: Pending tuples are processed within the message timeout, even if one task has most of them.
 _FEW_PENDING = {TOPOLOGY_MAX_SPOUT_PENDING: 500}
 
@@ -174,9 +176,9 @@ _HOSTS = (
              settings=_OFTEN | _PATIENT, small_disk="state"),
     Scenario("F21-packages", "no space in the package cache", damage.full_packages, 3, 10.0, small_disk="packages"),
     Scenario("F21-spark-handover", "no space for the batches of a Spark sink", damage.full_spark, 3, 40.0, EXACT,
-             input={"ordered": False}, settings=_PATIENT, small_disk="topologies", spark=True),
+             input=_TO_SPARK, settings=_PATIENT, small_disk="topologies", spark=True),
     Scenario("F21-spark-table", "no space for the table of a Spark sink", damage.full_spark, 3, 40.0, EXACT,
-             input={"ordered": False}, settings=_PATIENT, small_disk=TABLES, spark=True),
+             input=_TO_SPARK, settings=_PATIENT, small_disk=TABLES, spark=True),
     Scenario("F23", "damaged checkpoints: the previous one is used", damage.damaged_checkpoint, 3, 30.0, EXACT,
              settings=_FILES | _PATIENT),
     Scenario("F23-none", "no intact checkpoint: refused", damage.no_checkpoint_left, 3, 10.0, EXACT,
