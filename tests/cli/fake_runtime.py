@@ -74,6 +74,8 @@ async def serve(spec: LaunchSpec) -> None:
             return control_pb2.ContainersReply()
         if field == "get_exceptions":
             return control_pb2.ExceptionsReply()
+        if field == "get_metrics":
+            return control_pb2.MetricsReply()
         reply = status_of(spec, topology, plan, fate)
         if fate in ("replaced", "collapsing"):
             asked.append(field)
