@@ -25,7 +25,7 @@ from heronpy.net.curve import Keys, Pair
 from heronpy.net.private import make_private, read_private, write_private
 from heronpy.net.ticket import TEXT_MAX_CHARS, Ticket
 
-#: How a `Authenticator` knows the clients.
+#: How an `Authenticator` knows the clients.
 USER: Final = "client"
 _DOOR: Final = ".door.json"
 #: Of what is brought from another host: topologies and bytes.

@@ -51,7 +51,7 @@ class Keys(Struct, frozen=True):
         """Endpoints that this socket binds from now on accept only holders of the client key.
 
         Unless the ZAP domain is enforced, ZeroMQ accepts every connection when its ZAP requests are not answered.
-        With it, a process without a `Authenticator` accepts none.
+        A process that enforces the domain and has no `Authenticator` accepts none.
         """
         sock.setsockopt(zmq.CURVE_SERVER, 1)
         sock.setsockopt(zmq.CURVE_PUBLICKEY, self.server.public)

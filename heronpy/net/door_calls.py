@@ -26,7 +26,7 @@ Result = door_pb2.StateAnswer | StateError
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One request of the session; `end` gets its answer, or why there is none."""
+    """One request of the session; `end` gets its answer, or the reason why no answer comes."""
 
     body: door_pb2.StateCall
     what: str

@@ -244,7 +244,7 @@ class ControlServer:
         sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
         sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self.endpoints = [bind(sock, endpoint, keys) for endpoint in endpoints]
-        #: For a `Authenticator` to watch.
+        #: For an `Authenticator` to watch.
         self.sock = sock
         self._on_request = on_request
         #: Whose request `on_request` is called with, as its `Authenticator` knows them; empty for holders of the

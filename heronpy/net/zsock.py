@@ -97,7 +97,7 @@ class LoopSocket:
 
     For messages that can wait: with `pause_s`, what comes within that time after a message is read together with the
     next one, so that many senders at once wake the loop twice and not each. With `users`, the last part is not the
-    sender's: it is who that is, as a `Authenticator` has found when it connected, or empty.
+    sender's: it is the identity that an `Authenticator` has found when it connected, or empty.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
-"""The records of a topology at the scheduler's door: sessions, who owns what, and how each call is carried out. Pure.
+"""The records at the door of a scheduler: sessions, the owner of each node, and how a call is carried out. Pure.
 
 A call is a generator. It yields a `Step` for the state manager, gets the step's result (or its error, which is thrown
-into it), and returns the answer. Questions (`get`) run beside each other; of everything else one runs at a time.
+into it), and returns the answer. Questions (`get`) run at the same time; everything else runs one by one.
 
-An ephemeral of a session is an ordinary node. The *list of owners* says whose it is, and is written before the node is
+An ephemeral of a session is an ordinary node. The *list of owners* names its session, and is written before the node is
 made. So the node stays for all readers while the scheduler is away, and the next scheduler, which starts with the list,
-knows whose it is.
+knows the session.
 
 Invariants:
 

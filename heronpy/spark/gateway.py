@@ -70,7 +70,7 @@ _GONE = "the batch was withdrawn by a newer process of its task"
 
 
 class AuthenticatorThread:
-    """Guards the gateway's TCP socket: a `Authenticator` in an event loop of its own, because the gateway has none.
+    """Guards the gateway's TCP socket: an `Authenticator` in an event loop of its own, because the gateway has none.
 
     Admits holders of the topology's key to a socket, from its making until `close`.
 

@@ -139,7 +139,7 @@ class Load(Struct, kw_only=True):
 
 
 class LoadAnswer(Struct, kw_only=True):
-    """What a topology master answers to `GetLoad`: its figures, and what is shown beside them."""
+    """What a topology master answers to `GetLoad`: its figures, and what is shown together with them."""
 
     topology_id: str
     #: A `PhysicalPlan`, where it is newer than the one that the asker has.

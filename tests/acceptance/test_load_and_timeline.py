@@ -133,7 +133,7 @@ def test_figures_by_component_and_edge(heron: Heron, tmp_path: Path) -> None:
     plan, version = plan_pb2.PhysicalPlan.FromString(reply.plan or b""), reply.load.plan_version
     assert plan.version == version and len(plan.instances) == 4
     again = master.ask(control_pb2.GetLoad(plan_version=version))
-    assert read(again, LoadAnswer).plan is None, "who has the plan does not get it again"
+    assert read(again, LoadAnswer).plan is None, "a client that has the plan does not get it again"
     assert again.ByteSize() < 6000
 
     heron("update", "local", "Figures", "--component-parallelism", "double:3").ok()

@@ -1,4 +1,4 @@
-"""Keys of a topology and the authenticator in front of its TCP sockets: who has no key gets no message in."""
+"""Keys of a topology and the authenticator in front of its TCP sockets: a process without a key gets no message in."""
 
 from __future__ import annotations
 

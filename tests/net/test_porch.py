@@ -62,7 +62,7 @@ def test_who_may_stay(age_s: float, told: int, said: int, verdict: Verdict) -> N
 
 
 class Guarded:
-    """A control server behind a authenticator, and a friend who has the key."""
+    """A control server behind an authenticator, and a client that has the key."""
 
     def __init__(self, message_max_bytes: int = zsock.CONTROL_MESSAGE_MAX_BYTES) -> None:
         self.keys = Keys("wc-1", Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))

@@ -218,7 +218,7 @@ def main() -> None:
     parser.add_argument("--containers", type=int, default=1)
     parser.add_argument("--source-pause-ms", type=float, default=0)
     parser.add_argument("--store-pause-ms", type=float, default=0)
-    parser.add_argument("--keys", type=int, default=0, help="so many counts, else one for each number")
+    parser.add_argument("--keys", type=int, default=0, help="how many different numbers are counted; 0: each by itself")
     parser.add_argument("--asynchronous", action="store_true")
     parser.add_argument("--asynchronous-source", action="store_true")
     stateful(parser.parse_args()).build_and_submit()
