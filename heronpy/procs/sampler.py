@@ -67,8 +67,10 @@ def install(folder: str, roots: Sequence[object] = ()) -> None:
             ask, answer = paths_of(folder, os.getpid())
             wanted = json.loads(ask.read_text(encoding="utf-8"))
             if "heap" in wanted:
-                _count(wanted["heap"], answer, roots)
+                found = _count(wanted["heap"], roots)
+                # Who has the answer may ask again at once.
                 running.release()
+                _answer(answer, found)
                 return
             duration_s, rate = min(float(wanted["duration_s"]), DURATION_MAX_S), min(int(wanted["rate"]), RATE_MAX)
             samples = Samples(waiting=bool(wanted["idle"]))
@@ -96,27 +98,28 @@ def _finish(samples: Samples, duration_s: float, rate: int, answer: Path, runnin
         if not samples.waiting:
             signal.setitimer(signal.ITIMER_PROF, 0)
         rows = [{"stack": stack, "seconds": seconds} for stack, seconds in samples.close().items()]
-        _write(answer, {"rows": rows, "discarded": samples.discarded})
-    except OSError as error:
-        _complain(error)
     finally:
+        # Who has the answer may ask again at once.
         running.release()
+    _answer(answer, {"rows": rows, "discarded": samples.discarded})
 
 
-def _count(wanted: Mapping[str, Any], answer: Path, roots: Sequence[object]) -> None:
+def _count(wanted: Mapping[str, Any], roots: Sequence[object]) -> Mapping[str, Any]:
     """Count the objects here and now: nothing else of this thread runs meanwhile."""
     top, limit_s = int(wanted["top"]), min(float(wanted["limit_s"]), LIMIT_MAX_S)
     try:
-        found = asdict(count_types(top, limit_s, roots))
+        return asdict(count_types(top, limit_s, roots))
     except MemoryError:
-        found = {"error": "has no memory left to count its objects"}
-    _write(answer, found)
+        return {"error": "has no memory left to count its objects"}
 
 
-def _write(answer: Path, found: Mapping[str, Any]) -> None:
-    draft = answer.with_suffix(".new")
-    write_private_text(draft, json.dumps(found))
-    draft.rename(answer)
+def _answer(path: Path, found: Mapping[str, Any]) -> None:
+    draft = path.with_suffix(".new")
+    try:
+        write_private_text(draft, json.dumps(found))
+        draft.rename(path)
+    except OSError as error:
+        _complain(error)
 
 
 def _complain(error: Exception) -> None:

@@ -99,6 +99,26 @@ def test_without_py_spy_the_process_samples_itself_and_counts_its_objects(
         run(door(tmp_path, child).profile(profile(native=True)))
 
 
+SLOW_TO_RETURN = """
+import time
+from heronpy.procs import sampler
+answer = sampler._answer
+sampler._answer = lambda *words: (answer(*words), time.sleep(1))
+"""
+
+
+def test_who_has_an_answer_may_ask_again_at_once(tmp_path: Path, spy: Callable[[str], None]) -> None:
+    spy("")
+    words = [sys.executable, "-c", SLOW_TO_RETURN + CHILD, str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        one = door(tmp_path, process)
+        for _ in range(2):
+            assert read(run(one.profile(profile())), evidence_of.Profile).sampler == ITSELF
+            assert read(run(one.heap(Heap(name=NAME, top=3, limit_s=5.0))), evidence_of.Heap).kinds > 3
+        process.kill()
+
+
 def test_py_spy_samples_when_it_may(tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]) -> None:
     spy(
         'while [ "$1" ]; do [ "$1" = --output ] && out="$2"; shift; done; echo "f (/a/b/c.py:3);g (x.py:1) 50" > "$out"'

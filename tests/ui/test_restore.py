@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Request, Route
 
 from tests.ui.conftest import Site, Tab, running
 
@@ -53,6 +54,24 @@ def test_by_mouse_from_the_list_of_checkpoints(site: Site, tab: Tab) -> None:
     dialog.get_by_text(f"has resumed from checkpoint {first}").wait_for()
     dialog.get_by_role("button", name="close").click()
     page.get_by_text("abandoned for an older one").wait_for()
+
+
+def test_before_the_page_knows_the_plan(site: Site, tab: Tab) -> None:
+    """A click is quicker than the first look at the topology; the version of the first answer goes along then."""
+    page, number = tab.page, savepoint(site)
+    held: list[Route] = []
+    page.route("**/live?**", lambda route: held.append(route))
+    page.goto(site.page("checkpoints"))
+    page.get_by_role("button", name=f"restore checkpoint {number}", exact=True).click()
+    dialog = page.get_by_role("dialog", name="restore kept")
+    asked: list[Request] = []
+    page.on("request", lambda request: asked.append(request) if "actions/restore" in request.url else None)
+    dialog.get_by_role("button", name="show what would happen").click()
+    dialog.get_by_text(f"would go back to checkpoint {number}").wait_for()
+    dialog.get_by_role("button", name="restore", exact=True).click()
+    dialog.get_by_text(f"has resumed from checkpoint {number}").wait_for()
+    assert held and ["if-match" in one.headers for one in asked] == [False, True]
+    page.unroute_all()
 
 
 def test_by_keyboard_from_the_page_of_one_checkpoint(site: Site, tab: Tab) -> None:

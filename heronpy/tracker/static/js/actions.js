@@ -66,8 +66,8 @@ function Ask({ place, action, plan, next = '', onClose }) {
   const [counts, setCounts] = useState(Object.fromEntries([...next.matchAll(/-parallelism (\S+):(\d+)/g)].map(([, name, count]) => [name, +count])));
   const [typed, setTyped] = useState('');
   const [result, setResult] = useState({ found: null, problem: null, busy: false });
-  // The version that was seen when the dialog opened: a change meanwhile is refused, not overwritten.
-  const [version] = useState(plan?.version);
+  // The version that was seen first, here or in the first answer: a change meanwhile is refused, not overwritten.
+  const version = useRef(plan?.version);
   useEffect(() => {
     dialog.current.showModal();
   }, []);
@@ -84,8 +84,9 @@ function Ask({ place, action, plan, next = '', onClose }) {
     running.current = true;
     setResult({ found: null, problem: null, busy: true });
     try {
-      const headers = version === undefined ? {} : { 'If-Match': `"${version}"` };
+      const headers = version.current === undefined ? {} : { 'If-Match': `"${version.current}"` };
       const found = await post(pathOf(place, 'actions', action.name), { ...body(), dry_run: dryRun }, headers);
+      version.current ??= found.plan_version ?? undefined;
       setResult({ found: { ...found, key }, problem: null, busy: false });
     } catch (problem) {
       setResult({ found: null, problem: problemOf(problem), busy: false });
