@@ -54,6 +54,9 @@ class Checkpoints:
         self._seal_from = 0
         self._seal_asked = False
         self._announce_at = float("-inf")
+        #: Whether the last look at the tasks found some that have not handled that checkpoint. Nobody looks while an
+        #: operation or a restore is in progress.
+        self._seal_waits = False
         #: Outcomes for operations of this master, by token.
         self._outcomes: dict[int, words.Answer] = {}
         self._tokens = 0
@@ -190,6 +193,7 @@ class Checkpoints:
     def _all_committed(self, checkpoint: int, now: float) -> bool:
         registry = self._shared.registry
         waiting = [t for t, s in registry.tasks.items() if s.committed < checkpoint]
+        self._seal_waits = bool(waiting)
         if waiting and now >= self._announce_at:
             self._announce_at = now + ANNOUNCE_AGAIN_S
             self._broadcast(control_pb2.CheckpointComplete(checkpoint=checkpoint))
@@ -204,6 +208,7 @@ class Checkpoints:
 
     def advance(self, now: float, *, updating: bool, switching: bool) -> None:
         """Start regions whose tasks are all ready; take the checkpoints that are due."""
+        self._seal_waits = False
         self.coordinator.periodic = not updating
         self.restorer.switching = switching
         if not self._finisher.active:
@@ -222,7 +227,7 @@ class Checkpoints:
         if coordinator.pending is None and not self.restorer.ready:
             # Nothing can begin; the event that changes this leads to another call.
             due = coordinator.expiry
-        if self._seal_from and coordinator.last_completed >= self._seal_from:
+        if self._seal_waits:
             due = min(due, self._announce_at)
         return min(due, self.restorer.deadline())
 
