@@ -21,18 +21,9 @@ from heronpy.loadtest.run import TAIL_S, Say, repeated, run_once
 RATE_MAX = 10_000_000.0
 #: At most this rate is a promise; higher ones depend on the machine.
 RATE_JUDGED = 20_000.0
-#: Column heads of the table, and the figure in each.
-COLUMNS = (
-    ("reached/s", "rate"),
-    ("cores", "cpu_cores"),
-    ("tuples/\nframe", "tuples_per_frame"),
-    ("frames/\ntuple", "frames_per_tuple"),
-    ("switches/\ntuple", "switches_per_tuple"),
-    ("calls/\ntuple", "calls_per_tuple"),
-    ("50 %\nms", "latency_p50_ms"),
-    ("99 %\nms", "latency_p99_ms"),
-    ("99.9 %\nms", "latency_p99.9_ms"),
-)
+#: Column heads of the table, one for each of STEP_FIGURES.
+HEADS = ("reached/s", "cores", "tuples/\nframe", "frames/\ntuple", "switches/\ntuple", "calls/\ntuple",
+         "50 %\nms", "99 %\nms", "99.9 %\nms")  # fmt: skip
 NOT_MEASURED = "not measured"
 
 
@@ -58,23 +49,15 @@ def rates_of(text: str) -> tuple[float, ...]:
 
 def step_of(mode: str, rate: float, run: dict[str, Any], reason: str) -> dict[str, Any]:
     """One row of the table, from the document of its run; None where something was not measured."""
-    figures, frames = run["figures"], run["frames"] or {}
-    latency = run["latency"].get("end_to_end", {})
+    latency = {f"latency_{name}_ms": value for name, value in run["latency"].get("end_to_end", {}).items()}
     calls = run["system_calls"] or {"per_tuple": None, "reason": reason}
+    measured = {**run["figures"], **(run["frames"] or {}), **latency, "calls_per_tuple": calls["per_tuple"]}
     return {
         "mode": mode,
         "asked": rate,
-        "rate": figures["rate"],
-        "cpu_cores": figures["cpu_cores"],
-        "tuples_per_frame": frames.get("tuples_per_frame"),
-        "frames_per_tuple": frames.get("frames_per_tuple"),
-        "switches_per_tuple": figures["switches_per_tuple"],
-        "calls_per_tuple": calls["per_tuple"],
+        **{name: measured.get(name) for name in STEP_FIGURES},
         "calls_reason": calls["reason"],
-        "latency_p50_ms": latency.get("p50"),
-        "latency_p99_ms": latency.get("p99"),
-        "latency_p99.9_ms": latency.get("p99.9"),
-        "seconds": figures["seconds"],
+        "seconds": measured["seconds"],
         "tuples": run["tuples"],
     }
 
@@ -108,12 +91,12 @@ def table_of(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for place, step in enumerate(result["runs"][0]["steps"]):
         cells = [step["mode"], f"{step['asked']:,.0f}" if step["asked"] else "max"]
-        for _, name in COLUMNS:
+        for name in STEP_FIGURES:
             values = [run["steps"][place][name] for run in result["runs"]]
             known = [value for value in values if value is not None]
             cells.append(_shown(name, statistics.median(known)) if known else "-")
         rows.append(cells)
-    return ["mode", "asked/s", *(head for head, _ in COLUMNS)], rows
+    return ["mode", "asked/s", *HEADS], rows
 
 
 def notes_of(result: dict[str, Any]) -> list[str]:
@@ -123,15 +106,8 @@ def notes_of(result: dict[str, Any]) -> list[str]:
 
 
 def _shown(name: str, value: float) -> str:
-    if name == "rate":
-        return f"{value:,.0f}"
-    return (
-        f"{value:,.3f}"
-        if abs(value) < 1 and name != "cpu_cores"
-        else f"{value:,.2f}"
-        if value < 100
-        else f"{value:,.0f}"
-    )
+    digits = 0 if name == "rate" or value >= 100 else 3 if abs(value) < 1 and name != "cpu_cores" else 2
+    return f"{value:,.{digits}f}"
 
 
 PROFILE = "passthrough"
