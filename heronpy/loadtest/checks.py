@@ -43,9 +43,7 @@ def checks(load: Load, reports: Reports, seen: Watch, growth: Growth | None, out
     """All checks of a run; the first one is about exactness."""
     found = [EXACT[load.topology](load, reports, out), lost(seen), *memory_flat(growth)]
     if load.topology == "slow_bolt":
-        found += slow_bolt(load, reports, seen)
-    if load.topology == "stall":
-        found.append(stall(reports))
+        found += [stall(reports)] if "stall_s" in load.parameters else slow_bolt(load, reports, seen)
     if load.rate and load.topology == "passthrough":
         found.append(rate_held(load, reports))
     if load.parameters.get("burst_s") and reports.sinks:
@@ -82,6 +80,17 @@ def _exact(ok: bool, got: int, expected: int, unit: str, replayed: int, detail: 
     return Check("counts", False, f"WRONG: {got:,} instead of {expected:,} {unit}{detail}")
 
 
+def _exact_counter(
+    expected: Counter[Any], got: Counter[Any], unit: str, replayed: int, detail: str, ok: bool = True, copies: int = 1
+) -> Check:
+    """Whether everything was counted as often as it should be; `copies` is how often each unit is counted."""
+    missing, surplus = (expected - got).total(), (got - expected).total()
+    ok = ok and not missing and (not surplus or bool(replayed))
+    if not ok:
+        detail += f"; {missing:,} are missing, {surplus:,} too many"
+    return _exact(ok, got.total() // copies, expected.total() // copies, unit, replayed, detail)
+
+
 def exact_words(load: Load, reports: Reports, out: Path) -> Check:
     """Every word has the right count."""
     p = load.parameters
@@ -97,14 +106,9 @@ def exact_words(load: Load, reports: Reports, out: Path) -> Check:
     for report in reports.sinks:
         got.update(report["counts"])
         homes.update(report["counts"].keys())
-    wrong = [word for word in expected.keys() | got.keys() if expected[word] != got[word]]
-    split = [word for word, tasks in homes.items() if tasks > 1]
-    short = [word for word in wrong if got[word] < expected[word]]
-    ok = not split and (not wrong or (bool(reports.replayed) and not short))
-    detail = f", {len(expected):,} different ones"
-    if not ok:
-        detail += f"; {len(wrong):,} words wrong, {len(split)} in two tasks"
-    return _exact(ok, got.total(), expected.total(), "words", reports.replayed, detail)
+    split = sum(tasks > 1 for tasks in homes.values())
+    detail = f", {len(expected):,} different ones" + (f"; {split} of them in two tasks" if split else "")
+    return _exact_counter(expected, got, "words", reports.replayed, detail, not split)
 
 
 def exact_numbers(load: Load, reports: Reports, out: Path) -> Check:
@@ -139,10 +143,7 @@ def exact_table(load: Load, reports: Reports, out: Path) -> Check:
         if not any(part.startswith((".", "_")) for part in path.relative_to(out).parts):
             numbers += parquet.ParquetFile(path).read(columns=["number"])["number"].to_pylist()
     expected = Counter(number for report in reports.spouts for number in range(report["tuples"]))
-    got = Counter(numbers)
-    missing = (expected - got).total()
-    ok = got == expected or (bool(reports.replayed) and not missing)
-    return _exact(ok, got.total(), expected.total(), "rows in the table", reports.replayed, f", {missing:,} missing")
+    return _exact_counter(expected, Counter(numbers), "rows in the table", reports.replayed, "")
 
 
 def exact_totals(load: Load, reports: Reports, out: Path) -> Check:
@@ -154,10 +155,8 @@ def exact_totals(load: Load, reports: Reports, out: Path) -> Check:
     for report in reports.sinks:
         for kind, key, delay, count in report["totals"]:
             got[kind, key, delay] += count
-    missing, surplus = (expected - got).total(), (got - expected).total()
-    ok = not missing and (not surplus or bool(reports.replayed))
-    detail = f", each by {len(KINDS)} keys" + ("" if ok else f"; {missing:,} are missing, {surplus:,} too many")
-    return _exact(ok, got.total() // len(KINDS), expected.total() // len(KINDS), load.unit, reports.replayed, detail)
+    kinds = len(KINDS)
+    return _exact_counter(expected, got, load.unit, reports.replayed, f", each by {kinds} keys", copies=kinds)
 
 
 EXACT: dict[str, Callable[[Load, Reports, Path], Check]] = {
@@ -165,7 +164,6 @@ EXACT: dict[str, Callable[[Load, Reports, Path], Check]] = {
     "words": exact_words,
     "passthrough": exact_numbers,
     "slow_bolt": exact_numbers,
-    "stall": exact_numbers,
     "big_tuples": exact_bytes,
     "spark_sink": exact_table,
 }

@@ -1,38 +1,38 @@
-"""What a tuple costs at every rate: `passthrough` at given rates in given modes, each for some seconds.
+"""What a tuple costs at every rate, and what single features cost.
+
+At every rate: `passthrough` at given rates in given modes, each for some seconds.
 
 Each step is a separate topology, so its counts are final and exact. One spout emits at the given rate; 0 is as fast
 as it can.
+
+Single features: the CPU of the word count with a feature, relative to that without it. CPU per word of one run depends
+as much on the machine's other users as on the feature; so every variant is compared with the plain runs right before
+and right after it, and the order differs in each round.
 """
 
 from __future__ import annotations
 
 import itertools
+import random
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from heronpy.common.errors import ConfigError
 from heronpy.loadtest import processes, profiles
+from heronpy.loadtest.checks import Check
 from heronpy.loadtest.cluster import Cluster
 from heronpy.loadtest.profiles import Load
 from heronpy.loadtest.results import STEP_FIGURES, step_name
-from heronpy.loadtest.run import TAIL_S, Say, repeated, run_once
+from heronpy.loadtest.run import TAIL_S, Say, repeated, run_of, run_once
 
 RATE_MAX = 10_000_000.0
 #: At most this rate is a promise; higher ones depend on the machine.
 RATE_JUDGED = 20_000.0
-#: Column heads of the table, and the figure in each.
-COLUMNS = (
-    ("reached/s", "rate"),
-    ("cores", "cpu_cores"),
-    ("tuples/\nframe", "tuples_per_frame"),
-    ("frames/\ntuple", "frames_per_tuple"),
-    ("switches/\ntuple", "switches_per_tuple"),
-    ("calls/\ntuple", "calls_per_tuple"),
-    ("50 %\nms", "latency_p50_ms"),
-    ("99 %\nms", "latency_p99_ms"),
-    ("99.9 %\nms", "latency_p99.9_ms"),
-)
+#: Column heads of the table, one for each of STEP_FIGURES.
+HEADS = ("reached/s", "cores", "tuples/\nframe", "frames/\ntuple", "switches/\ntuple", "calls/\ntuple",
+         "50 %\nms", "99 %\nms", "99.9 %\nms")  # fmt: skip
 NOT_MEASURED = "not measured"
 
 
@@ -58,23 +58,15 @@ def rates_of(text: str) -> tuple[float, ...]:
 
 def step_of(mode: str, rate: float, run: dict[str, Any], reason: str) -> dict[str, Any]:
     """One row of the table, from the document of its run; None where something was not measured."""
-    figures, frames = run["figures"], run["frames"] or {}
-    latency = run["latency"].get("end_to_end", {})
+    latency = {f"latency_{name}_ms": value for name, value in run["latency"].get("end_to_end", {}).items()}
     calls = run["system_calls"] or {"per_tuple": None, "reason": reason}
+    measured = {**run["figures"], **(run["frames"] or {}), **latency, "calls_per_tuple": calls["per_tuple"]}
     return {
         "mode": mode,
         "asked": rate,
-        "rate": figures["rate"],
-        "cpu_cores": figures["cpu_cores"],
-        "tuples_per_frame": frames.get("tuples_per_frame"),
-        "frames_per_tuple": frames.get("frames_per_tuple"),
-        "switches_per_tuple": figures["switches_per_tuple"],
-        "calls_per_tuple": calls["per_tuple"],
+        **{name: measured.get(name) for name in STEP_FIGURES},
         "calls_reason": calls["reason"],
-        "latency_p50_ms": latency.get("p50"),
-        "latency_p99_ms": latency.get("p99"),
-        "latency_p99.9_ms": latency.get("p99.9"),
-        "seconds": figures["seconds"],
+        "seconds": measured["seconds"],
         "tuples": run["tuples"],
     }
 
@@ -108,12 +100,12 @@ def table_of(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for place, step in enumerate(result["runs"][0]["steps"]):
         cells = [step["mode"], f"{step['asked']:,.0f}" if step["asked"] else "max"]
-        for _, name in COLUMNS:
+        for name in STEP_FIGURES:
             values = [run["steps"][place][name] for run in result["runs"]]
             known = [value for value in values if value is not None]
             cells.append(_shown(name, statistics.median(known)) if known else "-")
         rows.append(cells)
-    return ["mode", "asked/s", *(head for head, _ in COLUMNS)], rows
+    return ["mode", "asked/s", *HEADS], rows
 
 
 def notes_of(result: dict[str, Any]) -> list[str]:
@@ -123,15 +115,8 @@ def notes_of(result: dict[str, Any]) -> list[str]:
 
 
 def _shown(name: str, value: float) -> str:
-    if name == "rate":
-        return f"{value:,.0f}"
-    return (
-        f"{value:,.3f}"
-        if abs(value) < 1 and name != "cpu_cores"
-        else f"{value:,.2f}"
-        if value < 100
-        else f"{value:,.0f}"
-    )
+    digits = 0 if name == "rate" or value >= 100 else 3 if abs(value) < 1 and name != "cpu_cores" else 2
+    return f"{value:,.{digits}f}"
 
 
 PROFILE = "passthrough"
@@ -183,3 +168,92 @@ def run_rates(
             "set": ",".join(parameters),
         },
     )
+
+
+PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The word count with one thing changed."""
+
+    name: str
+    figure: str
+    """Name of the ratio in the summary."""
+    settings: dict[str, str] = field(default_factory=dict)
+    mode: str = "ATMOST_ONCE"
+    without: bool = False
+    """The plain run has the feature and this one does not."""
+    rate_figure: str = ""
+    """Name of the ratio of words per second in the summary."""
+
+
+VARIANTS = (
+    Variant("without metrics", "cost_metrics", {"heron.metrics.export_interval_s": "3600"}, without=True),
+    Variant("log level ERROR", "cost_info_log", {"heron.logging.level": "ERROR"}, without=True),
+    Variant("TCP with CurveZMQ", "cost_curve", {"heron.security.transport": "tcp"}),
+    Variant("at least once", "cost_at_least_once", mode="ATLEAST_ONCE"),
+    Variant(
+        "effectively once",
+        "cost_effectively_once",
+        {"heron.checkpoint.interval_s": "1"},
+        "EFFECTIVELY_ONCE",
+        rate_figure="rate_effectively_once",
+    ),
+)
+
+
+def run_costs(where: Cluster, containers: int, duration_s: float, repeat: int, say: Say) -> dict[str, Any]:
+    """The result document."""
+
+    def once(number: int, begin: str) -> dict[str, Any]:
+        values, checks, busy = _costs_once(where, containers, duration_s, number)
+        ratios = ", ".join(f"{one.name} {values[one.figure]:.2f}" for one in VARIANTS)
+        say(f"{begin}plain {values['plain_cpu_s_per_million']:.3f} CPU-s per million; {ratios}")
+        return {**run_of(values, checks), "others_cores": busy}
+
+    return repeated(
+        once,
+        repeat,
+        profile="costs",
+        about="what metrics, logging, encryption and guarantees cost on the word count, as ratios of CPU",
+        unit="words",
+        options={"containers": containers, "duration_s": duration_s},
+    )
+
+
+def _load_of_variant(variant: Variant | None, containers: int, duration_s: float) -> Load:
+    changes = {"containers": containers, "duration_s": duration_s, "mode": variant.mode if variant else None}
+    settings = [f"{key}={value}" for key, value in variant.settings.items()] if variant else []
+    return profiles.changed(profiles.load("word_count"), changes, settings)
+
+
+def _costs_once(
+    where: Cluster, containers: int, duration_s: float, number: int
+) -> tuple[dict[str, float], list[Check], float]:
+    """All variants once, each between two plain runs."""
+    order = list(VARIANTS)
+    random.Random(number).shuffle(order)
+    line: list[Variant | None] = [None]
+    for variant in order:
+        line += [variant, None]
+    cpu: list[float] = []
+    rate: list[float] = []
+    checks: list[Check] = []
+    busy = 0.0
+    for place, one in enumerate(line):
+        run = run_once(where, _load_of_variant(one, containers, duration_s), number * len(line) + place)
+        cpu.append(run["figures"]["cpu_s_per_million"])
+        rate.append(run["figures"]["rate"])
+        busy = max(busy, run["figures"]["others_cores"])
+        exact = run["checks"][0]
+        checks.append(Check(f"counts, {one.name if one else PLAIN}", exact["ok"], exact["text"]))
+    values = {"plain_cpu_s_per_million": statistics.median(cpu[::2])}
+    for place, one in enumerate(order):
+        before, here, after = cpu[2 * place : 2 * place + 3]
+        ratio = 2 * here / (before + after)
+        values[one.figure] = 1 / ratio if one.without else ratio
+        if one.rate_figure:
+            before, here, after = rate[2 * place : 2 * place + 3]
+            values[one.rate_figure] = 2 * here / (before + after)
+    return values, checks, busy

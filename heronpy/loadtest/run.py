@@ -214,7 +214,7 @@ def document(
     start, end = reports.start(), reports.end()
     if counted is not None:
         end = min(end, start + load.duration_s - TAIL_S)
-    if load.topology == "slow_bolt":
+    if "capacity" in load.parameters:
         sink = reports.sinks[0]
         start, end = sink["first_at"], sink["fast_at"]
     window = measure.window_of(seen.cpu, start, end, load.warmup_s)

@@ -10,7 +10,8 @@ remembered: reading twice gives the same answer.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
+from functools import partial
 from typing import Any
 
 from heronpy.simulator.acking import Outcome
@@ -81,29 +82,29 @@ class Records:
     """Emitted and executed tuples, ended spout tuples and counters, by component."""
 
     def __init__(self, limit: int = RECORDS_MAX) -> None:
-        self._limit = limit
-        self.emitted: dict[tuple[str, str], deque[tuple[int, bytes, int]]] = {}
-        self.executed: dict[str, deque[tuple[int, Delivery]]] = {}
-        self.acked: dict[str, deque[Any]] = {}
-        self.failed: dict[str, deque[Any]] = {}
-        self.counters: dict[int, Counter[str]] = {}
+        newest = partial(deque[Any], maxlen=limit)
+        self.emitted: dict[tuple[str, str], deque[tuple[int, bytes, int]]] = defaultdict(newest)
+        self.executed: dict[str, deque[tuple[int, Delivery]]] = defaultdict(newest)
+        self.acked: dict[str, deque[Any]] = defaultdict(newest)
+        self.failed: dict[str, deque[Any]] = defaultdict(newest)
+        self.counters: dict[int, Counter[str]] = defaultdict(Counter)
         #: Rows that Spark sinks would have handed over, with the task; and the count per task, kept or not.
-        self.rows: dict[str, deque[tuple[int, dict[str, Any]]]] = {}
+        self.rows: dict[str, deque[tuple[int, dict[str, Any]]]] = defaultdict(newest)
         self._rows_of: Counter[tuple[str, int]] = Counter()
 
     def emit(self, component: str, stream: str, task: int, payload: bytes, kind: int) -> None:
         """A task emitted a tuple."""
-        self._list(self.emitted, (component, stream)).append((task, payload, kind))
+        self.emitted[component, stream].append((task, payload, kind))
         self.count(task, f"__emit-count/{stream}")
 
     def execute(self, component: str, task: int, delivery: Delivery) -> None:
         """A bolt was given a tuple."""
-        self._list(self.executed, component).append((task, delivery))
+        self.executed[component].append((task, delivery))
         self._count_input(task, "__execute-count", delivery.component, delivery.stream)
 
     def row(self, component: str, task: int, row: dict[str, Any]) -> None:
         """A sink took a row."""
-        self._list(self.rows, component).append((task, row))
+        self.rows[component].append((task, row))
         self._rows_of[component, task] += 1
 
     def rows_of(self, component: str, task: int) -> int:
@@ -120,7 +121,7 @@ class Records:
                 surplus -= 1
             else:
                 kept.append((owner, row))
-        rows = self._list(self.rows, component)
+        rows = self.rows[component]
         rows.clear()
         rows.extend(reversed(kept))
 
@@ -135,21 +136,15 @@ class Records:
     def spout_end(self, component: str, task: int, tup_id: Any, outcome: Outcome) -> None:
         """A spout was told how a tuple ended."""
         ended = self.acked if outcome is Outcome.ACKED else self.failed
-        self._list(ended, component).append(tup_id)
+        ended[component].append(tup_id)
         self.count(task, "__ack-count" if outcome is Outcome.ACKED else "__fail-count")
         if outcome is Outcome.TIMED_OUT:
             self.count(task, "__timeout-count")
 
     def count(self, task: int, name: str, by: float = 1) -> None:
         """Add to a counter of a task."""
-        self.counters.setdefault(task, Counter())[name] += by  # type: ignore[assignment]
+        self.counters[task][name] += by  # type: ignore[assignment]
 
     def _count_input(self, task: int, name: str, component: str, stream: str) -> None:
         self.count(task, f"{name}/{stream}")
         self.count(task, f"{name}/{component}/{stream}")
-
-    def _list(self, lists: dict[Any, deque[Any]], key: Any) -> deque[Any]:
-        found = lists.get(key)
-        if found is None:
-            found = lists[key] = deque(maxlen=self._limit)
-        return found

@@ -47,15 +47,9 @@ def _flows(world: World, fault: Fault) -> None:
 @repeated
 def full_store(world: World, number: int) -> None:
     """Checkpoints fail and are counted, data keeps flowing; a restore uses an earlier complete one."""
-
-    def given_up() -> int:
-        reply = world.checkpoints()
-        return int(reply.aborted + reply.failed)
-
     world.until_checkpoint()
-    before = given_up()
     fill(world, "the checkpoint store is full")
-    world.until(lambda: given_up() > before, BACK_S, "a checkpoint that is given up and counted")
+    world.until_given_up("aborted", "failed")
     said = world.checkpoints().last_failure
     if "space" not in said:
         raise LabError(f"the failed checkpoint does not say that there is no space: {said}")

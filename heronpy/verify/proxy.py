@@ -53,10 +53,11 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class FaultProxy:
-    """Serves on a port of the loopback until it is closed."""
+    """Serves on a port of the loopback until it is closed; with `port` it leads there, to whoever knows no SOCKS."""
 
-    def __init__(self, resolve: Resolver, seed: int) -> None:
+    def __init__(self, resolve: Resolver, seed: int, port: int = 0) -> None:
         self._resolve = resolve
+        self._port = port
         self._random = random.Random(seed)
         self._rules: dict[tuple[str, str], Rule] = {}
         self._connections: dict[asyncio.Task[None], tuple[str, str]] = {}
@@ -105,16 +106,16 @@ class FaultProxy:
         assert task is not None
         target: asyncio.StreamWriter | None = None
         try:
-            port = await _requested_port(reader, writer)
+            port = self._port or await self._requested_port(reader, writer)
             local = writer.get_extra_info("peername")[1]
             ends = await asyncio.get_running_loop().run_in_executor(None, self._resolve, local, port)
             self._connections[task] = ends
             try:
                 back, target = await asyncio.open_connection("127.0.0.1", port)
             except OSError:
-                await _answer(writer, _REFUSED)
+                await self._answer(writer, _REFUSED)
                 return
-            await _answer(writer, _SUCCEEDED)
+            await self._answer(writer, _SUCCEEDED)
             self.counts["connections"] += 1
             await self._carry(task, ends, (reader, writer), (back, target))
         except (OSError, EOFError, ValueError, asyncio.CancelledError):
@@ -192,26 +193,26 @@ class FaultProxy:
         self.counts["corruptions"] += 1
         return bytes(changed)
 
+    async def _requested_port(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+        """Handle the greeting and the request of SOCKS5; only connections to this host's loopback are made."""
+        version, methods = await reader.readexactly(2)
+        await reader.readexactly(methods)
+        writer.write(b"\x05\x00")
+        version, command, _, kind = await reader.readexactly(4)
+        length = {_IPV4: 4, _IPV6: 16}.get(kind) or (await reader.readexactly(1))[0]
+        await reader.readexactly(length)
+        port = int.from_bytes(await reader.readexactly(2), "big")
+        if version != 5 or command != _CONNECT:
+            await self._answer(writer, _UNSUPPORTED)
+            raise ValueError("not a request to connect")
+        return port
+
+    async def _answer(self, writer: asyncio.StreamWriter, code: int) -> None:
+        if self._port:
+            return
+        writer.write(bytes((5, code, 0, _IPV4, 127, 0, 0, 1, 0, 0)))
+        await writer.drain()
+
 
 def _matches(wanted: str, name: str) -> bool:
     return wanted in (ANY, name)
-
-
-async def _requested_port(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
-    """Handle the greeting and the request of SOCKS5; only connections to this host's loopback are made."""
-    version, methods = await reader.readexactly(2)
-    await reader.readexactly(methods)
-    writer.write(b"\x05\x00")
-    version, command, _, kind = await reader.readexactly(4)
-    length = {_IPV4: 4, _IPV6: 16}.get(kind) or (await reader.readexactly(1))[0]
-    await reader.readexactly(length)
-    port = int.from_bytes(await reader.readexactly(2), "big")
-    if version != 5 or command != _CONNECT:
-        await _answer(writer, _UNSUPPORTED)
-        raise ValueError("not a request to connect")
-    return port
-
-
-async def _answer(writer: asyncio.StreamWriter, code: int) -> None:
-    writer.write(bytes((5, code, 0, _IPV4, 127, 0, 0, 1, 0, 0)))
-    await writer.drain()

@@ -13,7 +13,7 @@ from typing import Any
 from heronpy.api.api_constants import TOPOLOGY_MAX_SPOUT_PENDING
 from heronpy.common.errors import ConfigError
 from heronpy.common.setting_types import SettingValue
-from heronpy.verify import acts, damage, links, pressure, verbs
+from heronpy.verify import acts, damage, links, verbs
 from heronpy.verify.acts import Act
 from heronpy.verify.proxy import Rule
 from heronpy.verify.spark import TABLES
@@ -147,9 +147,9 @@ _LINKS = (
 )  # fmt: skip
 
 _USER_CODE = (
-    Scenario("F17", "slow bolt: one task of eight clamps the spouts", pressure.slow_bolt, 1, 75.0, usual=ACKED,
+    Scenario("F17", "slow bolt: one task of eight clamps the spouts", acts.slow_bolt, 1, 75.0, usual=ACKED,
              settings=_OFTEN),
-    Scenario("F18", "sink that does not read", pressure.stopped_sink, 1, 620.0),
+    Scenario("F18", "sink that does not read", acts.stopped_sink, 1, 620.0),
     Scenario("F19", "poison: raises, exits, recurses, segfaults, hangs, emits 64 MB", verbs.poison, 1, 60.0,
              ACKED, ACKED, input={"poison": 3}, settings=_POISON),
     Scenario("F42", "kill -9 bolts that work a millisecond for each of many equal tuples", acts.kill_busy, 5, 30.0,
@@ -157,14 +157,14 @@ _USER_CODE = (
              settings=_OFTEN | _PATIENT | _FEW_PENDING),
     Scenario("F43", "values that cannot be decoded", verbs.poison, 1, 10.0, usual=MODES, input={"undecodable": 3},
              settings=_OFTEN),
-    Scenario("F25", "a bolt leaks memory up to its limit", pressure.leak, 1, 120.0, settings=_LIMITED),
-    Scenario("F35", "backlog: sinks stopped at full input, then back", pressure.backlog, 1, 660.0),
+    Scenario("F25", "a bolt leaks memory up to its limit", acts.leak, 1, 120.0, settings=_LIMITED),
+    Scenario("F35", "backlog: sinks stopped at full input, then back", acts.backlog, 1, 660.0),
     Scenario("F36", "hot key: 90 % of the tuples", acts.nothing, 1, 60.0, input={"hot_share": 0.9}),
     Scenario("F36-zipf", "keys of Zipf 1.2", acts.nothing, 1, 60.0, input={"zipf": 1.2}),
-    Scenario("F38", "aligned checkpoints under total backpressure", pressure.checkpoint_under_backpressure(False),
+    Scenario("F38", "aligned checkpoints under total backpressure", acts.checkpoint_under_backpressure(False),
              3, 30.0, EXACT, input=_BIG, settings={**_CLAMPED, "heron.checkpoint.unaligned": False}),
     Scenario("F38-unaligned", "unaligned checkpoints under total backpressure",
-             pressure.checkpoint_under_backpressure(True), 3, 30.0, EXACT, input=_BIG,
+             acts.checkpoint_under_backpressure(True), 3, 30.0, EXACT, input=_BIG,
              settings={**_CLAMPED, "heron.checkpoint.unaligned": True}),
 )  # fmt: skip
 

@@ -198,13 +198,13 @@ class World:
 
         return self.topology.until(looked, timeout_s, what, POLL_S, lambda: self.may_fail)
 
-    def _is(self, *lifecycles: int) -> bool:
+    def is_in(self, *lifecycles: int) -> bool:
         status = self.topology.status()
         return status is not None and status.lifecycle in lifecycles
 
     def until_failed(self, timeout_s: float) -> control_pb2.StatusReply:
         self.may_fail = True
-        self.until(lambda: self._is(control_pb2.LIFE_FAILED), timeout_s, f"the failure of '{self.topology.name}'")
+        self.until(lambda: self.is_in(control_pb2.LIFE_FAILED), timeout_s, f"the failure of '{self.topology.name}'")
         return self.status()
 
     def until_arrived(self, more: int, timeout_s: float = BACK_S) -> None:
@@ -212,7 +212,7 @@ class World:
         wanted = self.arrived() + more
 
         def there() -> bool:
-            return self.arrived() >= wanted or self._is(control_pb2.LIFE_FINISHED, control_pb2.LIFE_FINISHING)
+            return self.arrived() >= wanted or self.is_in(control_pb2.LIFE_FINISHED, control_pb2.LIFE_FINISHING)
 
         self.until(there, timeout_s, f"{more:,} further tuples")
 
@@ -235,6 +235,16 @@ class World:
 
         before = newest()
         return self.until(lambda: found if (found := newest()) > before else 0, timeout_s, "a complete checkpoint")
+
+    def until_given_up(self, *ways: str) -> None:
+        """Wait for a checkpoint that is given up in one of these ways, "aborted" or "failed", and counted."""
+
+        def given_up() -> int:
+            reply = self.checkpoints()
+            return sum(getattr(reply, way) for way in ways)
+
+        before = given_up()
+        self.until(lambda: given_up() > before, BACK_S, f"a checkpoint that is {' or '.join(ways)}, and counted")
 
     @property
     def address(self) -> tuple[str, str]:
@@ -269,7 +279,7 @@ class World:
 
     def settled(self) -> None:
         """Wait for the end of the input; LabError if the topology fails or is late."""
-        self.until(lambda: self._is(control_pb2.LIFE_FINISHED), END_S, f"the end of '{self.topology.name}'")
+        self.until(lambda: self.is_in(control_pb2.LIFE_FINISHED), END_S, f"the end of '{self.topology.name}'")
 
     def verdict(self, limits: Limits) -> Verdict:
         """The verdict of the oracle about the records of this run."""

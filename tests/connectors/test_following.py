@@ -103,7 +103,7 @@ class World:
         self._later_ns = 0
 
     def drain(self) -> None:
-        for log in self.logs.written:
+        for log in self.logs.written.lines:
             self.logs.finish(log)
         for _ in range(finding.MISSES + 3):
             self.look()
@@ -117,7 +117,7 @@ class World:
         return [text for task in self.tasks for text in task.told]
 
     def do(self, act: str, number: int) -> None:
-        log = list(self.logs.written)[number % 2]
+        log = list(self.logs.written.lines)[number % 2]
         if act == "append":
             self.logs.append(log, 1 + number % 7)
         elif act == "look":
@@ -159,7 +159,7 @@ def test_each_line_once_through_rotation_and_restores(
         for act, number in steps:
             # With a narrow pattern nobody can find a file that was rotated before anybody has seen it.
             if act in ("rename", "copytruncate") and pattern == "*.log":
-                for log in world.logs.written:
+                for log in world.logs.written.lines:
                     world.logs.finish(log)
                 world.look()
                 world.saved = [task.save() for task in world.tasks]
@@ -183,7 +183,7 @@ def test_what_is_thrown_away_before_it_is_read_is_named(
         for act, number in steps:
             if act in ("truncate", "rename", "copytruncate"):
                 # What nobody has ever seen, nobody can name.
-                for log in world.logs.written:
+                for log in world.logs.written.lines:
                     world.logs.finish(log)
                 world.look()
             world.do(act, number)
@@ -226,7 +226,7 @@ def test_a_writer_and_logrotate_at_full_speed(tmp_path: Path, seed: int) -> None
             task.attend(time.monotonic())
             assert not task.read(10**6)
     logs = GrowingLogs(tmp_path, seed)
-    logs.written = {f"app-{number}.log": lines for number in range(2)}
+    logs.written.lines = {f"app-{number}.log": lines for number in range(2)}
     assert not logs.judge(row for task in tasks for row in task.rows), [task.told for task in tasks]
 
 
@@ -408,7 +408,7 @@ def test_the_number_of_files_is_bounded(task: Task, tmp_path: Path) -> None:
 
 def test_quiet_files_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, monkeypatch, "*.log*", 2, 4096)
-    for log in world.logs.written:
+    for log in world.logs.written.lines:
         world.logs.append(log, 5)
     (tmp_path / "empty.log").touch()
     world.look(is_quiet=True)

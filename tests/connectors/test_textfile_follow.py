@@ -16,9 +16,10 @@ from heronpy.api.config_values import decode_config
 from heronpy.api.state.state import HashMapState
 from heronpy.connectors.textfiles.decoding import TextFileError
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
+from heronpy.verify.units.logs import line_of
 from tests.api.source_fakes import Context, Delegate
 from tests.support.command import FAILED, REPO, Heron
-from tests.support.growing_logs import GrowingLogs, line_of
+from tests.support.growing_logs import GrowingLogs
 from tests.support.waiting import wait_for
 
 AT_LEAST_ONCE = {"topology.reliability.mode": "ATLEAST_ONCE"}

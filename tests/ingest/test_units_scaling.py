@@ -58,7 +58,7 @@ def test_workers_come_and_go_while_the_log_grows(heron: Heron, home: Path) -> No
     def while_it_grows(holds: Callable[[], object], what: str) -> None:
         def grown() -> object:
             rows.look()
-            if writer.written["a.log"] < rows.count + AHEAD:
+            if writer.written.lines["a.log"] < rows.count + AHEAD:
                 writer.append("a.log", LINES)
             return holds()
 

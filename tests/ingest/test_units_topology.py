@@ -158,7 +158,7 @@ def test_every_line_once_while_workers_and_keepers_are_killed(heron: Heron, logs
         gone.add(killed(heron, kind, gone))
         writer.begin("a.log")
         writer.rename("b.log")
-    for log in writer.written:
+    for log in writer.written.lines:
         writer.finish(log)
     settled(heron, bytes_of(logs))
     wrong = writer.judge(rows_of(table))
@@ -339,7 +339,7 @@ def test_every_line_once_while_logs_rotate_and_processes_are_killed(
                         os.kill(victim["pid"], signal.SIGCONT)
                 except ProcessLookupError:
                     pass
-    for log in writer.written:
+    for log in writer.written.lines:
         writer.finish(log)
     settled(heron, bytes_of(logs))
     wrong = writer.judge(rows_of(table))

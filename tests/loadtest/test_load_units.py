@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
@@ -20,9 +23,12 @@ from heronpy.loadtest.histogram import quantile
 from heronpy.loadtest.inputs import Began
 from heronpy.loadtest.run import result_of
 from heronpy.loadtest.units import pipeline, plan
-from heronpy.loadtest.units.contenders import measured
+from heronpy.loadtest.units.contenders import work_at_once
 from heronpy.loadtest.units.ledger import UNIT_BYTES, judged
 from tests.support.command import Heron
+
+# One for all processes that are spawned here, and for as long as the tests run.
+resource_tracker.ensure_running()
 
 
 # ---- names, sizes, goals ----------------------------------------------------------------------
@@ -171,29 +177,35 @@ def test_a_ledger_that_counts_twice_or_loses_is_found() -> None:
 
 
 # ---- contenders -------------------------------------------------------------------------------
-def test_a_contender_is_charged_for_its_work_and_not_for_its_start() -> None:
-    program = """
-import time
-def burn(seconds):
+def _burn(seconds: float) -> None:
     until = time.process_time() + seconds
     while time.process_time() < until:
         pass
-burn(0.8)
-from heronpy.loadtest.units.contenders import serve
-serve(lambda: lambda: burn(0.2))
-"""
-    found = measured([sys.executable, "-c", program], "burner", 60.0)
-    assert 0.15 <= found < 0.7  # the kernel counts in ticks of 10 ms, user and system apart
+
+
+def _burner() -> Callable[[], None]:
+    _burn(0.8)
+    return partial(_burn, 0.2)
+
+
+def _broken() -> Callable[[], None]:
+    raise SystemExit("no such luck")
+
+
+def test_a_contender_is_charged_for_its_work_and_not_for_its_start() -> None:
+    assert (
+        0.15 <= work_at_once([("burner", _burner)], 60.0)[1] < 0.7
+    )  # the kernel counts in ticks of 10 ms, user and system apart
 
 
 def test_a_contender_that_fails_says_why() -> None:
     with pytest.raises(LabError, match=r"'broken' has ended(.|\n)*no such luck"):
-        measured([sys.executable, "-c", "raise SystemExit('no such luck')"], "broken", 60.0)
+        work_at_once([("broken", _broken)], 60.0)
 
 
 def test_a_contender_that_hangs_is_ended() -> None:
     with pytest.raises(LabError, match=r"'sleeper' was not done after 0\.2 s"):
-        measured([sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"], "sleeper", 0.2)
+        work_at_once([("sleeper", partial, time.sleep, 600)], 0.2)
 
 
 # ---- all of it --------------------------------------------------------------------------------

@@ -27,9 +27,9 @@ from heronpy.common.errors import (
 )
 from heronpy.statemgr import open_state, owner, zk_session
 from heronpy.statemgr.zookeeper import ZooKeeperStateManager
+from heronpy.verify.proxy import ANY, FaultProxy, Rule
 from stmgr.admission import get_off_loop
 from tests.statemgr.processes import kill, start
-from tests.support.slow_link import SlowLink
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
@@ -134,14 +134,14 @@ def test_a_rolling_restart_and_a_lost_quorum_cost_nothing(
 @pytest.mark.heavy
 def test_a_slow_network_is_no_outage(make: Make, zookeeper: ZooKeeperServer) -> None:
     """F28: answers after two seconds; threads wait for them, an event loop does not, and the session lives on."""
-    link = SlowLink(zookeeper.port)
+    link = FaultProxy(lambda here, there: ("client", "server"), 1, zookeeper.port)
     try:
-        state = make(f"127.0.0.1:{link.port}/slow")
+        state = make(f"{link.address}/slow")
         state.create("tmasters/a", b"1", ephemeral=True)
         state.create("pplans/a", b"0")
         number, seen = state.session.number, []
         state.watch("tmasters/a", seen.append)
-        link.delay_s = 1.0  # each way
+        link.set(ANY, ANY, Rule(delay_s=1.0))  # each way
         assert state.get("tmasters/a") == (b"1", 1)
         assert state.set("pplans/a", b"1") == 2
         assert state.session.number == number and not seen
@@ -155,7 +155,7 @@ def test_a_slow_network_is_no_outage(make: Make, zookeeper: ZooKeeperServer) -> 
             assert time.monotonic() - before < zk_session.PATIENCE_OF_LOOP_S + 1.0
 
         asyncio.run(look())
-        link.delay_s = 0.0
+        link.clear()
         assert state.set("pplans/a", b"2", version=2) == 3
         assert state.session.number == number and not seen
     finally:

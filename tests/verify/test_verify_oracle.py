@@ -36,7 +36,7 @@ def perfect() -> list[Row]:
     return rows
 
 
-def judged(out: Path, rows: list[Row], mode: str, limits: Limits | None = None) -> Verdict:
+def judged(out: Path, rows: list[Row], mode: str, limits: Limits | None = None, spec: InputSpec = SPEC) -> Verdict:
     segment = Segment(out / records.TRACE / "3-000001.seg")
     for row in rows:
         segment.append(RECORD.pack(*row))
@@ -45,14 +45,14 @@ def judged(out: Path, rows: list[Row], mode: str, limits: Limits | None = None) 
         rows_file = Segment(out / records.ROWS / "3-1.committed")
         rows_file.append(b"".join(RECORD.pack(*row) for row in rows))
         rows_file.close()
-        write_totals(out)
-    return verify(out, SPEC, mode, limits or Limits())
+        write_totals(out, spec=spec)
+    return verify(out, spec, mode, limits or Limits())
 
 
-def write_totals(out: Path, wrong: int = 0) -> None:
-    totals = expected_totals(SPEC)
+def write_totals(out: Path, wrong: int = 0, spec: InputSpec = SPEC) -> None:
+    totals = expected_totals(spec)
     content = {
-        key_text(n): (int(totals.counts[n]) + (wrong if n == 0 else 0), int(totals.sums[n])) for n in range(SPEC.keys)
+        key_text(n): (int(totals.counts[n]) + (wrong if n == 0 else 0), int(totals.sums[n])) for n in range(spec.keys)
     }
     records.write_atomically(out / records.TOTALS / "3.json", {"totals": content})
 
@@ -365,18 +365,7 @@ def judge_equal(out: Path, rows: list[Row], mode: str, replays: int = 0) -> Verd
         for _ in range(replays if not number else 0):
             progress.note_replay()
         progress.close()
-    segment = Segment(out / records.TRACE / "3-000001.seg")
-    for row in rows:
-        segment.append(RECORD.pack(*row))
-    segment.close()
-    if mode == "EFFECTIVELY_ONCE":
-        rows_file = Segment(out / records.ROWS / "3-1.committed")
-        rows_file.append(b"".join(RECORD.pack(*row) for row in rows))
-        rows_file.close()
-        totals = expected_totals(EQUAL)
-        content = {key_text(n): (int(totals.counts[n]), int(totals.sums[n])) for n in range(EQUAL.keys)}
-        records.write_atomically(out / records.TOTALS / "3.json", {"totals": content})
-    return verify(out, EQUAL, mode, Limits())
+    return judged(out, rows, mode, spec=EQUAL)
 
 
 @pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"])

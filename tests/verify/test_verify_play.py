@@ -13,7 +13,7 @@ import pytest
 
 from heronpy.loadtest.errors import LabError
 from heronpy.proto import control_pb2
-from heronpy.verify.pressure import checkpoint_under_backpressure
+from heronpy.verify.acts import checkpoint_under_backpressure
 from heronpy.verify.run import Run, play_faults
 from heronpy.verify.stream import InputSpec
 from heronpy.verify.world import World

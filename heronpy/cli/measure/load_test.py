@@ -19,9 +19,8 @@ from heronpy.loadtest import page, profiles, results, tables
 from heronpy.loadtest.checkpoint_state import run_checkpoint_state
 from heronpy.loadtest.cluster import cluster
 from heronpy.loadtest.control_plane import run_control_plane
-from heronpy.loadtest.costs import run_costs
 from heronpy.loadtest.profiles import Load
-from heronpy.loadtest.rates import rates_of, run_rates
+from heronpy.loadtest.rates import rates_of, run_costs, run_rates
 from heronpy.loadtest.run import run_profile
 from heronpy.loadtest.startup import run_startup
 from heronpy.loadtest.units.plan import Sizes, chosen

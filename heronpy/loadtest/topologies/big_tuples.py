@@ -7,7 +7,8 @@ from typing import Any
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
-from heronpy.loadtest.topologies.parts import LoadSink, TimedSpout, config_of, submit
+from heronpy.loadtest.topologies.parts import LoadSink, config_of, submit
+from heronpy.loadtest.topologies.passthrough import PacedSpout
 
 
 def payload_of(size: int) -> bytes:
@@ -28,7 +29,7 @@ def sizes_of(spec: dict[str, Any]) -> list[int]:
     return sizes
 
 
-class BigSpout(TimedSpout):
+class BigSpout(PacedSpout):
     """Emits payloads of all sizes in turn."""
 
     outputs = ["size", "payload"]
@@ -37,13 +38,20 @@ class BigSpout(TimedSpout):
         super().initialize(config, context)
         self.payloads = [(size, payload_of(size)) for size in sizes_of(self.report.spec)]
 
+    def emit_one(self) -> None:
+        self.due[self.sent] = self.due_ns
+        self.emit(self.message(self.sent), self.sent)
+        self.sent += 1
+        if self.pace is not None:
+            self.due_ns = self.pace.due_ns(self.sent - self.first)
+
     def message(self, number: int) -> list[Any]:
         return list(self.payloads[number % len(self.payloads)])
 
     def facts(self) -> dict[str, Any]:
         full, rest = divmod(self.sent, len(self.payloads))
         sizes = [size for size, _ in self.payloads]
-        return {"bytes": full * sum(sizes) + sum(sizes[:rest])}
+        return {**super().facts(), "bytes": full * sum(sizes) + sum(sizes[:rest])}
 
 
 class CompareBolt(LoadSink):

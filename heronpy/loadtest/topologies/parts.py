@@ -278,32 +278,6 @@ class LoadSpout(Spout, StatefulComponent):
         self.end_of_input()
 
 
-class TimedSpout(LoadSpout):
-    """Emits `message(number)` with ids, as fast as it may or at the rate of its specification.
-
-    It ends after `limit` tuples, or, with 0, after `duration_s`.
-    """
-
-    started_at = 0.0
-
-    def facts(self) -> dict[str, Any]:
-        """The content of the report besides the counts."""
-        return {"started_at": self.started_at}
-
-    def next_tuple(self) -> None:
-        now = time.monotonic()
-        self.started_at = self.started_at or now
-        after = now - self.started_at
-        if self.again:
-            self.replay()
-        elif self.sent >= self.limit if self.limit else after >= self.duration_s:
-            self.finish_when_acked(**self.facts())
-        elif self.pace is None or after * 1e9 >= self.pace.due_ns(self.sent):
-            self.emit(self.message(self.sent), self.sent)
-            self.sent += 1
-            self.report.mark(self.sent, now)
-
-
 class LoadSink(Bolt):
     """A bolt at the end, which counts what it has received."""
 

@@ -29,10 +29,10 @@ class PacedSpout(LoadSpout):
         spec = self.report.spec
         p, rate = spec["parameters"], spec["rate"]
         if rate:
-            self.pace = Pace(rate, p["burst_factor"], p["burst_at_s"], p["burst_s"])
+            self.pace = Pace(rate, p.get("burst_factor", 1.0), p.get("burst_at_s", 0.0), p.get("burst_s", 0.0))
             self.limit = self.limit if spec["tuples"] else self.pace.total(self.duration_s)
         self.payload = bytes(spec["payload_bytes"])
-        self.polled = p["polled"]
+        self.polled = p.get("polled", False)
         self.due: dict[int, int] = {}
         self.ack_latencies = Latencies()
         self.started_ns = 0

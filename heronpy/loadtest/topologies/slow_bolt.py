@@ -1,4 +1,4 @@
-"""A bolt that is far slower than its spout, then becomes fast: backpressure and its end.
+"""A bolt that is slow for a time, or, with `stall_s`, one that stands still once: backpressure, and its end.
 
 In its slow phase the bolt serves exactly `capacity` tuples a second while it has input: a tuple's
 service starts when the previous one has ended, however late the timer fired. So a rate below the
@@ -13,23 +13,21 @@ from typing import Any
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
-from heronpy.loadtest.topologies.parts import LoadSink, TimedSpout, config_of, submit
+from heronpy.loadtest.topologies.parts import LoadSink, config_of, submit
+from heronpy.loadtest.topologies.passthrough import PacedSpout
+
+#: Number of tuples between two reads of the clock, for the bolt that stalls.
+LOOK_EVERY = 256
 
 
-class FirehoseSpout(TimedSpout):
-    """Emits through the slow and the fast phase of the bolt."""
-
-    outputs = ["number", "payload"]
+class FirehoseSpout(PacedSpout):
+    """Emits through the slow and the fast phase of the bolt, however many tuples that makes."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         super().initialize(config, context)
         spec = self.report.spec
-        self.payload = "x" * spec["payload_bytes"]
-        # Through both phases, however many tuples that makes.
-        self.limit, self.duration_s = 0, spec["duration_s"] + spec["parameters"]["fast_s"]
-
-    def message(self, number: int) -> list[Any]:
-        return [number, self.payload]
+        self.duration_s += spec["parameters"]["fast_s"]
+        self.limit = self.pace.total(self.duration_s) if self.pace is not None else 0
 
 
 class SlowBolt(LoadSink):
@@ -77,11 +75,44 @@ class SlowBolt(LoadSink):
         )
 
 
+class StallingBolt(LoadSink):
+    """Counts tuples, and stalls once, in the middle of one."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        super().initialize(config, context)
+        p = self.report.spec["parameters"]
+        self.stall_at_s, self.stall_s = p["stall_at_s"], p["stall_s"]
+        self.numbers = 0
+        self.first_at = self.stalled_at = self.resumed_at = 0.0
+
+    def process(self, tup: Any) -> None:
+        self.received += 1
+        self.numbers += tup.values[0]
+        if not self.received % LOOK_EVERY:
+            self.look(time.monotonic())
+        self.ack(tup)
+
+    def look(self, now: float) -> None:
+        """Record the progress, and stall when it is time."""
+        self.first_at = self.first_at or now
+        self.report.mark(self.received, now)
+        if not self.stalled_at and now - self.first_at >= self.stall_at_s:
+            self.stalled_at = now
+            time.sleep(self.stall_s)
+            self.resumed_at = time.monotonic()
+
+    def finish(self) -> None:
+        self.report.write(self.received, numbers=self.numbers, stalled_at=self.stalled_at, resumed_at=self.resumed_at)
+
+
 def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
-    """source -> slow"""
+    """source -> slow, or source -> stalls"""
+    stalls = "stall_s" in spec["parameters"]
     source = made.add_spout("source", FirehoseSpout, par=1, config=config_of(spec))
-    inputs = {source: Grouping.SHUFFLE}
-    made.add_bolt("slow", SlowBolt, par=1, inputs=inputs, config=config_of(spec, sink=True))
+    name, bolt = ("stalls", StallingBolt) if stalls else ("slow", SlowBolt)
+    # The bolt that stalls records its progress by itself.
+    config = config_of(spec, sink=not stalls)
+    made.add_bolt(name, bolt, par=1, inputs={source: Grouping.SHUFFLE}, config=config)
 
 
 if __name__ == "__main__":

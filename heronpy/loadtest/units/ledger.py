@@ -1,17 +1,14 @@
 """Eight processes in one SQLite ledger: six lease and commit, two report growth, cut and publish.
 
-They do what workers and keepers ask of it, without reading a byte, so that the ledger is the bottleneck. Each of them:
-
-python -m heronpy.loadtest.units.ledger URL worker|keeper NUMBER GENERATION SECONDS
+They do what workers and keepers ask of it, without reading a byte, so that the ledger is the bottleneck.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,13 +22,13 @@ from heronpy.loadtest.checks import Check
 from heronpy.loadtest.cluster import Cluster
 from heronpy.loadtest.histogram import Histogram
 from heronpy.loadtest.run import Say
-from heronpy.loadtest.units.contenders import DONE, READY, Contender, serve
+from heronpy.loadtest.units.contenders import work_at_once
 from heronpy.loadtest.units.pipeline import NAME, Pipeline
 from heronpy.loadtest.units.plan import Sizes
 
 A = TypeVar("A")
 
-KINDS = ("worker",) * 6 + ("keeper",) * 2
+KINDS = (Kind.WORKER,) * 6 + (Kind.KEEPER,) * 2
 UNIT_BYTES = 1 << 20
 START_S = 60.0
 FSYNCS = 100
@@ -48,7 +45,11 @@ def ledger(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[st
         opened = Ledger(store, NAME, requests.Who("load-test", "1", Kind.COMMAND)).ask(
             requests.Open(Config(pattern=str(made.logs / "*.log"), unit_bytes=UNIT_BYTES, unit_wait_s=0.0))
         )
-        reports = _run(made.ledger, opened.generation, sizes.seconds)
+        processes = [
+            (f"ledger {kind}", _client, made.ledger, kind, str(place), opened.generation, sizes.seconds)
+            for place, kind in enumerate(KINDS)
+        ]
+        reports, _ = work_at_once(processes, sizes.seconds + START_S)
         fsync_ms = _fsync_ms(made.folder / "fsync")
         rows = store.snapshot(NAME)
     took = Histogram.merged(report["took_ns"] for report in reports)
@@ -93,18 +94,6 @@ def _fsync_ms(path: Path) -> float:
             out.write(page)
             os.fsync(out.fileno())
         return (time.perf_counter() - began) / FSYNCS * 1000
-
-
-def _run(url: str, generation: int, seconds: float) -> list[dict[str, Any]]:
-    program = [sys.executable, "-m", "heronpy.loadtest.units.ledger", url]
-    commands = [[*program, kind, str(place), str(generation), str(seconds)] for place, kind in enumerate(KINDS)]
-    with ExitStack() as stack:
-        processes = [stack.enter_context(Contender(command, f"ledger {command[4]}")) for command in commands]
-        for process in processes:
-            process.wait_for(READY, START_S)
-        for process in processes:
-            process.go()
-        return [json.loads(process.wait_for(DONE, seconds + START_S)) for process in processes]
 
 
 class Client:
@@ -177,15 +166,14 @@ class Client:
         }
 
 
-def main() -> None:
-    url, kind, number, generation, seconds = sys.argv[1:]
-    is_worker = kind == "worker"
-    with closing(open_store(url)) as store:
-        who = requests.Who(f"load-{kind}-{number}", "1", Kind.WORKER if is_worker else Kind.KEEPER)
-        client = Client(Ledger(store, NAME, who), number, int(generation))
-        client.ledger.ask(requests.ShowAlive())
-        serve(lambda: lambda: client.until(float(seconds), is_worker))
+def _client(url: str, kind: Kind, number: str, generation: int, seconds: float) -> Callable[[], dict[str, Any]]:
+    """One of the processes, which has introduced itself."""
+    store = open_store(url)
+    client = Client(Ledger(store, NAME, requests.Who(f"load-{kind}-{number}", "1", kind)), number, generation)
+    client.ledger.ask(requests.ShowAlive())
 
+    def work() -> dict[str, Any]:
+        with closing(store):
+            return client.until(seconds, kind is Kind.WORKER)
 
-if __name__ == "__main__":
-    main()
+    return work

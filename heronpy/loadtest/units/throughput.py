@@ -7,7 +7,6 @@ first byte (processes, JVM, imports) is not counted. The order turns around with
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,12 +21,15 @@ from heronpy.loadtest.cluster import Cluster
 from heronpy.loadtest.errors import LabError
 from heronpy.loadtest.run import Say
 from heronpy.loadtest.topologies.log_units import TUPLES
-from heronpy.loadtest.units.contenders import measured
+from heronpy.loadtest.units.contenders import Prepare, by_hand, spark, work_at_once
 from heronpy.loadtest.units.pipeline import Pipeline, rows_check, wrong_clicks
 from heronpy.loadtest.units.plan import Sizes
 from heronpy.loadtest.watch import watch
 
 LOGS = 4
+#: Loops by hand at once: as many as there are workers. Processors that share a core, a cache and memory are slower
+#: beside each other, so those of workers are compared with these.
+HANDS = 2
 #: The slowest that a contender may be, and the extra time of its start.
 SLOWEST_BYTES_S, PATIENCE_S = 200_000, 90.0
 _PIECE = 20_000
@@ -63,28 +65,27 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
         _, table = topology("lines", TUPLES, mode="EFFECTIVELY_ONCE", settings=settings)
         checks.append(rows_check("TextFileSpout", _wrong_text(table, lines), lines))
 
-    def other(kind: str, label: str) -> Callable[[], None]:
+    def other(name: str, label: str, prepare: Prepare, processes: int, *arguments: object) -> Callable[[], None]:
         def run() -> None:
-            name = kind.replace("-", "_")
-            table = Pipeline(where, f"throughput-{number}-{kind}").table
-            command = [sys.executable, "-m", "heronpy.loadtest.units.contenders", kind, str(logs), str(table)]
+            table, paths = Pipeline(where, f"throughput-{number}-{name}").table, sorted(logs.glob("*.log"))
+            shares = [(name, prepare, paths[place::processes], table, *arguments) for place in range(processes)]
             try:
-                values[f"{name}_cpu_s_per_gb"] = measured(command, kind, deadline_s) / gb
+                values[f"{name}_cpu_s_per_gb"] = work_at_once(shares, deadline_s)[1] / gb
             except LabError as error:
-                if not kind.startswith("spark"):
+                if prepare is not spark:
                     raise
-                say(f"throughput: {kind} is left out: {error}")
+                say(f"throughput: {name} is left out: {error}")
                 return
             checks.append(rows_check(label, _wrong_parquet(table, "*.parquet", lines), lines))
 
         return run
 
-    contenders = [units, other("hands", "by hands"), other("hand", "by hand"), tuples]
+    contenders = [units, other("hands", "by hands", by_hand, HANDS), other("hand", "by hand", by_hand, 1), tuples]
     missing = _no_spark()
     if missing:
         say(f"throughput: PySpark is left out: {missing}")
     else:
-        contenders += [other("spark", "spark"), other("spark-plain", "spark_plain")]
+        contenders += [other("spark", "spark", spark, 1, False), other("spark_plain", "spark_plain", spark, 1, True)]
     for run in contenders if number % 2 else reversed(contenders):
         run()
     for name in ("hand", "hands", "lines", "spark", "spark_plain"):

@@ -152,11 +152,7 @@ def another_ledger(units: UnitWorld, number: int) -> None:
 
 def bounded_runs(units: UnitWorld, runs: int) -> None:
     """Each run ends beside logs that grow, with all that it has sealed; the last one, after the logs, has the rest."""
-
-    def finished() -> bool:
-        status = units.topology.status()
-        return status is not None and status.lifecycle == control_pb2.LIFE_FINISHED
-
+    finished = partial(units.is_in, control_pb2.LIFE_FINISHED)
     for number in range(runs + 1):
         units.until(finished, 2 * BACK_S, "the end of a bounded run")
         began = time.monotonic()

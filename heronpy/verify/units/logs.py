@@ -124,8 +124,8 @@ class RotatedLogs:
     def copytruncate(self, log: str) -> None:
         """Copy and truncate, for writers that never open their file again."""
         live = self.folder / log
-        self._shift(log)
         if live.exists():
+            self._shift(log)
             shutil.copyfile(live, self.folder / f"{log}.1")
             self._first[self.folder / f"{log}.1"] = self._first.get(live, 0)
             os.truncate(live, 0)
