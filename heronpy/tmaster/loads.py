@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from heronpy.metrics.quantiles import quantile_in
+from heronpy.metrics.quantiles import IN_CALL_S, quantile_in
 from heronpy.proto import control_pb2
-from heronpy.views.load import IN_CALL_S, ComponentLoad
+from heronpy.views.load import ComponentLoad
 
 MARK_S = 5.0
 #: A process that has not reported for this long does not count in the recent window, unless it has announced a pause.

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from heronpy.health.signals import LookSignals
 from heronpy.proto import control_pb2
-from heronpy.views.exception_groups import alike, short_line
+from heronpy.views.exception_groups import short_line
 from heronpy.views.past import Slow, SlowTuple
 
 #: Of what exceptions have in common.
 ALIKE_MAX_CHARS = 500
+#: A word that so many of the messages have at one place is common to them, and what stands for the other words.
+COMMON, OTHER = 0.9, "…"
 #: Of a trail of memory.
 STEP_S, POINTS_MAX = 4.0, 30
 TRAIL_KEPT_S = 300.0
@@ -178,3 +180,28 @@ def raised_by(reports: Sequence[control_pb2.ExceptionReport], look: LookSignals)
         text, look.alike_times, look.raised_times = alike(messages)
         look.alike = (f"{last.type}: {text}" if text else last.type)[:ALIKE_MAX_CHARS]
     return look
+
+
+def alike(messages: Sequence[tuple[str, int]]) -> tuple[str, int, int]:
+    """What most of these messages have in common, how many have it, and how many there are; each comes with a number.
+
+    Words are compared place by place, among the messages of the most frequent length. "": no word is common to them.
+    """
+    total = sum(times for _, times in messages)
+    lengths: Counter[int] = Counter()
+    for message, times in messages:
+        lengths[len(message.split())] += times
+    if not total:
+        return "", 0, 0
+    length, of_length = lengths.most_common(1)[0]
+    rows = [(words, times) for message, times in messages if len(words := message.split()) == length]
+    found = []
+    for place in range(length):
+        there: Counter[str] = Counter()
+        for words, times in rows:
+            there[words[place]] += times
+        word, times = there.most_common(1)[0]
+        found.append(word if times >= COMMON * of_length else OTHER)
+    having = sum(times for words, times in rows if all(one in (OTHER, word) for one, word in zip(found, words)))
+    known = any(word != OTHER and any(map(str.isalnum, word)) for word in found)
+    return (" ".join(found), having, total) if known else ("", 0, total)
