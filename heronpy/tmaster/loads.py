@@ -97,7 +97,10 @@ class _Totals:
 
 @dataclass(slots=True)
 class _Process:
-    report: control_pb2.MetricsReport
+    name: str
+    #: Of a task; empty: a stream manager, or the Spark gateway.
+    component: str
+    epoch: int
     latest: _Totals
     #: Counts of the incarnations before this one.
     before: _Totals
@@ -175,8 +178,8 @@ class Part:
             ("end_to_end", end_to_end or (in_call if self.sink else None)),
             ("complete", complete or unacked),
         ):
-            for field_, value in zip(("p50_s", "p99_s", "at_least"), times or (), strict=False):
-                setattr(row, f"{name}_{field_}", value)
+            for figure, value in zip(("p50_s", "p99_s", "at_least"), times or (), strict=False):
+                setattr(row, f"{name}_{figure}", value)
 
 
 @dataclass(slots=True)
@@ -210,16 +213,18 @@ class Loads:
         if self.began is None:
             self.began = now
         known = self._processes.get(report.process)
-        if known is not None and report.epoch < known.report.epoch:
+        if known is not None and report.epoch < known.epoch:
             return
         if known is None:
             totals, layout = _read(report, now, None, (-1, []))
-            head, none = _head(report), _Totals(now, [0.0] * _WIDTH, 0, {}, {})
-            quiet_s = _silent_s(report)
-            self._processes[report.process] = _Process(head, totals, none, totals, totals, totals, layout, quiet_s)
+            none, quiet_s = _Totals(now, [0.0] * _WIDTH, 0, {}, {}), _silent_s(report)
+            component = report.component if report.task_id else ""
+            self._processes[report.process] = _Process(
+                report.process, component, report.epoch, totals, none, totals, totals, totals, layout, quiet_s
+            )
             return
-        if report.epoch > known.report.epoch:
-            known.before, known.report = known.latest, _head(report)
+        if report.epoch > known.epoch:
+            known.before, known.epoch = known.latest, report.epoch
         due = now - known.newer.at >= MARK_S
         latest, known.layout = _read(report, now, None if due else known.latest, known.layout)
         _add(latest, known.before, histograms=due)
@@ -255,15 +260,6 @@ class Loads:
 def _silent_s(report: control_pb2.MetricsReport) -> float:
     """How long the sender may be silent; a broken one does not count for ever."""
     return min(max(SILENT_S, report.pause_s), FORGOTTEN_S) if isfinite(report.pause_s) else SILENT_S
-
-
-def _head(report: control_pb2.MetricsReport) -> control_pb2.MetricsReport:
-    return control_pb2.MetricsReport(
-        process=report.process,
-        task_id=report.task_id,
-        component=report.component,
-        epoch=report.epoch,
-    )
 
 
 def _layout(report: control_pb2.MetricsReport) -> _Layout:
@@ -339,12 +335,11 @@ def _add(totals: _Totals, before: _Totals, histograms: bool) -> None:
 def _window(marked: Iterable[tuple[_Process, _Totals]], now: float, parts: Mapping[str, Part]) -> Window:
     window = Window()
     for process, mark in marked:
-        report, latest = process.report, process.latest
-        over_s = latest.at - mark.at
+        over_s = process.latest.at - mark.at
         window.over_s = max(window.over_s, over_s)
-        if not (report.task_id and report.component):
-            _take_others(window, latest, mark, over_s)
-        elif (part := parts.get(report.component)) is not None:  # else an update is adding or removing it
+        if not process.component:
+            _take_others(window, process.latest, mark, over_s)
+        elif (part := parts.get(process.component)) is not None:  # else an update is adding or removing it
             _take_task(part, process, mark, over_s)
     for part in parts.values():
         part.finish(now)
@@ -357,7 +352,7 @@ def _grown(latest: _Totals, mark: _Totals, column: int) -> float | None:
 
 
 def _take_task(part: Part, process: _Process, mark: _Totals, over_s: float) -> None:
-    row, latest, name = part.row, process.latest, process.report.process
+    row, latest, name = part.row, process.latest, process.name
     part.heard = True
     if latest.told >> MEMORY & 1:
         memory = int(latest.values[MEMORY])
