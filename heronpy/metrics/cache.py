@@ -101,7 +101,7 @@ class _Steps:
 class _Series:
     kind: int
     #: "" is the value, "sum" and "count" and bounds ("le") belong to histograms.
-    parts: dict[str | float, _Steps] = field(default_factory=dict)
+    parts: dict[ledger.Part, _Steps] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -184,33 +184,22 @@ class MetricsCache:
                     return
                 self._count += 1
             series = process.series[key] = _Series(sample.type)
-        if sample.type != _HISTOGRAM:
-            self._add_part(series, sample, "", sample.value, bucket_at, now, inherited)
-            return
-        count, total = series.parts.get("count"), float(sample.count)
-        if count is not None and count.raw == total and series.parts["sum"].raw == sample.sum:
-            return  # nothing was observed, so no bucket has grown
-        self._add_part(series, sample, "sum", sample.sum, bucket_at, now, inherited)
-        self._add_part(series, sample, "count", total, bucket_at, now, inherited)
-        for bucket in sample.buckets:
-            self._add_part(series, sample, bucket.le, float(bucket.count), bucket_at, now, inherited)
-
-    def _add_part(
-        self,
-        series: _Series,
-        sample: control_pb2.Sample,
-        part: str | float,
-        value: float,
-        bucket_at: float,
-        now: float,
-        inherited: bool,
-    ) -> None:
-        steps = series.parts.get(part)
-        if steps is None:
-            # Counts from before this cache existed are not growth.
-            steps = series.parts[part] = _Steps(origin=value if inherited else 0.0)
-        if steps.add(bucket_at, now, value, series.kind != _GAUGE) and sample.name in _WORK:
-            self.growth += 1
+        parts: list[tuple[ledger.Part, float]]
+        if series.kind == _HISTOGRAM:
+            count = series.parts.get("count")
+            if count is not None and count.raw == sample.count and series.parts["sum"].raw == sample.sum:
+                return  # nothing was observed, so no bucket has grown
+            buckets = [(bucket.le, float(bucket.count)) for bucket in sample.buckets]
+            parts = [("sum", sample.sum), ("count", float(sample.count)), *buckets]
+        else:
+            parts = [("", sample.value)]
+        for part, value in parts:
+            steps = series.parts.get(part)
+            if steps is None:
+                # Counts from before this cache existed are not growth.
+                steps = series.parts[part] = _Steps(origin=value if inherited else 0.0)
+            if steps.add(bucket_at, now, value, series.kind != _GAUGE) and key[0] in _WORK:
+                self.growth += 1
 
     def _sweep(self, now: float) -> None:
         self._swept = now
@@ -394,7 +383,7 @@ def _grown(steps: _Steps, since: float | None) -> float:
     return newest - steps.at(since)
 
 
-def _fill(sample: control_pb2.Sample, part: str | float, value: float) -> None:
+def _fill(sample: control_pb2.Sample, part: ledger.Part, value: float) -> None:
     if isinstance(part, float):
         sample.buckets.add(le=part, count=round(value))
     elif part == "sum":

@@ -19,6 +19,9 @@ LEDGER_BYTES_MAX = 512 << 10
 #: Of the values of one process, inflated; more is damage.
 _INFLATED_MAX = 4 << 20
 
+#: What is told of a process, called as in its reports.
+_HEAD = ("process", "task_id", "component", "container", "epoch", "ends", "at_least")
+
 #: The parts of a series: "" is a counter; a histogram has "sum", "count" and one per upper bound.
 Part = str | float
 
@@ -64,34 +67,15 @@ def write(topology_id: str, processes: Iterable[CountedProcess]) -> control_pb2.
             size -= len(packed)
             ledger.left_out += 1
             continue
-        head = process.head
-        ledger.processes.add(
-            process=head.process,
-            task_id=head.task_id,
-            component=head.component,
-            container=head.container,
-            epoch=head.epoch,
-            ends=head.ends,
-            at_least=head.at_least,
-            series=numbers,
-            values=packed,
-        )
+        head = {name: getattr(process.head, name) for name in _HEAD}
+        ledger.processes.add(series=numbers, values=packed, **head)
     return ledger
 
 
 def read(ledger: control_pb2.MetricsLedger) -> Iterator[CountedProcess]:
     """The processes of a message; one whose values do not fit its series is left out."""
     for told in ledger.processes:
-        head = control_pb2.MetricsReport(
-            process=told.process,
-            task_id=told.task_id,
-            component=told.component,
-            container=told.container,
-            epoch=told.epoch,
-            ends=told.ends,
-            at_least=told.at_least,
-        )
-        found = CountedProcess(head)
+        found = CountedProcess(control_pb2.MetricsReport(**{name: getattr(told, name) for name in _HEAD}))
         try:
             inflater = zlib.decompressobj()
             data = inflater.decompress(told.values, _INFLATED_MAX)

@@ -17,7 +17,8 @@ from heronpy.proto import control_pb2
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "seconds": 1.0}
 
-
+#: A call that has lasted this long is taken for a latency, where no other ended.
+IN_CALL_S = 1.0
 #: How much the mean of a bucket may be wrong, as a share of its width, because of what lies in others.
 UNSURE = 0.1
 

@@ -9,15 +9,16 @@ are between 0 and 1; the memory used is bounded by the processes of the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import structs
 
-from heronpy.metrics.quantiles import quantile_in
+from heronpy.metrics.quantiles import IN_CALL_S, quantile_in
 from heronpy.proto import control_pb2
+from heronpy.views.load import ComponentLoad
 
 MARK_S = 5.0
 #: A process that has not reported for this long does not count in the recent window, unless it has announced a pause.
@@ -58,6 +59,15 @@ _COLUMN = {
 }
 _HISTOGRAMS = ("__execute-latency", "__end-to-end-latency", "__complete-latency")
 _HISTOGRAM = control_pb2.Sample.HISTOGRAM
+#: Rates per second of a row, each the sum over its tasks.
+_RATES = (
+    ("emitted_per_s", EMITTED),
+    ("executed_per_s", EXECUTED),
+    ("acked_per_s", ACKED),
+    ("failed_per_s", FAILED),
+    ("cpu", CPU),
+)
+_UNKNOWN: dict[str, Any] = {one.name: None for one in structs.fields(ComponentLoad) if one.required}
 
 #: Of a report: its number of samples, and those that count: place, name, label, column.
 _Layout = tuple[int, list[tuple[int, str, str, int]]]
@@ -87,7 +97,10 @@ class _Totals:
 
 @dataclass(slots=True)
 class _Process:
-    report: control_pb2.MetricsReport
+    name: str
+    #: Of a task; empty: a stream manager, or the Spark gateway.
+    component: str
+    epoch: int
     latest: _Totals
     #: Counts of the incarnations before this one.
     before: _Totals
@@ -102,14 +115,6 @@ class _Process:
     emitted_at: float | None = None
 
 
-class Extreme(Struct, frozen=True):
-    """The task with the largest value."""
-
-    value: float
-    task_id: int
-    container: int
-
-
 class Times(NamedTuple):
     """Median and 99th percentile, seconds; whether the latter, and a median that is no less, are lower bounds."""
 
@@ -119,43 +124,70 @@ class Times(NamedTuple):
 
 
 @dataclass(slots=True)
-class Rates:
-    """One component over a window: rates per second, shares as means over the tasks, quantiles in seconds, bytes."""
+class Part:
+    """One component: the row to which the registry and its tasks add, and what the row does not show."""
 
-    emitted: float | None = None
-    executed: float | None = None
-    acked: float | None = None
-    failed: float | None = None
-    busy: float | None = None
-    blocked: float | None = None
-    idle: float | None = None
-    cpu: float | None = None
-    memory: float | None = None
-    #: Frames with tuples per second, and the tuples in them: sent, and received and processed.
-    sent: tuple[float, float] | None = None
-    taken: tuple[float, float] | None = None
-    busiest: Extreme | None = None
-    most_blocked: Extreme | None = None
-    largest: Extreme | None = None
+    row: ComponentLoad
+    #: Nobody receives what it emits.
+    sink: bool = False
+    #: For how long a task of it has been in one call.
+    call_s: float = 0.0
+    #: By how much the resident sizes of its tasks exceed what they take together, as forked processes share pages.
+    shared_bytes: int = 0
+    #: A process of it is in the window.
+    heard: bool = False
     #: When one of its tasks was last seen to have emitted; None: never.
     emitted_at: float | None = None
-    #: Latencies.
-    execute: Times | None = None
-    end_to_end: Times | None = None
-    complete: Times | None = None
-    #: Of `emitted`, by stream.
+    #: Tuples emitted per second, by stream.
     streams: dict[str, float] = field(default_factory=dict)
-    _shares: int = 0
-    _counts: dict[str, Counts] = field(default_factory=dict)
+    #: How many tasks have told their shares of time, and the latencies of all.
+    shares: int = 0
+    counts: dict[str, Counts] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, *, spout: bool, sink: bool = False) -> Part:
+        """One of which nothing is known yet."""
+        of_kind = {"kind": "spout", "pending": 0} if spout else {"kind": "bolt", "queue_tuples": 0, "queue_bytes": 0}
+        return cls(ComponentLoad(**(_UNKNOWN | {"name": name, "tasks": 0, "up": 0} | of_kind)), sink)
+
+    def note_largest(self, most: str, which: str, value: float, task: str) -> None:
+        """Keep the largest value of a task in the field `most`, and the task in the field `which`."""
+        known = getattr(self.row, most)
+        if known is None or value > known:
+            setattr(self.row, most, value)
+            setattr(self.row, which, task)
+
+    def finish(self, now: float) -> None:
+        """Make means of sums, and take what is under way for a latency where nothing was finished in the window."""
+        row = self.row
+        for share in ("busy", "blocked", "idle") if self.shares else ():
+            setattr(row, share, getattr(row, share) / self.shares)
+        if row.tuples_per_frame is not None:
+            row.tuples_per_frame = row.tuples_per_frame / row.frames_per_s if row.frames_per_s else None
+        if row.memory_bytes is not None:
+            row.memory_bytes = max(0, row.memory_bytes - self.shared_bytes) or None
+        if not self.heard:
+            return
+        execute, end_to_end, complete = (_times(self.counts.get(kind)) for kind in _HISTOGRAMS)
+        spout, still_s = row.kind == "spout", now - self.emitted_at if self.emitted_at is not None else 0.0
+        # The call that a task is in has taken this long at least; for acks, it is the time since the last emit.
+        in_call = Times(self.call_s, self.call_s, True) if self.call_s >= IN_CALL_S and not spout else None
+        unacked = Times(still_s, still_s, True) if spout and row.pending and still_s >= IN_CALL_S else None
+        for name, times in (
+            ("latency", execute or in_call),
+            ("end_to_end", end_to_end or (in_call if self.sink else None)),
+            ("complete", complete or unacked),
+        ):
+            for figure, value in zip(("p50_s", "p99_s", "at_least"), times or (), strict=False):
+                setattr(row, f"{name}_{figure}", value)
 
 
 @dataclass(slots=True)
 class Window:
-    """All components over a window."""
+    """What a window says of the topology."""
 
     #: The longest time that a process was measured over, seconds.
     over_s: float = 0.0
-    components: dict[str, Rates] = field(default_factory=dict)
     #: Share of the window in which the spouts were held.
     held: float | None = None
     spark_waiting: float | None = None
@@ -181,16 +213,18 @@ class Loads:
         if self.began is None:
             self.began = now
         known = self._processes.get(report.process)
-        if known is not None and report.epoch < known.report.epoch:
+        if known is not None and report.epoch < known.epoch:
             return
         if known is None:
             totals, layout = _read(report, now, None, (-1, []))
-            head, none = _head(report), _Totals(now, [0.0] * _WIDTH, 0, {}, {})
-            quiet_s = _silent_s(report)
-            self._processes[report.process] = _Process(head, totals, none, totals, totals, totals, layout, quiet_s)
+            none, quiet_s = _Totals(now, [0.0] * _WIDTH, 0, {}, {}), _silent_s(report)
+            component = report.component if report.task_id else ""
+            self._processes[report.process] = _Process(
+                report.process, component, report.epoch, totals, none, totals, totals, totals, layout, quiet_s
+            )
             return
-        if report.epoch > known.report.epoch:
-            known.before, known.report = known.latest, _head(report)
+        if report.epoch > known.epoch:
+            known.before, known.epoch = known.latest, report.epoch
         due = now - known.newer.at >= MARK_S
         latest, known.layout = _read(report, now, None if due else known.latest, known.layout)
         _add(latest, known.before, histograms=due)
@@ -207,15 +241,15 @@ class Loads:
         """Drop a process that is no longer part of the topology."""
         self._processes.pop(process, None)
 
-    def recent(self, now: float) -> Window:
-        """The last `MARK_S` to `2 * MARK_S` seconds, of the processes that report."""
+    def recent(self, now: float, parts: Mapping[str, Part]) -> Window:
+        """Add the last `MARK_S` to `2 * MARK_S` seconds of the processes that report to their parts."""
         heard = (one for one in self._processes.values() if now - one.latest.at <= one.silent_s)
-        return _window((one, one.older) for one in heard)
+        return _window(((one, one.older) for one in heard), now, parts)
 
-    def turn(self, now: float) -> Window:
-        """The time since this was called before; the next window begins now."""
+    def turn(self, now: float, parts: Mapping[str, Part]) -> Window:
+        """Add the time since this was called before to the parts; the next window begins now."""
         heard = [one for one in self._processes.values() if one.latest.at > one.minute.at]
-        window = _window((one, one.minute) for one in heard)
+        window = _window(((one, one.minute) for one in heard), now, parts)
         for one in self._processes.values():
             one.minute = one.latest
         for name in [name for name, one in self._processes.items() if now - one.latest.at > FORGOTTEN_S]:
@@ -226,16 +260,6 @@ class Loads:
 def _silent_s(report: control_pb2.MetricsReport) -> float:
     """How long the sender may be silent; a broken one does not count for ever."""
     return min(max(SILENT_S, report.pause_s), FORGOTTEN_S) if isfinite(report.pause_s) else SILENT_S
-
-
-def _head(report: control_pb2.MetricsReport) -> control_pb2.MetricsReport:
-    return control_pb2.MetricsReport(
-        process=report.process,
-        task_id=report.task_id,
-        component=report.component,
-        container=report.container,
-        epoch=report.epoch,
-    )
 
 
 def _layout(report: control_pb2.MetricsReport) -> _Layout:
@@ -308,25 +332,17 @@ def _add(totals: _Totals, before: _Totals, histograms: bool) -> None:
             _merge(totals.histograms, name, counts)
 
 
-def _window(marked: Iterable[tuple[_Process, _Totals]]) -> Window:
+def _window(marked: Iterable[tuple[_Process, _Totals]], now: float, parts: Mapping[str, Part]) -> Window:
     window = Window()
     for process, mark in marked:
-        report, latest = process.report, process.latest
-        over_s = latest.at - mark.at
+        over_s = process.latest.at - mark.at
         window.over_s = max(window.over_s, over_s)
-        if report.task_id and report.component:
-            rates = window.components.get(report.component)
-            if rates is None:
-                rates = window.components[report.component] = Rates()
-            _take_memory(rates, latest, report)
-            if process.emitted_at is not None:
-                rates.emitted_at = max(rates.emitted_at or 0.0, process.emitted_at)
-            if over_s >= SHORTEST_S:
-                _take_rates(rates, latest, mark, over_s, report)
-        else:
-            _take_others(window, latest, mark, over_s)
-    for rates in window.components.values():
-        _finish(rates)
+        if not process.component:
+            _take_others(window, process.latest, mark, over_s)
+        elif (part := parts.get(process.component)) is not None:  # else an update is adding or removing it
+            _take_task(part, process, mark, over_s)
+    for part in parts.values():
+        part.finish(now)
     return window
 
 
@@ -335,71 +351,44 @@ def _grown(latest: _Totals, mark: _Totals, column: int) -> float | None:
     return max(0.0, latest.values[column] - mark.values[column]) if latest.told >> column & 1 else None
 
 
-def _more(sum_: float | None, value: float | None) -> float | None:
-    return sum_ if value is None else value if sum_ is None else sum_ + value
-
-
-def _more_frames(
-    sum_: tuple[float, float] | None, latest: _Totals, mark: _Totals, over_s: float, frames: int, tuples: int
-) -> tuple[float, float] | None:
-    passed, carried = _grown(latest, mark, frames), _grown(latest, mark, tuples)
-    if passed is None or carried is None:
-        return sum_
-    before = sum_ or (0.0, 0.0)
-    return before[0] + passed / over_s, before[1] + carried / over_s
-
-
-def _larger(one: Extreme | None, value: float, report: control_pb2.MetricsReport) -> Extreme:
-    return one if one is not None and one.value >= value else Extreme(value, report.task_id, report.container)
-
-
-def _take_memory(rates: Rates, latest: _Totals, report: control_pb2.MetricsReport) -> None:
+def _take_task(part: Part, process: _Process, mark: _Totals, over_s: float) -> None:
+    row, latest, name = part.row, process.latest, process.name
+    part.heard = True
     if latest.told >> MEMORY & 1:
-        rates.memory = _more(rates.memory, latest.values[MEMORY])
-        rates.largest = _larger(rates.largest, latest.values[MEMORY], report)
-
-
-def _take_rates(rates: Rates, latest: _Totals, mark: _Totals, over_s: float, report: control_pb2.MetricsReport) -> None:
-    for name, column in (("emitted", EMITTED), ("executed", EXECUTED), ("acked", ACKED), ("failed", FAILED)):
+        memory = int(latest.values[MEMORY])
+        row.memory_bytes = (row.memory_bytes or 0) + memory
+        part.note_largest("memory_bytes_max", "largest", memory, name)
+    if process.emitted_at is not None:
+        part.emitted_at = max(part.emitted_at or 0.0, process.emitted_at)
+    if over_s < SHORTEST_S:
+        return
+    for rate, column in _RATES:
         grown = _grown(latest, mark, column)
         if grown is not None:
-            setattr(rates, name, _more(getattr(rates, name), grown / over_s))
-    cpu = _grown(latest, mark, CPU)
-    rates.cpu = _more(rates.cpu, None if cpu is None else cpu / over_s)
-    rates.sent = _more_frames(rates.sent, latest, mark, over_s, SENT_FRAMES, SENT_TUPLES)
-    rates.taken = _more_frames(rates.taken, latest, mark, over_s, TAKEN_FRAMES, TAKEN_TUPLES)
+            setattr(row, rate, (getattr(row, rate) or 0.0) + grown / over_s)
+    frames, tuples = (SENT_FRAMES, SENT_TUPLES) if row.kind == "spout" else (TAKEN_FRAMES, TAKEN_TUPLES)
+    passed, carried = _grown(latest, mark, frames), _grown(latest, mark, tuples)
+    if passed is not None and carried is not None:
+        row.frames_per_s = (row.frames_per_s or 0.0) + passed / over_s
+        row.tuples_per_frame = (row.tuples_per_frame or 0.0) + carried / over_s  # divided at the end
     shares = [_grown(latest, mark, column) for column in (BUSY, BLOCKED, IDLE)]
     whole = sum(share for share in shares if share is not None)
     if None not in shares and whole > 0:
-        busy, blocked, idle = (share / whole for share in shares if share is not None)
-        rates.busy, rates.blocked, rates.idle = (
-            _more(rates.busy, busy),
-            _more(rates.blocked, blocked),
-            _more(rates.idle, idle),
-        )
-        rates._shares += 1
-        rates.busiest = _larger(rates.busiest, busy, report)
-        rates.most_blocked = _larger(rates.most_blocked, blocked, report)
+        part.shares += 1
+        for share, grown in zip(("busy", "blocked", "idle"), shares, strict=True):
+            setattr(row, share, (getattr(row, share) or 0.0) + (grown or 0.0) / whole)
+        part.note_largest("busy_max", "busiest", (shares[0] or 0.0) / whole, name)
+        part.note_largest("blocked_max", "most_blocked", (shares[1] or 0.0) / whole, name)
     for label, total in latest.streams.items():
-        rate = max(0.0, total - mark.streams.get(label, 0.0)) / over_s
-        rates.streams[label] = rates.streams.get(label, 0.0) + rate
-    for name, counts in latest.histograms.items():
-        earlier = mark.histograms.get(name)
+        grown = max(0.0, total - mark.streams.get(label, 0.0))
+        part.streams[label] = part.streams.get(label, 0.0) + grown / over_s
+    for kind, counts in latest.histograms.items():
+        earlier = mark.histograms.get(kind)
         if earlier is None:
-            _merge(rates._counts, name, counts)
+            _merge(part.counts, kind, counts)
         elif earlier.bounds == counts.bounds:
             each = [max(0.0, b - a) for a, b in zip(earlier.each, counts.each, strict=True)]
-            _merge(rates._counts, name, Counts(counts.bounds, each, max(0.0, counts.total - earlier.total)))
-
-
-def _finish(rates: Rates) -> None:
-    if rates._shares and rates.busy is not None and rates.blocked is not None and rates.idle is not None:
-        rates.busy, rates.blocked, rates.idle = (
-            share / rates._shares for share in (rates.busy, rates.blocked, rates.idle)
-        )
-    found = [_pair(rates._counts.get(name)) for name in _HISTOGRAMS]
-    rates.execute, rates.end_to_end, rates.complete = found
-    rates._counts = {}
+            _merge(part.counts, kind, Counts(counts.bounds, each, max(0.0, counts.total - earlier.total)))
 
 
 def _take_others(window: Window, latest: _Totals, mark: _Totals, over_s: float) -> None:
@@ -420,7 +409,7 @@ def _take_others(window: Window, latest: _Totals, mark: _Totals, over_s: float) 
             window.spark_batch_s = seconds / done
 
 
-def _pair(counts: Counts | None) -> Times | None:
+def _times(counts: Counts | None) -> Times | None:
     if counts is None:
         return None
     p50, p99 = (quantile_in(counts.bounds, counts.each, part, counts.total) for part in (0.5, 0.99))

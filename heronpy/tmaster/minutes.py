@@ -204,19 +204,6 @@ class Minutes:
             end = min(end, max(ceil(min(until, end * MINUTE_S) / MINUTE_S), 0))
         return first, end
 
-    def of(self, component: str, name: str, minutes: int, last: int | None = None) -> list[float | None]:
-        """A series over so many minutes up to the last one, or up to that number; oldest first, None where unknown."""
-        end = (self.last if last is None else last) + 1
-        found: list[float | None] = [None] * minutes
-        column = _INDEX[name]
-        for minute in reversed(self._minutes):
-            if minute.number < end - minutes:
-                break
-            if minute.number < end and component in minute.components:
-                value = minute.values[minute.components.index(component) * _WIDTH + column]
-                found[minute.number - end + minutes] = None if isnan(value) else value
-        return found
-
     # ---- a successor ------------------------------------------------------------------------
 
     def ledger(

@@ -20,7 +20,7 @@ from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
 from heronpy.tmaster.figures import Figures
 from heronpy.tmaster.machine import TopologyMaster
-from heronpy.tmaster.task_reports import LooksStore, MemoryStore, SlowStore
+from heronpy.tmaster.task_reports import TaskReports
 from heronpy.tmaster.traces import Clocks, TraceStore
 from heronpy.views.findings import Finding, Verdict
 from heronpy.views.load import LoadAnswer
@@ -57,9 +57,7 @@ class Observatory:
         self.figures = Figures(
             machine, wall_offset_s, lambda component: instance(component).in_queue_bytes_max, self._limit
         )
-        self.slow = SlowStore()
-        self._looks = LooksStore()
-        self._memories = MemoryStore()
+        self.tasks = TaskReports()
         self.clocks = Clocks(clock_id())
         self.traces = TraceStore(self.clocks)
         #: Names of the instances when a packing plan was last stored.
@@ -84,9 +82,7 @@ class Observatory:
                 self.metrics.add(report, now)
             if placed:
                 self.figures.take(report, now)
-                self.slow.take(report)
-                self._looks.take(report)
-                self._memories.take(report, now)
+                self.tasks.take(report, now)
                 self.traces.take(report, now)
 
     def _own_report(self) -> control_pb2.MetricsReport:
@@ -108,9 +104,7 @@ class Observatory:
         for gone in (self._placed | self.metrics.tasks()) - placed:
             self.metrics.forget(gone, now)
             self.figures.forget(gone)
-            self.slow.forget(gone)
-            self._looks.forget(gone)
-            self._memories.forget(gone)
+            self.tasks.forget(gone)
         self._placed = placed
 
     def load(self, asked: control_pb2.GetLoad, now: float) -> LoadAnswer:
@@ -138,11 +132,8 @@ class Observatory:
 
     def looks(self, asked: control_pb2.GetLooks, now: float) -> Looks:
         """Answer GetLooks."""
-        shared, component = self._machine.shared, asked.component
-        found = self._looks.of(component, shared.exceptions.select(component, 0))
-        placed = shared.registry.places.values()
-        self._memories.add_to(found, [one.name for one in placed if component in ("", one.component)], now)
-        return Looks(tasks=found)
+        exceptions = self._machine.shared.exceptions.select(asked.component, 0)
+        return Looks(tasks=self.tasks.looks(asked.component, exceptions, now))
 
     def traced(self, asked: control_pb2.GetTraces, now: float) -> Traces:
         """Answer GetTraces."""

@@ -133,7 +133,7 @@ class Shell:
             "get_timeline": lambda peer, body: self._observed().timeline(body),
             "get_exceptions": self._on_get_exceptions,
             "get_traces": self._on_get_traces,
-            "get_slow": lambda peer, body: self._observed().slow.reply(body),
+            "get_slow": lambda peer, body: self._observed().tasks.slow(body),
             "get_looks": lambda peer, body: self._observed().looks(body, self._clock.now()),
             "get_events": lambda peer, body: self._running().shared.journal.after(body.after, body.limit),
             "dump_stacks": lambda peer, body: self._stacks.ask(self._executors, body),

@@ -4,7 +4,7 @@ It takes over when the location of the active one is gone (it died, or its sessi
 active one has not answered for `heron.tmaster.takeover_s` (it may be stopped). Taking over means a new,
 higher epoch and a new version of every node that the other may write: if the other wakes up, its writes fail
 and it ends as fenced. Losing the connection to the state manager is not a reason to take over. `FailureDetector`
-decides (failure_detector.py), `Standby` asks.
+decides, `Standby` asks.
 """
 
 from __future__ import annotations
@@ -19,13 +19,44 @@ from heronpy.common.errors import DeadlineError, FencedError, RpcError, StateErr
 from heronpy.net.curve import Keys
 from heronpy.net.rpc import ControlClient
 from heronpy.proto import control_pb2, plan_pb2
-from heronpy.tmaster.failure_detector import FailureDetector
 from heronpy.tmaster.store import Store
 
 log = logging.getLogger("heronpy.tmaster")
 
 #: A missed change of the location is noticed after this time.
 LOOK_AGAIN_S = 1.0
+#: Number of requests that must go unanswered, however long each of them took.
+MISSED_MIN = 2
+
+
+class FailureDetector:
+    """How long the holder of the location has been silent. The caller passes the time."""
+
+    def __init__(self, takeover_s: float) -> None:
+        self._takeover_s = takeover_s
+        self._holder = b""
+        self._heard_at = 0.0
+        self._looked_at: float | None = None
+        self._missed = 0
+
+    def look(self, holder: bytes, now: float) -> None:
+        """Note the current holder. After a pause of this process itself, the silence so far does not count."""
+        paused = self._looked_at is not None and now - self._looked_at > self._takeover_s
+        self._looked_at = now
+        if holder != self._holder or paused:
+            self._holder = holder
+            self.answered(now)
+
+    def answered(self, now: float) -> None:
+        self._heard_at, self._missed = now, 0
+
+    def missed(self) -> None:
+        """A request to the holder was not answered."""
+        self._missed += 1
+
+    def overdue(self, now: float) -> bool:
+        """Whether to take over from a holder whose location still exists."""
+        return self._missed >= MISSED_MIN and now - self._heard_at >= self._takeover_s
 
 
 class Standby:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from heronpy.health.signals import LookSignals
 from heronpy.proto import control_pb2
-from heronpy.views.exception_groups import alike, short_line
+from heronpy.views.exception_groups import short_line
 from heronpy.views.past import Slow, SlowTuple
 
 #: Of what exceptions have in common.
 ALIKE_MAX_CHARS = 500
+#: A word that so many of the messages have at one place is common to them, and what stands for the other words.
+COMMON, OTHER = 0.9, "…"
 #: Of a trail of memory.
 STEP_S, POINTS_MAX = 4.0, 30
 TRAIL_KEPT_S = 300.0
@@ -25,50 +27,122 @@ SLOW_KEPT = 16
 
 
 @dataclass(slots=True)
+class _Trail:
+    """The memory of one process."""
+
+    times: array[float] = field(default_factory=lambda: array("d"))
+    sizes: array[float] = field(default_factory=lambda: array("d"))
+
+    @property
+    def changed(self) -> bool:
+        return len(self.sizes) > 1 and max(self.sizes) - min(self.sizes) >= TOLD_BYTES
+
+    def add(self, report: control_pb2.MetricsReport, now: float) -> None:
+        """Note the memory that a report tells, unless that was done just now."""
+        if self.times and now - self.times[-1] < STEP_S:
+            return
+        value = next((sample.value for sample in report.samples if sample.name == _METRIC), 0.0)
+        if 0 < value < 1 << 63:
+            self.times.append(now)
+            self.sizes.append(value)
+            if len(self.times) > POINTS_MAX:
+                del self.times[0], self.sizes[0]
+
+    def told(self, now: float) -> list[tuple[float, float]]:
+        return [(max(0.0, now - at), size) for at, size in zip(self.times, self.sizes, strict=True)]
+
+
+@dataclass(slots=True)
 class _Task:
+    component: str
     epoch: int
-    now: list[SlowTuple] = field(default_factory=list)
-    before: list[SlowTuple] = field(default_factory=list)
+    #: The slow tuples of its process, and the slowest of those before it.
+    slow: list[SlowTuple] = field(default_factory=list)
+    slow_before: list[SlowTuple] = field(default_factory=list)
+    #: Where its process was found; None: not in user code.
+    look: LookSignals | None = None
+    trail: _Trail = field(default_factory=_Trail)
+    trail_before: _Trail = field(default_factory=_Trail)
 
 
-class SlowStore:
-    """The slow tuples that tasks report.
+class TaskReports:
+    """The slow tuples of each task, where it was found by who looked at it, and its memory over the last two minutes.
 
-    A process reports all that it keeps; of its predecessors in the same task the slowest stay. At most `SLOW_KEPT` of
-    the process and as many of those before it are kept per task.
+    A process reports all slow tuples that it keeps; of its predecessors in the same task the slowest stay. Minutes are
+    too coarse for a leak that fills its limit within one. Invariants: of a task at most `SLOW_KEPT` slow tuples of its
+    process and as many of those before it are kept; a trail of memory has at most `POINTS_MAX` points, at least
+    `STEP_S` apart, of one process; that of the process before is told for `TRAIL_KEPT_S`.
     """
 
     def __init__(self) -> None:
         self._tasks: dict[str, _Task] = {}
 
-    def take(self, report: control_pb2.MetricsReport) -> None:
-        """Take what a report of a task has."""
+    def take(self, report: control_pb2.MetricsReport, now: float) -> None:
+        """Take what a report of a task has; one of an older process than the last is ignored."""
+        if not report.task_id:
+            return
         task = self._tasks.get(report.process)
         if task is None:
-            if not report.slow:
-                return
-            task = self._tasks[report.process] = _Task(report.epoch)
+            task = self._tasks[report.process] = _Task(report.component, report.epoch)
         if report.epoch < task.epoch:
             return
         if report.epoch > task.epoch:
-            task.epoch, task.before = report.epoch, slowest((*task.before, *task.now))[:SLOW_KEPT]
-        task.now = [_named(one, report) for one in report.slow[:SLOW_KEPT]]
+            task.epoch = report.epoch
+            task.slow_before = slowest((*task.slow_before, *task.slow))[:SLOW_KEPT]
+            if task.trail.times:
+                task.trail_before, task.trail = task.trail, _Trail()
+        task.slow = [_named(one, report) for one in report.slow[:SLOW_KEPT]]
+        task.look = _look_of(report.found) if report.HasField("found") else None
+        task.trail.add(report, now)
 
     def forget(self, process: str) -> None:
         """A task was removed."""
         self._tasks.pop(process, None)
 
-    def reply(self, asked: control_pb2.GetSlow) -> Slow:
+    def slow(self, asked: control_pb2.GetSlow) -> Slow:
         """Answer GetSlow; empty component and task 0 select everything."""
         return Slow(
             tuples=slowest(
                 one
                 for task in self._tasks.values()
-                for one in (*task.now, *task.before)
+                for one in (*task.slow, *task.slow_before)
                 if (not asked.component or one.component == asked.component)
                 and (not asked.task_id or one.task_id == asked.task_id)
             )
         )
+
+    def looks(
+        self, component: str, exceptions: Iterable[control_pb2.ExceptionReport], now: float
+    ) -> dict[str, LookSignals]:
+        """What is known by process; an empty component selects all. Memory is left out where it has hardly changed."""
+        reports: defaultdict[str, list[control_pb2.ExceptionReport]] = defaultdict(list)
+        for report in exceptions:
+            if component in ("", report.component):
+                reports[report.process].append(report)
+        tasks = {name: task for name, task in self._tasks.items() if component in ("", task.component)}
+        looks = {name: task.look for name, task in tasks.items() if task.look is not None}
+        found = {
+            name: raised_by(reports.get(name, ()), looks.get(name, LookSignals())) for name in {**looks, **reports}
+        }
+        for name, task in tasks.items():
+            before = task.trail_before
+            if not before.times or now - before.times[-1] > TRAIL_KEPT_S:
+                before = _Trail()
+            if task.trail.changed or before.changed:
+                look = found.setdefault(name, LookSignals())
+                look.memory, look.memory_before = task.trail.told(now), before.told(now)
+        return found
+
+
+def _look_of(found: control_pb2.TaskLooks) -> LookSignals:
+    return LookSignals(
+        looks=found.looks,
+        keyed=found.keyed,
+        line=found.line,
+        at_line=found.at_line / found.looks if found.looks else 0.0,
+        key=found.key,
+        of_key=found.of_key / found.keyed if found.keyed else 0.0,
+    )
 
 
 def slowest(tuples: Iterable[SlowTuple]) -> list[SlowTuple]:
@@ -90,109 +164,6 @@ def _named(one: control_pb2.SlowTuple, report: control_pb2.MetricsReport) -> Slo
     )
 
 
-@dataclass(slots=True)
-class _Trail:
-    epoch: int
-    times: array[float] = field(default_factory=lambda: array("d"))
-    sizes: array[float] = field(default_factory=lambda: array("d"))
-    before: _Trail | None = None
-
-
-class MemoryStore:
-    """The memory of each process over the last two minutes, from the metrics reports.
-
-    Minutes are too coarse for a leak that fills its limit within one. Invariants: a trail has at most `POINTS_MAX`
-    points, at least `STEP_S` apart, of one incarnation of a process; of the incarnation before, the trail is kept for
-    `TRAIL_KEPT_S`.
-    """
-
-    def __init__(self) -> None:
-        self._trails: dict[str, _Trail] = {}
-
-    def take(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Note the memory of a task's process, unless that was done just now."""
-        if not report.task_id:
-            return
-        trail = self._trails.get(report.process)
-        newer = trail is None or report.epoch > trail.epoch
-        if trail is not None and not newer and (report.epoch < trail.epoch or now - trail.times[-1] < STEP_S):
-            return
-        value = next((sample.value for sample in report.samples if sample.name == _METRIC), 0.0)
-        if not 0 < value < 1 << 63:
-            return
-        if trail is None or newer:
-            if trail is not None:
-                trail.before = None
-            trail = self._trails[report.process] = _Trail(report.epoch, before=trail)
-        trail.times.append(now)
-        trail.sizes.append(value)
-        if len(trail.times) > POINTS_MAX:
-            del trail.times[0], trail.sizes[0]
-
-    def forget(self, process: str) -> None:
-        """A task was removed."""
-        self._trails.pop(process, None)
-
-    def add_to(self, found: dict[str, LookSignals], processes: Iterable[str], now: float) -> None:
-        """Add the trails of these processes, unless they have hardly changed."""
-        for process in processes:
-            trail = self._trails.get(process)
-            if trail is None:
-                continue
-            before = trail.before if trail.before is not None and now - trail.before.times[-1] <= TRAIL_KEPT_S else None
-            if _changed(trail) or (before is not None and _changed(before)):
-                look = found.setdefault(process, LookSignals())
-                look.memory = _told(trail, now)
-                look.memory_before = _told(before, now) if before is not None else []
-
-
-def _changed(trail: _Trail) -> bool:
-    return max(trail.sizes) - min(trail.sizes) >= TOLD_BYTES
-
-
-def _told(trail: _Trail, now: float) -> list[tuple[float, float]]:
-    return [(max(0.0, now - at), size) for at, size in zip(trail.times, trail.sizes, strict=True)]
-
-
-class LooksStore:
-    """Where tasks were found by who looked at them, and where they last raised something: the newest of each task."""
-
-    def __init__(self) -> None:
-        #: By process: its component, and what is known of it.
-        self._found: dict[str, tuple[str, LookSignals]] = {}
-
-    def take(self, report: control_pb2.MetricsReport) -> None:
-        """Take what the report of a task has; one that was not found in user code is not known."""
-        if not report.HasField("found"):
-            self._found.pop(report.process, None)
-            return
-        found = report.found
-        self._found[report.process] = (
-            report.component,
-            LookSignals(
-                looks=found.looks,
-                keyed=found.keyed,
-                line=found.line,
-                at_line=found.at_line / found.looks if found.looks else 0.0,
-                key=found.key,
-                of_key=found.of_key / found.keyed if found.keyed else 0.0,
-            ),
-        )
-
-    def forget(self, process: str) -> None:
-        """A task was removed."""
-        self._found.pop(process, None)
-
-    def of(self, component: str, exceptions: Iterable[control_pb2.ExceptionReport]) -> dict[str, LookSignals]:
-        """What is known by process; an empty component selects all."""
-        reports: defaultdict[str, list[control_pb2.ExceptionReport]] = defaultdict(list)
-        for report in exceptions:
-            if component in ("", report.component):
-                reports[report.process].append(report)
-        found = {name: look for name, (its, look) in self._found.items() if component in ("", its)}
-        return {name: raised_by(reports.get(name, ()), found.get(name, LookSignals())) for name in {**found, **reports}}
-
-
 def raised_by(reports: Sequence[control_pb2.ExceptionReport], look: LookSignals) -> LookSignals:
     """The look, and where the task last raised something; what the exceptions of that type and line have in common."""
     look = replace(look)
@@ -209,3 +180,28 @@ def raised_by(reports: Sequence[control_pb2.ExceptionReport], look: LookSignals)
         text, look.alike_times, look.raised_times = alike(messages)
         look.alike = (f"{last.type}: {text}" if text else last.type)[:ALIKE_MAX_CHARS]
     return look
+
+
+def alike(messages: Sequence[tuple[str, int]]) -> tuple[str, int, int]:
+    """What most of these messages have in common, how many have it, and how many there are; each comes with a number.
+
+    Words are compared place by place, among the messages of the most frequent length. "": no word is common to them.
+    """
+    total = sum(times for _, times in messages)
+    lengths: Counter[int] = Counter()
+    for message, times in messages:
+        lengths[len(message.split())] += times
+    if not total:
+        return "", 0, 0
+    length, of_length = lengths.most_common(1)[0]
+    rows = [(words, times) for message, times in messages if len(words := message.split()) == length]
+    found = []
+    for place in range(length):
+        there: Counter[str] = Counter()
+        for words, times in rows:
+            there[words[place]] += times
+        word, times = there.most_common(1)[0]
+        found.append(word if times >= COMMON * of_length else OTHER)
+    having = sum(times for words, times in rows if all(one in (OTHER, word) for one, word in zip(found, words)))
+    known = any(word != OTHER and any(map(str.isalnum, word)) for word in found)
+    return (" ".join(found), having, total) if known else ("", 0, total)

@@ -54,6 +54,13 @@ ORDERLY_ENDS = frozenset(
 )
 
 
+#: What a successor is told of a task, called the same there.
+_TOLD = (
+    "spout", "epoch", "before", "latest", "pending", "abandoned", "forgets_failed", "component", "begun_again",
+    "container", "rewinds", "ends", "saves_nothing", "at_least", "has_run",
+)  # fmt: skip
+
+
 @dataclass(slots=True)
 class TaskCounts:
     """The counters of one task over all of its processes."""
@@ -405,26 +412,9 @@ class Totals:
             kept.restarts.add(name=name, executor_epoch=epoch, before=before, latest=latest)
         kept.retired_of.extend(self._retired_of.values())
         for number, task in self.tasks.items():
-            kept.tasks.add(
-                task_id=number,
-                spout=task.spout,
-                epoch=task.epoch,
-                before=task.before,
-                latest=task.latest,
-                pending=task.pending,
-                abandoned=task.abandoned,
-                forgets_failed=task.forgets_failed,
-                component=task.component,
-                begun_again=task.begun_again,
-                let_emit=number in self.let,
-                container=task.container,
-                stmgr_epoch=task.witness,
-                rewinds=task.rewinds,
-                ends=task.ends,
-                saves_nothing=task.saves_nothing,
-                at_least=task.at_least,
-                has_run=task.has_run,
-            )
+            told = {name: getattr(task, name) for name in _TOLD}
+            let_emit = number in self.let
+            kept.tasks.add(task_id=number, stmgr_epoch=task.witness, let_emit=let_emit, **told)
         for name, stmgr in self.stmgrs.items():
             kept.stmgrs.add(stmgr_id=name, epoch=stmgr.epoch, before=stmgr.before, latest=stmgr.latest)
             kept.stmgrs[-1].left, kept.stmgrs[-1].ends = stmgr.left, stmgr.ends
@@ -444,24 +434,9 @@ class Totals:
         totals._retired_of = {summed.component: summed for summed in kept.retired_of}
         for task in kept.tasks:
             if len(task.before) == len(task.latest) == len(COUNTERS):
-                totals.tasks[task.task_id] = TaskCounts(
-                    task.spout,
-                    task.epoch,
-                    tuple(task.before),
-                    tuple(task.latest),
-                    task.pending,
-                    task.abandoned,
-                    forgets_failed=task.forgets_failed,
-                    component=task.component,
-                    begun_again=task.begun_again,
-                    rewinds=task.rewinds,
-                    ends=task.ends,
-                    saves_nothing=task.saves_nothing,
-                    at_least=task.at_least,
-                    has_run=task.has_run,
-                    container=task.container,
-                    witness=task.stmgr_epoch,
-                )
+                told = {name: getattr(task, name) for name in _TOLD}
+                told |= {"before": tuple(task.before), "latest": tuple(task.latest)}
+                totals.tasks[task.task_id] = TaskCounts(witness=task.stmgr_epoch, **told)
                 if task.let_emit:
                     totals.let[task.task_id] = 0
         for stmgr in kept.stmgrs:

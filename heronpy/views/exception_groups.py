@@ -6,8 +6,7 @@ A bug in a bolt with twenty tasks is one line of code, so it is shown once, with
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -15,8 +14,6 @@ from heronpy.common.units import is_installed, line_of
 from heronpy.proto import control_pb2
 
 MESSAGES_MAX = 3
-#: A word that so many of the messages have at one place is common to them, and what stands for the other words.
-COMMON, OTHER = 0.9, "…"
 _FRAME = re.compile(r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>[^\n]+))?', re.MULTILINE)
 
 
@@ -62,31 +59,6 @@ def groups_of(reports: Iterable[control_pb2.ExceptionReport]) -> list[tuple[Exce
         if message not in group.messages:
             group.messages.append(message)
     return list(found.values())
-
-
-def alike(messages: Sequence[tuple[str, int]]) -> tuple[str, int, int]:
-    """What most of these messages have in common, how many have it, and how many there are; each comes with a number.
-
-    Words are compared place by place, among the messages of the most frequent length. "": no word is common to them.
-    """
-    total = sum(times for _, times in messages)
-    lengths: Counter[int] = Counter()
-    for message, times in messages:
-        lengths[len(message.split())] += times
-    if not total:
-        return "", 0, 0
-    length, of_length = lengths.most_common(1)[0]
-    rows = [(words, times) for message, times in messages if len(words := message.split()) == length]
-    found = []
-    for place in range(length):
-        there: Counter[str] = Counter()
-        for words, times in rows:
-            there[words[place]] += times
-        word, times = there.most_common(1)[0]
-        found.append(word if times >= COMMON * of_length else OTHER)
-    having = sum(times for words, times in rows if all(one in (OTHER, word) for one, word in zip(found, words)))
-    known = any(word != OTHER and any(map(str.isalnum, word)) for word in found)
-    return (" ".join(found), having, total) if known else ("", 0, total)
 
 
 def user_line(traceback: str) -> str:

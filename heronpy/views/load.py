@@ -8,13 +8,10 @@ from math import isfinite
 from msgspec import Struct
 
 from heronpy.common.states import UP_STATES, culprit_name, process_state_name, task_state_name
-from heronpy.metrics.quantiles import Quantile, quantiles_s
+from heronpy.metrics.quantiles import IN_CALL_S, Quantile, quantiles_s
 from heronpy.proto import control_pb2
 from heronpy.views.findings import Finding
 from heronpy.views.overview import Totals
-
-#: A call that has lasted this long is taken for a latency, where no other ended.
-IN_CALL_S = 1.0
 
 #: What `tasks_of` reads, to be asked for with an interval.
 TASK_METRICS = (

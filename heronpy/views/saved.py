@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from msgspec import Struct
 
 from heronpy.metrics.quantiles import quantile
@@ -215,23 +213,31 @@ def detail_of(metadata: checkpoint_pb2.Metadata, total_bytes: int, written_bytes
     )
 
 
+def of_sinks(
+    reply: control_pb2.MetricsReply,
+) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, list[control_pb2.Sample]]]]:
+    """By sink and metric: the counts and gauges, and the distributions; "" has what belongs to no sink."""
+    values: dict[str, dict[str, float]] = {}
+    times: dict[str, dict[str, list[control_pb2.Sample]]] = {}
+    for sample in (sample for report in reply.reports for sample in report.samples):
+        if sample.type == control_pb2.Sample.HISTOGRAM:
+            times.setdefault(sample.label, {}).setdefault(sample.name, []).append(sample)
+        else:
+            found = values.setdefault(sample.label, {})
+            found[sample.name] = found.get(sample.name, 0.0) + sample.value
+    return values, times
+
+
 def batches_of(reply: control_pb2.MetricsReply, host: str) -> Batches:
     """`GET /batches`; `host` is where Spark's own pages are."""
-    values: dict[str, dict[str, float]] = defaultdict(dict)
-    times: dict[str, dict[str, list[control_pb2.Sample]]] = defaultdict(lambda: defaultdict(list))
-    ui: str | None = None
-    waiting: int | None = None
-    for sample in (sample for report in reply.reports for sample in report.samples):
-        if sample.name == "spark-ui-port":
-            ui = f"http://{host}:{sample.value:.0f}" if sample.value else None
-        elif sample.name == "spark-batches-waiting" and not sample.label:
-            waiting = int(sample.value)
-        elif sample.type == control_pb2.Sample.HISTOGRAM:
-            times[sample.label][sample.name].append(sample)
-        elif sample.label:
-            found = values[sample.label]
-            found[sample.name] = found.get(sample.name, 0.0) + sample.value
-    sinks = [_sink(name, values[name], times[name], waiting) for name in sorted({*values, *times} - {""})]
+    values, times = of_sinks(reply)
+    own = values.pop("", {})
+    port, waiting = own.get("spark-ui-port"), own.get("spark-batches-waiting")
+    ui = f"http://{host}:{port:.0f}" if port else None
+    sinks = [
+        _sink(name, values.get(name, {}), times.get(name, {}), None if waiting is None else int(waiting))
+        for name in sorted({*values, *times} - {""})
+    ]
     return Batches(sinks=sinks, spark_ui=ui)
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from heronpy.cli.render.exceptions import exception_text, group_text
 from heronpy.proto import control_pb2
-from heronpy.views.exception_groups import alike, groups_of
+from heronpy.tmaster.task_reports import alike
+from heronpy.views.exception_groups import groups_of
 
 
 @pytest.mark.parametrize(

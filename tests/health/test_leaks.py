@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from heronpy.health.diagnose import diagnose
 from heronpy.health.recording import from_json, to_json
-from heronpy.health.signals import LookSignals, Signals
+from heronpy.health.signals import Signals
 from heronpy.health.texts import advice, sentence
 from heronpy.health.trends import steady_growth
 from heronpy.proto import control_pb2
-from heronpy.tmaster.task_reports import POINTS_MAX, MemoryStore
+from heronpy.tmaster.task_reports import POINTS_MAX, TaskReports
 from heronpy.views.findings import Verdict
 from tests.health.diagnose_cases import bolt, signals
 
@@ -28,17 +28,16 @@ def report(grows: Callable[[float], float], at: float, epoch: int = 1) -> contro
     return found
 
 
-def store_of(grows: Callable[[float], float], until_s: int) -> MemoryStore:
+def store_of(grows: Callable[[float], float], until_s: int) -> TaskReports:
     """What a topology master keeps of a task that reports its memory, in MB, each second."""
-    store = MemoryStore()
+    store = TaskReports()
     for second in range(until_s + 1):
         store.take(report(grows, second), float(second))
     return store
 
 
-def look(store: MemoryStore, now: float, used_mb: float, limit_mb: float, ended: bool = False) -> Signals:
-    looks: dict[str, LookSignals] = {}
-    store.add_to(looks, ["count-2"], now)
+def look(store: TaskReports, now: float, used_mb: float, limit_mb: float, ended: bool = False) -> Signals:
+    looks = store.looks("", (), now)
     return signals(
         bolt(2, memory_bytes=int(used_mb * MB)), bolt(3, memory_bytes=45 * MB), looks=looks,
         memory_limits={"count": int(limit_mb * MB)}, out_of_memory={"count-2": (1, "peak 121MB")} if ended else {},
@@ -47,7 +46,7 @@ def look(store: MemoryStore, now: float, used_mb: float, limit_mb: float, ended:
 
 def said(grows: Callable[[float], float], limit_mb: float, until_s: int) -> Iterator[tuple[int, str]]:
     """The seconds at which it is told, with the sentence."""
-    store = MemoryStore()
+    store = TaskReports()
     for second in range(until_s + 1):
         store.take(report(grows, second), float(second))
         for one in diagnose(look(store, float(second), grows(second), limit_mb)):
@@ -123,14 +122,11 @@ def test_any_trail_is_read(trail: list[tuple[float, float]]) -> None:
 def test_a_trail_is_bounded_and_of_one_process() -> None:
     store = store_of(lambda s: 45 + s, 1000)
     store.take(report(lambda s: 9.0, 1001, epoch=0), 1001.0)
-    found: dict[str, LookSignals] = {}
-    store.add_to(found, ["count-2", "count-3"], 1001.0)
+    found = store.looks("", (), 1001.0)
     assert list(found) == ["count-2"]
     assert len(found["count-2"].memory) == POINTS_MAX and not found["count-2"].memory_before
     store.forget("count-2")
-    again: dict[str, LookSignals] = {}
-    store.add_to(again, ["count-2"], 1001.0)
-    assert not again
+    assert not store.looks("", (), 1001.0)
 
 
 def test_a_trail_is_part_of_a_recorded_history() -> None:

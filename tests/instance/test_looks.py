@@ -8,7 +8,7 @@ from typing import Any
 
 from heronpy.common.units import line_of
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
-from heronpy.tmaster.task_reports import LooksStore
+from heronpy.tmaster.task_reports import TaskReports
 from instance import link
 from instance.looks import KEEP_S, WISHES, Looks, keys_of
 from instance.tuples import HeronTuple, InFrame
@@ -100,22 +100,22 @@ def test_a_line_is_of_the_users_code() -> None:
 
 
 def test_the_topology_master_knows_the_newest_of_each_task() -> None:
-    store = LooksStore()
+    store = TaskReports()
     report = control_pb2.MetricsReport(process="container_1_count_2", task_id=2, component="count")
     report.found.looks, report.found.key = 7, "user='big'"
-    store.take(report)
+    store.take(report, 0.0)
     raised = control_pb2.ExceptionReport(
         process="container_1_parse_3", component="parse", last_at=2.0,
         traceback='Traceback\n  File "/home/me/orders.py", line 62, in process\n    raise ValueError\nValueError',
     )  # fmt: skip
     older = control_pb2.ExceptionReport(process="container_1_parse_3", component="parse", last_at=1.0)
-    tasks = store.of("", [raised, older])
+    tasks = store.looks("", [raised, older], 0.0)
     assert tasks["container_1_count_2"].key == "user='big'"
     assert tasks["container_1_parse_3"].raised == "process (orders.py:62)"
-    assert list(store.of("count", [])) == ["container_1_count_2"] and store.of("parse", []) == {}
+    assert list(store.looks("count", [], 0.0)) == ["container_1_count_2"] and store.looks("parse", [], 0.0) == {}
     report.ClearField("found")
-    store.take(report)
-    assert not store.of("", []), "idle now"
+    store.take(report, 0.0)
+    assert not store.looks("", [], 0.0), "idle now"
 
 
 def test_the_topology_master_knows_what_the_exceptions_of_a_line_have_in_common() -> None:
@@ -129,11 +129,11 @@ def test_the_topology_master_knows_what_the_exceptions_of_a_line_have_in_common(
         )  # fmt: skip
 
     others = [raised(1, line=9), raised(2, kind="KeyError"), raised(3, process="parse-4")]
-    tasks = LooksStore().of("", [*map(raised, range(10, 30)), *others])
+    tasks = TaskReports().looks("", [*map(raised, range(10, 30)), *others], 0.0)
     found = {name: (one.alike, one.alike_times, one.raised_times) for name, one in tasks.items()}
     assert found == {
         "parse-3": ("ValueError: order 49 of user …", 40, 40),
         "parse-4": ("ValueError: order 49 of user 3", 2, 2),
     }
-    [ended] = LooksStore().of("", [Report(process="parse-3", type="Crashed", message="SIGSEGV")]).values()
+    [ended] = TaskReports().looks("", [Report(process="parse-3", type="Crashed", message="SIGSEGV")], 0.0).values()
     assert (ended.raised, ended.alike) == ("", ""), "no line has raised it"

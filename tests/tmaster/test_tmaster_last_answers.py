@@ -69,7 +69,8 @@ def test_a_topology_that_is_killed_leaves_its_figures_and_minutes(kept: Kept) ->
     assert len(found.status.tasks) == len(found.tasks.reports) == 4
     assert sum(sample.value for one in found.counts.reports for sample in one.samples) == 4000.0
     assert {sample.name for one in found.counts.reports for sample in one.samples} == {"units-published"}
-    assert len(found.minutes.minutes) >= 1 and kept.watched.figures.minutes.of("count", "executed", 1)[0] is not None
+    executed = control_pb2.GetTimeline(components=["count"], names=["executed"])
+    assert len(found.minutes.minutes) >= 1 and kept.watched.timeline(executed).series[0].values[-1] is not None
 
 
 def test_the_minutes_are_told_at_the_end_only(kept: Kept) -> None:

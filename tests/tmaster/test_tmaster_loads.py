@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.metrics.quantiles import quantile_in
 from heronpy.proto import control_pb2
-from heronpy.tmaster.figures import Figures, _latencies, _Part, _slowest
-from heronpy.tmaster.loads import STREAMS_MAX, Loads, Rates, Times
+from heronpy.tmaster.figures import Figures, _slowest
+from heronpy.tmaster.loads import STREAMS_MAX, Counts, Loads, Part, Window
 from tests.support.views import component_load
 from tests.tmaster.tmaster_world import World
 
@@ -46,6 +50,13 @@ def report(
     return found
 
 
+def recent(loads: Loads, now: float, ends: Callable[..., Window] = Loads.recent) -> dict[str, Part]:
+    """The components that count in the recent window; with `Loads.turn`, in that of the minute."""
+    parts = {name: Part.of(name, spout=name == "src", sink=name == "count") for name in ("src", "count")}
+    ends(loads, now, parts)
+    return {name: part for name, part in parts.items() if part.heard}
+
+
 def filled(seconds: int, step: float, **more: float) -> Loads:
     """One task that executes 100 tuples per second, for so many seconds."""
     loads = Loads()
@@ -61,27 +72,28 @@ def test_one_that_has_announced_its_silence_counts_until_it_is_late() -> None:
         quiet.pause_s = 10.0
         loads.take(quiet, at)
     for now in (18.0, 27.9):
-        rates = loads.recent(now).components["count"]
-        assert (rates.executed, rates.idle) == (0.0, pytest.approx(1.0))
-    assert loads.recent(28.1).components == {}
+        rates = recent(loads, now)["count"].row
+        assert (rates.executed_per_s, rates.idle) == (0.0, pytest.approx(1.0))
+    assert recent(loads, 28.1) == {}
     # It works again, and says so with a first report: what it does from there on is not spread over its silence.
     for at, tuples in ((20.0, 0.0), (21.0, 100.0), (22.0, 200.0), (25.5, 550.0), (26.5, 650.0), (31.0, 1100.0)):
         loads.take(report(executed_src_default=100.0 + tuples), at)
-    assert loads.recent(31.0).components["count"].executed == pytest.approx(100.0)
-    assert loads.recent(36.1).components == {}, "it has announced nothing"
+    assert recent(loads, 31.0)["count"].row.executed_per_s == pytest.approx(100.0)
+    assert recent(loads, 36.1) == {}, "it has announced nothing"
     for broken in (float("nan"), float("inf"), -1.0):
         word = report(executed_src_default=2000.0)
         word.pause_s = broken
         loads.take(word, 40.0)
-        assert loads.recent(45.1).components == {}
+        assert recent(loads, 45.1) == {}
 
 
 def test_a_rate_is_growth_over_the_last_seconds() -> None:
-    window = filled(20, 100.0).recent(20.0)
-    assert 5 <= window.over_s <= 10
-    rates = window.components["count"]
-    assert rates.executed == pytest.approx(100.0)
-    assert rates.emitted is None and not rates.streams and rates.busy is None and rates.execute is None, (
+    loads = filled(20, 100.0)
+    assert 5 <= loads.recent(20.0, {}).over_s <= 10
+    count = recent(loads, 20.0)["count"]
+    rates = count.row
+    assert rates.executed_per_s == pytest.approx(100.0)
+    assert rates.emitted_per_s is None and not count.streams and rates.busy is None and rates.latency_p50_s is None, (
         "not reported is not 0"
     )
 
@@ -92,8 +104,8 @@ def test_frames_are_summed_over_tasks_and_a_restart_takes_none_away() -> None:
         for task in (1, 2):
             epoch, since = (1, second) if second < 5 else (2, second - 4)
             loads.take(report(task, "src", epoch, sent=100.0 * since, carried=700.0 * since), float(second))
-    rates = loads.recent(8.0).components["src"]
-    assert rates.sent == pytest.approx((200.0, 1400.0)) and rates.taken is None
+    rates = recent(loads, 8.0)["src"].row
+    assert (rates.frames_per_s, rates.tuples_per_frame) == pytest.approx((200.0, 7.0))
 
 
 def test_samples_in_another_order_are_found() -> None:
@@ -106,8 +118,8 @@ def test_samples_in_another_order_are_found() -> None:
     loads.take(turned, 4.0)
     other.samples[1].value, other.samples[0].value = 500.0, 108.0
     loads.take(other, 5.0)
-    rates = loads.recent(5.0).components["count"]
-    assert rates.executed == pytest.approx(100.0) and rates.emitted == pytest.approx(108.0 / 5)
+    rates = recent(loads, 5.0)["count"].row
+    assert rates.executed_per_s == pytest.approx(100.0) and rates.emitted_per_s == pytest.approx(108.0 / 5)
 
 
 def test_what_leaves_by_streams_is_what_is_emitted() -> None:
@@ -118,36 +130,36 @@ def test_what_leaves_by_streams_is_what_is_emitted() -> None:
             epoch, since = (1, second) if second < 5 else (2, second - 4)
             counts = {"emitted_default": 10.0 * since, "emitted_errors": 1.0 * since}
             loads.take(report(task, "src", epoch, **counts), float(second))
-    rates = loads.recent(8.0).components["src"]
-    assert rates.emitted == pytest.approx(22.0)
-    assert rates.streams == pytest.approx({"default": 20.0, "errors": 2.0})
+    source = recent(loads, 8.0)["src"]
+    assert source.row.emitted_per_s == pytest.approx(22.0)
+    assert source.streams == pytest.approx({"default": 20.0, "errors": 2.0})
 
 
 def test_the_first_report_is_no_growth() -> None:
     loads = Loads()
     loads.take(report(executed_src_default=1e6), 0.0)
-    assert loads.recent(0.0).components["count"].executed is None
+    assert recent(loads, 0.0)["count"].row.executed_per_s is None
     loads.take(report(executed_src_default=1e6 + 10), 1.0)
-    assert loads.recent(1.0).components["count"].executed == pytest.approx(10.0)
+    assert recent(loads, 1.0)["count"].row.executed_per_s == pytest.approx(10.0)
 
 
 def test_a_restart_does_not_make_a_rate_negative_or_huge() -> None:
     loads = filled(6, 100.0)
     for second in range(7, 13):
         loads.take(report(epoch=2, executed_src_default=100.0 * (second - 6)), float(second))
-    rates = loads.recent(12.0).components["count"]
-    assert rates.executed == pytest.approx(100.0)
+    rates = recent(loads, 12.0)["count"].row
+    assert rates.executed_per_s == pytest.approx(100.0)
     loads.take(report(epoch=1, executed_src_default=9e9), 13.0)
-    assert loads.recent(13.0).components["count"].executed == pytest.approx(100.0), "a replaced process"
+    assert recent(loads, 13.0)["count"].row.executed_per_s == pytest.approx(100.0), "a replaced process"
 
 
 def test_a_silent_process_does_not_count() -> None:
     loads = filled(10, 100.0)
-    assert "count" not in loads.recent(16.0).components
+    assert "count" not in recent(loads, 16.0)
     loads.take(report(executed_src_default=2000.0), 20.0)
-    assert loads.recent(20.0).components["count"].executed is None, "nothing is known of the time of silence"
+    assert recent(loads, 20.0)["count"].row.executed_per_s is None, "nothing is known of the time of silence"
     loads.take(report(executed_src_default=2050.0), 21.0)
-    assert loads.recent(21.0).components["count"].executed == pytest.approx(50.0)
+    assert recent(loads, 21.0)["count"].row.executed_per_s == pytest.approx(50.0)
 
 
 def test_shares_are_means_and_name_the_worst() -> None:
@@ -158,10 +170,10 @@ def test_shares_are_means_and_name_the_worst() -> None:
             loads.take(
                 report(task, container=task, idle=round(1 - busy - blocked, 3) * second * 1e9, **times), float(second)
             )
-    rates = loads.recent(6.0).components["count"]
+    rates = recent(loads, 6.0)["count"].row
     assert (rates.busy, rates.blocked, rates.idle) == pytest.approx((0.5, 0.3, 0.2))
-    assert rates.busiest is not None and rates.busiest.task_id == 1 and rates.busiest.value == pytest.approx(0.9)
-    assert rates.most_blocked is not None and (rates.most_blocked.task_id, rates.most_blocked.container) == (2, 2)
+    assert (rates.busiest, rates.busy_max) == ("count-1", pytest.approx(0.9))
+    assert (rates.most_blocked, rates.blocked_max) == ("count-2", pytest.approx(0.5))
 
 
 def test_quantiles_are_of_the_window_over_all_tasks() -> None:
@@ -171,17 +183,17 @@ def test_quantiles_are_of_the_window_over_all_tasks() -> None:
         for task in (1, 2):
             # Slow until second 10, then fast.
             loads.take(report(task, latency={1e6: 100 * new, 1e9: 100 * old, float("inf"): 0}), float(second))
-    execute = loads.recent(21.0).components["count"].execute
-    assert execute is not None and execute[1] <= 1e-3
+    p99_s = recent(loads, 21.0)["count"].row.latency_p99_s
+    assert p99_s is not None and p99_s <= 1e-3
 
 
 def test_the_minute_begins_where_the_last_one_ended() -> None:
     loads = filled(60, 100.0)
-    assert loads.turn(60.0).components["count"].executed == pytest.approx(100.0)
+    assert recent(loads, 60.0, Loads.turn)["count"].row.executed_per_s == pytest.approx(100.0)
     for second in range(61, 121):
         loads.take(report(executed_src_default=6000.0 + 10 * (second - 60)), float(second))
-    assert loads.turn(120.0).components["count"].executed == pytest.approx(10.0)
-    assert not loads.turn(180.0).components, "nothing was reported"
+    assert recent(loads, 120.0, Loads.turn)["count"].row.executed_per_s == pytest.approx(10.0)
+    assert not recent(loads, 180.0, Loads.turn), "nothing was reported"
 
 
 def test_the_others_give_the_topology_s_figures() -> None:
@@ -195,7 +207,7 @@ def test_the_others_give_the_topology_s_figures() -> None:
         gateway.samples.add(name="spark-seconds", value=3.0 * second)
         loads.take(stmgr, float(second))
         loads.take(gateway, float(second))
-    window = loads.recent(6.0)
+    window = loads.recent(6.0, {})
     assert window.held == pytest.approx(0.25)
     assert (window.spark_waiting, window.spark_done, window.spark_batch_s) == pytest.approx((4.0, 1.0, 3.0))
 
@@ -208,16 +220,16 @@ def test_forgotten_processes_and_absurd_reports_leave_nothing() -> None:
     for number in range(3 * STREAMS_MAX):
         bad.samples.add(name="__emit-count", label=f"s{number}", value=1.0, type=COUNTER)
     loads.take(bad, 5.0)
-    rates = loads.recent(5.0).components["count"]
-    assert rates.memory is None and rates.busy is None and len(rates.streams) <= STREAMS_MAX
+    count = recent(loads, 5.0)["count"]
+    assert count.row.memory_bytes is None and count.row.busy is None and len(count.streams) <= STREAMS_MAX
     loads.forget("count-1")
     loads.forget("count-2")
     loads.forget("never-3")
-    assert not len(loads) and not loads.recent(5.0).components
+    assert not len(loads) and not recent(loads, 5.0)
     silent = filled(3, 100.0)
-    silent.turn(600.0)
+    silent.turn(600.0, {})
     assert len(silent) == 1
-    silent.turn(604.0)
+    silent.turn(604.0, {})
     assert not len(silent)
 
 
@@ -241,11 +253,12 @@ def test_whatever_is_reported_no_rate_is_negative(steps: list[tuple[int, int, fl
             ),
             now,
         )
-        for window in (loads.recent(now), loads.turn(now) if restart else loads.recent(now)):
-            for rates in window.components.values():
-                assert rates.executed is None or rates.executed >= 0
+        for window in (Loads.recent, Loads.turn if restart else Loads.recent):
+            for part in recent(loads, now, window).values():
+                rates = part.row
+                assert rates.executed_per_s is None or rates.executed_per_s >= 0
                 assert rates.busy is None or 0 <= rates.busy <= 1
-                assert sum(rates.streams.values()) == pytest.approx(rates.emitted or 0.0)
+                assert sum(part.streams.values()) == pytest.approx(rates.emitted_per_s or 0.0)
 
 
 @given(values=st.lists(st.floats(0, 1e4), min_size=1, max_size=200), part=st.floats(0.01, 1.0))
@@ -287,20 +300,28 @@ def test_a_median_agrees_with_the_mean_of_its_bucket() -> None:
         told = report(latency={5e7: 0, 1e8: 20 * second})
         told.samples[0].sum = 53e6 * 20 * second
         loads.take(told, float(second))
-    shown = loads.recent(12.0).components["count"].execute
-    assert shown is not None and shown.p50 == pytest.approx(0.053)
+    assert recent(loads, 12.0)["count"].row.latency_p50_s == pytest.approx(0.053)
 
 
 def test_a_call_that_does_not_end_is_a_latency_of_its_component() -> None:
-    part = _Part("count", False, call_s=40.0)
-    for sink in (True, False):
-        execute, end_to_end, complete = _latencies(part, Rates(), sink, 100.0)
-        assert execute == (40.0, 40.0, True) and (end_to_end == execute) == sink and complete is None
-    known = Rates(execute=Times(0.1, 0.2, False))
-    assert _latencies(part, known, False, 100.0)[0] == (0.1, 0.2, False), "one call among many"
-    waits = _latencies(_Part("words", True, pending=9, call_s=40.0), Rates(emitted_at=70.0), False, 100.0)
-    assert waits == (None, None, (30.0, 30.0, True)), "what is pending was emitted before that"
-    assert _latencies(_Part("words", True), Rates(emitted_at=70.0), False, 100.0) == (None, None, None)
+    def latencies(spout: bool, sink: bool = False, pending: int = 0, **known: Any) -> list[tuple[Any, ...]]:
+        part = replace(Part.of("one", spout=spout, sink=sink), heard=True, call_s=40.0, **known)
+        part.row.pending = pending
+        part.finish(100.0)
+        row = part.row
+        return [
+            (row.latency_p50_s, row.latency_p99_s, row.latency_at_least),
+            (row.end_to_end_p50_s, row.end_to_end_p99_s, row.end_to_end_at_least),
+            (row.complete_p50_s, row.complete_p99_s, row.complete_at_least),
+        ]
+
+    call, nothing = (40.0, 40.0, True), (None, None, False)
+    assert latencies(False, sink=True) == [call, call, nothing] and latencies(False) == [call, nothing, nothing]
+    known = {"__execute-latency": Counts((1e8, 2e8), [0.0, 10.0], 0.0)}
+    assert latencies(False, counts=known)[0] == (pytest.approx(0.15), pytest.approx(0.199), False), "one call of many"
+    waits = latencies(True, pending=9, emitted_at=70.0)
+    assert waits == [nothing, nothing, (30.0, 30.0, True)], "what is pending was emitted before that"
+    assert latencies(True, emitted_at=70.0) == [nothing] * 3
 
 
 def test_what_nobody_has_counted_is_not_none_lost(monkeypatch: pytest.MonkeyPatch) -> None:

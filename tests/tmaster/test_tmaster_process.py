@@ -20,7 +20,7 @@ from tests.support.launch import launch_spec
 from tests.support.memory_state import MemoryStateManager
 from tests.support.waiting import eventually, wait_for
 from tests.support.wires import new_endpoint
-from tests.tmaster.test_tmaster_shell import DEADLINE_S, SETTINGS, Cluster, location, run, stored
+from tests.tmaster.test_tmaster_shell import DEADLINE_S, SETTINGS, Cluster, in_loop, location, stored
 from tests.tmaster.tmaster_world import make_topology
 
 
@@ -39,25 +39,22 @@ class Slow(MemoryStateManager):
         return super().set(path, data, version)
 
 
-def test_whoever_asks_a_master_that_stops_is_told_so() -> None:
+@in_loop
+async def test_whoever_asks_a_master_that_stops_is_told_so() -> None:
     """Those who wait for an operation hear of its end, and what comes during the last writes is not begun."""
-
-    async def scenario() -> None:
-        state = stored(Slow(), make_topology({"word": 2}, {"count": 2}))
-        c = Cluster(Shell("wc", SETTINGS, state, epoch=7, endpoint=new_endpoint()), state)
-        await c.start()
-        await c.join()
-        early = asyncio.ensure_future(c.cli.call(control_pb2.SetState(active=False), DEADLINE_S))
-        await eventually(state.writing.is_set)
-        c.shell.stop()
-        late = await asyncio.gather(c.cli.call(control_pb2.RestartTarget(task_id=1)), return_exceptions=True)
-        assert not early.done(), "its outcome is known when what was begun is written"
-        state.let_go.set()
-        for told in (*late, *await asyncio.gather(early, return_exceptions=True)):
-            assert isinstance(told, RetryableRpcError) and "is stopping; try again" in str(told), told
-        await c.close()
-
-    run(scenario)
+    state = stored(Slow(), make_topology({"word": 2}, {"count": 2}))
+    c = Cluster(Shell("wc", SETTINGS, state, epoch=7, endpoint=new_endpoint()), state)
+    await c.start()
+    await c.join()
+    early = asyncio.ensure_future(c.cli.call(control_pb2.SetState(active=False), DEADLINE_S))
+    await eventually(state.writing.is_set)
+    c.shell.stop()
+    late = await asyncio.gather(c.cli.call(control_pb2.RestartTarget(task_id=1)), return_exceptions=True)
+    assert not early.done(), "its outcome is known when what was begun is written"
+    state.let_go.set()
+    for told in (*late, *await asyncio.gather(early, return_exceptions=True)):
+        assert isinstance(told, RetryableRpcError) and "is stopping; try again" in str(told), told
+    await c.close()
 
 
 def test_process_starts_and_stops_with_its_signal(tmp_path: Path) -> None:

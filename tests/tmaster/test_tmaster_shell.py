@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -188,316 +189,296 @@ async def cluster(state: Any = None, epoch: int | None = 7) -> AsyncIterator[Clu
         await result.close()
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 30.0))
+def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run a test in an event loop of its own, for 30 s at most."""
+
+    @functools.wraps(test)
+    def runs() -> None:
+        asyncio.run(asyncio.wait_for(test(), 30.0))
+
+    return runs
 
 
-def test_topology_starts_pauses_restarts_and_finishes() -> None:
-    async def scenario() -> None:
-        async with cluster() as c:
-            await c.join()
-            found = plan_pb2.PhysicalPlan.FromString(c.state.get(paths.physical_plan("wc"))[0])
-            assert (found.version, found.tmaster_epoch) == (2, 7)
-            reply = await c.cli.call(control_pb2.SetState(active=False))
-            assert reply.text == "wc is inactive"
-            assert (await c.status()).lifecycle == control_pb2.LIFE_PAUSED
-            topology = topology_pb2.Topology.FromString(c.state.get(paths.topology("wc"))[0])
-            assert topology.state == topology_pb2.PAUSED
-            await c.cli.call(control_pb2.SetState(active=True))
-            reply = await c.cli.call(control_pb2.RestartTarget(task_id=1))
-            assert "container_1_word_1" in reply.text
-            reply = await c.cli.call(control_pb2.RestartTarget(container=2))
-            assert reply.text == "restarted container 2: 2 tasks back"
-            reply = await c.cli.call(control_pb2.RuntimeConfig(settings=["count:a:1"]))
-            assert reply.text.startswith("1 setting")
-            for container in c.containers:
-                container.exhausted = True
-            await c.until_life(control_pb2.LIFE_FINISHED)
-
-    run(scenario)
+@in_loop
+async def test_topology_starts_pauses_restarts_and_finishes() -> None:
+    async with cluster() as c:
+        await c.join()
+        found = plan_pb2.PhysicalPlan.FromString(c.state.get(paths.physical_plan("wc"))[0])
+        assert (found.version, found.tmaster_epoch) == (2, 7)
+        reply = await c.cli.call(control_pb2.SetState(active=False))
+        assert reply.text == "wc is inactive"
+        assert (await c.status()).lifecycle == control_pb2.LIFE_PAUSED
+        topology = topology_pb2.Topology.FromString(c.state.get(paths.topology("wc"))[0])
+        assert topology.state == topology_pb2.PAUSED
+        await c.cli.call(control_pb2.SetState(active=True))
+        reply = await c.cli.call(control_pb2.RestartTarget(task_id=1))
+        assert "container_1_word_1" in reply.text
+        reply = await c.cli.call(control_pb2.RestartTarget(container=2))
+        assert reply.text == "restarted container 2: 2 tasks back"
+        reply = await c.cli.call(control_pb2.RuntimeConfig(settings=["count:a:1"]))
+        assert reply.text.startswith("1 setting")
+        for container in c.containers:
+            container.exhausted = True
+        await c.until_life(control_pb2.LIFE_FINISHED)
 
 
-def test_update_over_real_sockets() -> None:
-    async def scenario() -> None:
-        async with cluster() as c:
-            await c.join()
-            target = make_packing(make_topology({"word": 2}, {"count": 1}), 2, version=1)
-            message = control_pb2.UpdateTopology(
-                topology=make_topology({"word": 2}, {"count": 1}),
-                packing_plan=target,
-                expected_version=1,
-                drain_timeout_s=5,
-            )
-            reply = await c.cli.call(message)
-            assert list(reply.removed) == [4]
-            with pytest.raises(RpcError, match="the packing plan has changed"):
-                await c.cli.call(message)
-            assert not c.state.exists(paths.update_intent("wc"))
-
-    run(scenario)
+@in_loop
+async def test_update_over_real_sockets() -> None:
+    async with cluster() as c:
+        await c.join()
+        target = make_packing(make_topology({"word": 2}, {"count": 1}), 2, version=1)
+        message = control_pb2.UpdateTopology(
+            topology=make_topology({"word": 2}, {"count": 1}),
+            packing_plan=target,
+            expected_version=1,
+            drain_timeout_s=5,
+        )
+        reply = await c.cli.call(message)
+        assert list(reply.removed) == [4]
+        with pytest.raises(RpcError, match="the packing plan has changed"):
+            await c.cli.call(message)
+        assert not c.state.exists(paths.update_intent("wc"))
 
 
-def test_metrics_exceptions_and_stacks() -> None:
-    async def scenario() -> None:
-        async with cluster() as c:
-            await c.join()
-            batch = control_pb2.MetricsBatch(container=1)
-            report = batch.reports.add(process="container_1_word_1", component="word", task_id=1)
-            report.samples.add(name="__emit-count", label="default", value=5)
-            batch.exceptions.add(process="container_1_word_1", component="word", task_id=1, type="E")
-            c.containers[0].executor.send(batch)
-            deadline = time.monotonic() + DEADLINE_S
-            while not (found := await c.cli.call(control_pb2.GetExceptions(component="word"))).exceptions:
-                assert time.monotonic() < deadline
-            assert found.exceptions[0].count == 1
-            metrics = await c.cli.call(control_pb2.GetMetrics(component="word"))
-            assert metrics.reports[0].samples[0].value == 5
-            stacks = await asyncio.gather(*(c.cli.call(control_pb2.DumpStacks(name=f"stmgr-{n}")) for n in (1, 2, 1)))
-            assert [s.text for s in stacks] == [f"stack of stmgr-{n}" for n in (1, 2, 1)]
-            with pytest.raises(RpcError, match='no process "nobody"'):
-                await c.cli.call(control_pb2.DumpStacks(name="nobody"))
-            with pytest.raises(RpcError, match="does not answer kill_topology"):
-                await c.cli.call(control_pb2.KillTopology())
-
-    run(scenario)
+@in_loop
+async def test_metrics_exceptions_and_stacks() -> None:
+    async with cluster() as c:
+        await c.join()
+        batch = control_pb2.MetricsBatch(container=1)
+        report = batch.reports.add(process="container_1_word_1", component="word", task_id=1)
+        report.samples.add(name="__emit-count", label="default", value=5)
+        batch.exceptions.add(process="container_1_word_1", component="word", task_id=1, type="E")
+        c.containers[0].executor.send(batch)
+        deadline = time.monotonic() + DEADLINE_S
+        while not (found := await c.cli.call(control_pb2.GetExceptions(component="word"))).exceptions:
+            assert time.monotonic() < deadline
+        assert found.exceptions[0].count == 1
+        metrics = await c.cli.call(control_pb2.GetMetrics(component="word"))
+        assert metrics.reports[0].samples[0].value == 5
+        stacks = await asyncio.gather(*(c.cli.call(control_pb2.DumpStacks(name=f"stmgr-{n}")) for n in (1, 2, 1)))
+        assert [s.text for s in stacks] == [f"stack of stmgr-{n}" for n in (1, 2, 1)]
+        with pytest.raises(RpcError, match='no process "nobody"'):
+            await c.cli.call(control_pb2.DumpStacks(name="nobody"))
+        with pytest.raises(RpcError, match="does not answer kill_topology"):
+            await c.cli.call(control_pb2.KillTopology())
 
 
-def test_the_wire_from_another_host_is_known_once_its_executor_has_compared_the_clocks() -> None:
-    async def scenario() -> None:
-        async with cluster() as c:
-            await c.join()
-            executor, ms = c.containers[0].executor, 1_000_000
-            ahead, wire = 7 * 10**9, 40 * ms  # of the other host's clock; what the frame takes on its way there
-            probe = ClockProbe(executor.call, lambda: time.monotonic_ns() + ahead, lambda: 77)
-            await probe.ask()
-            told = probe.offset()
-            assert told is not None and abs(told.offset + ahead) <= told.error
-            executor.send(control_pb2.ExecutorHeartbeat(container=1, epoch=1, clock=told))
-            began = time.monotonic_ns()
-            batch = control_pb2.MetricsBatch(container=1)
-            spout = batch.reports.add(process="container_1_word_1", component="word", task_id=1)
-            spout.spans.add(trace=5, number=1, began=began, ended=began + ms, clock=clock_id(), at=time.time())
-            bolt = batch.reports.add(process="container_1_count_3", component="count", task_id=3)
-            left = began + ms
-            came = left + wire + ahead
-            bolt.spans.add(
-                trace=5, number=2, parent=1, emitted=left, sealed=left, hops=[left, left, came, came], began=came,
-                ended=came + ms, source="word/default", source_clock=clock_id(), clock=77, end=control_pb2.SPAN_ENDS,
-            )  # fmt: skip
-            executor.send(batch)
-            deadline = time.monotonic() + DEADLINE_S
-            while not (found := read(await c.cli.call(control_pb2.GetTraces(limit=5)), Traces)).traces:
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.01)
-            [hop] = [hop for hop in found.hops if (hop.hop, hop.target) == ("wire", "count")]
-            assert 0 < hop.error_s < DEADLINE_S and abs(hop.max_s - wire / 1e9) <= hop.error_s
-
-    run(scenario)
+@in_loop
+async def test_the_wire_from_another_host_is_known_once_its_executor_has_compared_the_clocks() -> None:
+    async with cluster() as c:
+        await c.join()
+        executor, ms = c.containers[0].executor, 1_000_000
+        ahead, wire = 7 * 10**9, 40 * ms  # of the other host's clock; what the frame takes on its way there
+        probe = ClockProbe(executor.call, lambda: time.monotonic_ns() + ahead, lambda: 77)
+        await probe.ask()
+        told = probe.offset()
+        assert told is not None and abs(told.offset + ahead) <= told.error
+        executor.send(control_pb2.ExecutorHeartbeat(container=1, epoch=1, clock=told))
+        began = time.monotonic_ns()
+        batch = control_pb2.MetricsBatch(container=1)
+        spout = batch.reports.add(process="container_1_word_1", component="word", task_id=1)
+        spout.spans.add(trace=5, number=1, began=began, ended=began + ms, clock=clock_id(), at=time.time())
+        bolt = batch.reports.add(process="container_1_count_3", component="count", task_id=3)
+        left = began + ms
+        came = left + wire + ahead
+        bolt.spans.add(
+            trace=5, number=2, parent=1, emitted=left, sealed=left, hops=[left, left, came, came], began=came,
+            ended=came + ms, source="word/default", source_clock=clock_id(), clock=77, end=control_pb2.SPAN_ENDS,
+        )  # fmt: skip
+        executor.send(batch)
+        deadline = time.monotonic() + DEADLINE_S
+        while not (found := read(await c.cli.call(control_pb2.GetTraces(limit=5)), Traces)).traces:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        [hop] = [hop for hop in found.hops if (hop.hop, hop.target) == ("wire", "count")]
+        assert 0 < hop.error_s < DEADLINE_S and abs(hop.max_s - wire / 1e9) <= hop.error_s
 
 
-def test_restarted_master_asks_for_registration_and_keeps_the_plan() -> None:
-    async def scenario() -> None:
-        store = MemoryStore()
-        state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
-        async with cluster(state, None) as c:
-            await c.join()
-            assert (await c.status()).tmaster_epoch == 1
-        before = state.get(paths.physical_plan("wc"))
-        async with cluster(MemoryStateManager(store), None) as c:
-            packing = make_packing(make_topology({"word": 2}, {"count": 2}), 2)
-            c.containers = [FakeContainer(c.endpoint, container) for container in packing.containers]
-            for container in c.containers:
-                await eventually(lambda container=container: container.asked_to_register)
-                await container.register()
-                assert container.plan.version == 2
-            await c.until_life(control_pb2.LIFE_RUNNING)
-            assert (await c.status()).tmaster_epoch == 2
-            assert state.get(paths.physical_plan("wc")) == before
-
-    run(scenario)
+@in_loop
+async def test_restarted_master_asks_for_registration_and_keeps_the_plan() -> None:
+    store = MemoryStore()
+    state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
+    async with cluster(state, None) as c:
+        await c.join()
+        assert (await c.status()).tmaster_epoch == 1
+    before = state.get(paths.physical_plan("wc"))
+    async with cluster(MemoryStateManager(store), None) as c:
+        packing = make_packing(make_topology({"word": 2}, {"count": 2}), 2)
+        c.containers = [FakeContainer(c.endpoint, container) for container in packing.containers]
+        for container in c.containers:
+            await eventually(lambda container=container: container.asked_to_register)
+            await container.register()
+            assert container.plan.version == 2
+        await c.until_life(control_pb2.LIFE_RUNNING)
+        assert (await c.status()).tmaster_epoch == 2
+        assert state.get(paths.physical_plan("wc")) == before
 
 
-def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
+@in_loop
+async def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
     """What the successor hears from the living does not hold them."""
+    store = MemoryStore()
+    state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
+    async with cluster(state, None) as c:
+        await c.join()
+        c.containers[0].dead_letters = 3  # of each of its two tasks
+        deadline = time.monotonic() + DEADLINE_S
+        while (found := (await c.status()).totals.dead_letters) != 6:
+            assert time.monotonic() < deadline, found
+            await asyncio.sleep(0.01)
+        c.containers[0].dead_letters = 0
+        await c.cli.call(control_pb2.RestartTarget(container=1))
+        assert (await c.status()).totals.dead_letters == 6
+        last = c.shell.machine.shared.registry.totals.ledger("wc-1").tasks
+        told = read(await c.cli.call(control_pb2.GetEvents()), Events).last
 
-    async def scenario() -> None:
-        store = MemoryStore()
-        state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
-        async with cluster(state, None) as c:
-            await c.join()
-            c.containers[0].dead_letters = 3  # of each of its two tasks
-            deadline = time.monotonic() + DEADLINE_S
-            while (found := (await c.status()).totals.dead_letters) != 6:
-                assert time.monotonic() < deadline, found
-                await asyncio.sleep(0.01)
-            c.containers[0].dead_letters = 0
-            await c.cli.call(control_pb2.RestartTarget(container=1))
-            assert (await c.status()).totals.dead_letters == 6
-            last = c.shell.machine.shared.registry.totals.ledger("wc-1").tasks
-            told = read(await c.cli.call(control_pb2.GetEvents()), Events).last
+        def kept() -> bool:
+            found, events = state.get(paths.totals("wc")), state.get(paths.events("wc"))
+            return (
+                bool(found and events)
+                and control_pb2.TotalsLedger.FromString(found[0]).tasks == last
+                and control_pb2.EventLedger.FromString(events[0]).last == told
+            )
 
-            def kept() -> bool:
-                found, events = state.get(paths.totals("wc")), state.get(paths.events("wc"))
-                return (
-                    bool(found and events)
-                    and control_pb2.TotalsLedger.FromString(found[0]).tasks == last
-                    and control_pb2.EventLedger.FromString(events[0]).last == told
-                )
-
-            await eventually(kept)
-            epochs = [container.epochs for container in c.containers]
-        async with cluster(MemoryStateManager(store), None) as c:
-            packing = make_packing(make_topology({"word": 2}, {"count": 2}), 2)
-            c.containers = [FakeContainer(c.endpoint, container, 2) for container in packing.containers]
-            for container, numbers in zip(c.containers, epochs, strict=True):
-                container.epochs = numbers
-                await eventually(lambda container=container: container.asked_to_register)
-                await container.register()
-            await c.until_life(control_pb2.LIFE_RUNNING)
-            found = await c.status()
-            assert (found.tmaster_epoch, found.totals.dead_letters) == (2, 6)
-            story = read(await c.cli.call(control_pb2.GetEvents()), Events).events
-            taken = next(event for event in story if event.kind == "master")
-            assert taken.number > told
-            running = next(event for event in story if event.reason == "running")
-            assert running.times == 2 and running.first_at < taken.at, "once under each master"
-
-    run(scenario)
+        await eventually(kept)
+        epochs = [container.epochs for container in c.containers]
+    async with cluster(MemoryStateManager(store), None) as c:
+        packing = make_packing(make_topology({"word": 2}, {"count": 2}), 2)
+        c.containers = [FakeContainer(c.endpoint, container, 2) for container in packing.containers]
+        for container, numbers in zip(c.containers, epochs, strict=True):
+            container.epochs = numbers
+            await eventually(lambda container=container: container.asked_to_register)
+            await container.register()
+        await c.until_life(control_pb2.LIFE_RUNNING)
+        found = await c.status()
+        assert (found.tmaster_epoch, found.totals.dead_letters) == (2, 6)
+        story = read(await c.cli.call(control_pb2.GetEvents()), Events).events
+        taken = next(event for event in story if event.kind == "master")
+        assert taken.number > told
+        running = next(event for event in story if event.reason == "running")
+        assert running.times == 2 and running.first_at < taken.at, "once under each master"
 
 
-def test_a_topology_master_that_ends_in_order_leaves_its_last_counts() -> None:
+@in_loop
+async def test_a_topology_master_that_ends_in_order_leaves_its_last_counts() -> None:
     """And whatever it has shown is written by then; the next one may not hear of them from anybody else."""
+    store = MemoryStore()
+    state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
 
-    async def scenario() -> None:
-        store = MemoryStore()
-        state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
+    def letters() -> list[int]:
+        found = state.get(paths.totals("wc"))
+        ledger = control_pb2.TotalsLedger.FromString(found[0]) if found else control_pb2.TotalsLedger()
+        return [task.latest[COUNTERS.index("dead_letters")] for task in ledger.tasks]
 
-        def letters() -> list[int]:
-            found = state.get(paths.totals("wc"))
-            ledger = control_pb2.TotalsLedger.FromString(found[0]) if found else control_pb2.TotalsLedger()
-            return [task.latest[COUNTERS.index("dead_letters")] for task in ledger.tasks]
-
-        async with cluster(state, None) as c:
-            await c.join()
-            await eventually(lambda: len(letters()) == 4)
-            c.containers[0].dead_letters = 3
-            deadline = time.monotonic() + DEADLINE_S
-            while (found := (await c.status()).totals.dead_letters) != 6:
-                assert time.monotonic() < deadline, found
-                await asyncio.sleep(0.01)
-            assert sum(letters()) == 6, "what is shown is written"
-            c.containers[0].dead_letters = 4
-            await eventually(lambda: c.shell.machine.shared.registry.totals.summed().dead_letters == 8)
-        assert sum(letters()) == 8
-
-    run(scenario)
+    async with cluster(state, None) as c:
+        await c.join()
+        await eventually(lambda: len(letters()) == 4)
+        c.containers[0].dead_letters = 3
+        deadline = time.monotonic() + DEADLINE_S
+        while (found := (await c.status()).totals.dead_letters) != 6:
+            assert time.monotonic() < deadline, found
+            await asyncio.sleep(0.01)
+        assert sum(letters()) == 6, "what is shown is written"
+        c.containers[0].dead_letters = 4
+        await eventually(lambda: c.shell.machine.shared.registry.totals.summed().dead_letters == 8)
+    assert sum(letters()) == 8
 
 
-def test_figures_are_answered_and_the_minutes_handed_over() -> None:
-    async def scenario() -> None:
-        store = MemoryStore()
-        state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
-        async with cluster(state, None) as c:
-            await c.join()
-            answer = read(await c.cli.call(control_pb2.GetLoad()), LoadAnswer)
-            load, version = answer.load, answer.load.plan_version
-            assert plan_pb2.PhysicalPlan.FromString(answer.plan or b"").version == version >= 1
-            assert load.state == "RUNNING"
-            assert [(one.name, one.tasks, one.up) for one in load.components] == [("word", 2, 2), ("count", 2, 2)]
-            assert load.components[1].executed_per_s is load.edges[0].tuples_per_s is None, "unknown, not 0"
-            again = read(await c.cli.call(control_pb2.GetLoad(plan_version=version)), LoadAnswer)
-            assert again.plan is None and again.load.components == load.components
-            assert answer.findings and answer.found_at > 0
-            with pytest.raises(InvalidRpcError, match="there is no series 'x'"):
-                await c.cli.call(control_pb2.GetTimeline(names=["x"]))
-            minutes = c.shell.observatory.figures.minutes
-            minutes.add(29_000_000, {"count": {"executed": 5.0}})
-            c.containers[0].executor.send(control_pb2.MetricsBatch(container=1))
-            await eventually(lambda: state.get(paths.minutes("wc")))
-        async with cluster(MemoryStateManager(store), None) as c:
-            assert read(await c.cli.call(control_pb2.GetTimeline()), Timeline).times == [29_000_000 * 60.0]
-        state.set(paths.minutes("wc"), b"\xff garbage")
-        async with cluster(MemoryStateManager(store), None) as c:
-            assert read(await c.cli.call(control_pb2.GetTimeline()), Timeline).times == []
-
-    run(scenario)
+@in_loop
+async def test_figures_are_answered_and_the_minutes_handed_over() -> None:
+    store = MemoryStore()
+    state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
+    async with cluster(state, None) as c:
+        await c.join()
+        answer = read(await c.cli.call(control_pb2.GetLoad()), LoadAnswer)
+        load, version = answer.load, answer.load.plan_version
+        assert plan_pb2.PhysicalPlan.FromString(answer.plan or b"").version == version >= 1
+        assert load.state == "RUNNING"
+        assert [(one.name, one.tasks, one.up) for one in load.components] == [("word", 2, 2), ("count", 2, 2)]
+        assert load.components[1].executed_per_s is load.edges[0].tuples_per_s is None, "unknown, not 0"
+        again = read(await c.cli.call(control_pb2.GetLoad(plan_version=version)), LoadAnswer)
+        assert again.plan is None and again.load.components == load.components
+        assert answer.findings and answer.found_at > 0
+        with pytest.raises(InvalidRpcError, match="there is no series 'x'"):
+            await c.cli.call(control_pb2.GetTimeline(names=["x"]))
+        minutes = c.shell.observatory.figures.minutes
+        minutes.add(29_000_000, {"count": {"executed": 5.0}})
+        c.containers[0].executor.send(control_pb2.MetricsBatch(container=1))
+        await eventually(lambda: state.get(paths.minutes("wc")))
+    async with cluster(MemoryStateManager(store), None) as c:
+        assert read(await c.cli.call(control_pb2.GetTimeline()), Timeline).times == [29_000_000 * 60.0]
+    state.set(paths.minutes("wc"), b"\xff garbage")
+    async with cluster(MemoryStateManager(store), None) as c:
+        assert read(await c.cli.call(control_pb2.GetTimeline()), Timeline).times == []
 
 
-def test_the_last_answers_are_left_at_the_end_and_replaced_by_the_next_master() -> None:
-    async def scenario() -> None:
-        store = MemoryStore()
-        state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
+@in_loop
+async def test_the_last_answers_are_left_at_the_end_and_replaced_by_the_next_master() -> None:
+    store = MemoryStore()
+    state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
 
-        def left() -> tuple[int, int]:
-            found = state.get(paths.last_answers("wc"))
-            last = control_pb2.LastAnswers.FromString(found[0])
-            return len(last.status.tasks), last.status.tmaster_epoch
+    def left() -> tuple[int, int]:
+        found = state.get(paths.last_answers("wc"))
+        last = control_pb2.LastAnswers.FromString(found[0])
+        return len(last.status.tasks), last.status.tmaster_epoch
 
-        async with cluster(state, None) as c:
-            await c.join()
-            assert state.get(paths.last_answers("wc")) is None
-        assert left() == (4, 1)
-        async with cluster(MemoryStateManager(store), None):
-            pass
-        assert left()[1] == 2
-        async with cluster(state := MemoryStateManager(store), None):
-            for path in (paths.tmaster("wc"), paths.last_answers("wc"), paths.topology("wc")):
-                state.delete(path)
-        assert state.get(paths.last_answers("wc")) is None, "the topology is gone"
-
-    run(scenario)
+    async with cluster(state, None) as c:
+        await c.join()
+        assert state.get(paths.last_answers("wc")) is None
+    assert left() == (4, 1)
+    async with cluster(MemoryStateManager(store), None):
+        pass
+    assert left()[1] == 2
+    async with cluster(state := MemoryStateManager(store), None):
+        for path in (paths.tmaster("wc"), paths.last_answers("wc"), paths.topology("wc")):
+            state.delete(path)
+    assert state.get(paths.last_answers("wc")) is None, "the topology is gone"
 
 
-def test_a_ledger_that_cannot_be_read_or_written_holds_nothing_up() -> None:
-    async def scenario() -> None:
-        state = stored(MemoryStateManager(), make_topology({"word": 2}, {"count": 2}))
-        state.create(paths.totals("wc"), b"\xff garbage")
-        state.create(paths.events("wc"), b"\xff garbage")
-        write = state.set
+@in_loop
+async def test_a_ledger_that_cannot_be_read_or_written_holds_nothing_up() -> None:
+    state = stored(MemoryStateManager(), make_topology({"word": 2}, {"count": 2}))
+    state.create(paths.totals("wc"), b"\xff garbage")
+    state.create(paths.events("wc"), b"\xff garbage")
+    write = state.set
 
-        def full(path: str, data: bytes, version: int | None = None) -> int:
-            if path in (paths.totals("wc"), paths.events("wc")):
-                raise StateError("the disk is full")
-            return int(write(path, data, version=version))
+    def full(path: str, data: bytes, version: int | None = None) -> int:
+        if path in (paths.totals("wc"), paths.events("wc")):
+            raise StateError("the disk is full")
+        return int(write(path, data, version=version))
 
-        state.set = full
-        async with cluster(state) as c:
-            await c.join()
-            assert (await c.cli.call(control_pb2.SetState(active=False))).text == "wc is inactive"
-
-    run(scenario)
+    state.set = full
+    async with cluster(state) as c:
+        await c.join()
+        assert (await c.cli.call(control_pb2.SetState(active=False))).text == "wc is inactive"
 
 
-def test_master_waits_for_its_predecessor_and_is_fenced_by_a_successor() -> None:
-    async def scenario() -> None:
-        store = MemoryStore()
-        state = stored(MemoryStateManager(store), make_topology({"word": 1}, {"count": 1}))
-        old = MemoryStateManager(store)
-        old.create(paths.tmaster("wc"), plan_pb2.TmasterLocation(epoch=3, pid=1).SerializeToString(), ephemeral=True)
-        shell = Shell("wc", SETTINGS, state, epoch=4, endpoint=new_endpoint())
-        task = asyncio.ensure_future(shell.run())
-        # An even older one gives up at once.
-        assert await Shell("wc", SETTINGS, MemoryStateManager(store), epoch=2, endpoint=new_endpoint()).run() == FENCED
-        assert not task.done()
-        old.die()
-        await eventually(lambda: shell.machine)
-        newer = plan_pb2.TmasterLocation(epoch=9, pid=1, endpoint="x").SerializeToString()
-        MemoryStateManager(store).set(paths.tmaster("wc"), newer)
-        assert await asyncio.wait_for(task, DEADLINE_S) == FENCED
-        assert location(state).epoch == 9
-
-    run(scenario)
+@in_loop
+async def test_master_waits_for_its_predecessor_and_is_fenced_by_a_successor() -> None:
+    store = MemoryStore()
+    state = stored(MemoryStateManager(store), make_topology({"word": 1}, {"count": 1}))
+    old = MemoryStateManager(store)
+    old.create(paths.tmaster("wc"), plan_pb2.TmasterLocation(epoch=3, pid=1).SerializeToString(), ephemeral=True)
+    shell = Shell("wc", SETTINGS, state, epoch=4, endpoint=new_endpoint())
+    task = asyncio.ensure_future(shell.run())
+    # An even older one gives up at once.
+    assert await Shell("wc", SETTINGS, MemoryStateManager(store), epoch=2, endpoint=new_endpoint()).run() == FENCED
+    assert not task.done()
+    old.die()
+    await eventually(lambda: shell.machine)
+    newer = plan_pb2.TmasterLocation(epoch=9, pid=1, endpoint="x").SerializeToString()
+    MemoryStateManager(store).set(paths.tmaster("wc"), newer)
+    assert await asyncio.wait_for(task, DEADLINE_S) == FENCED
+    assert location(state).epoch == 9
 
 
-def test_master_gives_up_when_the_predecessor_stays() -> None:
-    async def scenario() -> None:
-        store = MemoryStore()
-        state = stored(MemoryStateManager(store), make_topology({"word": 1}, {"count": 1}))
-        state.create(paths.tmaster("wc"), plan_pb2.TmasterLocation(epoch=3).SerializeToString())
-        settings = TmasterSettings(start_timeout_s=0.1)
-        assert await Shell("wc", settings, MemoryStateManager(store), epoch=4, endpoint=new_endpoint()).run() == FAILURE
-
-    run(scenario)
+@in_loop
+async def test_master_gives_up_when_the_predecessor_stays() -> None:
+    store = MemoryStore()
+    state = stored(MemoryStateManager(store), make_topology({"word": 1}, {"count": 1}))
+    state.create(paths.tmaster("wc"), plan_pb2.TmasterLocation(epoch=3).SerializeToString())
+    settings = TmasterSettings(start_timeout_s=0.1)
+    assert await Shell("wc", settings, MemoryStateManager(store), epoch=4, endpoint=new_endpoint()).run() == FAILURE
 
 
 class Stubborn(MemoryStateManager):
@@ -512,59 +493,51 @@ class Stubborn(MemoryStateManager):
         return super().set(path, data, version)
 
 
-def test_plan_is_not_sent_before_the_state_manager_has_taken_it() -> None:
-    async def scenario() -> None:
-        state = stored(Stubborn(), make_topology({"word": 2}, {"count": 2}))
-        async with cluster(state) as c:
-            await c.join()
-            assert state.refusals == 0
-
-    run(scenario)
-
-
-def test_somebody_else_wrote_the_plan() -> None:
-    async def scenario() -> None:
-        state = stored(MemoryStateManager(), make_topology({"word": 2}, {"count": 2}))
-        c = Cluster(Shell("wc", SETTINGS, state, epoch=7, endpoint=new_endpoint(), topology_id="wc-1"), state)
-        await c.start()
+@in_loop
+async def test_plan_is_not_sent_before_the_state_manager_has_taken_it() -> None:
+    state = stored(Stubborn(), make_topology({"word": 2}, {"count": 2}))
+    async with cluster(state) as c:
         await c.join()
-        state.set(paths.physical_plan("wc"), b"")
-        c.cli.send(control_pb2.SetState(active=False))
-        assert await asyncio.wait_for(c.run, DEADLINE_S) == FAILURE
-        await c.close()
-
-    run(scenario)
+        assert state.refusals == 0
 
 
-def test_removed_location_comes_back_but_not_for_a_killed_topology() -> None:
-    async def scenario() -> None:
-        async with cluster() as c:
-            c.state.delete(paths.tmaster("wc"))
-            assert (await eventually(lambda: location(c.state))).epoch == 7
-            c.state.delete(paths.topology("wc"))
-            c.state.delete(paths.tmaster("wc"))
-            await c.status()
-            await c.status()
-            assert location(c.state) is None
-
-    run(scenario)
+@in_loop
+async def test_somebody_else_wrote_the_plan() -> None:
+    state = stored(MemoryStateManager(), make_topology({"word": 2}, {"count": 2}))
+    c = Cluster(Shell("wc", SETTINGS, state, epoch=7, endpoint=new_endpoint(), topology_id="wc-1"), state)
+    await c.start()
+    await c.join()
+    state.set(paths.physical_plan("wc"), b"")
+    c.cli.send(control_pb2.SetState(active=False))
+    assert await asyncio.wait_for(c.run, DEADLINE_S) == FAILURE
+    await c.close()
 
 
-def test_a_request_for_another_topology_is_refused() -> None:
-    async def scenario() -> None:
-        async with cluster() as c:
-            await c.join()
-            for topology_id, refused in (("other-1", True), ("wc-1", False)):
-                asks = ControlClient(c.endpoint, lambda _: None, topology_id=topology_id)
-                try:
-                    answer = asks.call(control_pb2.SetState(active=False))
-                    if refused:
-                        with pytest.raises(InvalidRpcError, match="the topology master of wc-1, not of 'other-1'"):
-                            await answer
-                        assert (await c.status()).lifecycle == control_pb2.LIFE_RUNNING
-                    else:
-                        assert (await answer).text == "wc is inactive"
-                finally:
-                    asks.close()
+@in_loop
+async def test_removed_location_comes_back_but_not_for_a_killed_topology() -> None:
+    async with cluster() as c:
+        c.state.delete(paths.tmaster("wc"))
+        assert (await eventually(lambda: location(c.state))).epoch == 7
+        c.state.delete(paths.topology("wc"))
+        c.state.delete(paths.tmaster("wc"))
+        await c.status()
+        await c.status()
+        assert location(c.state) is None
 
-    run(scenario)
+
+@in_loop
+async def test_a_request_for_another_topology_is_refused() -> None:
+    async with cluster() as c:
+        await c.join()
+        for topology_id, refused in (("other-1", True), ("wc-1", False)):
+            asks = ControlClient(c.endpoint, lambda _: None, topology_id=topology_id)
+            try:
+                answer = asks.call(control_pb2.SetState(active=False))
+                if refused:
+                    with pytest.raises(InvalidRpcError, match="the topology master of wc-1, not of 'other-1'"):
+                        await answer
+                    assert (await c.status()).lifecycle == control_pb2.LIFE_RUNNING
+                else:
+                    assert (await answer).text == "wc is inactive"
+            finally:
+                asks.close()

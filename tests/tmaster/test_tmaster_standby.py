@@ -24,8 +24,7 @@ from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 from heronpy.tmaster.events import Node
-from heronpy.tmaster.failure_detector import MISSED_MIN, FailureDetector
-from heronpy.tmaster.standby import Standby
+from heronpy.tmaster.standby import MISSED_MIN, FailureDetector, Standby
 from heronpy.tmaster.store import Store
 from tests.support.launch import launch_spec
 from tests.support.memory_state import MemoryStateManager, MemoryStore

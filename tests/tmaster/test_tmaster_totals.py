@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,8 +43,7 @@ def test_no_total_ever_falls(story: list[tuple[str, int, int, list[int]]]) -> No
     restarts: dict[int, int] = {}
     for what, number, epoch, counts in story:
         if what == "master":
-            kept = control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString())
-            totals = Totals.of(kept, "id")
+            totals = heir(totals)
         elif what == "task":
             totals.take_task(status(number, epoch, counts), spout=number == 1)
             filled = control_pb2.TaskStatus(task_id=number)
@@ -97,7 +98,7 @@ def test_what_a_spout_without_fail_has_lost_is_not_replayed() -> None:
     totals.take_task(status(2, 1, [100, 0, 60, 7, 0, 0, 0]), spout=True)
     found = totals.summed()
     assert (found.failed, found.replayed, found.not_resent) == (12, 7, 5)
-    totals = Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+    totals = heir(totals)
     # A process that has just registered does not say what its class is.
     totals.take_task(status(1, 2, [0] * 7), spout=True)
     found = totals.summed()
@@ -113,9 +114,9 @@ def test_totals_are_lower_bounds_once_a_process_ended_without_its_last_report() 
         totals = Totals()
         first.component = "c"
         totals.take_task(first, spout)
-        totals = Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+        totals = heir(totals)
         totals.take_task(status(1, 2, [0] * 7), spout)
-        totals = Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+        totals = heir(totals)
         shown = status(1, 2, [0] * 7)
         totals.fill(shown)
         assert shown.at_least == (not first.ends)
@@ -170,7 +171,7 @@ def test_a_spout_that_began_again_may_have_emitted_everything_again() -> None:
     for task in (1, 2, 3):
         totals.take_task(status(task, 2, [0] * 7), spout=task < 3)
     assert (totals.summed().spouts_begun_again, totals.summed().begun_again) == (1, ["task 1 of src"])
-    totals = Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+    totals = heir(totals)
     assert (totals.summed().spouts_begun_again, totals.summed().begun_again) == (1, ["task 1 of src"])
     totals.place({2, 3}, set())
     assert totals.summed().spouts_begun_again == 1
@@ -340,6 +341,11 @@ def test_a_replaced_spout_shows_in_all_modes_unless_it_is_rewound() -> None:
         assert (found.spouts_begun_again, len(found.begun_again)) == (shown, shown), mode
 
 
+def task_that_ended(reason: Any) -> control_pb2.ProcessRecord:
+    name, kind = "container_1_x_3", control_pb2.PROCESS_TASK
+    return control_pb2.ProcessRecord(name=name, kind=kind, task_id=3, restarts=1, exit=reason)
+
+
 def test_only_who_dies_with_tuples_leaves_some_uncounted() -> None:
     for reason in (
         control_pb2.EXIT_KILLED,
@@ -351,19 +357,11 @@ def test_only_who_dies_with_tuples_leaves_some_uncounted() -> None:
         totals = Totals()
         totals.take_process(control_pb2.ProcessRecord(name="tmaster", restarts=1, exit=reason))
         assert not totals.uncounted, "no tuple passes through it"
-        totals.take_process(
-            control_pb2.ProcessRecord(
-                name="container_1_x_3", kind=control_pb2.PROCESS_TASK, task_id=3, restarts=1, exit=reason
-            )
-        )
+        totals.take_process(task_that_ended(reason))
         assert totals.uncounted
     totals = Totals()
     for reason in ORDERLY_ENDS:
-        totals.take_process(
-            control_pb2.ProcessRecord(
-                name="container_1_x_3", kind=control_pb2.PROCESS_TASK, task_id=3, restarts=1, exit=reason
-            )
-        )
+        totals.take_process(task_that_ended(reason))
     totals.take_stmgr("stmgr-1", 1)
     totals.take_stmgr("stmgr-2", 1)
     totals.place(set(), {"stmgr-2"})
@@ -390,7 +388,7 @@ def test_no_count_of_a_component_falls(story: list[tuple[str, int, int, list[int
     totals, before, places = Totals(), [0] * 4, {1, 2, 3}
     for what, number, epoch, counts in story:
         if what == "master":
-            totals = Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+            totals = heir(totals)
         elif what == "task" and number in places:
             told = status(number, epoch, counts)
             told.component = "src"
@@ -430,8 +428,7 @@ def test_a_removed_task_counts_in_its_component() -> None:
 
 def test_at_least_once_nothing_is_lost_with_a_process() -> None:
     world = World()
-    for config in (world.topology.topology_config,):
-        config.kvs.add(key="topology.reliability.mode", value="ATLEAST_ONCE", type=1)
+    world.topology.topology_config.kvs.add(key="topology.reliability.mode", value="ATLEAST_ONCE", type=1)
     world.start_master()
     world.running()
     world.sims[1].restart([])
@@ -457,9 +454,7 @@ def test_at_least_once_tuples_that_nobody_sends_again_are_lost_with_a_process() 
     killed = Totals()
     killed.take_task(control_pb2.TaskStatus(task_id=3, epoch=1, untracked=True), spout=False)
     assert not killed.summed(mode="ATLEAST_ONCE").lost_estimated
-    ended = control_pb2.ProcessRecord(task_id=3, kind=control_pb2.PROCESS_TASK, restarts=1)
-    ended.exit = control_pb2.EXIT_KILLED
-    killed.take_process(ended)
+    killed.take_process(task_that_ended(control_pb2.EXIT_KILLED))
     found = killed.summed(mode="ATLEAST_ONCE")
     assert (found.lost_estimated, found.lost_unknown) == (True, False)
 
@@ -474,7 +469,7 @@ def test_at_least_once_tuples_that_nobody_sends_again_are_lost_with_a_process() 
     totals.take_task(sent, spout=False)
     assert totals.changes > changes, "it is written for a successor"
     totals.take_task(status(3, 2, [0] * 7), spout=False)  # its next process has not sent any yet
-    totals = Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+    totals = heir(totals)
     found = totals.summed(mode="ATLEAST_ONCE")
     assert (found.lost_estimated, found.lost_unknown, found.untracked) == (True, True, True)
     found = totals.summed(mode="EFFECTIVELY_ONCE")
@@ -531,7 +526,7 @@ def test_what_has_run_once_is_known_to_a_successor() -> None:
     totals.start_all()
     assert totals.changes == changes + 1
     totals.take_task(status(1, 2, [0] * 7), spout=True)
-    kept = Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+    kept = heir(totals)
     assert kept.has_run and kept.tasks[1].has_run
 
 
@@ -550,3 +545,14 @@ def test_restarts_go_on_counting_under_the_next_executor() -> None:
     assert kept.restarts_of(process) == totals.restarts_of(process) == 8, (
         "a late report of the first one counts no more"
     )
+
+
+def test_a_task_that_failed_for_good_may_have_left_more_dead_letters() -> None:
+    totals = Totals()
+    totals.take_task(status(3, 1, [0] * 7), spout=False)
+    assert not totals.summed().letters_at_least
+    failed = control_pb2.ProcessRecord(task_id=3, kind=control_pb2.PROCESS_TASK, state=control_pb2.PROC_FAILED)
+    totals.take_process(failed)
+    assert totals.summed().letters_at_least
+    totals.take_task(status(3, 2, [0] * 7), spout=False)
+    assert not totals.summed().letters_at_least, "its successor has told how many there are"

@@ -5,13 +5,7 @@ from __future__ import annotations
 from heronpy.proto import control_pb2
 from heronpy.tmaster.events import Node
 from heronpy.tmaster.machine import TopologyMaster
-from heronpy.tmaster.totals import COUNTERS, Totals
 from tests.tmaster.tmaster_world import World
-
-
-def status(task: int, epoch: int, counts: list[int]) -> control_pb2.TaskStatus:
-    told = dict(zip((*COUNTERS, "pending"), counts, strict=True))
-    return control_pb2.TaskStatus(task_id=task, epoch=epoch, **told)
 
 
 def test_a_status_shows_totals_over_restarts_of_tasks_and_stream_managers() -> None:
@@ -57,14 +51,3 @@ def test_a_new_topology_master_shows_what_it_inherited_of_tasks_that_it_has_not_
     assert after.totals.at_least and all(task.at_least for task in after.tasks)
     assert not before.totals.at_least
     assert "did not start" not in after.cause
-
-
-def test_a_task_that_failed_for_good_may_have_left_more_dead_letters() -> None:
-    totals = Totals()
-    totals.take_task(status(3, 1, [0] * 7), spout=False)
-    assert not totals.summed().letters_at_least
-    failed = control_pb2.ProcessRecord(task_id=3, kind=control_pb2.PROCESS_TASK, state=control_pb2.PROC_FAILED)
-    totals.take_process(failed)
-    assert totals.summed().letters_at_least
-    totals.take_task(status(3, 2, [0] * 7), spout=False)
-    assert not totals.summed().letters_at_least, "its successor has told how many there are"

@@ -16,7 +16,7 @@ from heronpy.common.log_format import format_record
 from heronpy.executor.file_service import ContainerFiles
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
-from heronpy.tmaster.task_reports import SlowStore
+from heronpy.tmaster.task_reports import TaskReports
 from heronpy.tmaster.traces import TraceStore
 from heronpy.tracker import reading_files
 from heronpy.tracker.tracker import Tracker
@@ -124,10 +124,10 @@ def test_events_exceptions_and_checkpoints(asking: Asking, busy: FakeTopology) -
     report = control_pb2.MetricsReport(process="container_1_word_1", task_id=2, component="word")
     report.slow.add(at=9.0, took_s=1.5, value="<b>")
     report.spans.add(trace=7, number=1, began=10**9, ended=10**9 + 250_000_000, end=control_pb2.SPAN_ENDS)
-    slow, store = SlowStore(), TraceStore()
-    slow.take(report)
+    tasks, store = TaskReports(), TraceStore()
+    tasks.take(report, 0.0)
     store.take(report, 0.0)
-    busy.answers["get_slow"] = slow.reply(control_pb2.GetSlow())
+    busy.answers["get_slow"] = tasks.slow(control_pb2.GetSlow())
     busy.answers["get_traces"] = store.reply(control_pb2.GetTraces(limit=1), 7.0, 7.0)
     found = asking.get(f"{WORDY}/traces?min_ms=5&limit=3")
     assert found["hops"][0]["hop"] == "process" and found["traces"][0]["id"] == "0000000000000007"

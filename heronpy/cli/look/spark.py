@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 from heronpy.cli import exits
-from heronpy.cli.look.figures import Combined
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.units import format_duration
 from heronpy.connectors.spark import needs_spark
+from heronpy.metrics.quantiles import quantiles
 from heronpy.proto import control_pb2
+from heronpy.views.saved import GATEWAY, of_sinks
 
 ASK_S = 1.0
-GATEWAY = "spark-gateway"
 _NAMES = {
     "spark-rows-committed": "rows",
     "spark-batches-committed": "batches",
@@ -52,21 +51,14 @@ def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]
 
 def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
     """Figures of each sink by component, and the address of Spark's own pages on this host ("" when off)."""
-    found: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_NAMES.values(), 0.0))
-    times: dict[tuple[str, str], Combined] = {}
-    ui = ""
-    for sample in (sample for report in reply.reports for sample in report.samples):
-        if sample.name == _PORT and sample.value:
-            ui = f"http://{host}:{sample.value:.0f}"
-        elif sample.label and sample.name in _NAMES:
-            found[sample.label][_NAMES[sample.name]] += sample.value
-        elif sample.name in _TIMES:
-            key = (sample.label, _TIMES[sample.name])
-            times.setdefault(key, Combined("", sample.name, "", sample.type)).add(sample)
+    found, times = of_sinks(reply)
+    port = found.pop("", {}).get(_PORT)
     # A gateway that was killed has not told its last counts, nor may a topology master know those of all.
     least = reply.resumed_s > 0 or any(report.at_least for report in reply.reports)
     sinks = []
-    for component, values in sorted(found.items()):
+    for component, told in sorted(found.items()):
+        values = {name: told.get(metric, 0.0) for metric, name in _NAMES.items()}
+        took = times.get(component, {})
         ended = values["batches"] + values["failed_batches"]
         sinks.append(
             {
@@ -78,19 +70,18 @@ def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
                 "seconds_per_batch": values["seconds"] / ended if ended else None,
                 "lag_s": values["lag_s"],
                 "running": int(values["running"]),
-                **{name: _quantiles(times.get((component, name))) for name in _TIMES.values()},
+                **{name: _quantiles(took.get(metric, [])) for metric, name in _TIMES.items()},
             }
         )
-    return {"sinks": sinks, "ui": ui}
+    return {"sinks": sinks, "ui": f"http://{host}:{port:.0f}" if port else ""}
 
 
-def _quantiles(times: Combined | None) -> dict[str, float | bool | None] | None:
+def _quantiles(samples: list[control_pb2.Sample]) -> dict[str, float | bool | None] | None:
     """Seconds at the median and at 99 %, and whether they are lower bounds. None without a batch."""
-    if times is None or not times.count:
+    if not any(sample.count for sample in samples):
         return None
     found: dict[str, float | bool | None] = {}
-    for name, part in (("p50", 0.5), ("p99", 0.99)):
-        one = times.quantile(part)
+    for name, one in zip(("p50", "p99"), quantiles(samples, (0.5, 0.99)), strict=True):
         found[name], found[f"{name}_at_least"] = (one.value, one.at_least) if one is not None else (None, False)
     return found
 
