@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from heronpy.cli.flags import complete
-from heronpy.cli.flags.arguments import common_flags, json_flag, target_argument
-from heronpy.cli.flags.reading import Reading, reading_target
+from heronpy.cli.flags.arguments import verb
+from heronpy.cli.flags.reading import reading
 
 
 class _ConfigGroup(click.Group):
@@ -33,14 +33,11 @@ def config_command() -> None:
     """
 
 
-@config_command.command("show", cls=Reading)
-@reading_target
+@reading("show", config_command, topology=None)
 @click.argument("room", required=False, shell_complete=complete.rooms)
 @click.option("--topology", metavar="NAME", help="Show what a running topology was launched with.",
               shell_complete=complete.topologies)  # fmt: skip
 @click.option("--origin", is_flag=True, help="Show where each value comes from.")
-@json_flag
-@common_flags
 def show_command(**flags: Any) -> None:
     """Show the settings of a cluster, of all rooms or of one.
 
@@ -52,9 +49,7 @@ def show_command(**flags: Any) -> None:
     show(**flags)
 
 
-@config_command.command("list", cls=Reading)
-@reading_target
-@json_flag
+@reading("list", config_command, topology=None, common=False)
 def list_command(**flags: Any) -> None:
     """List the client's defaults of a cluster."""
     from heronpy.cli.look.settings import show_defaults
@@ -62,8 +57,7 @@ def list_command(**flags: Any) -> None:
     show_defaults(**flags)
 
 
-@config_command.command("set")
-@target_argument
+@verb("set", config_command, topology=None, json=False, common=False)
 @click.argument("key", shell_complete=complete.client_keys)
 @click.argument("value")
 def set_command(**flags: Any) -> None:
@@ -73,8 +67,7 @@ def set_command(**flags: Any) -> None:
     set_default(**flags)
 
 
-@config_command.command("unset")
-@target_argument
+@verb("unset", config_command, topology=None, json=False, common=False)
 @click.argument("key", shell_complete=complete.client_keys)
 def unset_command(**flags: Any) -> None:
     """Forget a client default of a cluster."""
