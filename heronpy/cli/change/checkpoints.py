@@ -23,7 +23,7 @@ from heronpy.ckpt.replication import Replicator
 from heronpy.cli import exits
 from heronpy.cli.output import clean, print_json, say, warning
 from heronpy.cli.render import checkpoints as render_checkpoints
-from heronpy.cli.render.checkpoints import Row, kind_name
+from heronpy.cli.render.checkpoints import Row
 from heronpy.clusters.checkpoint_log import checkpoint_log, used_locations
 from heronpy.clusters.leftovers import clear_leftovers
 from heronpy.clusters.places import by_id, found_of
@@ -43,6 +43,7 @@ from heronpy.storage.locations import location_of, open_store
 from heronpy.storage.objects.port import ObjectsError
 from heronpy.storage.objects.url import Place, place_of
 from heronpy.storage.stores import replica_of
+from heronpy.views.saved import kind_name
 
 #: How much longer the topology master may take than the checkpoint itself.
 ANSWER_S = 10.0

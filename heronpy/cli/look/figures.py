@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import inf
 from typing import Final
 
 from heronpy.common.ids import instance_id
 from heronpy.metrics.names import find
-from heronpy.metrics.quantiles import Quantile, quantile_in
+from heronpy.metrics.quantiles import Quantile, quantile
 from heronpy.proto import control_pb2, plan_pb2
 
 
@@ -164,7 +163,7 @@ class Combined:
     value: float = 0.0
     sum: float = 0.0
     count: int = 0
-    buckets: dict[float, int] = field(default_factory=dict)
+    samples: list[control_pb2.Sample] = field(default_factory=list)
 
     def add(self, sample: control_pb2.Sample) -> None:
         found = find(self.name)
@@ -174,16 +173,8 @@ class Combined:
             self.value += sample.value
         self.sum += sample.sum
         self.count += sample.count
-        for bucket in sample.buckets:
-            self.buckets[bucket.le] = self.buckets.get(bucket.le, 0) + bucket.count
+        self.samples.append(sample)
 
     def quantile(self, part: float) -> Quantile | None:
         """The value at this quantile, or its bound; None when there are no observations."""
-        each, passed = [], 0
-        bounds = sorted(self.buckets)
-        for bound in bounds:
-            each.append(float(max(0, self.buckets[bound] - passed)))
-            passed = max(passed, self.buckets[bound])
-        if not bounds:
-            return None
-        return quantile_in([*bounds, inf], [*each, float(max(0, self.count - passed))], part, self.sum)
+        return quantile(self.samples, part)
