@@ -31,6 +31,14 @@ class Scope(Enum):
     ALL = "all"
 
 
+class Problem(Exception):
+    """Ends a request with one sentence, and the fix."""
+
+    def __init__(self, status: int, type: str, title: str, detail: str = "", nearest: str | None = None) -> None:
+        super().__init__(title)
+        self.status, self.type, self.title, self.detail, self.nearest = status, type, title, detail, nearest
+
+
 #: Connections: of all, of all but the tracker's own user, of one user or address.
 CONNECTIONS_MAX, CONNECTIONS_OF_OTHERS, CONNECTIONS_OF_ONE = 256, 192, 128
 #: Live streams of one asker.

@@ -16,7 +16,7 @@ from heronpy.scheduler import teardown
 from heronpy.spark.gateway import LAST_REPORT
 from heronpy.statemgr import paths
 from heronpy.tmaster.minutes import Minutes
-from heronpy.tracker import ended, streaming
+from heronpy.tracker import ended, reading
 from heronpy.tracker.ended import Ended
 from heronpy.views.findings import Finding, Verdict
 from heronpy.views.load import LoadAnswer
@@ -167,7 +167,7 @@ def test_a_page_gets_the_tasks_where_there_are_few(
     asking: Asking, seen: FakeTopology, monkeypatch: pytest.MonkeyPatch, limit: int, level: str
 ) -> None:
     end_of(asking, seen, "finished")
-    monkeypatch.setattr(streaming, "TASKS_MAX", limit)
+    monkeypatch.setattr(reading, "TASKS_MAX", limit)
     answer = asking.ask("GET", "/api/v1/live?topology=local/me/default/wordy&level=fitting")
     assert json.loads(answer.text.partition("data: ")[2].partition("\n")[0])["level"] == level
 
