@@ -161,6 +161,17 @@ def component_flags(meaning: str) -> Callable[[F], F]:
     return add
 
 
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options that commands share, in the order of their help."""
+
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
 def cluster_flag(meaning: str) -> Callable[[F], F]:
     """--cluster CLUSTER, as `target`, for verbs that otherwise make their own cluster."""
     return click.option(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 from msgspec.structs import replace
 
@@ -15,9 +13,6 @@ from heronpy.common.nearest import suggestion
 from heronpy.tracker import finding
 from heronpy.tracker.folder import folder_of
 from heronpy.tracker.options import Options
-
-if TYPE_CHECKING:
-    from heronpy.tracker.tokens import Tokens
 
 
 def serve(
@@ -86,23 +81,15 @@ def stop() -> None:
     say("No tracker runs" if running is None else f"Stopped the tracker at {running.address}")
 
 
-def _tokens() -> Tokens:
+def set_token(scope: str, remove: bool) -> None:
+    """Make a token and print it, or make it void."""
+    from heronpy.tracker.guard import Scope
     from heronpy.tracker.tokens import Tokens
 
-    return Tokens(folder_of(heron_home()))
-
-
-def make_token(scope: str) -> None:
-    """Make a token and print it."""
-    from heronpy.tracker.guard import Scope
-
-    click.echo(_tokens().create(Scope(scope)))
+    tokens = Tokens(folder_of(heron_home()))
+    if remove:
+        tokens.remove(Scope(scope))
+        say(f"Removed the token '{scope}'")
+        return
+    click.echo(tokens.create(Scope(scope)))
     warn(f"It is shown only now; it is valid until 'heron ui token {scope}' makes another one, or --remove")
-
-
-def remove_token(scope: str) -> None:
-    """Make a token void."""
-    from heronpy.tracker.guard import Scope
-
-    _tokens().remove(Scope(scope))
-    say(f"Removed the token '{scope}'")

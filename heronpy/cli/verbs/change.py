@@ -134,7 +134,7 @@ def start_command(**flags: Any) -> None:
 
     It adopts the containers that run and restarts none. Run it on the host where the topology was submitted.
     """
-    from heronpy.cli.submit.scheduler_start import start
+    from heronpy.cli.submit.scheduler import start
 
     start(**flags)
 
@@ -146,7 +146,7 @@ def keep_command(**flags: Any) -> None:
     For the first process of a pod from which topologies are submitted: it starts the schedulers again that are gone,
     and ends them when it is ended; containers run on.
     """
-    from heronpy.cli.submit.scheduler_keep import keep
+    from heronpy.cli.submit.scheduler import keep
 
     keep(**flags)
 
@@ -169,7 +169,7 @@ def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> No
     """
     if stopped_s is not None and signal_name != "STOP":
         raise click.UsageError("--for says how long STOP halts processes; add --signal STOP")
-    from heronpy.cli.change.drill import drill
+    from heronpy.cli.change.lifecycle import drill
 
     drill(stopped_s=3.0 if stopped_s is None else stopped_s, kills=signal_name == "KILL", **flags)
 

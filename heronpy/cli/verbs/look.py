@@ -51,7 +51,7 @@ def status_command(**flags: Any) -> None:
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 def plan_command(**flags: Any) -> None:
     """Show the logical plan (default), the packing plan or the physical plan."""
-    from heronpy.cli.look.plans import show_plan
+    from heronpy.cli.render.plans import show_plan
 
     show_plan(**flags)
 

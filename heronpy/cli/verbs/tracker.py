@@ -104,7 +104,7 @@ def stop_command() -> None:
 @ui_command.command("token")
 @click.argument("scope", type=click.Choice(SCOPES))
 @click.option("--remove", is_flag=True, help="Make the token void instead; it is refused from now on.")
-def token_command(scope: str, remove: bool) -> None:
+def token_command(**flags: Any) -> None:
     """Make one of the two tokens and print it; it is not shown again, and the one before is void.
 
     The token 'view' allows figures: no logs, no settings, no values of tuples, no change. The token 'all' allows
@@ -114,6 +114,6 @@ def token_command(scope: str, remove: bool) -> None:
     heron ui token view > heron.token
     heron ui token all --remove
     """
-    from heronpy.cli.look.tracker import make_token, remove_token
+    from heronpy.cli.look.tracker import set_token
 
-    (remove_token if remove else make_token)(scope)
+    set_token(**flags)
