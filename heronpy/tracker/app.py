@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -79,9 +78,6 @@ class App:
         self._document = b""
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
-            return
         if scope["type"] != "http":
             return  # no WebSockets: the server closes the connection
         request = Request(scope, receive)
@@ -207,13 +203,3 @@ def _decoded(data: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, "bad-request", f"the body does not fit: {error}", "see /api/v1/openapi.json") from None
     return found
-
-
-async def _lifespan(receive: Receive, send: Send) -> None:
-    while True:
-        message: Any = await receive()
-        if message["type"] == "lifespan.startup":
-            await send({"type": "lifespan.startup.complete"})
-        elif message["type"] == "lifespan.shutdown":
-            await send({"type": "lifespan.shutdown.complete"})
-            return
