@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -179,14 +178,6 @@ def _row_of_record(record: checkpoint_pb2.CheckpointRecord) -> Row:
     )
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What was deleted, and what was kept and why."""
-
-    deleted: list[Found] = field(default_factory=list)
-    kept: list[tuple[Found, str]] = field(default_factory=list)
-
-
 def older(view: View, age_s: float) -> list[Found]:
     """Checkpoints at least that old; with 0 all, including those whose age cannot be read."""
     limit = time.time() - age_s
@@ -195,9 +186,14 @@ def older(view: View, age_s: float) -> list[Found]:
     ]
 
 
-def remove(view: View, chosen: Iterable[Found], refuse: bool) -> Outcome:
-    """Delete these; one that is in use is a Failure when `refuse` says so, else it is kept and named."""
-    outcome, used = Outcome(), used_locations(view.session)
+def remove(view: View, chosen: Iterable[Found], refuse: bool) -> tuple[list[Found], list[tuple[Found, str]]]:
+    """Delete these; returns what was deleted, and what was kept and why.
+
+    One that is in use is a Failure when `refuse` says so, else it is kept.
+    """
+    deleted: list[Found] = []
+    kept: list[tuple[Found, str]] = []
+    used = used_locations(view.session)
     current: list[Found] = []
     others: dict[Place, list[Found]] = {}
     for found in chosen:
@@ -205,7 +201,7 @@ def remove(view: View, chosen: Iterable[Found], refuse: bool) -> Outcome:
             why = "a running topology would be restored from it"
             if refuse:
                 raise exits.Failure(f"{found.name} is not deleted, because {why}; kill the topology first")
-            outcome.kept.append((found, why))
+            kept.append((found, why))
         elif view.record is not None and found.folder.name == view.record.topology_id:
             current.append(found)
         else:
@@ -213,18 +209,14 @@ def remove(view: View, chosen: Iterable[Found], refuse: bool) -> Outcome:
     if current:
         request = control_pb2.DeleteCheckpoints(checkpoints=sorted(found.checkpoint for found in current))
         view.session.ask(view.topology, request, DELETE_S)
-        outcome.deleted += current
+        deleted += current
     for folder, doomed in others.items():
-        _remove_from(folder, doomed)
-        outcome.deleted += doomed
-    return outcome
-
-
-def _remove_from(folder: Place, doomed: list[Found]) -> None:
-    store = open_store(folder)
-    for number in sorted(found.checkpoint for found in doomed):
-        store.delete(number)
-    clear_leftovers(folder)
+        store = open_store(folder)
+        for number in sorted(found.checkpoint for found in doomed):
+            store.delete(number)
+        clear_leftovers(folder)
+        deleted += doomed
+    return deleted, kept
 
 
 def show_list(target: Target, topology: str, store: Place | None, as_json: bool, common: Common) -> None:
@@ -300,21 +292,16 @@ def delete(
         else:
             view.require()
             chosen = older(view, older_than or 0.0)
-        outcome = remove(view, chosen, refuse=checkpoint is not None)
-    for kept, why in outcome.kept:
-        warning(f"kept {clean(kept.name)}, because {why}")
+        deleted, kept = remove(view, chosen, refuse=checkpoint is not None)
+    for found, why in kept:
+        warning(f"kept {clean(found.name)}, because {why}")
     if as_json:
-        print_json(
-            {
-                "topology": topology,
-                "deleted": [found.location for found in outcome.deleted],
-                "kept": [found.location for found, _ in outcome.kept],
-            }
-        )
+        places = {"deleted": [one.location for one in deleted], "kept": [one.location for one, _ in kept]}
+        print_json({"topology": topology, **places})
         return
-    for found in outcome.deleted:
+    for found in deleted:
         say(f"  - {clean(found.name)}")
-    say(f"Deleted {counted(len(outcome.deleted), 'checkpoint')} of '{topology}'")
+    say(f"Deleted {counted(len(deleted), 'checkpoint')} of '{topology}'")
 
 
 def copy(
