@@ -121,20 +121,14 @@ def _do(call: Call, body: ActionBody, do: Callable[[Order], Done]) -> tuple[int,
     """Plan version, sentence and parts; blocking."""
     with call.source.own_session() as session:
         order = Order(session, call.watched.record, body)
-        version = _check_version(order, call.headers.get("if-match"))
+        version = session.packing_plan(order.name).version
+        wanted = call.headers.get("if-match", "*").strip().strip('"')
+        if wanted not in ("*", str(version)):  # the asker has seen another plan
+            raise Problem(
+                412, "stale-plan", f"the plan of '{order.name}' has version {version} now, not {wanted[:40]}",
+                "look at what has changed, and ask again",
+            )  # fmt: skip
         return version, *do(order)
-
-
-def _check_version(order: Order, if_match: str | None) -> int:
-    """The version of the plan; a Problem if it is not the one that the asker has seen. Blocking."""
-    version = order.session.packing_plan(order.name).version
-    wanted = if_match.strip().strip('"') if if_match is not None else "*"
-    if wanted not in ("*", str(version)):
-        raise Problem(
-            412, "stale-plan", f"the plan of '{order.name}' has version {version} now, not {wanted[:40]}",
-            "look at what has changed, and ask again",
-        )  # fmt: skip
-    return version
 
 
 def _set_state(order: Order, active: bool) -> Done:

@@ -162,7 +162,7 @@ class Watched:
         self.reply, self._absent, self._cause = reply, "", ""
         self._heard_at, self._ask_at, self._pause_s = time.monotonic(), 0.0, 0.0
         await self._note_rate(reply.load.at)
-        self._note_figures()
+        self.samples.see(self.load() or reply.load)
 
     def _away(self, state: str, cause: str) -> None:
         self._absent, self._cause = state, cause
@@ -232,11 +232,6 @@ class Watched:
             return []
         values = told.series[0].values if told.series else []
         return [value for value in values for _ in range(int(MINUTE_S / RECENT_S))]
-
-    def _note_figures(self) -> None:
-        load = self.load()
-        if load is not None:
-            self.samples.see(load)
 
     # ---- what is shown ----------------------------------------------------------------------
 

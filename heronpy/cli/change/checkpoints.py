@@ -54,8 +54,6 @@ EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 class View:
     """The checkpoints of one topology as a command sees them: from disk, and from its topology master when it runs.
 
-    Everything known about the checkpoints of a topology, running or not.
-
     The topology master knows what is in progress, in use or found damaged; the folders hold everything else,
     including earlier runs of the topology. Both name a checkpoint by its location.
     """
