@@ -46,7 +46,9 @@ def translate(args: Sequence[str]) -> tuple[list[str], list[str]]:
             elif not equals and rest and rest[0].lower() in _WORDS:
                 is_set = _WORDS[rest.pop(0).lower()]
         if flag in gone:
-            warnings += [_without_effect(flag, verb)] if is_set else []
+            hint = "; to hand it to the program, write -- before it" if verb == "submit" else ""
+            why = _VALUED.get(flag) or _PLAIN[flag]
+            warnings += [f"{flag} has no effect: {why}{hint}"] if is_set else []
             if flag in _VALUED and not equals and rest:
                 rest.pop(0)
         elif is_set:
@@ -63,8 +65,3 @@ def _verb_of(args: Sequence[str]) -> str:
         elif not word.startswith("-"):
             return word
     return ""
-
-
-def _without_effect(flag: str, verb: str) -> str:
-    hint = "; to hand it to the program, write -- before it" if verb == "submit" else ""
-    return f"{flag} has no effect: {_VALUED.get(flag) or _PLAIN[flag]}{hint}"

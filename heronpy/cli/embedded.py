@@ -80,6 +80,7 @@ class RunningTopology:
         A ResultWarning when tuples are missing from the result, which `losses` of the status then says, or may be in it
         twice. HeronError, with the tracebacks, when the topology fails; DeadlineError after `timeout_s` seconds.
         """
+        from heronpy.cli.render import summary
         from heronpy.cli.submit import waiting
         from heronpy.common.states import has_failed, lifecycle_name
 
@@ -90,7 +91,8 @@ class RunningTopology:
             if status is not None and has_failed(status):
                 raise waiting.failure(self._session, name, status)
             if status is not None and lifecycle_name(status.lifecycle) == "FINISHED":
-                for text in _flaws(self._session, name, status):
+                lost = summary.losses_sentence(self._session.target, name, status.totals)
+                for text in filter(None, (lost, summary.counted_twice_text(status))):
                     warnings.warn(text, ResultWarning, stacklevel=3)  # at the caller of `wait`, which is wrapped
                 return _status_of(self._session, name, status)
             if deadline is not None and time.monotonic() > deadline:
@@ -145,8 +147,11 @@ def submit(
     HeronError when it is refused, fails (with the tracebacks) or is not running after `timeout_s` seconds; then
     nothing of it is left. In a script call this below `if __name__ == "__main__":`.
     """
-    _refuse_in_task()
+    from heronpy.api.topology import are_submissions_ignored
     from heronpy.cli.submit.live import start
+
+    if are_submissions_ignored():  # a task loads the script that submitted it, which must not submit again
+        raise HeronError('tasks also load this file: call heronpy.submit() below `if __name__ == "__main__":`')
 
     session, message = _session(cluster, settings, config_path), _message_of(topology)
     started = start(session, message, name, restore, timeout_s)
@@ -175,14 +180,6 @@ def _status_of(session: Session, name: str, known: control_pb2.StatusReply | Non
     return status_json(session, session.find(name), known or session.status(name))
 
 
-def _flaws(session: Session, name: str, status: control_pb2.StatusReply) -> list[str]:
-    """What is wrong with the result of a topology that has finished, a sentence each."""
-    from heronpy.cli.render import summary
-
-    found = [summary.losses_sentence(session.target, name, status.totals), summary.counted_twice_text(status)]
-    return [text for text in found if text]
-
-
 def _message_of(topology: Any) -> topology_pb2.Topology:
     """A copy of the message for this submit; HeronError when the topology is invalid."""
     from heronpy.api.topology import TopologyBuilder, TopologyType
@@ -200,11 +197,3 @@ def _message_of(topology: Any) -> topology_pb2.Topology:
         message.CopyFrom(topology)
         return message
     raise TopologyError(f"{topology!r} is not a topology; give a TopologyBuilder or a Topology subclass")
-
-
-def _refuse_in_task() -> None:
-    """A task loads the script that submitted it: it must not submit again."""
-    from heronpy.api.topology import are_submissions_ignored
-
-    if are_submissions_ignored():
-        raise HeronError('tasks also load this file: call heronpy.submit() below `if __name__ == "__main__":`')

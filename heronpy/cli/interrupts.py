@@ -70,13 +70,9 @@ def uninterrupted() -> AbstractContextManager[None]:
     return _handled(signal.SIG_IGN)
 
 
-def interruptible() -> AbstractContextManager[None]:
-    """SIGTERM and SIGHUP end the command as Ctrl-C does: with its clean-up."""
-    return _ended_by_signals()
-
-
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the command as Ctrl-C does: with its clean-up."""
     global _seen
     with _handled(interrupt):
         try:

@@ -67,16 +67,20 @@ VERBS: dict[str, dict[str, str]] = {
     },
 }
 
-#: Verbs of one subject that share a module.
+#: Verbs that share a module.
 SHARED = {
-    "activate": "lifecycle", "deactivate": "lifecycle", "restart": "lifecycle",
-    "stop": "kill",
-    "exceptions": "events",
-    "slow": "trace",
-    "stacks": "process", "profile": "process", "heap": "process",
-    "ui": "tracker",
-    "completion": "about", "version": "about", "help": "about",
-}  # fmt: skip
+    verb: module
+    for module, verbs in {
+        "change": "activate deactivate restart update drain scheduler drill clean",
+        "kill": "stop",
+        "look": "list status plan doctor top logs events exceptions trace slow batches dead-letters stacks profile"
+        " heap metrics",
+        "cluster": "env",
+        "tracker": "ui",
+        "about": "completion version help",
+    }.items()
+    for verb in verbs.split()
+}
 
 
 class LazyGroup(click.Group):

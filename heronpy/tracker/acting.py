@@ -21,8 +21,7 @@ from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.tracker.calls import Call, Table
-from heronpy.tracker.guard import Scope
-from heronpy.tracker.problems import Problem
+from heronpy.tracker.guard import Problem, Scope
 from heronpy.tracker.reading import EFFECTIVELY_ONCE, TOPOLOGY
 from heronpy.tracker.tracker import CHANGES_MAX
 from heronpy.views.advice import ActionBody, ActionResult, Change
@@ -99,35 +98,43 @@ async def _perform(call: Call, action: str, fields: frozenset[str], do: Callable
     )  # fmt: skip
 
 
+def _action(
+    name: str, *fields: str, with_version: bool = False
+) -> Callable[[Callable[[Order], Done]], Callable[[Order], Done]]:
+    """Declare what takes these fields of a body as an action; the docstring is the summary of its route."""
+
+    def declare(do: Callable[[Order], Done]) -> Callable[[Order], Done]:
+        async def answer(call: Call) -> ActionResult:
+            if with_version and call.headers.get("if-match") is None:
+                fix = "give it the version of GET .../plan"
+                raise Problem(428, "no-version", f"an {name} needs the header If-Match", fix)
+            return await _perform(call, name, frozenset(fields), do)
+
+        answer.__name__, answer.__doc__ = name, do.__doc__
+        table.route("POST", ACTIONS + name, Scope.ALL, takes=ActionBody, returns=ActionResult)(answer)
+        return do
+
+    return declare
+
+
 def _do(call: Call, body: ActionBody, do: Callable[[Order], Done]) -> tuple[int, str, list[str]]:
     """Plan version, sentence and parts; blocking."""
     with call.source.own_session() as session:
         order = Order(session, call.watched.record, body)
-        version = _check_version(order, call.headers.get("if-match"))
+        version = session.packing_plan(order.name).version
+        wanted = call.headers.get("if-match", "*").strip().strip('"')
+        if wanted not in ("*", str(version)):  # the asker has seen another plan
+            raise Problem(
+                412, "stale-plan", f"the plan of '{order.name}' has version {version} now, not {wanted[:40]}",
+                "look at what has changed, and ask again",
+            )  # fmt: skip
         return version, *do(order)
 
 
-def _check_version(order: Order, if_match: str | None) -> int:
-    """The version of the plan; a Problem if it is not the one that the asker has seen. Blocking."""
-    version = order.session.packing_plan(order.name).version
-    wanted = if_match.strip().strip('"') if if_match is not None else "*"
-    if wanted not in ("*", str(version)):
-        raise Problem(
-            412, "stale-plan", f"the plan of '{order.name}' has version {version} now, not {wanted[:40]}",
-            "look at what has changed, and ask again",
-        )  # fmt: skip
-    return version
-
-
-def _spouts(order: Order) -> tuple[list[str], int]:
-    """The spouts, and how many tasks they have."""
+def _set_state(order: Order, active: bool) -> Done:
     names = [spout.comp.name for spout in order.session.topology(order.name).spouts]
     plan = order.session.packing_plan(order.name)
-    return names, sum(task.component in names for container in plan.containers for task in container.instances)
-
-
-def _set_state(order: Order, active: bool) -> Done:
-    names, count = _spouts(order)
+    count = sum(task.component in names for container in plan.containers for task in container.instances)
     tasks = f"{counted(count, 'spout task')} of {', '.join(names)}"
     if order.body.dry_run:
         return f"would {'let' if active else 'pause'} {tasks}{' emit' if active else ''}", names
@@ -135,19 +142,21 @@ def _set_state(order: Order, active: bool) -> Done:
     return f"{'activated' if active else 'deactivated'} topology '{order.name}': {tasks}", names
 
 
-@table.route("POST", ACTIONS + "activate", Scope.ALL, takes=ActionBody, returns=ActionResult)
-async def activate(call: Call) -> ActionResult:
+@_action("activate")
+def _activate(order: Order) -> Done:
     """Let the spouts emit."""
-    return await _perform(call, "activate", frozenset(), lambda order: _set_state(order, True))
+    return _set_state(order, True)
 
 
-@table.route("POST", ACTIONS + "deactivate", Scope.ALL, takes=ActionBody, returns=ActionResult)
-async def deactivate(call: Call) -> ActionResult:
+@_action("deactivate")
+def _deactivate(order: Order) -> Done:
     """Pause the spouts."""
-    return await _perform(call, "deactivate", frozenset(), lambda order: _set_state(order, False))
+    return _set_state(order, False)
 
 
+@_action("restart", "container", "task", "component")
 def _restart(order: Order) -> Done:
+    """Restart a `container`, a `task`, a `component`, or the whole topology."""
     from heronpy.clusters import restarting
     from heronpy.clusters.update_outcome import moves
 
@@ -170,13 +179,9 @@ def _restart(order: Order) -> Done:
     return restarting.restart(order.session, order.name, what, body.task, body.component, order.timeout_s()), []
 
 
-@table.route("POST", ACTIONS + "restart", Scope.ALL, takes=ActionBody, returns=ActionResult)
-async def restart(call: Call) -> ActionResult:
-    """Restart a `container`, a `task`, a `component`, or the whole topology."""
-    return await _perform(call, "restart", frozenset({"container", "task", "component"}), _restart)
-
-
+@_action("update", "parallelism", "settings", with_version=True)
 def _update(order: Order) -> Done:
+    """Change the `parallelism` of components, or `settings` that can change at run time; needs If-Match."""
     from heronpy.clusters import scaling
     from heronpy.clusters.room import check_room
 
@@ -213,21 +218,15 @@ def _scaled(verbs: tuple[str, str, str], done: Scaled) -> Done:
     return counts + lost, [f"{sign} {name}" for sign, names in signs for name in names]
 
 
-@table.route("POST", ACTIONS + "update", Scope.ALL, takes=ActionBody, returns=ActionResult)
-async def update(call: Call) -> ActionResult:
-    """Change the `parallelism` of components, or `settings` that can change at run time; needs If-Match."""
-    if call.headers.get("if-match") is None:
-        raise Problem(428, "no-version", "an update needs the header If-Match", "give it the version of GET .../plan")
-    return await _perform(call, "update", frozenset({"parallelism", "settings"}), _update)
-
-
 def _check_stateful(order: Order) -> None:
     mode = reliability_mode(order.session.topology(order.name))
     if mode != EFFECTIVELY_ONCE:
         raise RequestError(f"topology '{order.name}' is {mode} and has no checkpoints")
 
 
+@_action("savepoint")
 def _savepoint(order: Order) -> Done:
+    """Take a savepoint and wait until it is complete."""
     _check_stateful(order)
     if order.body.dry_run:
         return f"would take a savepoint of topology '{order.name}'", []
@@ -239,13 +238,9 @@ def _savepoint(order: Order) -> Done:
     return f"savepoint {record.checkpoint} is complete: {text}", []
 
 
-@table.route("POST", ACTIONS + "savepoint", Scope.ALL, takes=ActionBody, returns=ActionResult)
-async def savepoint(call: Call) -> ActionResult:
-    """Take a savepoint and wait until it is complete."""
-    return await _perform(call, "savepoint", frozenset(), _savepoint)
-
-
+@_action("restore", "checkpoint")
 def _restore(order: Order) -> Done:
+    """Go back to a `checkpoint`, or the newest that is whole."""
     from heronpy.clusters.rewinding import preview, rewind
 
     _check_stateful(order)
@@ -256,13 +251,9 @@ def _restore(order: Order) -> Done:
     return rewind(order.session, order.name, number, order.timeout_s()), []
 
 
-@table.route("POST", ACTIONS + "restore", Scope.ALL, takes=ActionBody, returns=ActionResult)
-async def restore(call: Call) -> ActionResult:
-    """Go back to a `checkpoint`, or the newest that is whole."""
-    return await _perform(call, "restore", frozenset({"checkpoint"}), _restore)
-
-
+@_action("kill")
 def _kill(order: Order) -> Done:
+    """Stop the topology and remove it; its logs and checkpoints stay."""
     from heronpy.clusters.killing import remove
     from heronpy.clusters.takedown import limit_s
     from heronpy.clusters.takedown_outcome import unseen
@@ -281,9 +272,3 @@ def _kill(order: Order) -> Done:
     elif not outcome.by_scheduler:
         kept.append(f"its scheduler was gone; {outcome.processes_killed} left processes were stopped")
     return f"killed topology '{order.name}'", kept
-
-
-@table.route("POST", ACTIONS + "kill", Scope.ALL, takes=ActionBody, returns=ActionResult)
-async def kill(call: Call) -> ActionResult:
-    """Stop the topology and remove it; its logs and checkpoints stay."""
-    return await _perform(call, "kill", frozenset(), _kill)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -27,14 +26,13 @@ from heronpy.common.errors import (
     TopologyError,
 )
 from heronpy.common.units import counted
-from heronpy.tracker import acting, exporting, heron, reading, reading_files, streaming, taking
+from heronpy.tracker import acting, heron, reading, reading_files, taking
 from heronpy.tracker.calls import Call, Route, Text
 from heronpy.tracker.ended import EndedError
 from heronpy.tracker.front import facts_of, open_answer, open_scope, path_of, problem_response, send_with_headers
-from heronpy.tracker.guard import SAFE, Asker, Refusal, Scope, bearer, decide
+from heronpy.tracker.guard import SAFE, Asker, Problem, Refusal, Scope, bearer, decide
 from heronpy.tracker.openapi import document
 from heronpy.tracker.pages import Page, load
-from heronpy.tracker.problems import Problem
 from heronpy.tracker.tracker import Tracker
 from heronpy.views.quotes import without_values
 
@@ -43,6 +41,7 @@ log = logging.getLogger("heronpy.tracker")
 BODY_MAX_BYTES = 64 * 1024
 QUERY_MAX_BYTES = 16 * 1024
 FIELDS_MAX = 1000
+DOCUMENT = reading.V1 + "/openapi.json"
 
 #: The class of an error decides its status; the first that fits.
 _STATUS: tuple[tuple[type[HeronError], int, str], ...] = (
@@ -61,15 +60,7 @@ _STATUS: tuple[tuple[type[HeronError], int, str], ...] = (
 
 def routes() -> list[Route]:
     """All routes with a declared scope; two with the same method and path are a mistake."""
-    found = [
-        *reading.table.routes,
-        *reading_files.table.routes,
-        *streaming.table.routes,
-        *acting.table.routes,
-        *taking.table.routes,
-        *heron.table.routes,
-        *exporting.table.routes,
-    ]
+    found = [route for module in (reading, reading_files, acting, taking, heron) for route in module.table.routes]
     places = [(route.method, route.path) for route in found]
     if len(set(places)) != len(places):
         raise TypeError("two routes have the same method and path")
@@ -84,12 +75,9 @@ class App:
         self._pages = pages if pages is not None else load()
         self.routes: Sequence[Route] = routes()
         self._compiled = [(compile_path(route.path)[0], route) for route in self.routes]
-        self._openapi = b""
+        self._document = b""
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
-            return
         if scope["type"] != "http":
             return  # no WebSockets: the server closes the connection
         request = Request(scope, receive)
@@ -102,11 +90,19 @@ class App:
 
     async def _respond(self, request: Request) -> Response:
         try:
-            found = self._find(request)
-            asker = self._let_in(request, found.scope if found is not None else Scope.VIEW)
+            path = path_of(request)
+            open_ = open_answer(path, request, self._pages)
+            if open_ is not None:
+                self._let_in(request, open_scope(path))
+                return open_
+            if path == DOCUMENT and request.method in SAFE:
+                self._let_in(request, Scope.VIEW)
+                return self._openapi()
+            found = self._find(request.method, path)
+            asker = self._let_in(request, found[0].scope if found is not None else Scope.VIEW)
             if found is None:
                 return self._unknown(request)
-            return await found.respond(self, request, asker)
+            return await self._answer(*found, request, asker)
         except Problem as problem:
             return problem_response(problem)
         except HeronError as error:
@@ -130,18 +126,13 @@ class App:
             raise Problem(decided.status, decided.type, decided.title, decided.detail)
         return decided
 
-    def _find(self, request: Request) -> _Found | None:
-        method, path = request.method, path_of(request)
-        found = open_answer(path, request, self._pages)
-        if found is not None:
-            return _Open(found, open_scope(path))
-        if path == reading.V1 + "/openapi.json":
-            return _Document() if method in SAFE else None
+    def _find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
+        """The route, and the names in its path."""
         wanted = "GET" if method == "HEAD" else method
         for pattern, route in self._compiled:
             match = pattern.match(path) if route.method == wanted else None
             if match is not None:
-                return _Routed(route, match.groupdict())
+                return route, match.groupdict()
         return None
 
     def _unknown(self, request: Request) -> Response:
@@ -150,9 +141,9 @@ class App:
             text = f"{request.method} is not a method of {path_of(request)}"
             return problem_response(Problem(405, "bad-method", text, f"use {' or '.join(methods)}"))
         text = f"there is nothing at {path_of(request)[:200]!r}"
-        return problem_response(Problem(404, "not-found", text, f"{reading.V1}/openapi.json lists what there is"))
+        return problem_response(Problem(404, "not-found", text, f"{DOCUMENT} lists what there is"))
 
-    async def answer(self, route: Route, path: dict[str, str], request: Request, asker: Asker) -> Response:
+    async def _answer(self, route: Route, path: dict[str, str], request: Request, asker: Asker) -> Response:
         """Check what was given, look up the topology, call the route's function."""
         query = request.scope["query_string"].decode("latin-1")
         if len(query) > QUERY_MAX_BYTES:
@@ -178,47 +169,12 @@ class App:
             found = without_values(found)
         return Response(msgspec.json.encode(found), media_type=route.media)
 
-    def openapi(self) -> Response:
+    def _openapi(self) -> Response:
         """The OpenAPI document, made for who asks first: it takes as long as a page may wait for its figures."""
-        if not self._openapi:
+        if not self._document:
             own = [one for one in self.routes if one.path.startswith(reading.V1)]
-            self._openapi = msgspec.json.encode(document(own))
-        return Response(self._openapi, media_type="application/json")
-
-
-class _Found:
-    """What a path leads to."""
-
-    scope = Scope.OPEN
-
-    async def respond(self, app: App, request: Request, asker: Asker) -> Response:
-        raise NotImplementedError(f"{type(self).__name__} must define respond")
-
-
-class _Open(_Found):
-    """Health, or a file of the pages."""
-
-    def __init__(self, answer: Response, scope: Scope) -> None:
-        self._answer, self.scope = answer, scope
-
-    async def respond(self, app: App, request: Request, asker: Asker) -> Response:
-        return self._answer
-
-
-class _Document(_Found):
-    scope = Scope.VIEW
-
-    async def respond(self, app: App, request: Request, asker: Asker) -> Response:
-        return app.openapi()
-
-
-class _Routed(_Found):
-    def __init__(self, route: Route, path: dict[str, str]) -> None:
-        self.scope = route.scope
-        self._route, self._path = route, path
-
-    async def respond(self, app: App, request: Request, asker: Asker) -> Response:
-        return await app.answer(self._route, self._path, request, asker)
+            self._document = msgspec.json.encode(document(own))
+        return Response(self._document, media_type="application/json")
 
 
 def problem_of(error: HeronError) -> Problem:
@@ -247,13 +203,3 @@ def _decoded(data: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, "bad-request", f"the body does not fit: {error}", "see /api/v1/openapi.json") from None
     return found
-
-
-async def _lifespan(receive: Receive, send: Send) -> None:
-    while True:
-        message: Any = await receive()
-        if message["type"] == "lifespan.startup":
-            await send({"type": "lifespan.startup.complete"})
-        elif message["type"] == "lifespan.shutdown":
-            await send({"type": "lifespan.shutdown.complete"})
-            return

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from heronpy.common.nearest import suggestion
-from heronpy.tracker.guard import SAFE, Asker, Scope
-from heronpy.tracker.problems import Problem
+from heronpy.tracker.guard import SAFE, Asker, Problem, Scope
 
 if TYPE_CHECKING:
     from heronpy.tracker.sources import ClusterSource, Watched

@@ -17,9 +17,8 @@ from starlette.types import Scope as AsgiScope
 
 from heronpy.common.log_format import escape
 from heronpy.tracker import peer
-from heronpy.tracker.guard import SAFE, Asker, Facts, House, Scope, decide
+from heronpy.tracker.guard import SAFE, Asker, Facts, House, Problem, Scope, decide
 from heronpy.tracker.pages import INDEX, Page
-from heronpy.tracker.problems import Problem
 from heronpy.views.overview import Problem as ProblemShape
 
 HEALTH = "/health"

@@ -31,6 +31,14 @@ class Scope(Enum):
     ALL = "all"
 
 
+class Problem(Exception):
+    """Ends a request with one sentence, and the fix."""
+
+    def __init__(self, status: int, type: str, title: str, detail: str = "", nearest: str | None = None) -> None:
+        super().__init__(title)
+        self.status, self.type, self.title, self.detail, self.nearest = status, type, title, detail, nearest
+
+
 #: Connections: of all, of all but the tracker's own user, of one user or address.
 CONNECTIONS_MAX, CONNECTIONS_OF_OTHERS, CONNECTIONS_OF_ONE = 256, 192, 128
 #: Live streams of one asker.
@@ -118,7 +126,7 @@ def decide(scope: Scope, facts: Facts, house: House, holder: Asker | None) -> As
     at_page = house.is_for_browsers(_host(facts))
     if scope is Scope.OPEN or (scope is Scope.PAGES and at_page):
         return NOBODY
-    asker = holder if _has_token(facts) or not at_page else _by_uid(facts, house)
+    asker = holder if "authorization" in facts.headers or not at_page else _by_uid(facts, house)
     if asker is None:
         return _unknown(facts, house)
     if scope is Scope.ALL and not asker.may_all:
@@ -168,10 +176,6 @@ def _unproven(facts: Facts) -> Refusal | None:
     return None
 
 
-def _has_token(facts: Facts) -> bool:
-    return "authorization" in facts.headers
-
-
 def is_forwarded(names: Iterable[str]) -> bool:
     """Whether a proxy says that it asks for somebody else."""
     return any(name in ("forwarded", "via") or name.startswith("x-forwarded-") for name in names)
@@ -185,7 +189,7 @@ def _by_uid(facts: Facts, house: House) -> Asker | None:
 
 def _unknown(facts: Facts, house: House) -> Refusal:
     fix = "send Authorization: Bearer TOKEN; the tracker's user makes one: heron ui token view"
-    if _has_token(facts):
+    if "authorization" in facts.headers:
         return Refusal(401, "bad-token", "this token is not valid, or not any more", fix)
     if house.behind_proxy or is_forwarded(facts.headers):
         return Refusal(401, "no-token", "a request through a proxy needs a token", fix)

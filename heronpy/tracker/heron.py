@@ -7,6 +7,7 @@ what its tracker passed on to a heron-shell, are not there.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -16,8 +17,7 @@ from heronpy.common.nearest import nearest, suggestion
 from heronpy.proto import control_pb2
 from heronpy.tmaster.minutes import MINUTE_S, SERIES
 from heronpy.tracker.calls import Call, Param, Table
-from heronpy.tracker.guard import Scope
-from heronpy.tracker.problems import Problem
+from heronpy.tracker.guard import Problem, Scope
 from heronpy.tracker.sources import Watched
 from heronpy.views import heron_info
 from heronpy.views.heron_info import Json, Parts
@@ -123,12 +123,6 @@ async def machines(call: Call) -> Json:
     return found
 
 
-@table.route("GET", "/topologies/info", Scope.ALL, *NAMED, returns=dict[str, Any])
-async def info(call: Call) -> Json:
-    """Everything that is known of a topology, in one document."""
-    return heron_info.info(await _parts(call))
-
-
 @table.route("GET", "/topologies/config", Scope.ALL, *NAMED, returns=dict[str, str])
 async def config(call: Call) -> Json:
     """The configuration of a topology; values that may be secrets are hidden."""
@@ -137,41 +131,28 @@ async def config(call: Call) -> Json:
     return found
 
 
-@table.route("GET", "/topologies/packingplan", Scope.VIEW, *NAMED, returns=dict[str, Any])
-async def packing_plan(call: Call) -> Json:
-    """Which task runs in which container."""
-    return heron_info.packing_plan((await _parts(call)).packing)
+def _declare_part(name: str, scope: Scope, summary: str, shown: Callable[[Parts], Json]) -> None:
+    async def part(call: Call) -> Json:
+        return shown(await _parts(call))
+
+    part.__doc__ = summary
+    table.route("GET", f"/topologies/{name}", scope, *NAMED, returns=dict[str, Any])(part)
 
 
-@table.route("GET", "/topologies/physicalplan", Scope.ALL, *NAMED, returns=dict[str, Any])
-async def physical_plan(call: Call) -> Json:
-    """Where each task is now, with the configuration."""
-    parts = await _parts(call)
-    return heron_info.physical_plan(parts.physical, parts.record.working_dir)
-
-
-@table.route("GET", "/topologies/logicalplan", Scope.ALL, *NAMED, returns=dict[str, Any])
-async def logical_plan(call: Call) -> Json:
-    """Spouts, bolts and streams, with the configuration."""
-    return heron_info.logical_plan((await _parts(call)).definition)
-
-
-@table.route("GET", "/topologies/executionstate", Scope.VIEW, *NAMED, returns=dict[str, Any])
-async def execution_state(call: Call) -> Json:
-    """Who submitted a topology, when, and its status."""
-    return heron_info.execution_state(await _parts(call))
-
-
-@table.route("GET", "/topologies/metadata", Scope.VIEW, *NAMED, returns=dict[str, Any])
-async def metadata(call: Call) -> Json:
-    """Who submitted a topology, and when."""
-    return heron_info.metadata(await _parts(call))
-
-
-@table.route("GET", "/topologies/schedulerlocation", Scope.VIEW, *NAMED, returns=dict[str, Any])
-async def scheduler_location(call: Call) -> Json:
-    """Where the scheduler of a topology listens."""
-    return heron_info.scheduler_location((await _parts(call)).scheduler)
+for _name, _scope, _summary, _shown in (
+    ("info", Scope.ALL, "Everything that is known of a topology, in one document.", heron_info.info),
+    ("packingplan", Scope.VIEW, "Which task runs in which container.",
+     lambda parts: heron_info.packing_plan(parts.packing)),
+    ("physicalplan", Scope.ALL, "Where each task is now, with the configuration.",
+     lambda parts: heron_info.physical_plan(parts.physical, parts.record.working_dir)),
+    ("logicalplan", Scope.ALL, "Spouts, bolts and streams, with the configuration.",
+     lambda parts: heron_info.logical_plan(parts.definition)),
+    ("executionstate", Scope.VIEW, "Who submitted a topology, when, and its status.", heron_info.execution_state),
+    ("metadata", Scope.VIEW, "Who submitted a topology, and when.", heron_info.metadata),
+    ("schedulerlocation", Scope.VIEW, "Where the scheduler of a topology listens.",
+     lambda parts: heron_info.scheduler_location(parts.scheduler)),
+):  # fmt: skip
+    _declare_part(_name, _scope, _summary, _shown)
 
 
 @table.route("GET", "/topologies/runtimestate", Scope.VIEW, *NAMED, returns=dict[str, Any])
@@ -215,19 +196,11 @@ _TIMELINE = (
 )  # fmt: skip
 
 
+#: The first is the address of Heron before 0.20.5.
 @table.route("GET", "/topologies/metricstimeline", Scope.VIEW, *_TIMELINE, returns=dict[str, Any])
-async def metrics_timeline_of_0_20_5(call: Call) -> Json:
-    """The same as `/topologies/metrics/timeline`, at its older address."""
-    return await _timeline(call)
-
-
 @table.route("GET", "/topologies/metrics/timeline", Scope.VIEW, *_TIMELINE, returns=dict[str, Any])
 async def metrics_timeline(call: Call) -> Json:
     """The minutes of a component, all instances together."""
-    return await _timeline(call)
-
-
-async def _timeline(call: Call) -> Json:
     wanted = call.query
     component, start, end = wanted["component"], wanted["starttime"], wanted["endtime"]
     if any(one != "*" for one in wanted["instance"]):

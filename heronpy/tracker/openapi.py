@@ -43,14 +43,23 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
 
 
 def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
+    names = re.findall(r"\{(\w+)\}", route.path)
+    schema = schema_of[str(route.returns)] if route.returns is not None else {}
+    problem = {"application/problem+json": {"schema": schema_of[str(Problem)]}}
     found: dict[str, Any] = {
         "operationId": route.answer.__name__,
         "summary": route.summary,
         "x-scope": route.scope.value,
         # Without a token only the tracker's own user is let in.
         "security": [] if route.scope is Scope.OPEN else [{"token": []}, {}],
-        "parameters": [*_path_parameters(route.path), *map(_parameter, route.params)],
-        "responses": {"200": _response(route, schema_of), "default": _problem(schema_of)},
+        "parameters": [
+            *({"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names),
+            *map(_parameter, route.params),
+        ],
+        "responses": {
+            "200": {"description": route.summary, "content": {route.media: {"schema": schema}}},
+            "default": {"description": "one sentence, and the fix", "content": problem},
+        },
     }
     if route.takes is not None:
         found["requestBody"] = {"content": {"application/json": {"schema": schema_of[str(route.takes)]}}}
@@ -65,21 +74,6 @@ def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
             },
         ]  # fmt: skip
     return found
-
-
-def _response(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
-    schema = schema_of[str(route.returns)] if route.returns is not None else {}
-    return {"description": route.summary, "content": {route.media: {"schema": schema}}}
-
-
-def _problem(schema_of: dict[str, Any]) -> dict[str, Any]:
-    content = {"application/problem+json": {"schema": schema_of[str(Problem)]}}
-    return {"description": "one sentence, and the fix", "content": content}
-
-
-def _path_parameters(path: str) -> list[dict[str, Any]]:
-    names = re.findall(r"\{(\w+)\}", path)
-    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
 
 
 def _parameter(param: Param) -> dict[str, Any]:

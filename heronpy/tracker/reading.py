@@ -1,10 +1,13 @@
-"""`GET /api/v1/...` of topologies: their figures and their past."""
+"""`GET /api/v1/...` of topologies: their figures, live too, and their past. And `GET /metrics`, all for Prometheus."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from heronpy.common.setting_types import CheckpointSettings, SparkSettings
 from heronpy.common.settings import settings_for
@@ -12,10 +15,10 @@ from heronpy.common.version import VERSION
 from heronpy.health.doctor import doctor_of
 from heronpy.metrics.names import BATCH_METRICS, UNIT_METRICS
 from heronpy.proto import control_pb2
-from heronpy.tracker.calls import TIME_MAX, Call, Param, Route, Table
-from heronpy.tracker.guard import SAFE, Scope
-from heronpy.tracker.problems import Problem
-from heronpy.tracker.sources import Watched
+from heronpy.tracker.calls import TIME_MAX, Call, Param, Route, Table, Text
+from heronpy.tracker.guard import SAFE, STREAMS_MAX, Problem, Scope
+from heronpy.tracker.sources import Shared, Watched
+from heronpy.tracker.tracker import Tracker
 from heronpy.views.advice import Doctor
 from heronpy.views.build_ended import FIGURES_S, doctor_of_ended
 from heronpy.views.load import Load, Tasks
@@ -52,9 +55,14 @@ TASK = TOPOLOGY + "/tasks/{id}/"
 PAGE_MAX = 200
 EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 EVENTS_MAX = 1000
+#: Above so many tasks a page gets their figures only where it asks for them.
+TASKS_MAX = 600
+#: A page for Prometheus serves all who ask within this time.
+KEEP_S = 1.0
 
 table = Table()
 _COMPONENT = Param("component", "only this component")
+_PLACE = tuple(Param(name, f"only this {name}") for name in ("cluster", "role", "environ"))
 _TASK = Param("task", "only the task with this id", int, 0, low=0, high=(1 << 32) - 1)
 
 
@@ -71,16 +79,12 @@ def no_answer(call: Call) -> Problem:
 async def me(call: Call) -> Me:
     """Who asks, and what it may do."""
     asker = call.asker
-    return Me(
-        who=asker.who,
-        scope=asker.scope.value,
-        release=VERSION,
-    )
+    return Me(who=asker.who, scope=asker.scope.value, release=VERSION)
 
 
 @table.route(
     "GET", V1 + "/topologies", Scope.VIEW,
-    Param("cluster", "only this cluster"), Param("role", "only this role"), Param("environ", "only this environ"),
+    *_PLACE,
     Param("state", "only topologies in this state, as RUNNING"), Param("after", "the page after this"),
     returns=Topologies,
 )  # fmt: skip
@@ -112,7 +116,7 @@ async def topologies(call: Call) -> Topologies:
 
 @table.route(
     "GET", V1 + "/history", Scope.VIEW,
-    Param("cluster", "only this cluster"), Param("role", "only this role"), Param("environ", "only this environ"),
+    *_PLACE,
     Param("name", "only topologies of this name"),
     returns=History,
 )  # fmt: skip
@@ -168,10 +172,7 @@ async def tasks(call: Call) -> Tasks:
     component = call.query["component"]
     if component is None:
         return found
-    chosen = [one for one in found.tasks if one.component == component]
-    return Tasks(
-        plan_version=found.plan_version, at=found.at, window_s=found.window_s, tasks=chosen, processes=found.processes
-    )
+    return replace(found, tasks=[one for one in found.tasks if one.component == component])
 
 
 @table.route("GET", TOPOLOGY + "/doctor", Scope.VIEW, returns=Doctor)
@@ -230,18 +231,14 @@ async def events(call: Call) -> Events:
     return await call.watched.master.look(request, Events)
 
 
-@table.route(
-    "GET", TOPOLOGY + "/exceptions", Scope.ALL, _COMPONENT, _TASK, returns=Exceptions,
-)  # fmt: skip
+@table.route("GET", TOPOLOGY + "/exceptions", Scope.ALL, _COMPONENT, _TASK, returns=Exceptions)
 async def exceptions(call: Call) -> Exceptions:
     """The exceptions of user code, grouped by type and line."""
     request = control_pb2.GetExceptions(component=call.query["component"] or "", task_id=call.query["task"])
     return exceptions_of(await call.watched.master.ask(request))
 
 
-@table.route(
-    "GET", TOPOLOGY + "/slow", Scope.ALL, _COMPONENT, _TASK, returns=Slow,
-)  # fmt: skip
+@table.route("GET", TOPOLOGY + "/slow", Scope.ALL, _COMPONENT, _TASK, returns=Slow)
 async def slow(call: Call) -> Slow:
     """The slow tuples with their values, the slowest first."""
     request = control_pb2.GetSlow(component=call.query["component"] or "", task_id=call.query["task"])
@@ -325,3 +322,65 @@ async def batches(call: Call) -> Batches:
 async def units(call: Call) -> Pipelines:
     """The pipelines of work units: backlog, units, what is bad, as their tasks report it."""
     return pipelines_of(await call.watched.master.ask(control_pb2.GetMetrics(names=UNIT_METRICS)))
+
+
+@table.route(
+    "GET", V1 + "/live", Scope.VIEW,
+    Param("topology", "cluster/role/environ/name; without it the list of all"),
+    Param(
+        "level",
+        f"how much of a topology; fitting: tasks, if there are at most {TASKS_MAX}",
+        default="component",
+        choices=("component", "tasks", "fitting"),
+    ),
+    media="text/event-stream",
+)  # fmt: skip
+async def live(call: Call) -> AsyncIterator[bytes]:
+    """What changes, as it changes."""
+    tracker, wanted = call.tracker, call.query["topology"]
+    who = call.asker.who
+    if tracker.feeds.streams_of(who) >= STREAMS_MAX:
+        text = f"{STREAMS_MAX} pages of {who} are watching already"
+        raise Problem(503, "busy", text, "close a tab, or ask again later")
+    last_id = call.headers.get("last-event-id", "")
+    if wanted is None:
+        feed = tracker.feeds.of_list(list(tracker.clusters.values()))
+        return feed.stream(last_id, who, values=call.asker.may_all)
+    parts = wanted.split("/")
+    if len(parts) != 4:
+        raise Problem(400, "bad-request", f"topology is {wanted[:200]!r}; it must be cluster/role/environ/name")
+    cluster, role, environ, name = parts
+    watched = await tracker.topology(cluster, role, environ, name)
+    level = call.query["level"]
+    if level == "fitting":
+        await watched.refresh()
+        level = "tasks" if 0 < (watched.summary().tasks or 0) <= TASKS_MAX else "component"
+    feed = tracker.feeds.of_topology(tracker.clusters[cluster], watched, level)
+    return feed.stream(last_id, who, values=call.asker.may_all)
+
+
+@table.route("GET", "/metrics", Scope.VIEW, media="text/plain")
+async def metrics(call: Call) -> Text:
+    """All topologies and their components for Prometheus, one target for all."""
+    from heronpy.tracker import exposition  # the library that writes it is of no use to a start
+
+    tracker = call.tracker
+    tracker.page = tracker.page or Shared(lambda: _written(tracker), KEEP_S)
+    return Text(await tracker.page.get(), exposition.MEDIA)
+
+
+async def _written(tracker: Tracker) -> bytes:
+    from heronpy.tracker.exposition import Shown, page
+
+    clusters = list(tracker.clusters.values())
+    await asyncio.gather(*(cluster.refresh() for cluster in clusters))
+    mine = [one for cluster in clusters for one in cluster.topologies.values()]
+    await asyncio.gather(*(one.refresh() for one in mine))
+    shown = []
+    for one in sorted(mine, key=lambda one: one.record.topology_id):
+        reply = one.reply if one.answers else None
+        findings = reply.findings if reply is not None else []
+        shown.append(Shown(one.summary(), one.load() if reply is not None else None, findings))
+    unreadable = [one.name for one in clusters if one.trouble]
+    # A hundred topologies take some tenths of a second, in which streams must go on.
+    return await asyncio.to_thread(page, shown, unreadable, tracker.refused)

@@ -15,7 +15,6 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from heronpy.clusters.known import known_clusters
+from heronpy.clusters.target import Common
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import check_root, heron_home
 from heronpy.common.units import counted
@@ -249,8 +249,8 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
         asyncio.get_running_loop().add_signal_handler(signum, _end, server)
     running = place.write(folder, address, VERSION, options.by_ui)
     say(f"the tracker of {', '.join(clusters)} answers at {address}")
-    tracker = partial(_tracker, clusters, options, house, folder)
-    work = asyncio.create_task(_work(server, made, tracker, options.idle_exit_s, each_second))
+    given = (clusters, options.common, house, folder)
+    work = asyncio.create_task(_work(made, given, options.idle_exit_s, each_second))
     work.add_done_callback(lambda _: _end(server))
     try:
         await server.serve(sockets=sockets)
@@ -266,30 +266,20 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
     return 0
 
 
-def _tracker(clusters: tuple[str, ...], options: Options, house: House, folder: Path) -> Tracker:
-    from heronpy.tracker.tracker import Tracker
-
-    return Tracker(clusters, options.common, house, folder)
-
-
-def _import_rest() -> None:
-    """Most of the time of a start, so the server runs already."""
-    importlib.import_module("heronpy.tracker.app")
-
-
 async def _work(
-    server: uvicorn.Server,
     made: asyncio.Future[ASGIApp],
-    make: Callable[[], Tracker],
+    given: tuple[Sequence[str], Common, House, Path],
     idle_s: float,
     each_second: Callable[[], None],
 ) -> None:
     """Give the server its app, and wait until nobody has asked for `idle_s`."""
     try:
-        await asyncio.to_thread(_import_rest)
+        # Most of the time of a start, so the server runs already.
+        await asyncio.to_thread(importlib.import_module, "heronpy.tracker.app")
         from heronpy.tracker.app import App
+        from heronpy.tracker.tracker import Tracker
 
-        tracker = make()
+        tracker = Tracker(*given)
         made.set_result(App(tracker))
     finally:
         made.cancel()  # nothing, once it is set

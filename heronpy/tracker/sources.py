@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -148,10 +148,10 @@ class Watched:
             reply = await self.master.look(control_pb2.GetLoad(plan_version=known), LoadAnswer, ASK_S)
             plan = plan_pb2.PhysicalPlan.FromString(reply.plan) if reply.plan is not None else None
         except NoMasterError as error:
-            self._away(*await asyncio.to_thread(self._why_no_master, str(error)))
+            self._away(*await asyncio.to_thread(self._why, NO_MASTER, str(error)))
             return
         except (HeronError, DecodeError) as error:
-            self._away(*await asyncio.to_thread(self._why_no_answer, str(error)))
+            self._away(*await asyncio.to_thread(self._why, NO_ANSWER, str(error)))
             return
         if reply.topology_id not in ("", self.record.topology_id):
             self._away(NO_ANSWER, "another topology of this name answers")
@@ -162,36 +162,27 @@ class Watched:
         self.reply, self._absent, self._cause = reply, "", ""
         self._heard_at, self._ask_at, self._pause_s = time.monotonic(), 0.0, 0.0
         await self._note_rate(reply.load.at)
-        self._note_figures()
+        self.samples.see(self.load() or reply.load)
 
     def _away(self, state: str, cause: str) -> None:
         self._absent, self._cause = state, cause
         self._pause_s = min(max(ASK_S, 2 * self._pause_s), PAUSE_MAX_S)
         self._ask_at = time.monotonic() + self._pause_s
 
-    def _why_no_answer(self, text: str) -> tuple[str, str]:
-        """State and cause of a topology whose master does not answer; blocking."""
-        with suppress(HeronError):
-            if self._being_removed():
-                return KILLING, f"topology '{self.name}' is being killed"
-        return NO_ANSWER, text
-
-    def _being_removed(self) -> bool:
-        """Whether a command is removing it; that it no longer answers, or nothing of it runs, is as it should be."""
-        found = self.session.state.get(paths.operation(self.name))
-        return found is not None and found[0].decode(errors="replace") in _REMOVING
-
-    def _why_no_master(self, text: str) -> tuple[str, str]:
-        """State and cause of a topology without master; blocking."""
+    def _why(self, absent: str, text: str) -> tuple[str, str]:
+        """State and cause of a topology whose master does not answer (NO_ANSWER) or is not there; blocking."""
         try:
-            if self._being_removed():
-                return KILLING, f"topology '{self.name}' is being killed"
+            doing = self.session.state.get(paths.operation(self.name))
+            if doing is not None and doing[0].decode(errors="replace") in _REMOVING:
+                return KILLING, f"topology '{self.name}' is being killed"  # until it is gone it need not answer
+            if absent == NO_ANSWER:
+                return absent, text
             waits_for = self.session.starting(self.record)
             if waits_for is not None:
                 return STARTING, waits_for.value
             runs = self.session.scheduler_location(self.name) is not None
         except HeronError as error:
-            return NO_MASTER, str(error)
+            return absent, text if absent == NO_ANSWER else str(error)
         return (NO_MASTER, text) if runs else (DEAD, f"nothing of topology '{self.name}' runs any more")
 
     async def _follow_plan(self, newer: bool) -> None:
@@ -241,11 +232,6 @@ class Watched:
             return []
         values = told.series[0].values if told.series else []
         return [value for value in values for _ in range(int(MINUTE_S / RECENT_S))]
-
-    def _note_figures(self) -> None:
-        load = self.load()
-        if load is not None:
-            self.samples.see(load)
 
     # ---- what is shown ----------------------------------------------------------------------
 

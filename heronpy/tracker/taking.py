@@ -18,8 +18,7 @@ from heronpy.net.answers import read
 from heronpy.proto import control_pb2
 from heronpy.tracker.calls import Call, Table
 from heronpy.tracker.evidence_cache import Entry
-from heronpy.tracker.guard import Scope
-from heronpy.tracker.problems import Problem
+from heronpy.tracker.guard import Problem, Scope
 from heronpy.tracker.reading import TASK
 from heronpy.tracker.sources import Watched
 from heronpy.views.evidence import Evidence, EvidenceBody, Heap, Profile
@@ -130,17 +129,24 @@ def _newest(call: Call, kind: str) -> Evidence:
     return entry.found
 
 
+def _declare_newest(kind: str, summary: str) -> None:
+    async def newest(call: Call) -> Evidence:
+        return _newest(call, kind)
+
+    newest.__name__, newest.__doc__ = kind, summary
+    table.route("GET", TASK + kind, Scope.ALL, returns=Evidence)(newest)
+
+
+_declare_newest(STACKS, "The stacks that were asked for last.")
+_declare_newest(PROFILE, "The profile that was asked for last.")
+_declare_newest(HEAP, "The objects by type that were asked for last.")
+
+
 @table.route("POST", TASK + STACKS, Scope.ALL, takes=EvidenceBody, returns=Evidence)
 async def take_stacks(call: Call) -> Evidence:
     """Have a task, or another process by its name, print the stacks of its threads."""
     _check(call.body)
     return await _start(call, STACKS, 1.0, lambda name: control_pb2.DumpStacks(name=name))
-
-
-@table.route("GET", TASK + STACKS, Scope.ALL, returns=Evidence)
-async def stacks(call: Call) -> Evidence:
-    """The stacks that were asked for last."""
-    return _newest(call, STACKS)
 
 
 @table.route("POST", TASK + PROFILE, Scope.ALL, takes=EvidenceBody, returns=Evidence)
@@ -157,12 +163,6 @@ async def take_profile(call: Call) -> Evidence:
     return await _start(call, PROFILE, body.duration_s, make)
 
 
-@table.route("GET", TASK + PROFILE, Scope.ALL, returns=Evidence)
-async def profile(call: Call) -> Evidence:
-    """The profile that was asked for last."""
-    return _newest(call, PROFILE)
-
-
 @table.route("POST", TASK + HEAP, Scope.ALL, takes=EvidenceBody, returns=Evidence)
 async def take_heap(call: Call) -> Evidence:
     """Have the objects of a task, or another process, counted, for which it stops; needs `pause`."""
@@ -174,12 +174,6 @@ async def take_heap(call: Call) -> Evidence:
     return await _start(
         call, HEAP, HEAP_LIMIT_S, lambda name: control_pb2.Heap(name=name, top=body.top, limit_s=HEAP_LIMIT_S)
     )
-
-
-@table.route("GET", TASK + HEAP, Scope.ALL, returns=Evidence)
-async def heap(call: Call) -> Evidence:
-    """The objects by type that were asked for last."""
-    return _newest(call, HEAP)
 
 
 def _check(body: EvidenceBody) -> None:

@@ -10,13 +10,13 @@ import hashlib
 import hmac
 import os
 import secrets
-import tempfile
 from pathlib import Path
 
 import msgspec
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import make_folders, read_own
+from heronpy.net.private import write_private
 from heronpy.tracker.guard import Asker, Scope
 
 FILE = "tokens.json"
@@ -81,17 +81,7 @@ class Tokens:
 
     def _write(self, digests: Digests) -> None:
         make_folders(self.path.parent)
-        # mkstemp creates with mode 0600.
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{FILE}.", dir=self.path.parent)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(digests) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_private(self.path, msgspec.json.encode(digests) + b"\n")
         self._read = None
 
 

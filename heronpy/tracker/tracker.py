@@ -13,8 +13,7 @@ from heronpy.common.nearest import nearest
 from heronpy.tracker.ended import Ended, EndedTopology
 from heronpy.tracker.evidence_cache import EvidenceCache
 from heronpy.tracker.feeds import Feeds
-from heronpy.tracker.guard import Asker, House
-from heronpy.tracker.problems import Problem
+from heronpy.tracker.guard import Asker, House, Problem
 from heronpy.tracker.sources import ClusterSource, Shared, Watched
 from heronpy.tracker.tokens import Tokens
 

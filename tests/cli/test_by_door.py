@@ -21,7 +21,6 @@ from heronpy.clusters import killing, records, takedown
 from heronpy.clusters.session import Session
 from heronpy.common.errors import RpcError
 from heronpy.common.log_format import format_record
-from heronpy.executor.file_service import ContainerFiles
 from heronpy.net import access, door_keys
 from heronpy.net.access import DoorPlace
 from heronpy.net.curve import Keys
@@ -32,7 +31,7 @@ from heronpy.scheduler.door import Door
 from heronpy.scheduler.relay import Relay
 from heronpy.statemgr import paths
 from heronpy.statemgr.root_host import OtherHostError
-from tests.cli.conftest import FakeTopology, Heron
+from tests.cli.conftest import FakeTopology, Heron, serve_files
 from tests.cli.test_elsewhere import move
 
 
@@ -133,15 +132,7 @@ def test_logs_that_only_the_schedulers_host_has_are_named(
     (there / "log-files").mkdir(parents=True)
     line = format_record(2e9, "INFO", "container_1_count_2", "user", "it counts")
     (there / "log-files" / "container_1_count_2.log").write_text(f"{line}\n")
-
-    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
-        return ContainerFiles(there, container).listed()
-
-    async def read_file(self: object, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        return ContainerFiles(there, container).read(request)
-
-    for function in (list_files, read_file):
-        monkeypatch.setattr(f"heronpy.clusters.masters.Master.{function.__name__}", function)
+    serve_files(there, monkeypatch)
     where = "not read from here; look on host elsewhere, in /nowhere/log-files"
     for words in ((), ("--find", "counts")):
         shown = heron("logs", "local", "wordy", *words)

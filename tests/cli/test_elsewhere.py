@@ -14,11 +14,10 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target
 from heronpy.common.host import Host, this_host
 from heronpy.common.log_format import format_record
-from heronpy.executor.file_service import ContainerFiles
 from heronpy.net import curve
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
-from tests.cli.conftest import FakeTopology, Heron
+from tests.cli.conftest import FakeTopology, Heron, serve_files
 from tests.support.launch import launch_spec
 from tests.support.views import events
 
@@ -120,15 +119,7 @@ def reached(wordy: FakeTopology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (there / "log-files" / f"{process}.log").write_text(line + "\n")
     (there / "log-files" / "container_1_count_3.log").write_text("")
     (there / "log-files" / "container_1_count_3.log.1").write_text("rotated\n")
-
-    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
-        return ContainerFiles(there, container).listed()
-
-    async def read_file(self: object, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        return ContainerFiles(there, container).read(request)
-
-    for function in (list_files, read_file):
-        monkeypatch.setattr(f"heronpy.clusters.masters.Master.{function.__name__}", function)
+    serve_files(there, monkeypatch)
     return there
 
 

@@ -46,7 +46,7 @@ def run(home: Path, *argv: str) -> subprocess.Popen[str]:
         ("heronpy.cli.main", (-2,)),
         ("click", (-2,)),
         ("inspect", (-2,)),
-        ("heronpy.cli.verbs.list", (-2,)),
+        ("heronpy.cli.verbs.look", (-2,)),
         ("heronpy.cli.look.topologies", (130,)),
         ("heronpy.statemgr.localfs", (130,)),
         ("zlib", (-2, 130)),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from heronpy.cli.render import summary
+from heronpy.cli.render import containers, summary
 from heronpy.proto import control_pb2, topology_pb2
 from tests.cli.conftest import FakeTopology, Heron
 
@@ -192,3 +192,17 @@ def test_the_memory_of_a_container_counts_shared_pages_once(heron: Heron, wordy:
     assert "34.3MB" in heron("status", "local", "wordy").out
     executor.processes[0].pss_bytes = 0
     assert "up to 63.9MB" in heron("status", "local", "wordy").out, "its share is not known yet"
+
+
+def test_a_moved_container_starts_until_its_stream_manager_has_registered() -> None:
+    """Its executor has; the tasks that the topology master knows are still the old ones."""
+    stmgr = control_pb2.ProcessRecord(name="stmgr-1", kind=control_pb2.PROCESS_STMGR)
+    known = control_pb2.RegisterExecutor(container=1, epoch=3, host="n1", processes=[stmgr])
+    status = control_pb2.StatusReply(lifecycle=control_pb2.LIFE_RUNNING, executors=[known])
+    here = control_pb2.ProcessRecord(name="executor-1", phase="RUNNING", host="n1", epoch=3)
+    containers.tell_starting(status, [here])
+    assert (status.lifecycle, status.cause) == (control_pb2.LIFE_DEGRADED, "container 1 is starting on host n1")
+    status.lifecycle = control_pb2.LIFE_RUNNING
+    status.executors[0].processes[0].state = control_pb2.PROC_RUNNING
+    containers.tell_starting(status, [here])
+    assert status.lifecycle == control_pb2.LIFE_RUNNING

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from heronpy.cli.exits import Failure
 from heronpy.cli.look.units import check_pipeline
 from heronpy.common.errors import GaveUpError, LedgerError, RemovedLedgerError
 from heronpy.ingest.agreement import behind, contradictions
@@ -384,7 +383,7 @@ def test_a_table_that_does_not_exist_is_said_to(
     site.end()
     with pytest.raises(LedgerError, match=r"the folder /nonexistent does not exist"):
         verb(options["ledger"], "lines", "/nonexistent")
-    with pytest.raises(Failure, match="does not exist"):
+    with pytest.raises(LedgerError, match="does not exist"):
         check_pipeline("lines", "/nonexistent", options["ledger"], False)
 
 

@@ -261,7 +261,7 @@ def test_a_pipeline_over_two_ledgers(tmp_path: Path, run: Callable[..., Running]
     assert numbers(tmp_path / "table") == Counter(range(8))
     assert all(shown(url).done_bytes for url in urls)
     assert check(ledger, "lines", str(tmp_path / "table")).problems == []
-    with pytest.raises(Failure, match="no pipeline 'other'"):
+    with pytest.raises(LedgerError, match="no pipeline 'other'"):
         show_pipeline("other", ledger, False)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.cli.submit import dependencies
+from heronpy.cli.submit.submission import check_environment, environment_digest
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, DeadlineError, PackageError
 from heronpy.storage import wheelhouse
@@ -96,9 +96,9 @@ def test_a_file_that_is_no_wheelhouse(tmp_path: Path) -> None:
 
 def test_a_submit_refuses_a_wheelhouse_that_cannot_work(tmp_path: Path) -> None:
     file = house(tmp_path / "env.zip", make_wheel(tmp_path, "alpha"))
-    assert dependencies.digest(EngineSettings()) == ""
+    assert environment_digest(EngineSettings()) == ""
     good = EngineSettings(kind="slurm", environment=str(file), shared=f"/other:{tmp_path}")
-    assert dependencies.digest(good) == wheelhouse.digest_of(file)
+    assert environment_digest(good) == wheelhouse.digest_of(file)
     for settings, reason in (
         (EngineSettings(environment=str(file)), "this one has none"),
         (EngineSettings(kind="slurm", environment="env.zip", shared="/"), "absolute"),
@@ -109,6 +109,6 @@ def test_a_submit_refuses_a_wheelhouse_that_cannot_work(tmp_path: Path) -> None:
         (EngineSettings(kind="slurm", environment=str(file)), "below no folder of heron.engine.shared"),
     ):
         with pytest.raises(ConfigError, match=reason):
-            dependencies.check(settings)
+            check_environment(settings)
     with pytest.raises(PackageError, match="cannot be read"):
-        dependencies.check(EngineSettings(kind="slurm", environment=f"{file}.missing", shared=str(tmp_path)))
+        check_environment(EngineSettings(kind="slurm", environment=f"{file}.missing", shared=str(tmp_path)))

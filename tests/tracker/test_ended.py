@@ -16,7 +16,7 @@ from heronpy.scheduler import teardown
 from heronpy.spark.gateway import LAST_REPORT
 from heronpy.statemgr import paths
 from heronpy.tmaster.minutes import Minutes
-from heronpy.tracker import ended, streaming
+from heronpy.tracker import ended, reading
 from heronpy.tracker.ended import Ended
 from heronpy.views.findings import Finding, Verdict
 from heronpy.views.load import LoadAnswer
@@ -167,7 +167,7 @@ def test_a_page_gets_the_tasks_where_there_are_few(
     asking: Asking, seen: FakeTopology, monkeypatch: pytest.MonkeyPatch, limit: int, level: str
 ) -> None:
     end_of(asking, seen, "finished")
-    monkeypatch.setattr(streaming, "TASKS_MAX", limit)
+    monkeypatch.setattr(reading, "TASKS_MAX", limit)
     answer = asking.ask("GET", "/api/v1/live?topology=local/me/default/wordy&level=fitting")
     assert json.loads(answer.text.partition("data: ")[2].partition("\n")[0])["level"] == level
 
@@ -273,3 +273,49 @@ def test_the_folder_of_ended_runs_is_bounded(seen: FakeTopology) -> None:
     assert len(list(folder.iterdir())) == teardown.ENDED_MAX
     kept = control_pb2.EndedTopology.FromString((folder / f"wordy-{teardown.ENDED_MAX + 2}").read_bytes())
     assert kept.topology.name == "wordy" and not any(one.comp.serialized_object for one in kept.topology.bolts)
+
+
+# ---- one name in two roles ----------------------------------------------------------------------
+
+YOURS = WORDY.replace("/me/", "/you/")
+HERON = "/topologies/metadata?cluster=local&environ=default&topology=wordy"
+
+
+@pytest.fixture
+def both(asking: Asking, seen: FakeTopology) -> FakeTopology:
+    """wordy of role me has ended, and you have submitted another one of this name since."""
+    nodes = {path: seen.state.get(path)[0] for path in (paths.topology("wordy"), paths.packing_plan("wordy"))}
+    end_of(asking, seen)
+    yours = plan_pb2.ExecutionState()
+    yours.CopyFrom(seen.record)
+    yours.topology_id, yours.role = "wordy-2", "you"
+    for path, value in {**nodes, paths.execution_state("wordy"): yours.SerializeToString()}.items():
+        seen.state.create(path, value)
+    return seen
+
+
+def test_the_other_role_is_named_where_one_is_asked_for(asking: Asking, busy: FakeTopology) -> None:
+    for part in ("", "/plan", "/logs", "/doctor"):
+        answer = asking.ask("GET", YOURS + part)
+        said = answer.json()
+        assert answer.status_code == 404
+        assert said["title"] == "topology 'wordy' is not in local/you/default"
+        assert (said["detail"], said["nearest"]) == ("it is in local/me/default", "wordy")
+    refused = asking.ask("POST", f"{YOURS}/actions/kill", json={}, headers={"X-Heron": "1"})
+    assert refused.status_code == 404 and "is not in local/you/default" in refused.json()["title"]
+    assert not busy.asked, "the other role's was left alone"
+
+
+def test_each_role_reaches_its_own(asking: Asking, both: FakeTopology) -> None:
+    mine, yours = asking.get(WORDY), asking.get(YOURS)
+    assert (mine["id"], mine["state"], mine["role"]) == ("wordy-1", "KILLED", "me")
+    assert (yours["id"], yours["ended_at"], yours["role"]) == ("wordy-2", None, "you")
+    listed = asking.get("/api/v1/topologies?role=you")["topologies"]
+    assert [one["id"] for one in listed] == ["wordy-2"] and not asking.get("/api/v1/topologies?role=me")["topologies"]
+    assert [one["id"] for one in asking.get("/api/v1/history?role=me")["topologies"]] == ["wordy-1"]
+    assert asking.get(HERON)["role"] == "you" and asking.get(f"{HERON}&role=you")["role"] == "you"
+    missing = asking.ask("GET", f"{HERON}&role=me")
+    assert missing.status_code == 404 and missing.json()["title"] == "there is no topology 'wordy' in local/default"
+    ended = asking.act("kill")
+    assert ended.status_code == 410, "what has ended is not killed, nor is the one of the other role"
+    assert both.state.exists(paths.execution_state("wordy"))

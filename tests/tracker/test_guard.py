@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heronpy.health.signals import Signals
 from heronpy.proto import control_pb2
-from heronpy.tracker import peer, streaming
+from heronpy.tracker import peer, reading
 from heronpy.tracker.app import routes
 from heronpy.tracker.calls import Route, Table
 from heronpy.tracker.front import HEADERS
@@ -144,7 +144,7 @@ def test_refusals_are_counted_and_the_log_has_no_token(asking: Asking, caplog: p
 def test_streams_of_a_token_leave_room_for_the_owner(
     asking: Asking, busy: FakeTopology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "STREAMS_MAX", 3)
+    monkeypatch.setattr(reading, "STREAMS_MAX", 3)
 
     async def watch(client: httpx.AsyncClient, tracker: Tracker) -> None:
         token = {"Authorization": f"Bearer {tracker.tokens.create(Scope.VIEW)}"}

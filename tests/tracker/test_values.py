@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from heronpy.cli.verbs.events import KINDS
+from heronpy.cli.verbs.look import KINDS
 from heronpy.health.diagnose import diagnose
 from heronpy.health.doctor import finding_of
 from heronpy.health.signals import Signals, TaskSignals

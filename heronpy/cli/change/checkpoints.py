@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from heronpy.ckpt.replication import Replicator
 from heronpy.cli import exits
 from heronpy.cli.output import clean, print_json, say, warning
 from heronpy.cli.render import checkpoints as render_checkpoints
-from heronpy.cli.render.checkpoints import Row, kind_name
+from heronpy.cli.render.checkpoints import Row
 from heronpy.clusters.checkpoint_log import checkpoint_log, used_locations
 from heronpy.clusters.leftovers import clear_leftovers
 from heronpy.clusters.places import by_id, found_of
@@ -43,6 +42,7 @@ from heronpy.storage.locations import location_of, open_store
 from heronpy.storage.objects.port import ObjectsError
 from heronpy.storage.objects.url import Place, place_of
 from heronpy.storage.stores import replica_of
+from heronpy.views.saved import kind_name
 
 #: How much longer the topology master may take than the checkpoint itself.
 ANSWER_S = 10.0
@@ -53,8 +53,6 @@ EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 
 class View:
     """The checkpoints of one topology as a command sees them: from disk, and from its topology master when it runs.
-
-    Everything known about the checkpoints of a topology, running or not.
 
     The topology master knows what is in progress, in use or found damaged; the folders hold everything else,
     including earlier runs of the topology. Both name a checkpoint by its location.
@@ -178,14 +176,6 @@ def _row_of_record(record: checkpoint_pb2.CheckpointRecord) -> Row:
     )
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What was deleted, and what was kept and why."""
-
-    deleted: list[Found] = field(default_factory=list)
-    kept: list[tuple[Found, str]] = field(default_factory=list)
-
-
 def older(view: View, age_s: float) -> list[Found]:
     """Checkpoints at least that old; with 0 all, including those whose age cannot be read."""
     limit = time.time() - age_s
@@ -194,9 +184,14 @@ def older(view: View, age_s: float) -> list[Found]:
     ]
 
 
-def remove(view: View, chosen: Iterable[Found], refuse: bool) -> Outcome:
-    """Delete these; one that is in use is a Failure when `refuse` says so, else it is kept and named."""
-    outcome, used = Outcome(), used_locations(view.session)
+def remove(view: View, chosen: Iterable[Found], refuse: bool) -> tuple[list[Found], list[tuple[Found, str]]]:
+    """Delete these; returns what was deleted, and what was kept and why.
+
+    One that is in use is a Failure when `refuse` says so, else it is kept.
+    """
+    deleted: list[Found] = []
+    kept: list[tuple[Found, str]] = []
+    used = used_locations(view.session)
     current: list[Found] = []
     others: dict[Place, list[Found]] = {}
     for found in chosen:
@@ -204,7 +199,7 @@ def remove(view: View, chosen: Iterable[Found], refuse: bool) -> Outcome:
             why = "a running topology would be restored from it"
             if refuse:
                 raise exits.Failure(f"{found.name} is not deleted, because {why}; kill the topology first")
-            outcome.kept.append((found, why))
+            kept.append((found, why))
         elif view.record is not None and found.folder.name == view.record.topology_id:
             current.append(found)
         else:
@@ -212,18 +207,14 @@ def remove(view: View, chosen: Iterable[Found], refuse: bool) -> Outcome:
     if current:
         request = control_pb2.DeleteCheckpoints(checkpoints=sorted(found.checkpoint for found in current))
         view.session.ask(view.topology, request, DELETE_S)
-        outcome.deleted += current
+        deleted += current
     for folder, doomed in others.items():
-        _remove_from(folder, doomed)
-        outcome.deleted += doomed
-    return outcome
-
-
-def _remove_from(folder: Place, doomed: list[Found]) -> None:
-    store = open_store(folder)
-    for number in sorted(found.checkpoint for found in doomed):
-        store.delete(number)
-    clear_leftovers(folder)
+        store = open_store(folder)
+        for number in sorted(found.checkpoint for found in doomed):
+            store.delete(number)
+        clear_leftovers(folder)
+        deleted += doomed
+    return deleted, kept
 
 
 def show_list(target: Target, topology: str, store: Place | None, as_json: bool, common: Common) -> None:
@@ -299,21 +290,16 @@ def delete(
         else:
             view.require()
             chosen = older(view, older_than or 0.0)
-        outcome = remove(view, chosen, refuse=checkpoint is not None)
-    for kept, why in outcome.kept:
-        warning(f"kept {clean(kept.name)}, because {why}")
+        deleted, kept = remove(view, chosen, refuse=checkpoint is not None)
+    for found, why in kept:
+        warning(f"kept {clean(found.name)}, because {why}")
     if as_json:
-        print_json(
-            {
-                "topology": topology,
-                "deleted": [found.location for found in outcome.deleted],
-                "kept": [found.location for found, _ in outcome.kept],
-            }
-        )
+        places = {"deleted": [one.location for one in deleted], "kept": [one.location for one, _ in kept]}
+        print_json({"topology": topology, **places})
         return
-    for found in outcome.deleted:
+    for found in deleted:
         say(f"  - {clean(found.name)}")
-    say(f"Deleted {counted(len(outcome.deleted), 'checkpoint')} of '{topology}'")
+    say(f"Deleted {counted(len(deleted), 'checkpoint')} of '{topology}'")
 
 
 def copy(

@@ -118,7 +118,13 @@ def hosts(target: Target, lift: str | None, as_json: bool, common: Common) -> No
     if as_json:
         print_json(avoided)
     else:
-        _print(avoided, lift, lifted)
+        for name in lifted:
+            say(f"Host {lift} may get containers of '{name}' again")
+        if avoided:
+            rows = [(one["host"], one["topology"], _how_long(one), one["why"]) for one in avoided]
+            print_table(("host", "topology", "avoided for", "why"), rows)
+        elif not lift:
+            say("No host is avoided")
     if failed:
         raise exits.Failure("not all topologies could be asked, as said above")
     if lift and not lifted:
@@ -127,16 +133,6 @@ def hosts(target: Target, lift: str | None, as_json: bool, common: Common) -> No
 
 def _none(session: Session, name: str) -> Any:
     raise session.no_scheduler(name)
-
-
-def _print(avoided: list[dict[str, Any]], lift: str | None, lifted: list[str]) -> None:
-    for name in lifted:
-        say(f"Host {lift} may get containers of '{name}' again")
-    if avoided:
-        rows = [(one["host"], one["topology"], _how_long(one), one["why"]) for one in avoided]
-        print_table(("host", "topology", "avoided for", "why"), rows)
-    elif not lift:
-        say("No host is avoided")
 
 
 def _how_long(one: dict[str, Any]) -> str:

@@ -118,6 +118,32 @@ optional_topology_argument = click.argument(
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+def verb(
+    name: str,
+    group: click.Group | None = None,
+    *,
+    cls: type[click.Command] = click.Command,
+    target: Callable[[Any], Any] = target_argument,
+    topology: Callable[[Any], Any] | None = topology_argument,
+    json: bool = True,
+    common: bool = True,
+    **settings: Any,
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command, of a group or of `heron` itself, with what nearly all have: cluster and topology before its own
+    arguments and flags, --json and the common flags after them."""
+
+    def declare(function: Callable[..., Any]) -> click.Command:
+        own = function.__dict__.pop("__click_params__", [])
+        function = common_flags(function) if common else function
+        function = json_flag(function) if json else function
+        function.__dict__.setdefault("__click_params__", []).extend(own)  # click has the last one first
+        function = target(topology(function) if topology is not None else function)
+        made: click.Command = (click if group is None else group).command(name, cls=cls, **settings)(function)
+        return made
+
+    return declare
+
+
 def component_flags(meaning: str) -> Callable[[F], F]:
     """[COMPONENT] and --component, which mean the same, as one `component`."""
 
@@ -131,6 +157,17 @@ def component_flags(meaning: str) -> Callable[[F], F]:
             return function(*args, component=what or component, **kwargs)
 
         return choose  # type: ignore[return-value]
+
+    return add
+
+
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options that commands share, in the order of their help."""
+
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
 
     return add
 

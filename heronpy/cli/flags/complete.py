@@ -75,30 +75,22 @@ def _instances(ctx: click.Context) -> list[tuple[int, str, int]]:
     ]
 
 
-@_completer
-def clusters(ctx: click.Context) -> Iterable[str]:
-    return _known_clusters()
-
-
-@_completer
-def topologies(ctx: click.Context) -> Iterable[str]:
-    return _place(ctx)[0].names()
+clusters = _completer(lambda ctx: _known_clusters())
+topologies = _completer(lambda ctx: _place(ctx)[0].names())
+components = _completer(lambda ctx: _components(ctx))
+#: The start of COMPONENT:TASKS.
+parallelism = _completer(lambda ctx: [f"{name}:" for name in _components(ctx)])
+#: Ids of tasks, which are numbers.
+tasks = _completer(lambda ctx: [str(task) for _, _, task in _instances(ctx)])
+#: Words for a checkpoint; its ids and paths belong to a topology that is not known yet.
+restores = _completer(lambda ctx: ["latest"])
+#: The start of KEY=VALUE.
+settings = _completer(lambda ctx: [f"{key}=" for key in _setting_keys()])
 
 
 def clusters_and_topologies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """For the first word of a verb whose cluster is optional."""
     return clusters(ctx, param, incomplete) + topologies(ctx, param, incomplete)
-
-
-@_completer
-def components(ctx: click.Context) -> Iterable[str]:
-    return _components(ctx)
-
-
-@_completer
-def tasks(ctx: click.Context) -> Iterable[str]:
-    """Ids of tasks, which are numbers."""
-    return [str(task) for _, _, task in _instances(ctx)]
 
 
 @_completer
@@ -127,12 +119,6 @@ def logged(ctx: click.Context) -> Iterable[str]:
 
 
 @_completer
-def parallelism(ctx: click.Context) -> Iterable[str]:
-    """The start of COMPONENT:TASKS."""
-    return [f"{name}:" for name in _components(ctx)]
-
-
-@_completer
 def metrics(ctx: click.Context) -> Iterable[str]:
     from heronpy.metrics.names import METRICS
 
@@ -145,18 +131,6 @@ def checkpoints(ctx: click.Context) -> Iterable[str]:
     from heronpy.clusters.places import found_of
 
     return [str(found.checkpoint) for found in found_of(*_place(ctx))]
-
-
-@_completer
-def restores(ctx: click.Context) -> Iterable[str]:
-    """Words for a checkpoint; its ids and paths belong to a topology that is not known yet."""
-    return ["latest"]
-
-
-@_completer
-def settings(ctx: click.Context) -> Iterable[str]:
-    """The start of KEY=VALUE."""
-    return [f"{key}=" for key in _setting_keys()]
 
 
 @_completer

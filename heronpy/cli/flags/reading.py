@@ -7,12 +7,13 @@ Verbs that change something require it.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import click
 
 from heronpy.cli.flags import complete
-from heronpy.cli.flags.arguments import LEFT_OUT, TargetType
+from heronpy.cli.flags.arguments import LEFT_OUT, TargetType, verb
 
 
 class Reading(click.Command):
@@ -79,3 +80,5 @@ reading_target = click.argument(
     metavar="[CLUSTER[/ROLE[/ENVIRON]]]",
     shell_complete=complete.clusters_and_topologies,
 )
+#: As `verb`, for verbs that only read.
+reading = functools.partial(verb, cls=Reading, target=reading_target)

@@ -112,13 +112,6 @@ def _place(one: BadRange, logs: str) -> str:
     return f"last seen as {' and '.join(seen)}{was}; it is not there on this host, or no keeper has looked since"
 
 
-def _unit(one: BadRange) -> str:
-    """The unit in which the bytes were found to be bad."""
-    if one.span.unit:
-        return f"u{one.span.unit}"
-    return "a unit of before the rebuild" if one.span.tries else "no unit"
-
-
 def _text(data: bytes) -> str:
     return data.decode(errors="backslashreplace")
 
@@ -126,7 +119,8 @@ def _text(data: bytes) -> str:
 def _print(one: BadRange, record: BadRecord | None, logs: str, whole: bool) -> None:
     span = one.span
     tries = "1 try" if span.tries == 1 else f"{span.tries} tries"
-    say(f"{clean(one.key)} {span.begin}-{span.end}  {_unit(one)}, {tries}  {clean(span.error)}")
+    unit = f"u{span.unit}" if span.unit else "a unit of before the rebuild" if span.tries else "no unit"
+    say(f"{clean(one.key)} {span.begin}-{span.end}  {unit}, {tries}  {clean(span.error)}")
     say(f"  {clean(_place(one, logs))}")
     size, end = f"{span.end - span.begin:,} bytes", _line_end(one, logs)
     if end != span.end:

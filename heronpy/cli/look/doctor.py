@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heronpy.cli import exits
-from heronpy.cli.output import moment, print_json, say, say_labelled
+from heronpy.cli.output import moment, picked, print_json, say, say_labelled
 from heronpy.clusters.errors import RequestError
 from heronpy.clusters.examining import look
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
 from heronpy.common.units import format_bytes, format_duration
+from heronpy.health.doctor import finding_of
 from heronpy.health.signals import Signals
 from heronpy.health.stopped import STILL_S
 from heronpy.health.texts import advice, sentence
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 LOOK_S = 5.0
 #: How long other verbs wait for the diagnosis, which is not what they were asked for.
 ASIDE_S = 1.0
+#: Fields of a finding in JSON.
+FINDING = ("verdict", "sentence", "next", "component", "task", "figures", "names", "host", "scope")
 #: Tasks whose figures are shown below the findings.
 _SHOWN = 5
 
@@ -85,17 +88,12 @@ def examine(
 
 
 def _has_ended(session: Session, topology: str, more: bool, as_json: bool) -> bool:
-    """Whether something is kept of a run that has ended; then it is told."""
+    """Tell what is kept of a run that has ended, and exit with code 1 if it needed action; whether anything is kept."""
     from heronpy.clusters.ended import kept_of_last
 
     kept = kept_of_last(session, topology)
-    if kept is not None:
-        _of_ended(kept, more, as_json)
-    return kept is not None
-
-
-def _of_ended(kept: control_pb2.EndedTopology, more: bool, as_json: bool) -> None:
-    """What is still known of a topology that has ended. Exits with code 1 if anything needed action."""
+    if kept is None:
+        return False
     # Only here: they take as long to import as all the rest.
     from heronpy.tracker.ended import told_by
     from heronpy.views.build_ended import doctor_of_ended
@@ -110,20 +108,7 @@ def _of_ended(kept: control_pb2.EndedTopology, more: bool, as_json: bool) -> Non
                 "ended_at": found.ended_at,
                 "window_s": found.window_s,
                 "healthy": found.healthy,
-                "findings": [
-                    {
-                        "verdict": one.verdict,
-                        "sentence": one.sentence,
-                        "next": one.next,
-                        "component": one.component,
-                        "task": one.task,
-                        "figures": one.figures,
-                        "names": one.names,
-                        "host": one.host,
-                        "scope": one.scope,
-                    }
-                    for one in found.findings
-                ],
+                "findings": [picked(one, *FINDING) for one in found.findings],
                 "events_known": found.events_known,
                 "arrival": found.emitted_per_s,
                 "held": found.held,
@@ -140,6 +125,7 @@ def _of_ended(kept: control_pb2.EndedTopology, more: bool, as_json: bool) -> Non
         say_labelled("unknown", found.not_known)
     if not found.healthy:
         raise click.exceptions.Exit(exits.FAILED)
+    return True
 
 
 def line(session: Session, topology: str) -> str:
@@ -211,20 +197,7 @@ def _as_json(signals: Signals, findings: list[Finding], cluster: str) -> dict[st
         "topology": signals.topology,
         "window_s": round(signals.window_s, 3),
         "healthy": all(finding.verdict in CALM for finding in findings),
-        "findings": [
-            {
-                "verdict": finding.verdict.value,
-                "sentence": sentence(finding, signals.topology),
-                "next": advice(finding, cluster, signals.topology),
-                "component": finding.component,
-                "task": finding.task,
-                "figures": finding.figures,
-                "names": list(finding.names),
-                "host": finding.host,
-                "scope": finding.scope,
-            }
-            for finding in findings
-        ],
+        "findings": [picked(finding_of(one, cluster, signals.topology), *FINDING) for one in findings],
         "events_known": signals.events_known,
         "unanswered": signals.unanswered,
         "arrival": signals.arrival,

@@ -19,7 +19,7 @@ from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import DeadlineError, RpcError
 from heronpy.common.units import counted, format_duration
 from heronpy.proto import control_pb2
-from heronpy.views.exception_groups import ExceptionGroup, groups_of
+from heronpy.views.exception_groups import groups_of
 from heronpy.views.past import Event, Events, Start
 
 #: Poll interval of `--follow`, and how long the topology master may not answer meanwhile.
@@ -138,7 +138,9 @@ def show_exceptions(
     reply = session.ask(topology, control_pb2.GetExceptions(component=component or "", task_id=task or 0))
     groups = groups_of(reply.exceptions)
     if as_json:
-        print_json({**_exceptions_json(topology, reply), "groups": _groups_json(groups)})
+        listed = [picked(item, *_JSON) for item in reply.exceptions]
+        found = [msgspec.to_builtins(group) for group, _ in groups]
+        print_json({"topology": topology, "discarded": reply.discarded, "exceptions": listed, "groups": found})
         return
     if not reply.exceptions:
         say(f"No exceptions in topology '{topology}'")
@@ -164,18 +166,7 @@ def show_exceptions(
         say(f"\n{reply.discarded:,} further kinds of exceptions were not kept; see the logs")
 
 
-def _exceptions_json(topology: str, reply: control_pb2.ExceptionsReply) -> dict[str, Any]:
-    return {
-        "topology": topology,
-        "discarded": reply.discarded,
-        "exceptions": [picked(item, *_JSON) for item in reply.exceptions],
-    }
-
-
-def _groups_json(groups: Sequence[tuple[ExceptionGroup, str]]) -> list[dict[str, Any]]:
-    return [msgspec.to_builtins(group) for group, _ in groups]
-
-
 def groups_json(session: Session, topology: str) -> list[dict[str, Any]]:
     """`groups` of `heron exceptions --json`."""
-    return _groups_json(groups_of(session.ask(topology, control_pb2.GetExceptions()).exceptions))
+    found = groups_of(session.ask(topology, control_pb2.GetExceptions()).exceptions)
+    return [msgspec.to_builtins(group) for group, _ in found]

@@ -18,13 +18,14 @@ import msgspec
 from google.protobuf.json_format import MessageToDict
 
 from heronpy.cli import exits
+from heronpy.cli.output import picked
 from heronpy.clusters.log_ends import End, log_ends
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.redaction import redacted, redacted_text, redacted_texts
 from heronpy.health import recording
+from heronpy.health.doctor import finding_of
 from heronpy.health.signals import Signals
-from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
 from heronpy.views.findings import Finding
 from heronpy.views.past import Events
@@ -97,15 +98,8 @@ def lines(session: Session, signals: Signals, findings: list[Finding], at: float
     name = signals.topology
     yield recording.head(name)
     yield look_line(signals, at)
-    said = [
-        {
-            "verdict": one.verdict.value,
-            "sentence": sentence(one, name),
-            "next": advice(one, session.target.cluster, name),
-            "figures": one.figures,
-        }
-        for one in findings
-    ]
+    told = [finding_of(one, session.target.cluster, name) for one in findings]
+    said = [picked(one, "verdict", "sentence", "next", "figures") for one in told]
     yield json.dumps(redacted_texts({"findings": said}), separators=(",", ":"))
     for found in _parts(session, name, findings):
         yield json.dumps(redacted(found), separators=(",", ":"))

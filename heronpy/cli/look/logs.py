@@ -42,22 +42,10 @@ from heronpy.proto import plan_pb2
 from heronpy.storage.log_archive import FOLDER, Run
 
 
-def hits(lines: int | None) -> int:
-    """How many hits are shown at most."""
-    return LIMIT_MAX if lines is None else min(lines, LIMIT_MAX)
-
-
-def find_in_logs(session: Session, topology: str, wanted: Wanted, as_json: bool) -> None:
-    """Print the matches as they are found, newest first; stderr says whether that was all."""
-    folder = log_dir(session, topology)
-    with contextlib.suppress(KeyboardInterrupt), TemporaryDirectory(prefix="heron-logs-") as copies:
-        runs = archived_runs(session, topology, folder.parent, Path(copies), warning)
-        asyncio.run(_find(session, topology, folder, runs, wanted, as_json))
-
-
 async def _find(
     session: Session, topology: str, folder: Path, runs: Mapping[Run, Path], wanted: Wanted, as_json: bool
 ) -> None:
+    """Print the matches as they are found, newest first; stderr says whether that was all."""
     record = session.record(topology)
     search, shown = Search(wanted), 0
     master = Master(session, record) if record is not None else None
@@ -128,8 +116,12 @@ def show_logs(
     session = Session(target, common)
     if find is not None and not follow:
         oldest = parse_since(since) if since else None if earlier else submitted_at(session, topology)
-        wanted = Wanted(find, what, context, oldest, level, hits(lines), ignore_case=ignore_case)
-        find_in_logs(session, topology, wanted, as_json)
+        most = LIMIT_MAX if lines is None else min(lines, LIMIT_MAX)
+        wanted = Wanted(find, what, context, oldest, level, most, ignore_case=ignore_case)
+        folder = log_dir(session, topology)
+        with contextlib.suppress(KeyboardInterrupt), TemporaryDirectory(prefix="heron-logs-") as copied:
+            runs = archived_runs(session, topology, folder.parent, Path(copied), warning)
+            asyncio.run(_find(session, topology, folder, runs, wanted, as_json))
         return
     running = session.record(topology)
     away = _on_other_hosts(session, running)
@@ -257,13 +249,9 @@ def _files(folders: list[Path]) -> list[tuple[Path, str]]:
     return [(folder, name) for folder in folders for name in log_processes(folder)]
 
 
-def _processes(folders: list[Path]) -> list[str]:
-    return sorted({name for _, name in _files(folders)})
-
-
 def select(folders: list[Path], what: tuple[str, ...], topology: str) -> list[str]:
     """Names of the processes to show; a Failure that names the nearest when a word matches none."""
-    known = _processes(folders)
+    known = sorted({name for _, name in _files(folders)})
     if not what:
         return known
     chosen: dict[str, None] = {}

@@ -53,7 +53,8 @@ def show_metrics(
     over = f" in the last {format_duration(reply.interval_s)}" if interval else ""
     if not (everything or names or instances):
         found = links(reply.reports)
-        recent = _recent(session, topology) if found and not interval else reply
+        late = control_pb2.GetMetrics(names=list(LINK_METRICS), interval_s=RECENT_S)
+        recent = session.ask(topology, late) if found and not interval else reply
         if _show_short(topology, reply, by_instance, over, _link_rows(found, recent)):
             return
     rows = combine(reply, by_instance or bool(instances))
@@ -107,7 +108,10 @@ def _show_short(
         if screen.width < WIDE:
             short.padding = (0, 0, 0, 0)
         screen.print(short)
-        _show_links(link_rows)
+        if link_rows:
+            heads = ("link", "frames", "frames/s", "tuples", "tuples/frame")
+            more = f", the {LINKS_SHOWN} busiest of {len(link_rows)}" if len(link_rows) > LINKS_SHOWN else ""
+            print_table(heads, link_rows[:LINKS_SHOWN], f"Between stream managers{more}", right=heads[1:])
         apart = f"tasks have reported up to {format_duration(reply.apart_s)} apart; " if reply.apart_s >= 0.05 else ""
         if end_to_end := _end_to_end(reply):
             say(end_to_end)
@@ -120,11 +124,6 @@ def _show_short(
             say(least)
         say(f"{apart}'--all' shows every metric; 'heron top' has the counts of one moment")
     return bool(rows)
-
-
-def _recent(session: Session, topology: str) -> control_pb2.MetricsReply:
-    """What has passed between stream managers of late."""
-    return session.ask(topology, control_pb2.GetMetrics(names=list(LINK_METRICS), interval_s=RECENT_S))
 
 
 def _link_rows(found: list[Link], recent: control_pb2.MetricsReply) -> list[tuple[object, ...]]:
@@ -140,15 +139,6 @@ def _link_rows(found: list[Link], recent: control_pb2.MetricsReply) -> list[tupl
         )
         for link in found
     ]
-
-
-def _show_links(rows: list[tuple[object, ...]]) -> None:
-    """Print what passes between stream managers; nothing when all tasks are in one container."""
-    if not rows:
-        return
-    columns = ("link", "frames", "frames/s", "tuples", "tuples/frame")
-    more = f", the {LINKS_SHOWN} busiest of {len(rows)}" if len(rows) > LINKS_SHOWN else ""
-    print_table(columns, rows[:LINKS_SHOWN], f"Between stream managers{more}", right=columns[1:])
 
 
 def _at_least(reply: control_pb2.MetricsReply) -> str:

@@ -11,26 +11,21 @@ from heronpy.common.setting_types import SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.units import format_duration
 from heronpy.connectors.spark import needs_spark
-from heronpy.metrics.quantiles import quantiles
+from heronpy.metrics.quantiles import quantile
 from heronpy.proto import control_pb2
-from heronpy.views.saved import GATEWAY, of_sinks
+from heronpy.views.saved import GATEWAY, batches_of
 
 ASK_S = 1.0
-_NAMES = {
-    "spark-rows-committed": "rows",
-    "spark-batches-committed": "batches",
-    "spark-batches-failed": "failed_batches",
-    "spark-seconds": "seconds",
-    "spark-lag-seconds": "lag_s",
-    "spark-batches-running": "running",
-}
+_NAMES = (
+    "spark-rows-committed", "spark-batches-committed", "spark-batches-failed", "spark-seconds", "spark-lag-seconds",
+    "spark-batches-running", "spark-ui-port",
+)  # fmt: skip
 #: Distributions of seconds, and what their quantiles are called.
 _TIMES = {
     "spark-wait-seconds": "waited_s",
     "spark-run-seconds": "run_s",
     "spark-publish-seconds": "publish_s",
 }
-_PORT = "spark-ui-port"
 
 
 def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any] | None:
@@ -38,7 +33,7 @@ def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]
     if not needs_spark(status.plan.topology):
         return None
     try:
-        request = control_pb2.GetMetrics(names=[*_NAMES, *_TIMES, _PORT], instances=[GATEWAY])
+        request = control_pb2.GetMetrics(names=[*_NAMES, *_TIMES], instances=[GATEWAY])
         reply = session.ask(status.topology, request, ASK_S)
     except (HeronError, exits.Failure):
         return None  # the status stands without it
@@ -51,39 +46,37 @@ def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]
 
 def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
     """Figures of each sink by component, and the address of Spark's own pages on this host ("" when off)."""
-    found, times = of_sinks(reply)
-    port = found.pop("", {}).get(_PORT)
+    found = batches_of(reply, host)
+    times: dict[tuple[str, str], list[control_pb2.Sample]] = {}
+    for sample in (sample for report in reply.reports for sample in report.samples):
+        times.setdefault((sample.label, sample.name), []).append(sample)
     # A gateway that was killed has not told its last counts, nor may a topology master know those of all.
     least = reply.resumed_s > 0 or any(report.at_least for report in reply.reports)
-    sinks = []
-    for component, told in sorted(found.items()):
-        values = {name: told.get(metric, 0.0) for metric, name in _NAMES.items()}
-        took = times.get(component, {})
-        ended = values["batches"] + values["failed_batches"]
-        sinks.append(
-            {
-                "component": component,
-                "at_least": least,
-                "rows": int(values["rows"]),
-                "batches": int(values["batches"]),
-                "failed_batches": int(values["failed_batches"]),
-                "seconds_per_batch": values["seconds"] / ended if ended else None,
-                "lag_s": values["lag_s"],
-                "running": int(values["running"]),
-                **{name: _quantiles(took.get(metric, [])) for metric, name in _TIMES.items()},
-            }
-        )
-    return {"sinks": sinks, "ui": f"http://{host}:{port:.0f}" if port else ""}
+    sinks = [
+        {
+            "component": sink.component,
+            "at_least": least,
+            "rows": sink.rows,
+            "batches": sink.committed,
+            "failed_batches": sink.failed,
+            "seconds_per_batch": sink.seconds_per_batch,
+            "lag_s": sink.lag_s or 0.0,
+            "running": sink.running,
+            **{word: _quantiles(times.get((sink.component, name), [])) for name, word in _TIMES.items()},
+        }
+        for sink in found.sinks
+    ]
+    return {"sinks": sinks, "ui": found.spark_ui or ""}
 
 
-def _quantiles(samples: list[control_pb2.Sample]) -> dict[str, float | bool | None] | None:
+def _quantiles(times: list[control_pb2.Sample]) -> dict[str, float | bool | None] | None:
     """Seconds at the median and at 99 %, and whether they are lower bounds. None without a batch."""
-    if not any(sample.count for sample in samples):
-        return None
     found: dict[str, float | bool | None] = {}
-    for name, one in zip(("p50", "p99"), quantiles(samples, (0.5, 0.99)), strict=True):
-        found[name], found[f"{name}_at_least"] = (one.value, one.at_least) if one is not None else (None, False)
-    return found
+    for name, part in (("p50", 0.5), ("p99", 0.99)):
+        one = quantile(times, part)
+        if one is not None:
+            found |= {name: one.value, f"{name}_at_least": one.at_least}
+    return found or None
 
 
 def _times_text(sink: dict[str, Any]) -> str:
@@ -97,8 +90,6 @@ def _times_text(sink: dict[str, Any]) -> str:
 
 
 def _shown(found: dict[str, Any], part: str) -> str:
-    if found[part] is None:
-        return "-"
     return ("> " if found[f"{part}_at_least"] else "") + format_duration(found[part])
 
 

@@ -39,9 +39,9 @@ def show_status(target: Target, topology: str | None, as_json: bool, common: Com
     record = session.find(topology)
     waits_for = session.starting(record) if session.tmaster_location(topology) is None else None
     if waits_for is not None:
-        _show_starting(record, waits_for.value, as_json, placed_of(session, topology))
+        _show_starting(record, waits_for.value, as_json, containers.placed_of(session, topology))
         return
-    status, placed = session.status(topology), placed_of(session, topology)
+    status, placed = session.status(topology), containers.placed_of(session, topology)
     containers.tell_starting(status, placed.containers if placed is not None else ())
     if as_json:
         print_json(_status_json(session, record, status, placed))
@@ -61,11 +61,6 @@ def _only_topology(session: Session) -> str:
     if not names:
         raise exits.Failure(f"no topology runs in {session.target}", exits.NOT_FOUND)
     raise exits.Failure(f"name a topology: there are {', '.join(names)}", exits.USAGE)
-
-
-def placed_of(session: Session, topology: str) -> control_pb2.ContainersReply | None:
-    """Where an engine runs the containers; None for a topology of one machine, or if its scheduler does not answer."""
-    return session.containers(topology) if session.engine_of(topology) else None
 
 
 def _show_starting(
@@ -103,7 +98,7 @@ def _record_json(record: plan_pb2.ExecutionState) -> dict[str, Any]:
 
 def status_json(session: Session, record: plan_pb2.ExecutionState, status: control_pb2.StatusReply) -> dict[str, Any]:
     """The documented shape of `heron status --json`."""
-    placed = placed_of(session, record.topology)
+    placed = containers.placed_of(session, record.topology)
     containers.tell_starting(status, placed.containers if placed is not None else ())
     return _status_json(session, record, status, placed)
 
@@ -114,6 +109,12 @@ def _status_json(
     status: control_pb2.StatusReply,
     placed: control_pb2.ContainersReply | None,
 ) -> dict[str, Any]:
+    engine: dict[str, Any] = {}
+    if placed is not None:
+        engine = {"engine_away": placed.engine_away or None, "door_refused": containers.refusals_json(placed.refused)}
+    if session.engine_of(record.topology):
+        lacks = session.lacks_scheduler(record.topology)
+        engine["scheduler_away"] = str(session.no_scheduler(record.topology)) if lacks else None
     return {
         **summary.as_json(status, summary.components(status), rates=False),
         **_record_json(record),
@@ -124,8 +125,7 @@ def _status_json(
             }
             for task in status.tasks
         ],
-        **_engine_json(placed),
-        **({"scheduler_away": _scheduler_away(session, record)} if session.engine_of(record.topology) else {}),
+        **engine,
         "containers": [
             {
                 **picked(executor, "container", "host", "pid", "metrics_port", "not_limited"),
@@ -147,18 +147,6 @@ def _status_json(
         "spark": spark.as_json(session, status),
         **pipelines.as_json(session, status),
     }
-
-
-def _scheduler_away(session: Session, record: plan_pb2.ExecutionState) -> str | None:
-    """That the scheduler of an engine's topology does not run, in a sentence."""
-    return str(session.no_scheduler(record.topology)) if session.lacks_scheduler(record.topology) else None
-
-
-def _engine_json(placed: control_pb2.ContainersReply | None) -> dict[str, Any]:
-    """What the scheduler of an engine says besides its containers."""
-    if placed is None:
-        return {}
-    return {"engine_away": placed.engine_away or None, "door_refused": containers.refusals_json(placed.refused)}
 
 
 def _placed_json(placed: control_pb2.ContainersReply | None, container: int) -> dict[str, Any]:

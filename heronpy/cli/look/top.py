@@ -29,7 +29,6 @@ from heronpy.common.units import format_duration
 from heronpy.proto import control_pb2
 
 if TYPE_CHECKING:
-    from rich.console import Group
     from rich.table import Table
 
 
@@ -162,10 +161,8 @@ def _said(session: Session, status: control_pb2.StatusReply) -> list[str]:
     diagnosis = doctor.line(session, status.topology)
     said = [*([diagnosis] if diagnosis else []), *stateful.current_lines(session, status)]
     said += pipelines.lines(pipelines.ask(session, status))
-    if session.engine_of(status.topology):
-        placed = session.containers(status.topology)
-        said += containers.texts(placed.containers if placed is not None else (), time.time())
-    return said
+    placed = containers.placed_of(session, status.topology)
+    return said + containers.texts(placed.containers if placed is not None else (), time.time())
 
 
 def header(status: control_pb2.StatusReply, said: Sequence[str] = ()) -> str:
@@ -248,20 +245,17 @@ def component_table(rows: list[ComponentRow], narrow: bool = False, frames: bool
     return tight
 
 
-def _screen(status: control_pb2.StatusReply, rows: list[ComponentRow], width: int, said: Sequence[str]) -> Group:
-    from rich.console import Group
-    from rich.text import Text
-
-    return Group(Text(header(status, said), style="bold"), component_table(rows, width < WIDE, width >= FRAMES_FIT))
-
-
 def live(session: Session, looks: Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]) -> None:
+    from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
     screen = console()
     with Live(console=screen, auto_refresh=False) as live:
         for status, rows in looks:
-            live.update(_screen(status, rows, screen.width, _said(session, status)), refresh=True)
+            head = Text(header(status, _said(session, status)), style="bold")
+            rowed = component_table(rows, screen.width < WIDE, screen.width >= FRAMES_FIT)
+            live.update(Group(head, rowed), refresh=True)
 
 
 def _print_json_lines(session: Session, looks: Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]) -> None:
@@ -280,5 +274,5 @@ def _print_json_lines(session: Session, looks: Iterator[tuple[control_pb2.Status
 
 def _placed(session: Session, status: control_pb2.StatusReply) -> dict[str, object]:
     """Where an engine runs the containers; nothing for a topology of one machine."""
-    placed = session.containers(status.topology) if session.engine_of(status.topology) else None
+    placed = containers.placed_of(session, status.topology)
     return {"containers": [containers.as_json(one) for one in placed.containers]} if placed is not None else {}

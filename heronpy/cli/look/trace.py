@@ -127,7 +127,8 @@ def show_traces(
         return
     if not found.matching:
         held = "" if min_ms or found.under_way else "; if its spouts are held, heron doctor says by whom"
-        say(f"No tuple of topology '{topology}' was traced{_which(min_ms)}{held}")
+        which = f" that took at least {format_duration(min_ms / 1000)}" if min_ms else ""
+        say(f"No tuple of topology '{topology}' was traced{which}{held}")
     else:
         _print(found)
     if found.under_way:
@@ -153,10 +154,6 @@ def traced(session: Session, topology: str, seconds: float, per_s: float, min_ms
     # The spouts have gone on until the end of the lease; what they traced after `seconds` is not all known yet.
     chosen = control_pb2.GetTraces(since=since, until=since + seconds, min_s=min_ms / 1000, limit=TRACES_MAX)
     return session.look(topology, chosen, Traces, ASK_S)
-
-
-def _which(min_ms: float) -> str:
-    return f" that took at least {format_duration(min_ms / 1000)}" if min_ms else ""
 
 
 def _under_way(number: int) -> str:

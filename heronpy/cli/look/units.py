@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
@@ -14,7 +13,7 @@ from heronpy.cli import exits
 from heronpy.cli.output import clean, print_json, print_table, say
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target
-from heronpy.common.errors import HeronError, LedgerError
+from heronpy.common.errors import HeronError
 from heronpy.common.ingest_settings import IngestSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.units import counted, format_bytes, format_duration
@@ -22,7 +21,6 @@ from heronpy.connectors.spark.dispatches import is_home
 from heronpy.ingest.checking import check, command_of, rebuild
 from heronpy.ingest.ledger.reaching import Reached, pipelines_of, text_of, urls_of
 from heronpy.ingest.ledger.requests import (
-    DispatchView,
     Figures,
     ForgetSite,
     ListDispatches,
@@ -50,7 +48,7 @@ _LIVE = (UnitState.FAILED, UnitState.LEASED, UnitState.READY, UnitState.COMMITTE
 
 @contextmanager
 def opened(url: str, pipeline: str) -> Iterator[Reached]:
-    with _named_errors(), closing(command_of(_ledger(url), pipeline)) as reached:
+    with closing(command_of(_ledger(url), pipeline)) as reached:
         yield reached
 
 
@@ -60,11 +58,6 @@ def _ledger(given: str) -> str:
     return text_of(chosen or default_ledger())
 
 
-def _ledger_of(given: str) -> str:
-    with _named_errors():
-        return _ledger(given)
-
-
 def _kind(ledger: str) -> str:
     """What the ledger of a pipeline is, for people."""
     urls = urls_of(ledger)
@@ -72,19 +65,10 @@ def _kind(ledger: str) -> str:
     return f"ledger {kinds}" if len(urls) == 1 else f"{len(urls)} ledgers {kinds}"
 
 
-@contextmanager
-def _named_errors() -> Iterator[None]:
-    try:
-        yield
-    except LedgerError as error:
-        raise exits.Failure(str(error), exits.exit_code_of(error)) from None
-
-
 def list_pipelines(url: str, as_json: bool) -> None:
     """Print a line for each pipeline of a ledger."""
-    with _named_errors():
-        where = _ledger(url)
-        names = pipelines_of(where)
+    where = _ledger(url)
+    names = pipelines_of(where)
     found: dict[str, Figures] = {}
     stuck: dict[str, dict[int, str]] = {}
     for name in names:
@@ -92,7 +76,7 @@ def list_pipelines(url: str, as_json: bool) -> None:
             found[name] = ledger.ask(Show())
             stuck[name] = _stuck(ledger, found[name])
     if as_json:
-        shown = {name: {**_figures(one), "units_stuck": len(stuck[name])} for name, one in found.items()}
+        shown = {name: {**msgspec.to_builtins(one), "units_stuck": len(stuck[name])} for name, one in found.items()}
         print_json({"ledger": where, "pipelines": shown})
     elif not found:
         say(f"The ledger {where} has no pipeline")
@@ -103,7 +87,7 @@ def list_pipelines(url: str, as_json: bool) -> None:
 
 def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
     """Print the figures of a pipeline and its live units."""
-    where = _ledger_of(url)
+    where = _ledger(url)
     with opened(where, pipeline) as ledger:
         figures = ledger.ask(Show())
         stuck = _stuck(ledger, figures)
@@ -116,7 +100,7 @@ def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
         dispatches = ledger.ask(ListDispatches()).dispatches
     if as_json:
         shown = {"live": msgspec.to_builtins(units), "dispatches": msgspec.to_builtins(dispatches)}
-        print_json({"pipeline": pipeline, **_figures(figures), "units_stuck": len(stuck), **shown})
+        print_json({"pipeline": pipeline, **msgspec.to_builtins(figures), "units_stuck": len(stuck), **shown})
         return
     say(f"{pipeline}  {_kind(where)}  generation {figures.generation}")
     for sentence in (*_sentences(figures), *_stuck_sentences(pipeline, len(stuck))):
@@ -132,7 +116,14 @@ def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
         rows = [_row(unit, bool(figures.sites), ERROR_CHARS if unit.unit not in stuck else None) for unit in units]
         print_table(heads, rows, right=("unit", "bytes", "age", "tries"))
     if dispatches:
-        _print_dispatches(dispatches)
+        say()
+        titles = ("dispatch", "state", "units", "rows", "bytes", "error")
+        lines = [
+            (str(one.dispatch), one.state.value, str(len(one.units)), f"{one.rows:,}", format_bytes(one.bytes),
+             clean(one.error[:80]))
+            for one in dispatches
+        ]  # fmt: skip
+        print_table(titles, lines, right=("dispatch", "units", "rows", "bytes"))
 
 
 def set_site(pipeline: str, site: str, state: str, url: str, as_json: bool) -> None:
@@ -177,17 +168,6 @@ def partition(pipeline: str, urls: Sequence[str], since: str, url: str, as_json:
     print_table(("files born before", "ledgers"), [(one.get("until", "-"), ", ".join(one["urls"])) for one in entries])
 
 
-def _print_dispatches(dispatches: Sequence[DispatchView]) -> None:
-    say()
-    heads = ("dispatch", "state", "units", "rows", "bytes", "error")
-    rows = [
-        (str(one.dispatch), one.state.value, str(len(one.units)), f"{one.rows:,}", format_bytes(one.bytes),
-         clean(one.error[:80]))
-        for one in dispatches
-    ]  # fmt: skip
-    print_table(heads, rows, right=("dispatch", "units", "rows", "bytes"))
-
-
 def retry_failed(pipeline: str, unit: int | None, url: str, as_json: bool) -> None:
     """Have failed units and dispatches tried again."""
     with opened(url, pipeline) as ledger:
@@ -196,8 +176,7 @@ def retry_failed(pipeline: str, unit: int | None, url: str, as_json: bool) -> No
 
 def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
     """Print whether table, ledger and bytes agree."""
-    with _named_errors():
-        found = check(_ledger(url), pipeline, table)
+    found = check(_ledger(url), pipeline, table)
     if as_json:
         print_json({"pipeline": pipeline, "agree": not found.problems, **msgspec.to_builtins(found)})
     else:
@@ -226,8 +205,7 @@ def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
 
 def rebuild_ledger(pipeline: str, table: str, url: str, as_json: bool) -> None:
     """Make the ledger anew, and print what it has."""
-    with _named_errors():
-        answer = rebuild(_ledger(url), pipeline, table)
+    answer = rebuild(_ledger(url), pipeline, table)
     if as_json:
         print_json({"pipeline": pipeline, **msgspec.to_builtins(answer)})
         return
@@ -291,10 +269,6 @@ def say_retried(units: list[int], dispatches: list[int], as_json: bool) -> None:
 
 def _counted(number: int, name: str) -> str:
     return f"{number:,} dispatches" if name == "dispatch" and number != 1 else counted(number, name)
-
-
-def _figures(figures: Figures) -> dict[str, Any]:
-    return dict(msgspec.to_builtins(figures))
 
 
 def _sentences(figures: Figures) -> Iterator[str]:

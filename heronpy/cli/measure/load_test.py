@@ -48,64 +48,41 @@ def list_profiles() -> None:
     print_table(("profile", "what it does", "mode", "containers", "rate", "duration"), rows, right=("containers",))
 
 
-def startup(tasks: int, containers: int | None, repeat: int, against: Path | None, out: Path, target: Target) -> int:
+# `output` has what all take: --repeat, --against, --out and --cluster.
+def startup(tasks: int, containers: int | None, **output: Any) -> int:
     """Submit, restart, kill and idle tasks."""
-    return _measure(lambda where: run_startup(where, tasks, containers, repeat, say), against, out, target)
+    return _measure(lambda where, repeat: run_startup(where, tasks, containers, repeat, say), **output)
 
 
-def checkpoint(
-    keys: int, value_bytes: int, store: Path | None, repeat: int, against: Path | None, out: Path, target: Target
-) -> int:
+def checkpoint(keys: int, value_bytes: int, store: Path | None, **output: Any) -> int:
     """Checkpoints of one task's large state."""
-    return _measure(lambda where: run_checkpoint_state(keys, value_bytes, store, repeat, say), against, out, target)
+    return _measure(lambda where, repeat: run_checkpoint_state(keys, value_bytes, store, repeat, say), **output)
 
 
-def control_plane(containers: int, tasks: int, repeat: int, against: Path | None, out: Path, target: Target) -> int:
+def control_plane(containers: int, tasks: int, **output: Any) -> int:
     """A topology too large for one machine, simulated."""
-    return _measure(lambda where: run_control_plane(containers, tasks, repeat, say), against, out, target)
+    return _measure(lambda where, repeat: run_control_plane(containers, tasks, repeat, say), **output)
 
 
-def costs(containers: int, duration_s: float, repeat: int, against: Path | None, out: Path, target: Target) -> int:
+def costs(containers: int, duration_s: float, **output: Any) -> int:
     """What metrics, logging, encryption and guarantees cost."""
-    return _measure(lambda where: run_costs(where, containers, duration_s, repeat, say), against, out, target)
+    return _measure(lambda where, repeat: run_costs(where, containers, duration_s, repeat, say), **output)
 
 
-def rates(
-    asked: str,
-    modes: tuple[str, ...],
-    step_s: float,
-    parameters: tuple[str, ...],
-    repeat: int,
-    against: Path | None,
-    out: Path,
-    target: Any,
-) -> int:
+def rates(asked: str, modes: tuple[str, ...], step_s: float, parameters: tuple[str, ...], **output: Any) -> int:
     """What a tuple costs at every rate."""
     wanted = rates_of(asked)
     chosen = tuple(dict.fromkeys(modes))
-    return _measure(
-        lambda where: run_rates(where, wanted, chosen, step_s, parameters, repeat, say), against, out, target
-    )
+    return _measure(lambda where, repeat: run_rates(where, wanted, chosen, step_s, parameters, repeat, say), **output)
 
 
-def units(
-    names: tuple[str, ...],
-    size: str,
-    seconds: float,
-    files: int,
-    lines: int,
-    number: int,
-    repeat: int,
-    against: Path | None,
-    out: Path,
-    target: Target,
-) -> int:
+def units(names: tuple[str, ...], size: str, seconds: float, files: int, lines: int, number: int, **output: Any) -> int:
     """What work units cost, how late their rows are, and whether these are exact."""
     wanted = chosen(names)
     sizes = Sizes(parse_bytes(size), seconds, files, lines, number)
     if sizes.bytes < 1:
         raise ConfigError(f"--bytes is {size!r}; give an amount above 0, such as 64MB")
-    return _measure(lambda where: run_units(where, wanted, sizes, repeat, say), against, out, target)
+    return _measure(lambda where, repeat: run_units(where, wanted, sizes, repeat, say), **output)
 
 
 def profile(
@@ -119,27 +96,25 @@ def profile(
 ) -> int:
     """A profile with the changes of the command line."""
     wanted = profiles.changed(load, changes, list(parameters))
-    return _measure(lambda where: run_profile(where, wanted, repeat, say), against, out, target)
+    return _measure(lambda where, times: run_profile(where, wanted, times, say), repeat, against, out, target)
 
 
-def _measure(measure: Callable[[Any], dict[str, Any]], against: Path | None, out: Path, target: Target) -> int:
+def _measure(
+    measure: Callable[[Any, int], dict[str, Any]], repeat: int, against: Path | None, out: Path, target: Target
+) -> int:
     """Run, print, write; 1 when a check failed."""
     before = results.read(against) if against is not None else None
     with interruptible(), cluster(str(target) if target is not None else None) as where:
-        result = measure(where)
+        result = measure(where, repeat)
     tables.print_result(console(), result, before)
     stem = re.sub(r"[^0-9T]", "", result["date"].partition("+")[0])
     path = out / f"{result['profile']}-{stem}.json"
     make_output(out)
-    _write(path, result, page.render(result, before))
+    path.write_text(json.dumps(result, indent=1), encoding="utf-8")
+    html = path.with_suffix(".html")
+    html.write_text(page.render(result, before), encoding="utf-8")
+    say(f"  wrote {path} and {html.name}")
     if not result["ok"]:
         failed = [check["name"] for run in result["runs"] for check in run["checks"] if not check["ok"]]
         raise exits.Failure(f"load test '{result['profile']}' failed: {', '.join(dict.fromkeys(failed))}; see above")
     return exits.OK
-
-
-def _write(path: Path, result: dict[str, Any], html: str) -> None:
-    path.write_text(json.dumps(result, indent=1), encoding="utf-8")
-    page = path.with_suffix(".html")
-    page.write_text(html, encoding="utf-8")
-    say(f"  wrote {path} and {page.name}")

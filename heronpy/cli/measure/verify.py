@@ -14,7 +14,7 @@ from heronpy.clusters.target import Target
 from heronpy.common.folders import make_output
 from heronpy.common.units import counted, format_duration
 from heronpy.loadtest.cluster import cluster
-from heronpy.verify.oracle import Limits, Verdict, read_endless, read_spec, verify
+from heronpy.verify.oracle import Limits, read_endless, read_spec, verify
 from heronpy.verify.records import write_end
 from heronpy.verify.run import Run, verify_run
 from heronpy.verify.scenarios import Scenario, find, scenarios, together
@@ -106,27 +106,17 @@ def end(folder: Path) -> int:
 
 def check(folder: Path, mode: str | None, loss_max: int, unordered: bool, as_json: bool, **values: Any) -> int:
     """Judge records."""
-    spec, noted = _noted(read_spec(folder), values, unordered)
+    spec, noted = read_spec(folder)
+    changes = {name: value for name, value in values.items() if value is not None}
+    spec = replace(spec, **changes, **({"ordered": False} if unordered else {})).check()
     verdict = verify(folder, spec, mode or noted, Limits(loss_max=loss_max, stall_max_s=float("inf")))
     if as_json:
         print_json(verdict.as_json())
     else:
-        _print_verdict(verdict)
+        rows = [("records", "", f"{verdict.arrived:,} for {verdict.expected:,} tuples, {verdict.mode}")]
+        rows += [(check.name, "ok" if check.ok else "FAILED", check.text) for check in verdict.checks]
+        print_table(("number", "", "found"), rows)
     return _end([(str(folder), [f"{check.name}: {check.text}" for check in verdict.checks if not check.ok])])
-
-
-def _noted(found: tuple[InputSpec, str], values: dict[str, Any], unordered: bool) -> tuple[InputSpec, str]:
-    """What the source has recorded, overridden by the command line."""
-    changes = {name: value for name, value in values.items() if value is not None}
-    if unordered:
-        changes["ordered"] = False
-    return replace(found[0], **changes).check(), found[1]
-
-
-def _print_verdict(verdict: Verdict) -> None:
-    rows = [("records", "", f"{verdict.arrived:,} for {verdict.expected:,} tuples, {verdict.mode}")]
-    rows += [(check.name, "ok" if check.ok else "FAILED", check.text) for check in verdict.checks]
-    print_table(("number", "", "found"), rows)
 
 
 def report(

@@ -14,6 +14,7 @@ from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.storage.checkpoint_layout import path_in
 from heronpy.storage.checkpoints import files_of
 from heronpy.storage.locations import open_store
+from heronpy.views.saved import kind_name
 
 #: Tasks that a sentence names of those that a checkpoint waits for.
 _NAMED = 5
@@ -43,10 +44,6 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         return {**{name: getattr(self, name) for name in self.__slots__}, "damaged": bool(self.damage)}
-
-
-def kind_name(kind: int) -> str:
-    return "savepoint" if kind == checkpoint_pb2.SAVEPOINT else "checkpoint"
 
 
 def figures(record: checkpoint_pb2.CheckpointRecord) -> str:

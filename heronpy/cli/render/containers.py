@@ -1,4 +1,4 @@
-"""The containers of a topology that an engine runs, as its scheduler tells them (pure but for the local time zone)."""
+"""The containers of a topology that an engine runs, as its scheduler tells them ."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from heronpy.cli.output import picked
+from heronpy.clusters.session import Session
 from heronpy.common.ids import container_of
 from heronpy.proto import control_pb2
 
@@ -32,6 +33,11 @@ _GUESS_S = 7 * _DAY_S
 def number_of(record: control_pb2.ProcessRecord) -> int:
     """The container whose record it is."""
     return container_of(record.name)
+
+
+def placed_of(session: Session, topology: str) -> control_pb2.ContainersReply | None:
+    """Where an engine runs the containers; None for a topology of one machine, or if its scheduler does not answer."""
+    return session.containers(topology) if session.engine_of(topology) else None
 
 
 def late(containers: Iterable[control_pb2.ProcessRecord]) -> list[control_pb2.ProcessRecord]:

@@ -22,7 +22,6 @@ from heronpy.cli.interrupts import interruptible, uninterrupted
 from heronpy.cli.output import clean, command, print_json, say, warn, warning
 from heronpy.cli.render import summary
 from heronpy.cli.submit import submission
-from heronpy.cli.submit.foreground import stay
 from heronpy.cli.submit.loader import load
 from heronpy.cli.submit.model import Planned, Started
 from heronpy.cli.submit.program import understand
@@ -93,15 +92,36 @@ def submit(target: Target, common: Common, options: SubmitOptions) -> None:
 
 
 def _stay(session: Session, started: Started, options: SubmitOptions) -> None:
+    """Wait until the scheduler ends, a child of this command where daemons of users are killed.
+
+    An interrupt ends it, and leaves the containers to whoever starts another one, unless it should kill.
+    """
+    name, target = started.record.topology, session.target
     if not options.kill_on_interrupt:
-        stay(session, started)
-        return
+        say("The scheduler stays in the foreground; Ctrl-C ends it, and the containers run on")
     try:
-        started.scheduler.wait()
+        code = started.scheduler.wait()
     except KeyboardInterrupt:
-        warn(f"interrupted: removing topology '{started.record.topology}'")
-        _remove_interrupted(session, started)
+        if options.kill_on_interrupt:
+            warn(f"interrupted: removing topology '{name}'")
+            _remove_interrupted(session, started)
+        else:
+            with uninterrupted():
+                started.scheduler.terminate()
+                started.scheduler.wait()
+            warn(f"interrupted: the containers of '{name}' run on, and nobody replaces one that ends")
+            warn(f"  go on: {command('heron', 'scheduler', 'start', target, name)}")
+            warn(f"  end:   {command('heron', 'kill', target, name)}")
         raise click.exceptions.Exit(exits.INTERRUPTED) from None
+    if options.kill_on_interrupt:
+        return
+    record = session.record(name)
+    if record is None or record.topology_id != started.record.topology_id:
+        say(f"Topology '{name}' was killed")
+    elif code:
+        raise submission.scheduler_died(started.spec, started.scheduler)
+    else:
+        say(f"The scheduler of '{name}' was asked to end; its containers run on")
 
 
 def _wait(session: Session, planned: Planned, started: Started, options: SubmitOptions, begun_at: float) -> None:

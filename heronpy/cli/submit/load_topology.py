@@ -74,7 +74,7 @@ def _run(request: dict[str, Any]) -> None:
         _guarded(lambda: _run_module(request["module"], request["class"]))
     else:
         _guarded(lambda: _run_file(Path(request["program"]), request["source"]))
-    if (request["class"] and request["kind"] == "file") or not _written(request):
+    if (request["class"] and request["kind"] == "file") or not any(Path(request["out"]).glob("*.defn")):
         _guarded(lambda: _write_main_classes(request))
 
 
@@ -146,10 +146,6 @@ def _run_module(name: str, function: str) -> None:
     module.__package__ = spec.parent
     code = compile(Path(spec.origin).read_bytes(), spec.origin, "exec", dont_inherit=True)
     exec(code, module.__dict__)
-
-
-def _written(request: dict[str, Any]) -> bool:
-    return any(Path(request["out"]).glob("*.defn"))
 
 
 def _topology_base() -> Any:

@@ -61,28 +61,20 @@ def _latest(name: str, settings: CheckpointSettings) -> Found | None:
     """The newest intact checkpoint, from the replica when the stores have none; names those passed over."""
     everything, copies = catalogue.of_topology(catalogue.roots_of([settings]), name), _copies(name, settings)
     for found in everything:
-        if _is_behind(found):
-            continue
-        wrong = catalogue.missing_files(found)
-        if not wrong:
+        if _intact(found):
             return found
-        warning(f"skipped {clean(found.name)}, which is damaged: {clean(wrong[0])}")
         twin = _whole_twin(found, copies)
-        if twin is not None:
+        if twin is not None and not found.abandoned:
             warning(f"taking its copy from the replica {clean(settings.replica)} instead")
             return twin
     for found in copies:
-        if _is_behind(found):
-            continue
-        wrong = catalogue.missing_files(found)
-        if not wrong:
+        if _intact(found, " of the replica"):
             has = "only damaged checkpoints" if everything else "no checkpoint"
             warning(
                 f"{clean(_listed(settings))} holds {has} of '{name}';"
                 f" taking {clean(found.name)} of the replica, the newest intact one there"
             )
             return found
-        warning(f"skipped {clean(found.name)} of the replica, which is damaged: {clean(wrong[0])}")
     if settings.allow_empty:
         warning(f"no checkpoint of '{name}' can be restored; it starts empty, as heron.checkpoint.allow_empty says")
         return None
@@ -99,10 +91,14 @@ def _latest(name: str, settings: CheckpointSettings) -> Found | None:
     )
 
 
-def _is_behind(found: Found) -> bool:
+def _intact(found: Found, where: str = "") -> bool:
+    """Whether it may be the latest; says why not."""
+    wrong = catalogue.missing_files(found) if not found.abandoned else []
     if found.abandoned:
         warning(f"skipped {clean(found.name)}: its topology was sent back to an older one since")
-    return found.abandoned
+    elif wrong:
+        warning(f"skipped {clean(found.name)}{where}, which is damaged: {clean(wrong[0])}")
+    return not (found.abandoned or wrong)
 
 
 def _copies(name: str, settings: CheckpointSettings) -> list[Found]:

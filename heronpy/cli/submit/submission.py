@@ -20,7 +20,6 @@ from typing import Final
 
 from heronpy.cli import exits, output
 from heronpy.cli.interrupts import heed, uninterrupted
-from heronpy.cli.submit import dependencies
 from heronpy.cli.submit.loader import child_environment
 from heronpy.cli.submit.model import Loaded, Planned, Started
 from heronpy.clusters import takedown
@@ -68,13 +67,13 @@ from heronpy.statemgr import paths
 from heronpy.storage.packages import PackageStore, archive_in
 from heronpy.storage.roots import check_folders
 from heronpy.storage.stores import check_stores, object_store
+from heronpy.storage.wheelhouse import digest_of, wheels_of
 
 #: One that ends is noticed at once. This is for one that hangs, and leaves time to a machine that is very busy.
 SCHEDULER_START_S = 60.0
 CLEAN_UP_S = 15.0
 LOG_TAIL_LINES = 30
-
-
+_ENVIRONMENT = "heron.engine.environment"
 #: Properties of Spark whose files its driver hands out.
 _HANDED_OUT: Final = frozenset(("spark.jars", "spark.files", "spark.archives", "spark.submit.pyFiles"))
 
@@ -116,13 +115,41 @@ def plan(session: Session, topology: topology_pb2.Topology) -> Planned:
 
         engine = on_engine.settle(topology, resolved, session.state_place(resolved)[0])
     transport.check(settings_for(resolved, SecuritySettings))
-    dependencies.check(settings_for(resolved, EngineSettings))
+    check_environment(settings_for(resolved, EngineSettings))
     if engine and needs_spark(topology):
         from heronpy.cli.submit import on_engine
 
         on_engine.check_spark_of(resolved)
     settings = settings_for(resolved, PackingSettings)
     return Planned(topology, logical, pack(topology, settings, None), resolved, bool(needs_spark(topology)), engine)
+
+
+def check_environment(engine: EngineSettings) -> None:
+    """ConfigError or PackageError where a wheelhouse is set, which each host would install, and cannot work."""
+    if not engine.environment:
+        return
+    if not engine.kind:
+        raise ConfigError(
+            f"{_ENVIRONMENT} is for clusters with an engine, and this one has none (heron.engine.kind); install the"
+            " dependencies into the Python that runs heron"
+        )
+    archive = Path(engine.environment)
+    if not archive.is_absolute():
+        raise ConfigError(f"{_ENVIRONMENT} {archive} must be an absolute path, because hosts read it in other folders")
+    if ".." in archive.parts or not any(
+        archive.is_relative_to(folder) for folder in engine.shared.split(":") if folder
+    ):
+        raise ConfigError(
+            f"{_ENVIRONMENT} {archive} is below no folder of heron.engine.shared, so the hosts may not reach it; put it"
+            " there"
+        )
+    wheels_of(archive)
+
+
+def environment_digest(engine: EngineSettings) -> str:
+    """The digest of the wheelhouse; "" for none."""
+    check_environment(engine)
+    return digest_of(Path(engine.environment)) if engine.environment else ""
 
 
 def _warn_of_files(conf: Mapping[str, object]) -> None:
@@ -350,7 +377,7 @@ def _submitted(session: Session, planned: Planned, loaded: Loaded, package_dir: 
         release=release(),
         state_type=kind,
         state_root="" if kind == "local" else root,
-        environment=dependencies.digest(settings_for(resolved, EngineSettings)),
+        environment=environment_digest(settings_for(resolved, EngineSettings)),
         engine=planned.engine,
         package=package_dir.name if package_dir else None,
         package_main=loaded.main_file if package_dir else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from heronpy.cli import exits
 from heronpy.cli.output import clean
@@ -44,20 +45,19 @@ def exceptions_report(session: Session, name: str, status: control_pb2.StatusRep
     report = failure_report(status)
     if status.startup_exceptions:
         return report
-    try:
-        reply = session.ask(name, control_pb2.GetExceptions(), 2.0)
-    except (HeronError, exits.Failure):
-        return report
-    return "\n\n".join(exception_text(item) for item in reply.exceptions[-EXCEPTIONS_SHOWN:]) or report
+    return "\n\n".join(exception_text(item) for item in _exceptions(session, name)[-EXCEPTIONS_SHOWN:]) or report
+
+
+def _exceptions(session: Session, name: str) -> list[control_pb2.ExceptionReport]:
+    with suppress(HeronError):
+        return list(session.ask(name, control_pb2.GetExceptions(), 2.0).exceptions)
+    return []
 
 
 def exceptions_said(session: Session, name: str) -> list[str]:
     """The newest exceptions of a topology that is about to be removed with them, a line for each kind of them."""
-    try:
-        reply = session.ask(name, control_pb2.GetExceptions(), 2.0)
-    except (HeronError, exits.Failure):
-        return []
-    said = (": ".join([item.type, *item.message.strip().splitlines()[:1]]) for item in reply.exceptions)
+    found = _exceptions(session, name)
+    said = (": ".join([item.type, *item.message.strip().splitlines()[:1]]) for item in found)
     return list(dict.fromkeys(said))[-EXCEPTIONS_SHOWN:]
 
 

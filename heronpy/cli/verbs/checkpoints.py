@@ -8,16 +8,8 @@ from typing import Any
 import click
 
 from heronpy.cli.flags import complete
-from heronpy.cli.flags.arguments import (
-    Duration,
-    TopologyName,
-    common_flags,
-    json_flag,
-    target_argument,
-    timeout_flag,
-    topology_argument,
-)
-from heronpy.cli.flags.reading import Reading, reading_target
+from heronpy.cli.flags.arguments import Duration, TopologyName, timeout_flag, verb
+from heronpy.cli.flags.reading import reading
 
 
 class TopologyOrPlace(TopologyName):
@@ -59,13 +51,9 @@ def checkpoints_command() -> None:
     """
 
 
-@checkpoints_command.command("list", cls=Reading)
-@reading_target
-@topology_argument
+@reading("list", checkpoints_command)
 @click.option("--store", type=Store(), metavar="DIR|URL",
               help="List those in this store or replica instead.")  # fmt: skip
-@json_flag
-@common_flags
 def list_command(**flags: Any) -> None:
     """List the complete checkpoints of a topology and the one in progress, newest first.
 
@@ -76,13 +64,9 @@ def list_command(**flags: Any) -> None:
     show_list(**flags)
 
 
-@checkpoints_command.command("show", cls=Reading)
-@reading_target
-@topology_argument
+@reading("show", checkpoints_command)
 @click.argument("checkpoint", metavar="ID|PATH|URL", shell_complete=complete.checkpoints)
 @click.option("--files", is_flag=True, help="List every file that makes up the checkpoint.")
-@json_flag
-@common_flags
 def show_command(**flags: Any) -> None:
     """Show the content of a checkpoint: state by component and task, figures and files."""
     from heronpy.cli.change.checkpoints import show
@@ -90,12 +74,8 @@ def show_command(**flags: Any) -> None:
     show(**flags)
 
 
-@checkpoints_command.command("savepoint")
-@target_argument
-@topology_argument
+@verb("savepoint", checkpoints_command)
 @_timeout
-@json_flag
-@common_flags
 def savepoint_command(**flags: Any) -> None:
     """Take a savepoint and wait until it is complete; it is kept until it is deleted."""
     from heronpy.cli.change.checkpoints import take
@@ -103,12 +83,8 @@ def savepoint_command(**flags: Any) -> None:
     take(savepoint=True, **flags)
 
 
-@checkpoints_command.command("trigger")
-@target_argument
-@topology_argument
+@verb("trigger", checkpoints_command)
 @_timeout
-@json_flag
-@common_flags
 def trigger_command(**flags: Any) -> None:
     """Take a checkpoint now, in addition to those taken at intervals, and wait until it is complete."""
     from heronpy.cli.change.checkpoints import take
@@ -116,13 +92,10 @@ def trigger_command(**flags: Any) -> None:
     take(savepoint=False, **flags)
 
 
-@checkpoints_command.command("restore")
-@target_argument
-@topology_argument
+@verb("restore", checkpoints_command, json=False)
 @click.option("--checkpoint", type=click.IntRange(min=1), metavar="ID", help="Default: the newest one.",
               shell_complete=complete.checkpoints)  # fmt: skip
 @timeout_flag(90.0, "Seconds to wait until every task has resumed.")
-@common_flags
 def restore_command(**flags: Any) -> None:
     """Rewind a running topology to one of its checkpoints and wait until every task has resumed from there.
 
@@ -133,14 +106,10 @@ def restore_command(**flags: Any) -> None:
     restore(**flags)
 
 
-@checkpoints_command.command("delete")
-@target_argument
-@topology_argument
+@verb("delete", checkpoints_command)
 @click.argument("checkpoint", required=False, metavar="[ID|PATH|URL]", shell_complete=complete.checkpoints)
 @click.option("--all", "everything", is_flag=True, help="Delete all of them, including savepoints.")
 @click.option("--older-than", type=Duration(), metavar="TIME", help="Delete those taken longer ago, such as 7d.")
-@json_flag
-@common_flags
 def delete_command(checkpoint: str | None, everything: bool, older_than: float | None, **flags: Any) -> None:
     """Delete checkpoints and the files that no other checkpoint needs.
 
@@ -153,15 +122,11 @@ def delete_command(checkpoint: str | None, everything: bool, older_than: float |
     delete(checkpoint=checkpoint, older_than=older_than, **flags)
 
 
-@checkpoints_command.command("copy")
-@target_argument
-@topology_argument
+@verb("copy", checkpoints_command)
 @click.argument("checkpoint", metavar="ID|PATH|URL", shell_complete=complete.checkpoints)
 @click.argument("store", type=Store(), metavar="DIR|URL")
 @click.option("--threads", type=click.IntRange(1, 64), default=4, show_default=True, metavar="N",
               help="Files copied at a time.")  # fmt: skip
-@json_flag
-@common_flags
 def copy_command(**flags: Any) -> None:
     """Copy a checkpoint to another store, from which a topology can be submitted with --restore.
 
@@ -172,12 +137,9 @@ def copy_command(**flags: Any) -> None:
     copy(**flags)
 
 
-@checkpoints_command.command("verify", cls=Reading)
-@reading_target
+@reading("verify", checkpoints_command, topology=None)
 @click.argument("source", type=TopologyOrPlace(), metavar="TOPOLOGY|PATH|URL", shell_complete=complete.topologies)
 @click.argument("checkpoint", required=False, metavar="[ID]")
-@json_flag
-@common_flags
 def verify_command(**flags: Any) -> None:
     """Read every file of all checkpoints, or of one, and compare it with its checksum.
 

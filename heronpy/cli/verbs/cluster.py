@@ -1,13 +1,14 @@
-"""`heron cluster`: the settings of a cluster whose containers an engine runs."""
+"""`heron cluster`: the settings of a cluster whose containers an engine runs; `heron env`: what its hosts install."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from heronpy.cli.flags import complete
-from heronpy.cli.flags.arguments import common_flags, json_flag, target_argument
+from heronpy.cli.flags.arguments import verb
 
 
 @click.group("cluster")
@@ -32,11 +33,8 @@ def init_command(**flags: Any) -> None:
     init(**flags)
 
 
-@cluster_command.command("check")
-@target_argument
+@verb("check", cluster_command, topology=None)
 @click.option("--no-container", is_flag=True, help="Do not run a throw-away container.")
-@json_flag
-@common_flags
 def check_command(**flags: Any) -> None:
     """Try what a cluster needs: a line for each requirement, with a fix for each failure.
 
@@ -49,10 +47,8 @@ def check_command(**flags: Any) -> None:
     check(**flags)
 
 
-@cluster_command.command("access")
-@target_argument
+@verb("access", cluster_command, topology=None, json=False)
 @click.option("--install", is_flag=True, help="Read what another host has printed from the standard input.")
-@common_flags
 def access_command(**flags: Any) -> None:
     """Let commands on another host reach the topologies that were submitted from this one.
 
@@ -66,11 +62,8 @@ def access_command(**flags: Any) -> None:
     access(**flags)
 
 
-@cluster_command.command("hosts")
-@target_argument
+@verb("hosts", cluster_command, topology=None)
 @click.option("--lift", metavar="HOST", help="A host that may get containers again, of all topologies.")
-@json_flag
-@common_flags
 def hosts_command(**flags: Any) -> None:
     """Show the hosts that get no containers, of which topology, why and for how long; --lift ends that.
 
@@ -82,10 +75,8 @@ def hosts_command(**flags: Any) -> None:
     hosts(**flags)
 
 
-@cluster_command.command("manifest")
-@target_argument
+@verb("manifest", cluster_command, topology=None, json=False)
 @click.option("--nodes", is_flag=True, help="Also the right to list nodes (a ClusterRole): then sizes are checked.")
-@common_flags
 def manifest_command(**flags: Any) -> None:
     """Print what to apply to a Kubernetes cluster: the least Role, and a pod from which topologies are submitted.
 
@@ -95,3 +86,28 @@ def manifest_command(**flags: Any) -> None:
     from heronpy.cli.change.cluster import manifest
 
     manifest(**flags)
+
+
+@click.group("env")
+def env_command() -> None:
+    """Pack the dependencies of topologies for the hosts of a cluster."""
+
+
+@env_command.command("pack")
+@click.option("-r", "--requirement", "requirements", required=True, metavar="FILE",
+              type=click.Path(dir_okay=False, path_type=Path), help="The requirements, as pip reads them.")  # fmt: skip
+@click.option("-o", "--output", "into", required=True, metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+              help="File to write; the digest of its content is added to the name: env.zip becomes"
+              " env-DIGEST.zip.")  # fmt: skip
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=1.0), default=600.0, show_default=True,
+              metavar="SECONDS", help="How long pip may take.")  # fmt: skip
+def pack_command(**flags: Any) -> None:
+    """Download what a requirements file asks for, as wheels, into one file: a wheelhouse.
+
+    It is for hosts with this Python and platform. With heron.engine.environment in a cluster's engine.yaml, each host
+    installs it once, without asking an index, and its topologies run there. The file's path is printed.
+    """
+    from heronpy.cli.output import say
+    from heronpy.storage.wheelhouse import pack
+
+    say(str(pack(**flags)))

@@ -6,20 +6,16 @@ from typing import Any
 
 import click
 
-from heronpy.cli.flags.arguments import common_flags, json_flag, target_argument, timeout_flag, topology_argument
+from heronpy.cli.flags.arguments import timeout_flag, verb
 
 
-@click.command("kill")
-@target_argument
-@topology_argument
+@verb("kill")
 @timeout_flag(
     None,
     "Seconds that the scheduler may take before the processes are killed without it, or, with an engine, until the"
     " command tells what may still run  [default: 30, with an engine lost_s and the stop grace more]",
 )
 @click.option("--force", is_flag=True, help="Remove it although containers on an engine may still run.")
-@json_flag
-@common_flags
 def kill_command(**flags: Any) -> None:
     """Stop a topology and remove it from the cluster; its log files and its checkpoints stay.
 
@@ -36,15 +32,11 @@ def kill_command(**flags: Any) -> None:
     kill(**flags)
 
 
-@click.command("stop")
-@target_argument
-@topology_argument
+@verb("stop")
 @click.option("--drain", is_flag=True, help="Process all tuples in flight and finish the bolts, then end.")
 @click.option("--savepoint", is_flag=True, help="Take a savepoint to resume from, then end; EFFECTIVELY_ONCE only.")
 @timeout_flag(300.0, "Seconds that the drain or the savepoint may take.")
 @click.option("--force", is_flag=True, help="Kill the topology even if the drain or the savepoint fails.")
-@json_flag
-@common_flags
 def stop_command(drain: bool, savepoint: bool, **flags: Any) -> None:
     """End a topology gracefully and remove it from the cluster; its logs and checkpoints stay.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from heronpy.cli import exits
-from heronpy.cli.flags.arguments import cluster_flag
+from heronpy.cli.flags.arguments import cluster_flag, together
 from heronpy.common.nearest import suggestion
 from heronpy.loadtest import profiles
 
@@ -17,20 +16,15 @@ DEFAULT_OUT = "out/load-test"
 DEFAULT_RATES = "100,1000,5000,20000,100000,max"
 
 
-def _output_flags(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(
-        (
-            click.option("--repeat", type=click.IntRange(1, 100), default=1, show_default=True, metavar="N",
-                         help="Run N times; medians and ranges are reported."),
-            click.option("--against", type=click.Path(path_type=Path), metavar="FILE",
-                         help="Compare with the JSON of an earlier run."),
-            click.option("--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True,
-                         metavar="DIR", help="Folder for the JSON and the HTML page."),
-            cluster_flag("Run in this existing cluster, on this host, instead of one made for the test."),
-        )
-    ):  # fmt: skip
-        function = option(function)
-    return function
+_output_flags = together(
+    click.option("--repeat", type=click.IntRange(1, 100), default=1, show_default=True, metavar="N",
+                 help="Run N times; medians and ranges are reported."),
+    click.option("--against", type=click.Path(path_type=Path), metavar="FILE",
+                 help="Compare with the JSON of an earlier run."),
+    click.option("--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True,
+                 metavar="DIR", help="Folder for the JSON and the HTML page."),
+    cluster_flag("Run in this existing cluster, on this host, instead of one made for the test."),
+)  # fmt: skip
 
 
 class Profiles(click.Group):
@@ -227,7 +221,7 @@ def _profile_command(load: profiles.Load) -> click.Command:
         return profile(load, **flags)
 
     words = ", ".join(f"{key}={value}" for key, value in load.parameters.items())
-    options = [
+    options = (
         click.option("--containers", type=click.IntRange(min=1), help=f"Containers.  [default: {load.containers}]"),
         click.option("--mode", type=click.Choice(profiles.MODES), help=f"Guarantee.  [default: {load.mode}]"),
         click.option("--rate", type=click.FloatRange(min=0), metavar="N",
@@ -243,9 +237,7 @@ def _profile_command(load: profiles.Load) -> click.Command:
                      help=f"Tuples not acked yet, per spout task.  [default: {load.max_spout_pending}]"),
         click.option("--set", "parameters", multiple=True, metavar="KEY=VALUE",
                      help=f"A parameter ({words}) or a setting such as heron.instance.batch_tuples; repeatable."),
-    ]  # fmt: skip
-    command: Any = _output_flags(run)
-    for option in reversed(options):
-        command = option(command)
-    made: click.Command = click.command(load.name, help=f"{load.about[:1].upper()}{load.about[1:]}.")(command)
+    )  # fmt: skip
+    help_text = f"{load.about[:1].upper()}{load.about[1:]}."
+    made: click.Command = click.command(load.name, help=help_text)(together(*options)(_output_flags(run)))
     return made

@@ -1,14 +1,21 @@
-"""`heron tracker`, and `heron ui`, which needs one."""
+"""`heron tracker` and `heron ui`: serve the pages, find them, and make tokens."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
+from msgspec.structs import replace
 
 from heronpy.cli.flags import complete
 from heronpy.cli.flags.arguments import common_flags, json_flag, topology_argument
 from heronpy.cli.flags.reading import Reading, reading_target
+from heronpy.cli.output import moment, print_json, say, warn
+from heronpy.clusters.target import Common, Target
+from heronpy.common.errors import ConfigError
+from heronpy.common.folders import heron_home
+from heronpy.common.nearest import suggestion
+from heronpy.tracker import finding
+from heronpy.tracker.folder import folder_of
+from heronpy.tracker.options import Options
 
 #: Of `heronpy.tracker.guard.Scope`, those that a token can have.
 SCOPES = ("view", "all")
@@ -24,7 +31,14 @@ SCOPES = ("view", "all")
 @click.option("--behind-proxy", default="", metavar="NAME",
               help="A proxy with TLS asks for others, under this name. Everybody then needs a token.")  # fmt: skip
 @common_flags
-def tracker_command(**flags: Any) -> None:
+def tracker_command(
+    clusters: tuple[str, ...],
+    host: str,
+    port: int | None,
+    tls: tuple[str, str] | None,
+    behind_proxy: str,
+    common: Common,
+) -> None:
     """Serve the REST API and pages of the topologies of clusters, until Ctrl-C.
 
     On loopback the browser of the user who runs it needs no token. Programs and other users need one, and from another
@@ -34,9 +48,17 @@ def tracker_command(**flags: Any) -> None:
     heron tracker
     heron tracker --cluster prod --host 10.0.0.7 --tls cert.pem key.pem
     """
-    from heronpy.cli.look.tracker import serve
+    from heronpy.clusters.known import known_clusters
+    from heronpy.common.logs import setup
+    from heronpy.tracker.serve import run
 
-    serve(**flags)
+    known = known_clusters(common.config_path)
+    for cluster in clusters:
+        if cluster not in known:
+            hint = suggestion(cluster, known, f"; the clusters are {', '.join(known)}")
+            raise ConfigError(f"there is no cluster '{cluster}'{hint}")
+    setup("tracker", "INFO", 2)
+    run(Options(clusters, host, port, tls or None, behind_proxy, common=common), say=say)
 
 
 class Pages(click.Group):
@@ -56,12 +78,20 @@ class Pages(click.Group):
 @topology_argument
 @common_flags
 @click.pass_context
-def page_command(ctx: click.Context, /, **flags: Any) -> None:
+def page_command(ctx: click.Context, target: Target, topology: str, common: Common) -> None:
     """Print the address of the page of a topology, of one that runs or has ended."""
-    from heronpy.cli.look.tracker import show_page
+    from heronpy.clusters.ended import last_ended
+    from heronpy.clusters.session import Session
+    from heronpy.tracker import place
 
     given = ctx.parent.params.get("config_path") if ctx.parent is not None else None
-    show_page(config_path=given, **flags)
+    config_path = common.config_path or given
+    session = Session(target, replace(common, config_path=config_path))
+    record = session.record(topology) or last_ended(session, topology)
+    if record is None:
+        record = session.find(topology)  # which says that there is none, and what there is
+    address = finding.find_or_start(heron_home(), config_path).address
+    click.echo(place.page_of(address, record.cluster, record.role, record.environ, topology))
 
 
 @click.group("ui", cls=Pages, invoke_without_command=True, subcommand_metavar="[[CLUSTER] TOPOLOGY | COMMAND ...]")
@@ -79,26 +109,34 @@ def ui_command(ctx: click.Context, config_path: str | None) -> None:
     asks. Each start makes a new random name, and with it a new address.
     """
     if ctx.invoked_subcommand is None:
-        from heronpy.cli.look.tracker import show_address
-
-        show_address(config_path)
+        click.echo(finding.find_or_start(heron_home(), config_path).address)
 
 
 @ui_command.command("status")
 @json_flag
-def status_command(**flags: Any) -> None:
+def status_command(as_json: bool) -> None:
     """Show whether a tracker runs, and where."""
-    from heronpy.cli.look.tracker import show_status
-
-    show_status(**flags)
+    running = finding.find(heron_home())
+    if as_json:
+        shown = {"running": running is not None}
+        if running is None:
+            print_json(shown)
+        else:
+            print_json({**shown, "address": running.address, "pid": running.pid, "started_at": running.started_at,
+                        "release": running.release, "by_ui": running.by_ui})  # fmt: skip
+        return
+    if running is None:
+        say("No tracker runs; 'heron ui' starts one")
+        return
+    by = "heron ui" if running.by_ui else "heron tracker"
+    say(f"{running.address}  (pid {running.pid}, started by '{by}' {moment(running.started_at)})")
 
 
 @ui_command.command("stop")
 def stop_command() -> None:
     """Stop the tracker that `heron ui` has started. Topologies do not notice."""
-    from heronpy.cli.look.tracker import stop
-
-    stop()
+    running = finding.stop(heron_home())
+    say("No tracker runs" if running is None else f"Stopped the tracker at {running.address}")
 
 
 @ui_command.command("token")
@@ -114,6 +152,13 @@ def token_command(scope: str, remove: bool) -> None:
     heron ui token view > heron.token
     heron ui token all --remove
     """
-    from heronpy.cli.look.tracker import make_token, remove_token
+    from heronpy.tracker.guard import Scope
+    from heronpy.tracker.tokens import Tokens
 
-    (remove_token if remove else make_token)(scope)
+    tokens = Tokens(folder_of(heron_home()))
+    if remove:
+        tokens.remove(Scope(scope))
+        say(f"Removed the token '{scope}'")
+        return
+    click.echo(tokens.create(Scope(scope)))
+    warn(f"It is shown only now; it is valid until 'heron ui token {scope}' makes another one, or --remove")

@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from heronpy.cli.flags import complete
-from heronpy.cli.flags.arguments import cluster_flag, json_flag
+from heronpy.cli.flags.arguments import cluster_flag, json_flag, together
 
 #: Reliability modes.
 MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 
 
-def _run_flags(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The flags of commands that run the built-in topology."""
-    for option in reversed(
-        (
-            click.option("--duration", "duration_s", type=click.FloatRange(min=0), default=10.0, show_default=True,
-                         metavar="S", help="Minimum duration of the input in seconds."),
-            click.option("--baseline", "baseline_s", type=click.FloatRange(min=0), metavar="S",
-                         help="Seconds before the first fault.  [default: 3; 60 with --full]"),
-            click.option("--rate", type=click.FloatRange(min=1), default=1000.0, show_default=True, metavar="N",
-                         help="Tuples per second of each partition."),
-            click.option("--keys", type=click.IntRange(min=1), default=1000, show_default=True, help="Different keys."),
-            click.option("--payload", "payload_bytes", type=click.IntRange(min=8), default=100, show_default=True,
-                         metavar="BYTES", help="Size of a payload."),
-            click.option("--distinct", type=click.IntRange(min=0), default=0, metavar="N",
-                         help="Number of different payloads.  [default: all different]"),
-            click.option("--work-ms", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="MS",
-                         help="Work of the bolt per tuple."),
-            click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True, help="Containers."),
-            click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True,
-                         help="Tasks of each component, and partitions of the input."),
-            click.option("--times", type=click.IntRange(min=1), metavar="N",
-                         help="How often a run injects its fault.  [default: 1; with --full as listed]"),
-            click.option("--full", is_flag=True, help="Faults of full length and number: minutes instead of seconds."),
-            click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-                         help="A setting such as heron.checkpoint.interval_s=1; repeatable."),
-            click.option("--seed", type=int, default=1, show_default=True, help="Seed of input and faults."),
-            cluster_flag("Run in this existing cluster, on this host, instead of one made for the run."),
-        )
-    ):  # fmt: skip
-        function = option(function)
-    return function
+#: Of commands that run the built-in topology.
+_run_flags = together(
+    click.option("--duration", "duration_s", type=click.FloatRange(min=0), default=10.0, show_default=True,
+                 metavar="S", help="Minimum duration of the input in seconds."),
+    click.option("--baseline", "baseline_s", type=click.FloatRange(min=0), metavar="S",
+                 help="Seconds before the first fault.  [default: 3; 60 with --full]"),
+    click.option("--rate", type=click.FloatRange(min=1), default=1000.0, show_default=True, metavar="N",
+                 help="Tuples per second of each partition."),
+    click.option("--keys", type=click.IntRange(min=1), default=1000, show_default=True, help="Different keys."),
+    click.option("--payload", "payload_bytes", type=click.IntRange(min=8), default=100, show_default=True,
+                 metavar="BYTES", help="Size of a payload."),
+    click.option("--distinct", type=click.IntRange(min=0), default=0, metavar="N",
+                 help="Number of different payloads.  [default: all different]"),
+    click.option("--work-ms", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="MS",
+                 help="Work of the bolt per tuple."),
+    click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True, help="Containers."),
+    click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True,
+                 help="Tasks of each component, and partitions of the input."),
+    click.option("--times", type=click.IntRange(min=1), metavar="N",
+                 help="How often a run injects its fault.  [default: 1; with --full as listed]"),
+    click.option("--full", is_flag=True, help="Faults of full length and number: minutes instead of seconds."),
+    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+                 help="A setting such as heron.checkpoint.interval_s=1; repeatable."),
+    click.option("--seed", type=int, default=1, show_default=True, help="Seed of input and faults."),
+    cluster_flag("Run in this existing cluster, on this host, instead of one made for the run."),
+)  # fmt: skip
 
 
 @click.group("verify")

@@ -1,0 +1,190 @@
+"""The verbs that change a running topology, but for those that end it: their flags and help."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from heronpy.cli.flags import complete
+from heronpy.cli.flags.arguments import (
+    FORMATS,
+    Duration,
+    optional_topology_argument,
+    timeout_flag,
+    verb,
+)
+from heronpy.clusters.target import Common, Target
+
+
+@verb("deactivate", json=False)
+@timeout_flag(90.0, "Seconds to wait until it is done.")
+def deactivate_command(**flags: Any) -> None:
+    """Pause the spouts of a topology; tuples already emitted are still processed."""
+    from heronpy.cli.change.lifecycle import set_state
+
+    set_state(active=False, **flags)
+
+
+@verb("activate", json=False)
+@timeout_flag(90.0, "Seconds to wait until it is done.")
+def activate_command(**flags: Any) -> None:
+    """Let the spouts of a topology emit; returns when every spout does."""
+    from heronpy.cli.change.lifecycle import set_state
+
+    set_state(active=True, **flags)
+
+
+@verb("restart", json=False, context_settings={"ignore_unknown_options": True})
+@click.argument("what", required=False, metavar="[CONTAINER|COMPONENT|INSTANCE]",
+                shell_complete=complete.restartable)  # fmt: skip
+@click.option("--task", type=click.IntRange(min=1), metavar="ID", help="Restart the task with this id only.",
+              shell_complete=complete.tasks)  # fmt: skip
+@click.option("--component", metavar="NAME", help="Restart all tasks of this component only.",
+              shell_complete=complete.components)  # fmt: skip
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Of an engine: submit containers anew, with the size that they ask for now, although nobody may be able to"
+    " confirm that the old ones have ended.",
+)
+@timeout_flag(90.0, "Seconds to wait until it is done.")
+def restart_command(what: str | None, task: int | None, component: str | None, force: bool, **flags: Any) -> None:
+    """Restart a topology, one container (its number), all tasks of a component (its name) or one task (as count-2).
+
+    -1, or no argument, means all containers; container 0 holds the topology master. The tasks of a component restart
+    together, and their stream managers keep the tuples in flight to them. A container of an engine whose host is silent
+    may wait for --force, see its line in heron status: make sure that its host is gone.
+    """
+    if sum(one is not None for one in (what, task, component)) > 1:
+        raise click.UsageError("give only one of a container, component or instance, --task and --component")
+    from heronpy.cli.change.lifecycle import restart
+
+    restart(what=what, task=task, component=component, force=force, **flags)
+
+
+@verb("update")
+@click.option(
+    "--component-parallelism",
+    "parallelism",
+    multiple=True,
+    metavar="NAME:N",
+    help="New number of tasks of a component; may be repeated.",
+    shell_complete=complete.parallelism,
+)
+@click.option("--container-number", type=click.IntRange(min=1), metavar="N", help="New number of containers.")
+@click.option(
+    "--runtime-config",
+    multiple=True,
+    metavar="[COMPONENT:]KEY:VALUE",
+    help="New value of a configuration key; may be repeated, not together with the other two.",
+)
+@click.option(
+    "--drain-timeout",
+    "drain_timeout_s",
+    type=click.FloatRange(min=0),
+    metavar="S",
+    help="Seconds that removed tasks may take to finish their queued tuples.",
+)
+@timeout_flag(300.0, "Seconds to wait until the update is done.")
+@click.option("--dry-run", is_flag=True, help="Print what would change and change nothing.")
+@click.option("--dry-run-format", type=click.Choice(FORMATS), default="table", show_default=True)
+def update_command(target: Target, common: Common, topology: str, **flags: Any) -> None:
+    """Change a running topology without stopping it.
+
+    \b
+    heron update local word_count --component-parallelism count:4
+    heron update local word_count --container-number 2
+    heron update local word_count --runtime-config count:limit:10
+    """
+    if flags["runtime_config"] and (flags["parallelism"] or flags["container_number"]):
+        raise click.UsageError(
+            "--runtime-config excludes --component-parallelism and --container-number; run two updates"
+        )
+    if not (flags["runtime_config"] or flags["parallelism"] or flags["container_number"]):
+        raise click.UsageError(
+            "nothing to change; give --component-parallelism, --container-number or --runtime-config"
+        )
+    from heronpy.cli.change.update import UpdateOptions, update
+
+    update(target, common, topology, UpdateOptions(**flags))
+
+
+@verb("drain", json=False)
+@click.option("--host", required=True, metavar="HOST", help="The host, as 'heron status' names it.")
+@timeout_flag(600.0, "Seconds to wait until the containers have moved, queue included.")
+def drain_command(**flags: Any) -> None:
+    """Move the containers of a topology away from a host, one at a time, and give it no others for a while.
+
+    For topologies on an engine. How long the host gets no containers is heron.engine.avoid_s.
+    """
+    from heronpy.cli.change.lifecycle import drain
+
+    drain(**flags)
+
+
+@click.group("scheduler")
+def scheduler_command() -> None:
+    """The scheduler of a topology on an engine: the process that replaces its containers."""
+
+
+@verb("start", scheduler_command, json=False)
+def start_command(**flags: Any) -> None:
+    """Start the scheduler of a topology again, as after a reboot of the host where it was submitted.
+
+    It adopts the containers that run and restarts none. Run it on the host where the topology was submitted.
+    """
+    from heronpy.cli.submit.scheduler import start
+
+    start(**flags)
+
+
+@verb("keep", scheduler_command, topology=None, json=False)
+def keep_command(**flags: Any) -> None:
+    """Keep the schedulers of all topologies of a cluster running that were submitted on this host, until it is ended.
+
+    For the first process of a pod from which topologies are submitted: it starts the schedulers again that are gone,
+    and ends them when it is ended; containers run on.
+    """
+    from heronpy.cli.submit.scheduler import keep
+
+    keep(**flags)
+
+
+@verb("drill", json=False)
+@click.argument("what", metavar="TASK|COMPONENT|CONTAINER|PROCESS", shell_complete=complete.restartable)
+@click.option("--signal", "signal_name", type=click.Choice(["KILL", "STOP"], case_sensitive=False), default="KILL",
+              show_default=True, help="KILL ends the processes at once; STOP halts them for a while.")  # fmt: skip
+@click.option("--for", "stopped_s", type=Duration(), metavar="TIME",
+              help="How long STOP halts them, such as 30s.  [default: 3s]")  # fmt: skip
+def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> None:
+    """Kill or stop processes of a topology on this machine, to see that it recovers.
+
+    TASK is an instance id or a name such as count-2. A COMPONENT means all of its tasks. A CONTAINER is a number and
+    means all of its processes. PROCESS is scheduler, master (the topology master), stmgr (all stream managers), or a
+    name such as stmgr-1 or executor-1.
+
+    KILL sends SIGKILL; STOP sends SIGSTOP, waits, and sends SIGCONT. The signals go to processes of this topology and
+    of this user only. 'heron status' and 'heron events' show what follows; the page on guarantees says what is lost.
+    """
+    if stopped_s is not None and signal_name != "STOP":
+        raise click.UsageError("--for says how long STOP halts processes; add --signal STOP")
+    from heronpy.cli.change.drill import drill
+
+    drill(stopped_s=3.0 if stopped_s is None else stopped_s, kills=signal_name == "KILL", **flags)
+
+
+@verb("clean", topology=optional_topology_argument)
+@click.option("--older-than", "older_than_s", type=Duration(), default="7d", show_default=True, metavar="TIME",
+              help="Remove folders in which nothing was written for this time; 0s for all.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+def clean_command(**flags: Any) -> None:
+    """Remove the logs and working folders of topologies that have ended, from this machine.
+
+    With TOPOLOGY only those of this name. The folders are below HERON_HOME; what 'heron logs', 'heron events' and
+    'heron dead-letters' show of the last run is removed with them. A topology that runs, or is not killed yet, is left
+    alone. Checkpoints stay, and so do batches that were not handed to Spark yet: 'heron submit --restore' needs them.
+    """
+    from heronpy.cli.change.clean import clean
+
+    clean(**flags)

@@ -1,0 +1,392 @@
+"""The verbs that look at a topology: their flags and help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from heronpy.cli.flags import complete
+from heronpy.cli.flags.arguments import (
+    FORMATS,
+    TargetType,
+    common_flags,
+    component_flags,
+    json_flag,
+    optional_topology_argument,
+    topology_argument,
+)
+from heronpy.cli.flags.reading import Reading, reading, reading_target
+
+#: What `heron events` can be asked for: the names of EventKind in control.proto.
+KINDS = ("life", "master", "restart", "oom", "silent", "backpressure", "checkpoint", "restore", "update")
+
+_task = click.option("--task", type=click.IntRange(min=1), metavar="ID", help="Only the task with this id.",
+                     shell_complete=complete.tasks)  # fmt: skip
+
+
+@reading("list", topology=None)
+def list_command(**flags: Any) -> None:
+    """List the topologies of a cluster, of a role or of an environ."""
+    from heronpy.cli.look.topologies import list_topologies
+
+    list_topologies(**flags)
+
+
+@reading("status", topology=optional_topology_argument)
+def status_command(**flags: Any) -> None:
+    """Show a topology's state: what is down, what holds it back, what was restarted.
+
+    TOPOLOGY may be omitted when only one runs.
+    Exit code 1 when the topology has failed or none of its processes runs.
+    """
+    from heronpy.cli.look.status import show_status
+
+    show_status(**flags)
+
+
+@reading("plan")
+@click.argument("which", type=click.Choice(["logical", "packing", "physical"]), default="logical")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+def plan_command(**flags: Any) -> None:
+    """Show the logical plan (default), the packing plan or the physical plan."""
+    from heronpy.cli.render.plans import show_plan
+
+    show_plan(**flags)
+
+
+@reading("doctor")
+@click.option("--window", "window_s", type=click.FloatRange(min=10.0, max=3600.0), default=300.0, show_default=True,
+              metavar="SECONDS", help="Measure rates and shares over this time.")  # fmt: skip
+@click.option("-w", "--watch", is_flag=True, help="Repeat every five seconds; Ctrl-C ends it.")
+@click.option("--evidence", is_flag=False, flag_value="", metavar="[FILE]",
+              help="Also pack signals, events, status, settings and the ends of the logs into a new file, without"
+              " passwords and keys; without FILE, into one of this folder that is named. With --watch, each look is"
+              " added.")  # fmt: skip
+def doctor_command(**flags: Any) -> None:
+    """Say what holds a topology back, with the evidence, and what to do next.
+
+    The most urgent finding comes first. Exit code 0: nothing needs action; 1: something does. Of a topology that has
+    ended it says what its last minutes and events still tell.
+    """
+    from heronpy.cli.look.doctor import examine
+
+    examine(**flags)
+
+
+@reading("top")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds between two snapshots.",
+)
+@click.option("-n", "--iterations", type=click.IntRange(min=1), metavar="N", help="Stop after N snapshots.")
+@click.option("--once", is_flag=True, help="One snapshot, then end; the same as -n 1.")
+def top_command(once: bool, **flags: Any) -> None:
+    """Watch a topology: what holds it back, its components and tasks, rates, queues, busy time.
+
+    On a terminal: Enter opens the tasks of a component and the figures of a task, Esc goes back, s orders, / filters,
+    ? shows all keys, q ends it. With -n or --once, or without a terminal, snapshots of the components with their counts
+    are printed one after the other; with --json, one line of JSON each.
+    """
+    from heronpy.cli.look.top import watch
+
+    if once:
+        flags["iterations"] = 1
+    watch(**flags)
+
+
+@reading("logs", json=False)
+@click.argument("what", nargs=-1, metavar="[INSTANCE|PROCESS|COMPONENT]...",
+                shell_complete=complete.logged)  # fmt: skip
+@click.option(
+    "-f", "--follow", is_flag=True, help="Keep printing new records, until the topology ends; Ctrl-C ends it."
+)
+@click.option("--since", metavar="TIME", help="Only what is newer: an age such as 5m, or an ISO time.")
+@click.option("--level", metavar="LEVEL", help="Only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
+@click.option(
+    "-n",
+    "--lines",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only the last N records (with --follow: 10 unless --since is given).",
+)
+@click.option("--find", metavar="TEXT", help="Only what contains TEXT, letter by letter: the newest first, at most"
+              " 1,000 hits, for at most 10 s. With --follow: new records that contain it.")  # fmt: skip
+@click.option("-i", "--ignore-case", is_flag=True, help="With --find: A to Z are the same as a to z.")
+@click.option("--context", type=click.IntRange(0, 50), default=0, metavar="N",
+              help="With --find: also N lines before and after each hit.")  # fmt: skip
+@click.option("--earlier", is_flag=True, help="Also the logs of earlier topologies of the same name; a line of ---- is"
+              " between them.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per record.")
+def logs_command(**flags: Any) -> None:
+    """Show the logs of a topology, or of the named instances, processes and components.
+
+    Logs of earlier topologies of the same name are shown with --earlier or --since only.
+
+    \b
+    heron logs local word_count                        everything
+    heron logs local word_count count --level ERROR    tasks of the component 'count'
+    heron logs local word_count container_1_count_2 -f
+    heron logs local word_count tmaster scheduler --since 5m
+    heron logs local word_count --find ValueError --context 3
+    """
+    from heronpy.cli.look.logs import show_logs
+
+    show_logs(**flags)
+
+
+@reading("events")
+@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this kind; may be repeated.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
+              help="Only the newest N.")  # fmt: skip
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new events; Ctrl-C ends it.")
+@click.option("--start", is_flag=True, help="How long the phases of the start took, instead of events.")
+def events_command(**flags: Any) -> None:
+    """Show what happened: restarts with their reason, backpressure, checkpoints, restores, updates, takeovers.
+
+    The newest event is last. Repetitions within 2.5 minutes share one line with a count. The topology master keeps
+    1,000 events, and hands the newest 200 to its successor.
+    """
+    from heronpy.cli.look.events import show_events
+
+    show_events(**flags)
+
+
+@reading("exceptions")
+@component_flags("Only this component.")
+@_task
+@click.option("--summary", is_flag=True, help="A table without tracebacks.")
+@click.option("--all", "everything", is_flag=True, help="List the tasks separately, with all tracebacks.")
+def exceptions_command(**flags: Any) -> None:
+    """Show the exceptions that user code raised, grouped by type and line, each with one full traceback."""
+    from heronpy.cli.look.events import show_exceptions
+
+    show_exceptions(**flags)
+
+
+@reading("trace")
+@click.option("--seconds", type=click.FloatRange(1, 3600), default=10.0, show_default=True, metavar="N",
+              help="Trace for so long.")  # fmt: skip
+@click.option("--rate", "per_s", type=click.FloatRange(0, 1000), default=100.0, show_default=True, metavar="N",
+              help="Tuples per second that all spouts together trace; 0: as heron.trace.per_s says.")  # fmt: skip
+@click.option("--min-ms", type=click.FloatRange(0), default=0.0, metavar="MS",
+              help="Only tuples that took at least so long.")  # fmt: skip
+@click.option("--otlp", metavar="URL", help="Also send the traces to an OpenTelemetry collector, as JSON over HTTP, for"
+              " example http://127.0.0.1:4318.")  # fmt: skip
+def trace_command(**flags: Any) -> None:
+    """Trace tuples from the spout on, and show where their time goes: each hop with its median and its 99th percentile,
+    and the slowest tuple call by call.
+
+    \b
+    batch     in the sender's buffer, until the frame is full or the linger is over
+    queue     waiting for credit: in the sender's out-queue and in stream managers
+    wire      from a process to the next stream manager
+    in-queue  from the last stream manager until the task's call begins
+    process   in the call of process
+    ack       from the last call to the spout's ack
+    """
+    from heronpy.cli.look.trace import show_traces
+
+    show_traces(**flags)
+
+
+@reading("slow")
+@component_flags("Only this component.")
+@_task
+def slow_command(**flags: Any) -> None:
+    """Show the tuples whose process() took longer than heron.instance.slow_ms, with their values, the slowest first.
+
+    Each task keeps the 16 slowest of the last hour; the metric __slow-tuples counts all.
+    """
+    from heronpy.cli.look.trace import show_slow
+
+    show_slow(**flags)
+
+
+@reading("batches")
+@click.option("--retry", is_flag=True, help="Give all of them to Spark again; the topology must run.")
+def batches_command(**flags: Any) -> None:
+    """Show the Spark batches that have failed under EFFECTIVELY_ONCE, with the error; --retry tries them again.
+
+    A batch fails when your function has raised heron.spark.max_retries times after its first attempt; its rows are
+    kept. A full disk or a store that is away takes no attempt. In other modes no rows are kept: the tuples of a failed
+    batch fail at their spout.
+    """
+    from heronpy.cli.look.batches import show_batches
+
+    show_batches(**flags)
+
+
+@reading("dead-letters")
+@component_flags("Only tuples that this component gave up.")
+@click.option("-n", "--last", type=click.IntRange(min=1), metavar="N", help="Only the last N.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new ones; Ctrl-C ends it.")
+def dead_letters_command(**flags: Any) -> None:
+    """Show the tuples that were given up, with payload, traceback, task and tries.
+
+    A tuple is given up when its processing raised, hung or crashed the task heron.instance.poison_tries
+    times; under ATMOST_ONCE, where nothing is retried, the first time. Also works after the topology was
+    killed. With --json one array; with --json --follow one object per line.
+    """
+    from heronpy.cli.look.dead_letters import show_letters
+
+    show_letters(**flags)
+
+
+@reading("stacks")
+@click.argument("what", metavar="TASK|PROCESS", shell_complete=complete.instances)
+def stacks_command(**flags: Any) -> None:
+    """Show what each thread of a running task or process does at this moment, the innermost call first.
+
+    TASK is a task's number, its instance id, its name on the pages (count-2), or a component that has one task only;
+    PROCESS is a name such as stmgr-1, tmaster or executor-1. The process goes on; it also works while user code hangs
+    or is in a C extension. The stacks go to the process's log, too.
+    """
+    from heronpy.cli.look.process import show_stacks
+
+    show_stacks(**flags)
+
+
+@reading("heap")
+@click.argument("what", metavar="TASK|PROCESS", shell_complete=complete.instances)
+@click.option("--top", type=click.IntRange(1, 500), default=30, show_default=True, metavar="N",
+              help="The N types with the most bytes.")  # fmt: skip
+@click.option("--limit", "limit_s", type=click.FloatRange(0.05, 5.0), default=2.0, show_default=True, metavar="S",
+              help="Stop the process for about S seconds at most; a large one is estimated.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask before the process is stopped.")
+def heap_command(**flags: Any) -> None:
+    """Show the objects of a running task or process by type: how many, how large; never their values.
+
+    The process stops while they are counted, for at most about --limit seconds; you are asked first. TASK is a task's
+    number, its instance id, its name on the pages (count-2), or a component that has one task only; PROCESS is a name
+    such as stmgr-1 or tmaster. Memory of C extensions and what the process shares with its siblings is not listed.
+    """
+    from heronpy.cli.look.process import show_heap
+
+    show_heap(**flags)
+
+
+@reading("profile", json=False)
+@click.argument("what", metavar="TASK|PROCESS", shell_complete=complete.instances)
+@click.option("--duration", "duration_s", type=click.IntRange(1, 300), default=5, show_default=True, metavar="S",
+              help="Seconds to sample.")  # fmt: skip
+@click.option("--rate", type=click.IntRange(1, 1000), default=200, show_default=True, help="Samples per second.")
+@click.option(
+    "--format", "form", type=click.Choice(["flamegraph", "speedscope", "both"]), default="both", show_default=True
+)
+@click.option("--native", is_flag=True, help="Also show frames of C extensions; needs py-spy.")
+@click.option("--idle", is_flag=True, help="Also count threads that wait.")
+@click.option("--out", type=click.Path(path_type=Path), default=".", metavar="DIR", help="Folder for the files.")
+def profile_command(**flags: Any) -> None:
+    """Record where a running task spends its time: a flame graph (SVG) and a file for speedscope.app.
+
+    TASK is a task's number, its instance id, its name on the pages (count-2), or a component that has one task only;
+    PROCESS is a name such as stmgr-1, tmaster or executor-1. Its executor samples it, on any host: with py-spy if that
+    is installed and may attach, else the process samples itself.
+    """
+    from heronpy.cli.look.process import profile
+
+    profile(**flags)
+
+
+class Metrics(Reading, click.Group):
+    """Metrics of a topology, unless the first word is a subcommand: then a topology of that name needs its cluster."""
+
+    allow_extra_args = False
+    allow_interspersed_args = True
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] in self.commands:
+            ctx.args = list(args)
+            return ctx.args
+        # Not as a group: words that are left over while a shell completes are no subcommands.
+        return click.Command.parse_args(self, ctx, self._with_cluster(ctx, args))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if not ctx.args:
+            return click.Command.invoke(self, ctx)
+        name, *rest = ctx.args
+        with self.commands[name].make_context(name, rest, parent=ctx) as chosen:
+            return chosen.command.invoke(chosen)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        # click asks with the context of a subcommand for what stands before it: nothing.
+        return super().get_params(ctx) if ctx.command is self else []
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return click.Command.collect_usage_pieces(self, ctx)
+
+
+@click.group("metrics", cls=Metrics, invoke_without_command=True)
+@reading_target
+@topology_argument
+@component_flags("Only this component.")
+@click.option("--instance", "instances", multiple=True, metavar="ID", help="Only this instance or process; repeatable.",
+              shell_complete=complete.instances)  # fmt: skip
+@click.option("--name", "names", multiple=True, metavar="METRIC", help="This metric or NAME/LABEL only; repeatable.",
+              shell_complete=complete.metrics)  # fmt: skip
+@click.option("--interval", "interval", metavar="TIME", help="Count only the last 5m, for example.")
+@click.option("--by-instance", is_flag=True, help="A row per instance instead of per component.")
+@click.option("--all", "everything", is_flag=True, help="Every metric of every process, a row each.")
+@json_flag
+@common_flags
+def metrics_command(**flags: Any) -> None:
+    """Show metrics, summed by component or for each instance.
+
+    Without --all, --name and --instance it shows the main figures: counts, latency, queue, CPU and memory.
+    Latency is that of complete tuple trees at an acking spout, otherwise of one call of process or next_tuple.
+    Counters and distributions are totals since the start unless --interval is given, without what a killed process had
+    counted after its last report (then their components are named); --json has every metric.
+
+    With targets, rules or dashboard as the first word it prints what Prometheus and Grafana need. Metrics of a topology
+    that has such a name are shown when the cluster is named: heron metrics local rules
+    """
+    from heronpy.cli.look.metrics import show_metrics
+
+    show_metrics(**flags)
+
+
+@metrics_command.command("targets")
+@click.argument("targets", nargs=-1, type=TargetType(), metavar="[CLUSTER[/ROLE[/ENVIRON]]]...",
+                shell_complete=complete.clusters)  # fmt: skip
+@click.option("--tracker", is_flag=True, help="The tracker's page instead: one target with the sums of components.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Replace this file in one step, instead of printing.")  # fmt: skip
+@common_flags
+def targets_command(**flags: Any) -> None:
+    """Print where Prometheus finds the metrics of all running topologies, for its file_sd_configs.
+
+    There is a target per container, whose page has every metric of every task. Print it again when topologies come
+    and go, by cron for example; a topology that does not answer is left out with a warning.
+    """
+    from heronpy.cli.look.scraping import show_targets
+
+    show_targets(**flags)
+
+
+@metrics_command.command("rules")
+def rules_command() -> None:
+    """Print alert rules for Prometheus, as YAML.
+
+    They work with the pages of executors and with the page of the tracker.
+    """
+    from heronpy.cli.look.scraping import show_rules
+
+    show_rules()
+
+
+@metrics_command.command("dashboard")
+def dashboard_command() -> None:
+    """Print a dashboard for Grafana, as JSON to be imported.
+
+    It works with the pages of executors and with the page of the tracker.
+    """
+    from heronpy.cli.look.scraping import show_dashboard
+
+    show_dashboard()
