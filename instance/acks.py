@@ -2,7 +2,7 @@
 
 The usual case, a bolt that acks all tuples of a frame in order and anchored nothing to them, is
 recognised by identity and costs one message without arrays. Acks in any other order are grouped by frame in one
-sort, and go together in few messages (ack_messages.py).
+sort, and go together in few messages (roots.py).
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import numpy as np
 from heronpy.proto import frame_pb2
 from heronpy.wire.frames import ACK, FAIL, Kind
 
-from .ack_messages import AckMessages, few_acks, whole_ack
-from .in_batch import InBatch
-from .tuples import HeronTuple, InFrame, Places
+from .roots import AckMessages, few_acks, whole_ack
+from .tuples import HeronTuple, InBatch, InFrame, Places
 
 #: Bits of a tuple's place in its frame, which has no more than COUNT_MAX tuples.
 PLACE_BITS = 22

@@ -21,11 +21,10 @@ from heronpy.proto import control_pb2, frame_pb2
 from .awake import Awake, WatchedSelector
 from .bolt_loop import IDLE_WAIT_S, TICK_COMPONENT, TICK_STREAM, BoltTask
 from .in_queue import Entry
-from .readiness import ASK_S
+from .progress import ASK_S
 from .task import CREDIT_EVERY_S, StopRequested, UserError
 from .time_use import WORKING, Doing
-from .traced import Arrived
-from .tuples import DamagedValues, HeronTuple, InFrame
+from .tuples import Arrived, DamagedValues, HeronTuple, InFrame
 
 log = logging.getLogger("heron.instance")
 

@@ -25,8 +25,8 @@ from heronpy.common.permits import Permits
 from heronpy.net.zsock import readable
 
 from .awake import Awake, WatchedSelector
+from .linger import FULL, OPEN
 from .spout_loop import MORE_S, SpoutTask
-from .spout_waits import FULL, OPEN
 from .task import StopRequested, UserError
 from .time_use import AT_LIMIT, BLOCKED, IDLE, WORKING
 

@@ -25,11 +25,9 @@ from heronpy.common.units import format_duration
 from heronpy.procs import exit_notice
 from heronpy.proto import control_pb2
 
-from .in_batch import InBatch, Part
-from .progress import Progress
+from .progress import Progress, TaskName
 from .reports import exception_report
-from .task_name import TaskName
-from .tuples import HeronTuple
+from .tuples import HeronTuple, InBatch, Part
 
 log = logging.getLogger("heron.instance")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import TopologyError
-from heronpy.plan.columns import ArrowColumns, ColumnRules, Columns, travels_as_arrow
+from heronpy.plan.emit_rules import ArrowColumns, ColumnRules, Columns, travels_as_arrow
 
 from .acks import BoltAcks, OneOrMany, several
 from .emitter import Emitter, mark_of, marks_of

@@ -29,8 +29,8 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import components_of, plan_pb2, topology_pb2
 
 from .metrics import UserMetrics
+from .progress import TaskName
 from .routing import GroupingKey, component_of
-from .task_name import TaskName
 
 if TYPE_CHECKING:
     from heronpy.ckpt.snapshot import TaskState

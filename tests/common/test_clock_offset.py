@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.common.clock_offset import DRIFT, KEPT_NS, SAMPLES_MAX, ClockFilter, offset_of
+from heronpy.common.clock import DRIFT, KEPT_NS, SAMPLES_MAX, ClockFilter, offset_of
 
 NS = 1_000_000_000
 ways = st.integers(0, NS)

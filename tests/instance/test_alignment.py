@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instance.alignment import Aligner, Channels, Recorder, Step
+from instance.in_queue import Aligner, Channels, Recorder, Step
 
 DATA, BARRIER, ABORT = "data", "barrier", "abort"
 Item = tuple[str, int, int]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import LocalWireError, TopologyError
 from heronpy.common.hashing import stable_hash
-from heronpy.plan.columns import Columns
+from heronpy.plan.emit_rules import Columns
 from heronpy.plan.grouping import All, Custom, Direct, Fields, LocalOrShuffle, Lowest, Shuffle
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, REGISTER, derived_edges, edges_of, roots_of, unpack16, values_of

@@ -10,7 +10,7 @@ from heronpy.common.units import line_of
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster.task_reports import LooksStore
 from instance import link
-from instance.looks import KEEP_S, WISHES, Looks, keys_of
+from instance.executed import KEEP_S, WISHES, Looks, keys_of
 from instance.tuples import HeronTuple, InFrame
 
 Report = control_pb2.ExceptionReport

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from heronpy.wire.runs import joined, one_run
-from instance.pending import Batch, PendingRoots
+from heronpy.wire.frames import joined, one_run
+from instance.roots import Batch, PendingRoots
 
 
 @pytest.mark.parametrize("seed", range(60))

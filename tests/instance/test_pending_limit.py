@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instance.spout_waits import FULL, OPEN, SMALL_LIMIT, WAIT_MAX_S, room
+from instance.linger import FULL, OPEN, SMALL_LIMIT, WAIT_MAX_S, room
 
 LIMITS = st.integers(1, 100_000)
 BATCHES = st.integers(1, 100_000)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.procs.exit_reason import ExitReason
+from instance.poison import Journal
 from instance.poison_charges import CHARGES_MAX, LAPSE_S, TERM_MAX, Charges, may_blame
-from instance.poison_journal import Journal
 
 TRIES = 3
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.common.setting_types import InstanceSettings
-from instance.spout_waits import SOON_S, poll_pause_s
+from instance.linger import SOON_S, poll_pause_s
 
 SHORTEST_S = InstanceSettings().spout_idle_min_us * 1e-6
 LONGEST_S = InstanceSettings().spout_idle_max_ms * 1e-3

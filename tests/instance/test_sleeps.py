@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from instance.sleeps import Sleeps
+from instance.awake import Sleeps
 
 
 def test_waiting_for_another_thread_is_sleep() -> None:

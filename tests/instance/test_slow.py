@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instance.slow import KEEP_S, KEPT, NEVER, PARK_S, VALUE_LETTERS, SlowTuples, shown
+from instance.executed import KEEP_S, KEPT, NEVER, PARK_S, VALUE_LETTERS, SlowTuples, shown
 from instance.tuples import HeronTuple, InFrame
 
 MS = 1e6

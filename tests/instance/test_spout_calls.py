@@ -13,7 +13,7 @@ from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.proto import control_pb2
-from instance.messages import Message
+from instance.control import Message
 from tests.sim.run import cluster_of
 from tests.sim.workload import Program
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.metrics.names import METRICS, Kind
-from instance.metrics import TaskMetrics
-from instance.traffic import Traffic, gauges_between
+from instance.metrics import TaskMetrics, Traffic, gauges_between
 
 
 def test_rates_are_of_the_time_between_two_reports() -> None:

@@ -9,8 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.wire.frames import ACK, COMPLETE, COUNT_MAX, Frame, fits, pack32, pack64
-from heronpy.wire.runs import count_of, distinct, expand, joined, one_run, part_of, read_runs, runs_of, spread
+from heronpy.wire.frames import (
+    ACK,
+    COMPLETE,
+    COUNT_MAX,
+    Frame,
+    count_of,
+    distinct,
+    expand,
+    fits,
+    joined,
+    one_run,
+    pack32,
+    pack64,
+    part_of,
+    read_runs,
+    runs_of,
+    spread,
+)
 
 BASES = st.sampled_from([0, 1, (1 << 40) + 1, (1 << 64) - 200])
 SETS = st.sets(st.integers(0, 150))
