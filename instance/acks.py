@@ -75,7 +75,6 @@ class BoltAcks:
         append, extend = self.acked.append, self.acked.extend
 
         def ack(tup: OneOrMany) -> None:
-            """Record the ack of a tuple, or of several at once."""
             if type(tup) is HeronTuple:
                 append(tup)
             elif type(tup) is InBatch and len(tup) >= BATCH_MIN:
@@ -245,7 +244,6 @@ class BoltAcks:
         self._send_all(messages)
 
     def _ack_few(self, frames: list[InFrame]) -> None:
-        """Ack all tuples of some plain frames."""
         envelopes = []
         for frame in frames:
             if frame.whole_done or frame.envelope is None:

@@ -116,7 +116,6 @@ class AsyncBoltTask(BoltTask):
         return not self.in_queue.waiting and not self.current and not self._running
 
     def _take_tuples(self, now: float) -> None:
-        """Start coroutines up to the bound."""
         if self._cut_due():
             return
         bound = self._bound()
@@ -182,7 +181,6 @@ class AsyncBoltTask(BoltTask):
             self._tuple_done(tup)
 
     async def _process_one(self, tup: HeronTuple) -> None:
-        """Give a tuple to user code, within its time limit."""
         if type(tup.values) is DamagedValues:
             self.poison.bury_damaged(tup, tup.values)
             return
@@ -236,7 +234,6 @@ class AsyncBoltTask(BoltTask):
         self.set_state(control_pb2.TASK_FINISHED)
 
     async def _sleep(self, now: float) -> None:
-        """Wait for a frame, a message, the end of a coroutine or a tick."""
         if self.stopping:
             return
         sock = self.link.sock

@@ -22,8 +22,7 @@ from .acks import BoltAcks
 from .awake import Sleeps
 from .barriers import BoltCheckpoints
 from .dead_letters import DeadLetters
-from .execute_watch import ExecuteWatch, in_hand
-from .executed import FEW, Executed, Looks, SlowTuples, keys_of
+from .executed import FEW, Executed, ExecuteWatch, Looks, SlowTuples, in_hand, keys_of
 from .in_queue import Entry, InQueue
 from .linger import AckLinger, Linger
 from .opening import FrameOpener
@@ -33,7 +32,7 @@ from .routing import input_streams, pending_max, schemas_of, upstream_tasks
 from .task import CREDIT_EVERY_S, StopRequested, Task, UserError
 from .time_use import BLOCKED, IDLE
 from .tuples import HeronTuple, InFrame, Part
-from .user_calls import BoltCalls
+from .user_code import BoltCalls
 
 if TYPE_CHECKING:
     from heronpy.ckpt.snapshot import TaskState
@@ -427,7 +426,6 @@ class BoltTask(Task):
         self.flush_acks()
 
     def _finish(self) -> None:
-        """All input has ended: call `finish`."""
         self._finished = True
         self.hold_ticks()
         if self.checkpoints is None or not self.checkpoints.finished_before:

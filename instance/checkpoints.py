@@ -16,7 +16,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -33,7 +33,7 @@ from heronpy.proto import components_of, control_pb2, plan_pb2
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import BARRIER, Frame
 
-from .control import CheckpointMessage, SnapshotWritten
+from .control import CheckpointMessage, ControlThread, SnapshotWritten
 from .metrics import TaskMetrics
 from .progress import TaskName
 from .snapshots import Job, SnapshotFailed, SnapshotWriter
@@ -52,7 +52,8 @@ def region_of(plan: plan_pb2.PhysicalPlan, component: str) -> plan_pb2.RegionRec
 
 class Attempt:
     """The attempt of one task; `leave` ends the process and does not return.
-     A restore restarts every task of a region: the topology master raises the attempt in the plan, and each task of a
+
+    A restore restarts every task of a region: the topology master raises the attempt in the plan, and each task of a
     lower one ends itself. The control thread does that, so that it happens also while user code hangs or the task is
     still starting. Invariant: `own` and `newest` have one writer each (the task's thread; the control thread), and each
     writes its own before it reads the other's, so a newer attempt is seen by one of them whatever the order.
@@ -150,22 +151,6 @@ class CutOutput(Struct, frozen=True):
     send_control: Callable[[bytes], None]
 
 
-class CutControl(Protocol):
-    """Whom a task's checkpoints tell; from any thread."""
-
-    def tell(self, message: Any) -> None:
-        """Send a message to the stream manager."""
-
-    def deliver(self, message: SnapshotWritten) -> None:
-        """Put a message into the inbox of the task's loop."""
-
-    def notify(self) -> None:
-        """Send a status now."""
-
-    def interrupt(self) -> None:
-        """Make the loop stop at the next tuple boundary."""
-
-
 class CutPorts(Struct, frozen=True):
     """A task as seen by its checkpoints."""
 
@@ -175,7 +160,7 @@ class CutPorts(Struct, frozen=True):
     early_bytes_max: int
     work: CutWork
     output: CutOutput
-    control: CutControl
+    control: ControlThread
 
 
 class Checkpoints:

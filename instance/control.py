@@ -378,7 +378,6 @@ def activity_of(status: Any) -> tuple[int, ...]:
 
 
 def _try_send(sock: zmq.Socket[bytes], data: bytes) -> bool:
-    """Send unless the socket's queue is full; whether it was sent."""
     try:
         sock.send(data, zmq.DONTWAIT)
     except zmq.Again:

@@ -1,20 +1,31 @@
-"""What is known of the calls of `process` of a bolt: number and times, the slow ones, hot lines and keys."""
+"""What is known of the calls of `process` of a bolt: number, times, slow ones, hot lines, and hanging ones."""
 
 from __future__ import annotations
 
 import logging
+import sys
+import threading
+import time
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from operator import sub
 from reprlib import Repr
-from types import FrameType
+from types import CodeType, FrameType
+
+import zmq
 
 from heronpy.api.user_code import is_runtime_frame
+from heronpy.common import exit_codes
 from heronpy.common.units import format_duration, is_installed, line_of
+from heronpy.procs import exit_notice
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 
-from .execute_times import ExecuteTimes, Sample, by_stream
+from .control import ControlThread
 from .metrics import TaskMetrics
+from .progress import Progress, TaskName
+from .reports import exception_report
+from .time_use import ExecuteTimes, Sample, by_stream
 from .tuples import DamagedValues, HeronTuple, InBatch, Part
 
 log = logging.getLogger("heron.instance")
@@ -58,9 +69,10 @@ def shown(values: object) -> str:
 
 class SlowTuples:
     """Of one task. Its thread calls all but `look`, which the control thread calls. Times are in nanoseconds.
-     Slow calls took longer than `heron.instance.slow_ms`. The slowest `KEPT` of the last hour are kept; the others are
+
+    Slow calls took longer than `heron.instance.slow_ms`. The slowest `KEPT` of the last hour are kept; the others are
     counted only. Where each call is timed, because calls are slow or few, the tuple is known. In a chunk of quick calls
-    nobody looks at the clock in between (execute_times.py), so the control thread looks from time to time which tuple
+    nobody looks at the clock in between (time_use.py), so the control thread looks from time to time which tuple
     is in hand, and a tuple that it has seen in a chunk that turns out to hold a slow call is that one. What it did not
     see is kept without a value: a call that held the interpreter's lock all the time, or one of the first second after
     a pause.
@@ -181,7 +193,8 @@ def keys_of(
 
 class Looks:
     """Of one task. Its thread calls `note`, the control thread all else.
-     The control thread looks whenever it reports, about once a second. For the line it reads the stack of the task's
+
+    The control thread looks whenever it reports, about once a second. For the line it reads the stack of the task's
     thread: it gets to do so when that thread waits or has computed for some milliseconds, so of short calls that wait
     for nothing the line stays unknown. Which key is in hand it would see as seldom, so it wishes to know: the task's
     thread then notes the keys of the first tuples of its next chunks. Without a wish that costs one comparison per
@@ -290,3 +303,102 @@ class Executed:
         """
         age_ns = max(0, wall_ns - first.frame.origin_ns)
         self._metrics.observe("__end-to-end-latency", f"{first.component}/{first.stream}", age_ns, count)
+
+
+LOOKS_PER_TIMEOUT = 4
+#: For the report to reach the executor.
+LAST_WORDS_S = 0.5
+
+
+class ExecuteWatch(threading.Thread):
+    """Watches the thread that makes it.
+
+    Ends a task whose `process` lasts too long for one tuple (F19, heron.instance.execute_timeout_s). The thread reads
+    from time to time from the stack of the task's thread which tuple it is processing, so that the calls themselves
+    cost nothing. A tuple that is seen in progress twice, with the timeout in between, has used up its time: it is
+    charged, its stack is reported as an exception, and this thread ends the process, because the task's own thread
+    hangs. User code that holds the interpreter lock also stops this thread; that is what heron.instance.hang_timeout_s
+    is for.
+    """
+
+    def __init__(
+        self,
+        name: TaskName,
+        progress: Progress,
+        timeout_s: float,
+        code: CodeType,
+        overran: Callable[[Part, str], None],
+        control: ControlThread,
+    ) -> None:
+        """`code` is the runtime's function whose local `tup` is the tuple that user code processes."""
+        super().__init__(name="execute-watch", daemon=True)
+        self._task = name
+        self._progress = progress
+        self._timeout_s = timeout_s
+        self._code = code
+        self._overran = overran
+        self._control = control
+        self._watched = threading.get_ident()
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def run(self) -> None:
+        pause_s = self._timeout_s / LOOKS_PER_TIMEOUT
+        seen: Part | None = None
+        since = 0.0
+        while not self._stop.wait(pause_s):
+            if self._progress.loop_age_s() < pause_s:
+                seen = None
+                continue
+            now = time.monotonic()
+            tup, frames = in_hand(self._watched, self._code)
+            if tup is None or tup is not seen:
+                seen, since = tup, now
+            elif now - since >= self._timeout_s:
+                self._end(tup, frames, now - since)
+
+    def _end(self, tup: Part, frames: list[FrameType], took_s: float) -> None:
+        stack = "".join(traceback.format_list([_summary(frame) for frame in reversed(frames)]))
+        what = "process() has lasted {} for a tuple"
+        if isinstance(tup, InBatch):
+            what = f"process_batch() has lasted {{}} for {len(tup)} tuples"
+        message = (
+            f"{what.format(format_duration(took_s))} of {tup.component}/{tup.stream},"
+            f" and heron.instance.execute_timeout_s is {format_duration(self._timeout_s)}"
+        )
+        text = f"Traceback (most recent call last):\n{stack}ExecuteTimeout: {message}"
+        log.error("%s", text)
+        try:
+            self._overran(tup, text)
+            self._control.publish(exception_report(self._task, "ExecuteTimeout", message, text))
+            self._control.stop(LAST_WORDS_S)
+            # The sockets of the hanging thread stay open, so this only gives the others time to empty.
+            ending = threading.Thread(target=zmq.Context.instance().term, daemon=True)
+            ending.start()
+            ending.join(LAST_WORDS_S)
+        finally:
+            sys.stdout.flush()
+            exit_notice.leave(exit_codes.USER_EXCEPTION)
+
+
+def in_hand(thread: int, code: CodeType) -> tuple[Part | None, list[FrameType]]:
+    """The tuple or batch that a task's thread gave to user code, and the frames of user code, innermost first.
+
+    `code` is of the runtime's function whose local `tup` is that tuple. None when no user code runs.
+    """
+    frame = sys._current_frames().get(thread)
+    frames: list[FrameType] = []
+    while frame is not None:
+        if frame.f_code is code:
+            tup = frame.f_locals.get("tup")
+            return (tup, frames) if frames and isinstance(tup, HeronTuple | InBatch) else (None, [])
+        frames.append(frame)
+        frame = frame.f_back
+    return None, []
+
+
+def _summary(frame: FrameType) -> traceback.FrameSummary:
+    code = frame.f_code
+    return traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name)

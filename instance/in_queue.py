@@ -26,9 +26,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Iterable
 from enum import Enum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from heronpy.proto import frame_pb2
+
+from .progress import Progress
 
 Sized = tuple[frame_pb2.Frame, int]
 #: The capacity regrows from one to its maximum in this many samples (6.4 s at 100 ms).
@@ -37,13 +39,6 @@ GROWTH_STEPS = 64
 STRANGE_FRAMES_MAX = 1000
 STRANGE_BYTES_MAX = 8 << 20
 STRANGE_WAIT_S = 30.0
-
-
-class Counts(Protocol):
-    """Where the queue keeps the tuples and bytes of its frames; others only read them."""
-
-    in_tuples: int
-    in_bytes: int
 
 
 class Entry:
@@ -74,7 +69,7 @@ class Entry:
 class InQueue:
     """See the module. `credit(size, tuples)` returns the credit of one frame; only this class calls it."""
 
-    def __init__(self, credit: Callable[[int, int], None], counts: Counts) -> None:
+    def __init__(self, credit: Callable[[int, int], None], counts: Progress) -> None:
         self._credit = credit
         self.counts = counts
         #: Frames in the order in which they will be opened; always the same object.

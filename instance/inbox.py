@@ -20,13 +20,17 @@ from .metrics import UserMetrics
 log = logging.getLogger("heron.instance")
 
 
-class Recipient(Protocol):
-    """A task as its messages see it."""
+class Inner(Protocol):
+    """A task as its messages, and its end, see it."""
 
-    #: The plan that it works by.
+    #: The plan that it works by; None: it has never joined one.
     plan: plan_pb2.PhysicalPlan | None
     #: Its input has ended: it calls `finish` when nothing waits.
     finish_requested: bool
+    link: DataLink
+    emitter: Emitter
+    control: ControlThread
+    user_metrics: UserMetrics
 
     @property
     def checkpoints(self) -> Checkpoints | None: ...
@@ -41,8 +45,14 @@ class Recipient(Protocol):
 
     def trace_at(self, order: control_pb2.TraceRate) -> None: ...
 
+    def take_frame(self, frame: frame_pb2.Frame, size: int) -> None: ...
 
-def act(task: Recipient, message: Message) -> None:
+    def last_word(self) -> frame_pb2.Frame: ...
+
+    def publish_progress(self, now: float, resting: bool = False) -> None: ...
+
+
+def act(task: Inner, message: Message) -> None:
     """Act on a message; a task without a plan only registers, takes plans and ends."""
     match message:
         case control_pb2.StopTask():
@@ -74,27 +84,7 @@ def act(task: Recipient, message: Message) -> None:
                 task.checkpoints.note(message)
 
 
-class Leaver(Protocol):
-    """A task at its end."""
-
-    #: None: it has never joined a plan.
-    plan: plan_pb2.PhysicalPlan | None
-    link: DataLink
-    emitter: Emitter
-    control: ControlThread
-    user_metrics: UserMetrics
-
-    @property
-    def checkpoints(self) -> Checkpoints | None: ...
-
-    def take_frame(self, frame: frame_pb2.Frame, size: int) -> None: ...
-
-    def last_word(self) -> frame_pb2.Frame: ...
-
-    def publish_progress(self, now: float, resting: bool = False) -> None: ...
-
-
-def leave(task: Leaver) -> None:
+def leave(task: Inner) -> None:
     """Flush, send LEAVE to the stream manager and close; never raises.
 
     Everything in the out-queue goes out, credit or not: this process has no other way to keep it.

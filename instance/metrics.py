@@ -20,7 +20,7 @@ from heronpy.api import global_metrics
 from heronpy.api.metrics import CountMetric, MultiCountMetric
 from heronpy.proto import control_pb2
 
-from .execute_times import RecentMax, Sample
+from .time_use import RecentMax, Sample
 
 #: Two reports closer together than this, such as the last one of a task, say nothing about a rate.
 APART_MIN_S = 0.5

@@ -209,7 +209,6 @@ class FrameOpener:
             self._queue.refuse(size, tuples)
 
     def _count_malformed(self, tuples: int) -> None:
-        """Count tuples that could not be read; nothing is kept of them."""
         self._count("__malformed-tuples", "", tuples)
         self._progress.lost += tuples
 

@@ -6,7 +6,7 @@ and a rewind to a checkpoint. Each failed try is charged to it in the journal; a
 is charged, and when a charge lapses, is in poison_charges.py.
 
 How a try is found: an exception is caught where it is raised. A call that lasts too long is found by
-execute_watch.py. A crash leaves no record of the tuple, so the successor of a crashed process
+executed.py. A crash leaves no record of the tuple, so the successor of a crashed process
 works carefully: it records each tuple before it gives it to user code, and leaves out those that have failed
 too often. That costs a few microseconds per tuple and ends after the number of tuples and the time that may
 lie between a crash and the return of its tuple. After a charge without a crash, passes are watched for as

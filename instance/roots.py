@@ -188,7 +188,8 @@ class PendingRoots:
 
 class Anchored(NamedTuple):
     """The roots of some emitted tuples, ascending by tuple, spout task and root; each root of a tuple once.
-     A tuple that stands for thousands of inputs (a count, an aggregate) has all their roots. They are found for all
+
+    A tuple that stands for thousands of inputs (a count, an aggregate) has all their roots. They are found for all
     tuples of a batch at once, without a step per input.
     """
 
@@ -297,7 +298,8 @@ def _packed(numbers: list[int]) -> bytes:
 
 class AckMessages:
     """The acks or fails of one flush; `packed` yields them as frames.
-     Roots are collected over all frames of one flush and packed by spout task. Acks of tuples without anchored outputs
+
+    Roots are collected over all frames of one flush and packed by spout task. Acks of tuples without anchored outputs
     are sent as runs of roots with one XOR value each, when that is shorter; all others as ascending, distinct roots
     with a value each: the tuple's own edge XOR the edges of all tuples anchored to it.
     """
@@ -365,7 +367,6 @@ class AckMessages:
                 yield from self._pack_roots(spout, *distinct(roots, values))
 
     def _split_mixed(self) -> None:
-        """Sort roots of several spout tasks by task."""
         if not self._mixed:
             return
         tasks, roots, values = (np.concatenate(arrays) for arrays in zip(*self._mixed, strict=True))

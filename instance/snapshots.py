@@ -128,7 +128,6 @@ def _let_go_of_files(control: Any) -> None:
 
 
 def _sockets_below(folder: str) -> set[int]:
-    """Descriptors of connections to sockets in a folder."""
     found = set()
     for number in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):

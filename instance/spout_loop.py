@@ -31,7 +31,7 @@ from .linger import FULL, LONGER, OPEN, SEVERAL, Linger, poll_pause_s, room
 from .roots import Batch, PendingRoots
 from .task import ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
 from .time_use import AT_LIMIT, BLOCKED, IDLE
-from .user_calls import columns_of, emit_columns, emit_one
+from .user_code import columns_of, emit_columns, emit_one
 
 log = logging.getLogger("heron.instance")
 
@@ -301,7 +301,6 @@ class SpoutTask(Task):
         self._turns()
 
     def _turns(self) -> None:
-        """Turns of the loop until something asks to stop."""
         link, emitter, linger, interrupted = self.link, self.emitter, self._linger, self.control.interrupted
         monotonic, marks = time.monotonic, self.marks
         #: Calls of next_tuple in a turn; 0: one by one, until it is dry.
@@ -410,7 +409,6 @@ class SpoutTask(Task):
             self._call_at, self._call_on = 0.0, -1
 
     def _flush_due(self, now: float) -> None:
-        """Send what has waited for long enough."""
         if now >= self._linger.due:
             self._flush(now)
 

@@ -77,7 +77,6 @@ class _Call:
         self.done: set[Outlet] = set()
 
     def of(self, outlet: Outlet, emitted_ns: int = 0) -> Traced | None:
-        """The trace in an outlet, if it has grown."""
         place = self.sizes.get(outlet, 0)
         if outlet in self.done or len(outlet) <= place:
             return None
@@ -242,7 +241,8 @@ class Tracer:
 
 class LatencyMarkers:
     """When a task marks what it emits; `due` is in monotonic seconds, origins are in nanoseconds since the epoch.
-     Some frames say when the spout tuple behind them was emitted. A spout marks what it sends for some milliseconds,
+
+    Some frames say when the spout tuple behind them was emitted. A spout marks what it sends for some milliseconds,
     `heron.trace.per_s` times a second: the frames carry the time at which the turn of its loop began that emitted their
     first tuple. A task that processes tuples of a marked frame marks the outlets that grew meanwhile, so the time
     travels on; where nothing was emitted for them, the path of the tuples has ended, and their age is a sample of the

@@ -294,7 +294,8 @@ Schema = tuple[str, list[str]]
 
 class InBatch(Batch):
     """See the module and `Batch`; `numbers` are the positions of its tuples in the frame.
-     A frame becomes one batch, or one per run of tuples of the same stream, in the order of its tuples. A batch keeps
+
+    A frame becomes one batch, or one per run of tuples of the same stream, in the order of its tuples. A batch keeps
     the values as decoded, and their positions in the frame; tuple objects are created on demand.
     """
 

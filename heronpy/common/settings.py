@@ -231,7 +231,6 @@ def resolve(
 
 
 def _apply_profiles(result: Resolved) -> None:
-    """Set the defaults that the profiles of the topology and of its components choose."""
     instance, origins = result.settings["instance"], result.origins
     for name, value in PROFILES[str(instance["profile"])].items():
         if origins[f"instance.{name}"] == DEFAULT:
@@ -389,7 +388,6 @@ def _unknown(key: str, known: Iterable[str]) -> str:
 
 
 def _check_order(result: Resolved) -> None:
-    """Check the settings that limit each other, for the topology and for each component."""
     for component in ["", *result.component_settings]:
         overrides = result.component_settings.get(component, {})
         for smaller, larger, factor in ORDERED:
@@ -450,7 +448,6 @@ def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[A
 
 
 def _read_yaml(file: Path) -> dict[str, tuple[Any, int]]:
-    """Field to value and line of one YAML file."""
     try:
         with open(file, "rb") as opened:
             content = opened.read(_YAML_MAX_BYTES + 1)

@@ -228,7 +228,6 @@ def _even_out(bins: Bins, demand: Demand, next_task_id: int) -> tuple[Change, bo
 
 
 def _drop_unknown(bins: Bins, demand: Demand) -> None:
-    """Remove the tasks of components that the topology no longer has."""
     for name in count_by_component(bins).keys() - {part.name for part in demand.components}:
         for one in bins:
             for item in one.of(name):

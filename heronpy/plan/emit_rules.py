@@ -178,7 +178,6 @@ class ColumnRules:
         return Columns([flat[place::width] for place in range(width)], len(rows))
 
     def _by_field(self, columns: Any) -> list[Any]:
-        """One column for each field."""
         named = getattr(columns, "columns", None)
         if isinstance(columns, Mapping):
             return self._picked(columns, list(columns))

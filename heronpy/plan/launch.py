@@ -100,7 +100,6 @@ def write_json(item: Struct, path: str | os.PathLike[str], durable: bool = True)
 
 
 def _has_type(value: Any, declared: str) -> bool:
-    """Whether a JSON value fits a declared field type."""
     if declared == "str | None":
         return value is None or isinstance(value, str)
     if declared == "str":

@@ -250,7 +250,6 @@ class LocalStateManager:
 
     @contextmanager
     def _writing(self, timeout_s: float = _WRITE_TIMEOUT_S) -> Iterator[None]:
-        """Lock this state for writing."""
         late = StateError(f"{self._root}/.lock has been locked for {timeout_s:g} s; look for a stopped process")
         deadline = time.monotonic() + timeout_s
         if not self._mutex.acquire(timeout=timeout_s):
@@ -397,7 +396,6 @@ def _parse(file: Path, content: bytes) -> _Node:
 
 
 def _encode(name: str) -> str:
-    """A path encoded as one file name."""
     encoded = name.replace("%", "%25").replace("/", "%2F")
     return "%2E" + encoded[1:] if encoded.startswith(".") else encoded
 

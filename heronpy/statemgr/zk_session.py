@@ -293,8 +293,6 @@ class NodeWatch:
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """A znode and its watches."""
-
     znode: str
     owner: Watches
     watches: list[NodeWatch] = field(default_factory=list)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instance.execute_times import PERIOD_S, PERIODS, SINGLY_NS, ExecuteTimes, RecentMax, by_stream
+from instance.time_use import PERIOD_S, PERIODS, SINGLY_NS, ExecuteTimes, RecentMax, by_stream
 
 TIMES = st.floats(0, 1e12)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from heronpy.common.setting_types import PackingSettings
 from heronpy.common.units import GB, MB
 from heronpy.packing import pack
-from heronpy.packing.requests import MASTER, ResourceRequest, asks, requests_of, room_text
+from heronpy.packing.demand import MASTER, ResourceRequest, asks, requests_of, room_text
 from heronpy.proto import plan_pb2, topology_pb2
 from tests.cli.conftest import word_count
 
