@@ -89,7 +89,7 @@ class ReadyTimeoutError(DeadlineError):
 class Readiness:
     """Asks one bolt; calls `changed` when it waits for something else. Raises TopologyError for a coroutine.
 
-     `is_ready` is polled, never per tuple, and only while the plan holds the spouts: once tuples flow, a task that
+    `is_ready` is polled, never per tuple, and only while the plan holds the spouts: once tuples flow, a task that
     restarts takes them when it can. The task's thread asks; the control thread reads `waiting_for` and `since` for the
     status.
     """
