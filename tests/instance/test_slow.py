@@ -15,7 +15,19 @@ from heronpy.common.units import line_of
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster.task_reports import LooksStore
 from instance import link
-from instance.executed import KEEP_S, KEPT, NEVER, PARK_S, VALUE_LETTERS, WISHES, Looks, SlowTuples, keys_of, shown
+from instance.executed import (
+    KEEP_S,
+    KEPT,
+    LOOKS_KEEP_S,
+    NEVER,
+    PARK_S,
+    VALUE_LETTERS,
+    WISHES,
+    Looks,
+    SlowTuples,
+    keys_of,
+    shown,
+)
 from instance.tuples import HeronTuple, InFrame
 
 MS = 1e6
@@ -146,7 +158,7 @@ def test_what_was_found_most_often_is_told() -> None:
     told = looking(big, tuple_of("words", "b", "x"), big, tuple_of("ticks", 1), None).told(2.0)
     assert told is not None and (told.looks, told.keyed) == (4, 3)
     assert (told.key, told.of_key) == ("user='big'", 2)
-    assert told.line.startswith("looking (test_looks.py:") and told.at_line == 4
+    assert told.line.startswith("looking (test_slow.py:") and told.at_line == 4
 
 
 def test_each_look_wishes_for_some_tuples_where_there_are_keys() -> None:
@@ -163,8 +175,8 @@ def test_each_look_wishes_for_some_tuples_where_there_are_keys() -> None:
 def test_nothing_is_told_of_a_task_that_is_idle_or_of_long_ago() -> None:
     assert looking(None).told(1.0) is None
     looks = looking(tuple_of("words", "a", "big"), at=1.0)
-    assert looks.told(KEEP_S) is not None
-    assert looks.told(KEEP_S + 2.0) is None
+    assert looks.told(LOOKS_KEEP_S) is not None
+    assert looks.told(LOOKS_KEEP_S + 2.0) is None
 
 
 def test_a_key_whose_repr_raises_is_a_key() -> None:

@@ -108,17 +108,17 @@ def test_whatever_fits_can_be_unpacked() -> None:
 
 
 U64 = st.integers(0, (1 << 64) - 1)
-DATA = st.binary(max_size=300)
+FRAMES = st.binary(max_size=300)
 
 
-@given(U64, U64, DATA)
+@given(U64, U64, FRAMES)
 def test_what_is_packed_comes_back(epoch: int, seq: int, frame: bytes) -> None:
     for header in (LINK_HEADER.pack(epoch, seq), LINK_HEADER.pack(epoch, seq, frame)):
         assert len(header) == LINK_HEADER.size == 24
         assert LINK_HEADER.unpack(header) == LINK_HEADER.unpack(header, frame) == (epoch, seq)
 
 
-@given(U64, U64, DATA, st.data())
+@given(U64, U64, FRAMES, st.data())
 def test_one_flipped_bit_anywhere_is_noticed(epoch: int, seq: int, frame: bytes, choose: st.DataObject) -> None:
     """The checksum vouches for frame, epoch, sequence number and its own flag; magic and version for themselves."""
     whole = bytearray(LINK_HEADER.pack(epoch, seq, frame) + frame)
@@ -144,7 +144,7 @@ def test_no_other_number_of_parts_is_a_message(parts: list[bytes]) -> None:
         header_and_frame(parts)
 
 
-@given(st.binary(max_size=64), DATA)
+@given(st.binary(max_size=64), FRAMES)
 def test_other_bytes_are_no_header(header: bytes, frame: bytes) -> None:
     with pytest.raises(RemoteWireError):
         LINK_HEADER.unpack(b"\0" + header, frame)
