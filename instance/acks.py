@@ -2,7 +2,7 @@
 
 The usual case, a bolt that acks all tuples of a frame in order and anchored nothing to them, is
 recognised by identity and costs one message without arrays. Acks in any other order are grouped by frame in one
-sort, and go together in few messages (ack_messages.py).
+sort, and go together in few messages (roots.py).
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import numpy as np
 from heronpy.proto import frame_pb2
 from heronpy.wire.frames import ACK, FAIL, Kind
 
-from .ack_messages import AckMessages, few_acks, whole_ack
-from .in_batch import InBatch
-from .tuples import HeronTuple, InFrame, Places
+from .roots import AckMessages, few_acks, whole_ack
+from .tuples import HeronTuple, InBatch, InFrame, Places
 
 #: Bits of a tuple's place in its frame, which has no more than COUNT_MAX tuples.
 PLACE_BITS = 22
@@ -76,7 +75,6 @@ class BoltAcks:
         append, extend = self.acked.append, self.acked.extend
 
         def ack(tup: OneOrMany) -> None:
-            """Record the ack of a tuple, or of several at once."""
             if type(tup) is HeronTuple:
                 append(tup)
             elif type(tup) is InBatch and len(tup) >= BATCH_MIN:
@@ -246,7 +244,6 @@ class BoltAcks:
         self._send_all(messages)
 
     def _ack_few(self, frames: list[InFrame]) -> None:
-        """Ack all tuples of some plain frames."""
         envelopes = []
         for frame in frames:
             if frame.whole_done or frame.envelope is None:

@@ -21,11 +21,10 @@ from heronpy.proto import control_pb2, frame_pb2
 from .awake import Awake, WatchedSelector
 from .bolt_loop import IDLE_WAIT_S, TICK_COMPONENT, TICK_STREAM, BoltTask
 from .in_queue import Entry
-from .readiness import ASK_S
+from .progress import ASK_S
 from .task import CREDIT_EVERY_S, StopRequested, UserError
 from .time_use import WORKING, Doing
-from .traced import Arrived
-from .tuples import DamagedValues, HeronTuple, InFrame
+from .tuples import Arrived, DamagedValues, HeronTuple, InFrame
 
 log = logging.getLogger("heron.instance")
 
@@ -117,7 +116,6 @@ class AsyncBoltTask(BoltTask):
         return not self.in_queue.waiting and not self.current and not self._running
 
     def _take_tuples(self, now: float) -> None:
-        """Start coroutines up to the bound."""
         if self._cut_due():
             return
         bound = self._bound()
@@ -183,7 +181,6 @@ class AsyncBoltTask(BoltTask):
             self._tuple_done(tup)
 
     async def _process_one(self, tup: HeronTuple) -> None:
-        """Give a tuple to user code, within its time limit."""
         if type(tup.values) is DamagedValues:
             self.poison.bury_damaged(tup, tup.values)
             return
@@ -237,7 +234,6 @@ class AsyncBoltTask(BoltTask):
         self.set_state(control_pb2.TASK_FINISHED)
 
     async def _sleep(self, now: float) -> None:
-        """Wait for a frame, a message, the end of a coroutine or a tick."""
         if self.stopping:
             return
         sock = self.link.sock

@@ -25,8 +25,8 @@ from heronpy.common.permits import Permits
 from heronpy.net.zsock import readable
 
 from .awake import Awake, WatchedSelector
+from .linger import FULL, OPEN
 from .spout_loop import MORE_S, SpoutTask
-from .spout_waits import FULL, OPEN
 from .task import StopRequested, UserError
 from .time_use import AT_LIMIT, BLOCKED, IDLE, WORKING
 
@@ -272,7 +272,6 @@ class AsyncSpoutTask(SpoutTask):
     # ---- rest and end -------------------------------------------------------------------------
 
     async def _sleep(self) -> None:
-        """Wait for a coroutine, a frame, a message or a timer."""
         sock = self.link.sock
         if not self._awake.is_set() and not (sock is not None and readable(sock)):
             timer = asyncio.get_running_loop().call_later(self.rest_s(), self._awake.set)

@@ -1,11 +1,12 @@
 """Wakes the asyncio loop of a task: on a message of its control thread, a frame of its link, or a call of `set`.
 
-And tells when the loop sleeps.
+And tells when the loop sleeps, and whether the thread of a task has slept.
 """
 
 from __future__ import annotations
 
 import asyncio
+import resource
 import selectors
 from collections.abc import Callable
 
@@ -62,3 +63,23 @@ class WatchedSelector(selectors.DefaultSelector):
             return super().select(timeout)
         finally:
             self._after()
+
+
+class Sleeps:
+    """Counts the voluntary context switches of the thread that calls it, at a system call each.
+
+    A thread that has not slept is saturated, because it always had something to do.
+    """
+
+    __slots__ = ("_before",)
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Only what comes from now on counts."""
+        self._before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+
+    def any(self) -> bool:
+        """Whether the thread has waited for anything since `forget`; losing its core to others is no sleep."""
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw != self._before

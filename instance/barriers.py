@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 from heronpy.proto import frame_pb2, plan_pb2
 from heronpy.wire.frames import BARRIER, DATA, Frame
 
-from .alignment import Aligner, Channels, Recorder, Step
 from .checkpoints import Checkpoints, Cut, CutPorts
-from .in_queue import Entry, InQueue, Sized
+from .in_queue import Aligner, Channels, Entry, InQueue, Recorder, Sized, Step
 from .snapshots import Channel
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from typing import Any
 from heronpy.proto import frame_pb2
 
 from .bolt_loop import CHUNK_SHORT_S, BoltTask
-from .in_batch import InBatch, Part
 from .task import StopRequested, UserError
-from .tuples import DamagedValues, HeronTuple
+from .tuples import DamagedValues, HeronTuple, InBatch, Part
 
 
 class BatchBoltTask(BoltTask):

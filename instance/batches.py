@@ -22,9 +22,8 @@ from heronpy.wire import codec
 from heronpy.wire.arrow_values import encode_batch
 from heronpy.wire.frames import DATA, REGISTER, Array64, Frame, derived_edges, pack16, pack32, pack64
 
-from .anchors import anchored
 from .outlets import ArrowOutlet, Mark, Outlet, OutStream, Traced
-from .pending import PendingRoots
+from .roots import PendingRoots, anchored
 from .tuples import HeronTuple, InFrame, Places
 
 _frame_of = attrgetter("frame")
@@ -81,7 +80,7 @@ class Batches:
         #: The attempt in the frames of this process, where checkpoints are taken; else 0.
         self.attempt = 0
         self.now = 0.0
-        #: The mark of what is emitted now, of the outlet that is sent, and whether any was sent since; see marks.py.
+        #: The mark of what is emitted now, of the outlet that is sent, and whether any was sent since; see tracing.py.
         self.origin_ns = self._origin_ns = 0
         self.marked = False
         #: If not 0, an outlet that has been sent begins anew with this mark.

@@ -19,24 +19,20 @@ from heronpy.wire.frames import BARRIER, DATA, fits, root_tasks_of, roots_of
 
 from . import dead_letters
 from .acks import BoltAcks
+from .awake import Sleeps
 from .barriers import BoltCheckpoints
 from .dead_letters import DeadLetters
-from .execute_watch import ExecuteWatch, in_hand
-from .executed import Executed
-from .in_batch import Part
+from .executed import FEW, Executed, ExecuteWatch, Looks, SlowTuples, in_hand, keys_of
 from .in_queue import Entry, InQueue
 from .linger import AckLinger, Linger
-from .looks import Looks, keys_of
 from .opening import FrameOpener
 from .poison import PoisonGuard
-from .readiness import Readiness
+from .progress import Readiness
 from .routing import input_streams, pending_max, schemas_of, upstream_tasks
-from .sleeps import Sleeps
-from .slow import FEW, SlowTuples
 from .task import CREDIT_EVERY_S, StopRequested, Task, UserError
 from .time_use import BLOCKED, IDLE
-from .tuples import HeronTuple, InFrame
-from .user_calls import BoltCalls
+from .tuples import HeronTuple, InFrame, Part
+from .user_code import BoltCalls
 
 if TYPE_CHECKING:
     from heronpy.ckpt.snapshot import TaskState
@@ -430,7 +426,6 @@ class BoltTask(Task):
         self.flush_acks()
 
     def _finish(self) -> None:
-        """All input has ended: call `finish`."""
         self._finished = True
         self.hold_ticks()
         if self.checkpoints is None or not self.checkpoints.finished_before:

@@ -16,29 +16,73 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
+from heronpy.common import exit_codes
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.plan.grouping import grouping_width
 from heronpy.plan.launch import LaunchSpec
+from heronpy.procs import exit_notice
 from heronpy.proto import components_of, control_pb2, plan_pb2
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import BARRIER, Frame
 
-from .attempt import region_of
-from .messages import CheckpointMessage, SnapshotWritten
+from .control import CheckpointMessage, ControlThread, SnapshotWritten
 from .metrics import TaskMetrics
+from .progress import TaskName
 from .snapshots import Job, SnapshotFailed, SnapshotWriter
-from .task_name import TaskName
 
 if TYPE_CHECKING:
     from heronpy.ckpt.snapshot import TaskState
+
+
+def region_of(plan: plan_pb2.PhysicalPlan, component: str) -> plan_pb2.RegionRecord | None:
+    """The region of a component; None when the topology takes no checkpoints."""
+    for region in plan.regions:
+        if component in region.components:
+            return region
+    return None
+
+
+class Attempt:
+    """The attempt of one task; `leave` ends the process and does not return.
+
+    A restore restarts every task of a region: the topology master raises the attempt in the plan, and each task of a
+    lower one ends itself. The control thread does that, so that it happens also while user code hangs or the task is
+    still starting. Invariant: `own` and `newest` have one writer each (the task's thread; the control thread), and each
+    writes its own before it reads the other's, so a newer attempt is seen by one of them whatever the order.
+    """
+
+    def __init__(self, component: str, leave: Callable[[int], Any] = exit_notice.leave) -> None:
+        self._component = component
+        self._leave = leave
+        #: 0 until the task has taken one.
+        self.own = 0
+        self.newest = 0
+
+    def heard(self, plan: plan_pb2.PhysicalPlan) -> None:
+        """A plan arrived. Called by the control thread."""
+        region = region_of(plan, self._component)
+        if region is not None and region.attempt > self.newest:
+            self.newest = region.attempt
+            self._leave_if_old()
+
+    def take(self, region: plan_pb2.RegionRecord) -> None:
+        """The task starts this attempt. Called by the task's thread."""
+        self.own = region.attempt
+        self._leave_if_old()
+
+    def _leave_if_old(self) -> None:
+        # Nothing is logged: user code that hangs may hold the log's lock.
+        if 0 < self.own < self.newest:
+            self._leave(int(exit_codes.REWIND))
+
 
 log = logging.getLogger("heron.instance")
 
@@ -107,22 +151,6 @@ class CutOutput(Struct, frozen=True):
     send_control: Callable[[bytes], None]
 
 
-class CutControl(Protocol):
-    """Whom a task's checkpoints tell; from any thread."""
-
-    def tell(self, message: Any) -> None:
-        """Send a message to the stream manager."""
-
-    def deliver(self, message: SnapshotWritten) -> None:
-        """Put a message into the inbox of the task's loop."""
-
-    def notify(self) -> None:
-        """Send a status now."""
-
-    def interrupt(self) -> None:
-        """Make the loop stop at the next tuple boundary."""
-
-
 class CutPorts(Struct, frozen=True):
     """A task as seen by its checkpoints."""
 
@@ -132,7 +160,7 @@ class CutPorts(Struct, frozen=True):
     early_bytes_max: int
     work: CutWork
     output: CutOutput
-    control: CutControl
+    control: ControlThread
 
 
 class Checkpoints:

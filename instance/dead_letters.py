@@ -19,8 +19,7 @@ from heronpy.wire.codec import Undecodable
 
 from .metrics import TaskMetrics
 from .outlets import OutStream
-from .progress import Progress
-from .task_name import TaskName
+from .progress import Progress, TaskName
 from .tuples import HeronTuple
 
 log = logging.getLogger("heron.instance")

@@ -21,18 +21,27 @@ from functools import partial
 from typing import Any
 
 from heronpy.common.setting_types import InstanceSettings
-from heronpy.plan.columns import ArrowColumns, Columns
-from heronpy.plan.emit_rules import EmitRules
+from heronpy.plan.emit_rules import ArrowColumns, Columns, EmitRules
 from heronpy.plan.grouping import Fields, Lowest, Shuffle
 from heronpy.wire import codec
 
 from .batches import Batches, Send
-from .columns import by_task, copies_of, flat_of, is_small, outlets_of, turns_of
 from .compiled import compile_emit
-from .in_batch import InBatch
-from .outlets import ArrowOutlet, Mark, Outlet, OutStream, share_outlets
-from .pending import PendingRoots
-from .tuples import HeronTuple
+from .outlets import (
+    ArrowOutlet,
+    Mark,
+    Outlet,
+    OutStream,
+    by_task,
+    copies_of,
+    flat_of,
+    is_small,
+    outlets_of,
+    share_outlets,
+    turns_of,
+)
+from .roots import PendingRoots
+from .tuples import HeronTuple, InBatch
 
 #: Text and bytes up to this many characters are small: a batch of them is bounded by its tuple count.
 SMALL = 1024

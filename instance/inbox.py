@@ -1,25 +1,36 @@
-"""The effect of each message on a task, in every phase: shared by all loops that read the inbox."""
+"""The effect of each message on a task, in every phase, and how a task leaves its stream manager."""
 
 from __future__ import annotations
 
 import logging
+import time
 from typing import Protocol
 
-from heronpy.proto import control_pb2, plan_pb2
+import zmq
+
+from heronpy.common.errors import HeronError
+from heronpy.proto import control_pb2, frame_pb2, plan_pb2
 
 from .checkpoints import Checkpoints
-from .messages import Message, Refused, SnapshotWritten
+from .control import ControlThread, Message, Refused, SnapshotWritten
+from .emitter import Emitter
+from .link import DataLink
+from .metrics import UserMetrics
 
 log = logging.getLogger("heron.instance")
 
 
-class Recipient(Protocol):
-    """A task as its messages see it."""
+class Inner(Protocol):
+    """A task as its messages, and its end, see it."""
 
-    #: The plan that it works by.
+    #: The plan that it works by; None: it has never joined one.
     plan: plan_pb2.PhysicalPlan | None
     #: Its input has ended: it calls `finish` when nothing waits.
     finish_requested: bool
+    link: DataLink
+    emitter: Emitter
+    control: ControlThread
+    user_metrics: UserMetrics
 
     @property
     def checkpoints(self) -> Checkpoints | None: ...
@@ -34,8 +45,14 @@ class Recipient(Protocol):
 
     def trace_at(self, order: control_pb2.TraceRate) -> None: ...
 
+    def take_frame(self, frame: frame_pb2.Frame, size: int) -> None: ...
 
-def act(task: Recipient, message: Message) -> None:
+    def last_word(self) -> frame_pb2.Frame: ...
+
+    def publish_progress(self, now: float, resting: bool = False) -> None: ...
+
+
+def act(task: Inner, message: Message) -> None:
     """Act on a message; a task without a plan only registers, takes plans and ends."""
     match message:
         case control_pb2.StopTask():
@@ -65,3 +82,33 @@ def act(task: Recipient, message: Message) -> None:
         ):
             if task.checkpoints is not None:
                 task.checkpoints.note(message)
+
+
+def leave(task: Inner) -> None:
+    """Flush, send LEAVE to the stream manager and close; never raises.
+
+    Everything in the out-queue goes out, credit or not: this process has no other way to keep it.
+    """
+    # A successor in EFFECTIVELY_ONCE starts from a checkpoint: what is here would be stale.
+    flushes = task.plan is not None and task.link.epoch and task.checkpoints is None
+    if task.checkpoints is not None:
+        task.checkpoints.close()
+    try:
+        if flushes:
+            task.link.receive(task.take_frame)
+            task.emitter.flush()
+    except (HeronError, zmq.ZMQError) as error:
+        log.warning("could not flush everything before exit: %s", error)
+    try:
+        if flushes:
+            task.link.send_all()
+        if task.plan is not None and task.link.epoch:
+            task.link.send_control(task.last_word().SerializeToString())
+    except zmq.ZMQError as error:
+        log.warning("could not leave the stream manager in order: %s", error)
+    if task.plan is not None:
+        now = time.monotonic()
+        task.user_metrics.collect(now, force=True)
+        task.publish_progress(now)
+    task.control.stop(timeout_s=1.0)
+    task.link.close()

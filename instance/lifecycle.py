@@ -35,21 +35,19 @@ from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.handed_plans import handed, plan_file, topology_file
 from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2, topology_pb2
 
-from . import forking
 from .async_loop import AsyncBoltTask
 from .async_spout import AsyncSpoutTask
-from .attempt import region_of
 from .batch_loop import BatchBoltTask
 from .bolt_loop import BoltTask
-from .checkpoints import Checkpoints, RestoreError
+from .checkpoints import Checkpoints, RestoreError, region_of
 from .control import ControlThread
 from .link import DataLink
 from .memory import limit_address_space, release_reserve
-from .readiness import ReadyTimeoutError
+from .progress import ReadyTimeoutError, TaskName
 from .reports import count_link, count_loop, report_of, status_of
+from .snapshots import watch_forks
 from .spout_loop import SpoutTask
 from .task import StopRequested, Task, UserError
-from .task_name import TaskName
 from .time_use import IDLE
 
 log = logging.getLogger("heron.instance")
@@ -189,7 +187,7 @@ def run(launch: LaunchSpec, container: int, task_id: int, epoch: int, after: Exi
     task.after = after
     connect(task, settings_for(launch, MetricsSettings).export_interval_s)
     signalled = _install_signals(task)
-    forking.watch(task)
+    watch_forks(task)
     log.info("task %d of %s, epoch %d, starts", task_id, component, epoch)
     try:
         code = _startup_failed(task, problem) if problem is not None else run_task(task)

@@ -15,19 +15,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heronpy.common.errors import WireError
-from heronpy.plan.columns import declared
+from heronpy.plan.emit_rules import declared
 from heronpy.proto import frame_pb2, plan_pb2
 from heronpy.wire import codec
 from heronpy.wire.arrow_values import decode_batch, flat_values
 from heronpy.wire.frames import ACK, BARRIER, COUNT_MAX, DATA, FAIL, unpack16
 
 from .acks import BoltAcks
-from .in_batch import InBatch, Part, parts_of
 from .in_queue import EarlyFrames, Entry, InQueue, Sized
 from .progress import Progress
 from .routing import arrow_inputs, schemas_of
-from .traced import Arrived
-from .tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples, mark_damaged
+from .tuples import Arrived, HeronTuple, InBatch, InFrame, Part, make_mixed_tuples, make_tuples, mark_damaged, parts_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -211,7 +209,6 @@ class FrameOpener:
             self._queue.refuse(size, tuples)
 
     def _count_malformed(self, tuples: int) -> None:
-        """Count tuples that could not be read; nothing is kept of them."""
         self._count("__malformed-tuples", "", tuples)
         self._progress.lost += tuples
 

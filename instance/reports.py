@@ -10,12 +10,9 @@ from heronpy.proto import control_pb2
 
 from .checkpoints import Checkpoints
 from .link import DataLink
-from .metrics import TaskMetrics
-from .progress import Progress
-from .readiness import Readiness
-from .task_name import TaskName
+from .metrics import TaskMetrics, Traffic
+from .progress import Progress, Readiness, TaskName
 from .time_use import TimeUse
-from .traffic import Traffic
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Writes the snapshot of a task while the task continues.
+"""Writes the snapshot of a task while the task continues; and what a child does that user code forks.
 
 Small state is encoded and sent at once. Larger state that the task could change meanwhile is written by
 a forked copy of the process, which sees the state as it was; any other state by a helper thread. The task learns
@@ -9,26 +9,157 @@ lock of its parent, closes nothing, and leaves by _exit. It dies with its parent
 
 Invariants: one snapshot is written at a time, each is reported once or cancelled; nothing is reported of
 a cancelled one.
+
+A child that user code forks is not a task, so it leaves the runtime at once. It has a copy of the task's sockets, wake
+pipes and signal handlers, but not its threads. What it wrote would mix with the task's output; SIGTERM would ask a loop
+to stop that does not run. So at the fork the child drops them, and everything through which the loop reaches the
+outside: when user code returns into the loop, or raises, the child ends. Until then the child may do anything.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
+import logging
 import os
 import select
 import signal
+import socket
+import stat
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
+from heronpy.api.user_code import user_traceback
 from heronpy.common.errors import HeronError
 from heronpy.procs.linux import die_with_parent
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 
-from . import forking
+log = logging.getLogger("heron.instance")
+
+#: The task's external connections; `inbox` belongs to its control thread.
+_PARTS = ("link", "control", "checkpoints", "acks", "poison", "pending")
+
+_HELD_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+
+_task: Any = None
+_ours = False
+#: The signals that were blocked before the current fork; the interpreter's lock serializes forks.
+_held: set[signal.Signals] | set[int] = set()
+
+
+def watch_forks(task: Any) -> None:
+    """From now on children of this process leave the runtime; once per process."""
+    global _task
+    _task = task
+    os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_leave_runtime)
+
+
+@contextmanager
+def by_the_runtime() -> Iterator[None]:
+    """A child that is forked in this block belongs to the runtime and is left alone."""
+    global _ours
+    _ours = True
+    try:
+        yield
+    finally:
+        _ours = False
+
+
+class _Left:
+    """Replaces the runtime in the child: code that touches it has returned from user code."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        _end()
+
+    def __bool__(self) -> NoReturn:
+        _end()
+
+
+def _hold_signals() -> None:
+    """A signal for a child that still has the task's handlers would be lost; it waits until it has its own."""
+    global _held
+    _held = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_SIGNALS)
+
+
+def _release_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _held)
+
+
+def _leave_runtime() -> None:
+    try:
+        if not _ours:
+            _let_go()
+    finally:
+        _release_signals()
+
+
+def _let_go() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    faulthandler.unregister(signal.SIGUSR1)
+    control, link = getattr(_task, "control", None), getattr(_task, "link", None)
+    if control is not None:
+        # The loop reads this after each call of user code.
+        control.interrupt()
+    _let_go_of_files(control)
+    if link is not None:
+        link.sock = _Left()
+    for name in _PARTS:
+        if getattr(_task, name, None) is not None:
+            setattr(_task, name, _Left())
+
+
+def _let_go_of_files(control: Any) -> None:
+    """Close the child's copies of the task's sockets and pipes; their numbers then refer to nothing."""
+    mine = {control.wake_fd, control._wake_out, control._own_in, control._own_out} if control is not None else set()
+    mine |= _sockets_below(_task.launch.sockets_dir)
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for number in mine:
+        os.dup2(nothing, number, inheritable=False)
+    os.close(nothing)
+
+
+def _sockets_below(folder: str) -> set[int]:
+    found = set()
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):
+            if not stat.S_ISSOCK(os.fstat(number).st_mode):
+                continue
+            opened = socket.socket(fileno=number)
+            try:
+                address = opened.getpeername() if opened.family == socket.AF_UNIX else ""
+            finally:
+                opened.detach()
+            if isinstance(address, str) and address.startswith(f"{folder}/"):
+                found.add(number)
+    return found
+
+
+def _end() -> NoReturn:
+    """The end of a child that user code forked and did not end itself."""
+    code = 0
+    try:
+        error = sys.exc_info()[1]
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        elif error is not None:
+            code = 1
+            log.error("a child that user code forked ends: %s", user_traceback(error))
+        else:
+            log.warning("a child that user code forked returned from it, and ends; end it there, with os._exit()")
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
 
 #: First byte from a child: the snapshot follows, or the error.
 _DONE, _FAILED = b"+", b"!"
@@ -151,7 +282,7 @@ class SnapshotWriter:
         read, write = os.pipe2(os.O_CLOEXEC)
         parent = os.getpid()
         try:
-            with forking.by_the_runtime():
+            with by_the_runtime():
                 pid = os.fork()
         except OSError as error:
             os.close(read)

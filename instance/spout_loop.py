@@ -2,7 +2,7 @@
 
 One thread: credits, completions and clamps from the socket, then a chunk of `next_tuple` calls that
 adapts its size so that a chunk takes a few hundred microseconds. A spout that emitted nothing sleeps, a little
-longer each time (see spout_waits.py), so an idle topology costs little; one that
+longer each time (see linger.py), so an idle topology costs little; one that
 says when it wants to be called again (`wait`, `wait_readable`, `busy`) is called then.
 """
 
@@ -26,13 +26,12 @@ from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame, fits
 
-from .linger import Linger
-from .pending import Batch, PendingRoots
-from .sleeps import Sleeps
-from .spout_waits import FULL, LONGER, OPEN, SEVERAL, poll_pause_s, room
+from .awake import Sleeps
+from .linger import FULL, LONGER, OPEN, SEVERAL, Linger, poll_pause_s, room
+from .roots import Batch, PendingRoots
 from .task import ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
 from .time_use import AT_LIMIT, BLOCKED, IDLE
-from .user_calls import columns_of, emit_columns, emit_one
+from .user_code import columns_of, emit_columns, emit_one
 
 log = logging.getLogger("heron.instance")
 
@@ -81,7 +80,7 @@ class SpoutTask(Task):
         self._given_up: list[tuple[list[Any], Batch]] = []
         self._immediate: list[Any] = []
         self._next_expiry = 0.0
-        #: When a spout that has reached its limit of pending tuples continues; see spout_waits.py.
+        #: When a spout that has reached its limit of pending tuples continues; see linger.py.
         self._resume_at = OPEN
         #: Nothing may be emitted for that reason, and for no other.
         self._at_limit = False
@@ -302,7 +301,6 @@ class SpoutTask(Task):
         self._turns()
 
     def _turns(self) -> None:
-        """Turns of the loop until something asks to stop."""
         link, emitter, linger, interrupted = self.link, self.emitter, self._linger, self.control.interrupted
         monotonic, marks = time.monotonic, self.marks
         #: Calls of next_tuple in a turn; 0: one by one, until it is dry.
@@ -411,7 +409,6 @@ class SpoutTask(Task):
             self._call_at, self._call_on = 0.0, -1
 
     def _flush_due(self, now: float) -> None:
-        """Send what has waited for long enough."""
         if now >= self._linger.due:
             self._flush(now)
 

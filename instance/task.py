@@ -23,26 +23,20 @@ from heronpy.proto import control_pb2, frame_pb2, plan_pb2, topology_pb2
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import LEAVE, Frame
 
-from .attempt import Attempt, region_of
-from .checkpoints import Checkpoints, CutOutput, CutPorts, CutWork, RestoreError, open_state
-from .control import ControlThread
+from .checkpoints import Attempt, Checkpoints, CutOutput, CutPorts, CutWork, RestoreError, open_state, region_of
+from .control import ControlThread, Refused
 from .emitter import Emitter
 from .in_queue import TunedCapacity
-from .inbox import act
-from .latency_markers import LatencyMarkers
-from .leaving import leave
+from .inbox import act, leave
 from .link import DataLink
 from .memory import explain
-from .messages import Refused
 from .metrics import TaskMetrics, UserMetrics
 from .outlets import OutStream
-from .progress import Progress
-from .readiness import ASK_S
+from .progress import ASK_S, Progress, TaskName
 from .reports import Standing, exception_report
 from .routing import arrow_schemas, choosers_for, component_of, downstream_tasks, output_streams, spout_tasks
-from .task_name import TaskName
 from .time_use import BLOCKED, IDLE, WORKING, Doing, TimeUse
-from .tracing import Tracer
+from .tracing import LatencyMarkers, Tracer
 from .user_code import UserCode
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Tuples as a bolt sees them, and the frame they came in. Pure.
+"""Tuples and batches as a bolt sees them, and the frame they came in. Pure.
 
 A tuple holds its values, its frame and its position in the frame; everything else (component, stream, task,
 roots, edges) belongs to the frame and is looked up on demand. Creating one costs about 60 ns.
@@ -6,20 +6,64 @@ roots, edges) belongs to the frame and is looked up on demand. Creating one cost
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count, repeat
-from typing import Any
+from collections.abc import Iterator, Sequence
+from itertools import count, groupby, repeat
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from heronpy.proto import frame_pb2
+from heronpy.api.batch import Batch
+from heronpy.proto import control_pb2, frame_pb2
 from heronpy.wire.codec import Undecodable
-from heronpy.wire.frames import Array32, Array64, root_tasks_of, roots_of, values_of
-from heronpy.wire.runs import spread
+from heronpy.wire.frames import Array32, Array64, root_tasks_of, roots_of, spread, values_of
 
-from .traced import Arrived
+if TYPE_CHECKING:
+    import pyarrow
+
+
+Span = control_pb2.Span
+#: Times of two stream managers are four; a frame that was sent again may have more.
+HOPS_MAX = 16
+
+
+class TracedFrame(bytes):
+    """The bytes of a frame with a traced tuple, so that a queue can tell it from others."""
+
+    def left(self, now_ns: int) -> TracedFrame:
+        """The frame when it leaves the out-queue of its sender: of a field that comes twice the last one counts."""
+        return TracedFrame(self + frame_pb2.Frame(trace_left=now_ns).SerializeToString())
+
+
+class Arrived:
+    """A traced tuple that has come: its place in the payload, and among the tuples that are still to be processed."""
+
+    __slots__ = ("index", "place", "span")
+
+    def __init__(self, frame: frame_pb2.Frame, source: str) -> None:
+        self.index = frame.trace_index
+        self.place = frame.trace_index - frame.skip
+        #: What is known of it so far.
+        self.span = Span(
+            trace=frame.trace,
+            parent=frame.trace_parent,
+            source_clock=frame.trace_clock,
+            emitted=frame.trace_emitted,
+            sealed=frame.trace_sealed,
+            left=frame.trace_left,
+            hops=frame.trace_hops[:HOPS_MAX],
+            source=source,
+            source_task=frame.source_task,
+        )
+
+    def next_part(self, part: list[Any], place: int) -> tuple[list[Any], bool]:
+        """What to process next of the tuples from `place` on, and whether it is the traced one, by itself."""
+        before = self.place - place
+        if before > 0:
+            return part[:before], False
+        return (part[:1], True) if before == 0 else (part, False)
+
 
 _numbers = count(1)
 #: Numbers of tuples in their frame, counted from 0.
@@ -67,7 +111,7 @@ class InFrame:
         self.task = task
         self.count = size
         self.created = created
-        #: When the spout tuple behind some of its tuples was emitted, if the frame says so; see marks.py.
+        #: When the spout tuple behind some of its tuples was emitted, if the frame says so; see tracing.py.
         self.origin_ns = 0
         #: The traced tuple in it, until that is processed; see tracing.py.
         self.trace: Arrived | None = None
@@ -240,3 +284,104 @@ def make_tuples(flat: list[Any], width: int, frame: InFrame) -> list[HeronTuple]
     if frame.tracked:
         return list(map(HeronTuple, rows, repeat(frame), count()))
     return list(map(HeronTuple, rows, repeat(frame)))
+
+
+#: The values of a tuple that only serves as an anchor.
+_UNSEEN: list[Any] = []
+#: Name and fields of a stream.
+Schema = tuple[str, list[str]]
+
+
+class InBatch(Batch):
+    """See the module and `Batch`; `numbers` are the positions of its tuples in the frame.
+
+    A frame becomes one batch, or one per run of tuples of the same stream, in the order of its tuples. A batch keeps
+    the values as decoded, and their positions in the frame; tuple objects are created on demand.
+    """
+
+    __slots__ = ("_made", "frame", "numbers")
+
+    def __init__(
+        self,
+        frame: InFrame,
+        stream: str,
+        fields: Sequence[str],
+        flat: list[Any] | None,
+        numbers: Sequence[int],
+        of: tuple[Batch, list[int]] | None = None,
+        arrow: pyarrow.RecordBatch | None = None,
+    ) -> None:
+        super().__init__(frame.component, stream, frame.task, fields, flat, len(numbers), of, arrow)
+        self.frame = frame
+        self.numbers = numbers
+        self._made: list[HeronTuple] | None = None
+
+    def tuples(self) -> list[HeronTuple]:
+        """Its tuples; always the same objects."""
+        if self._made is None:
+            self._made = list(map(HeronTuple, self._values(), repeat(self.frame), self.numbers))
+        return self._made
+
+    def _tuples(self) -> list[HeronTuple]:
+        return self.tuples()
+
+    def marks(self) -> list[HeronTuple]:
+        """Its tuples as anchors; without values, unless the tuples exist already."""
+        if self._made is not None:
+            return self._made
+        return list(map(HeronTuple, repeat(_UNSEEN), repeat(self.frame), self.numbers))
+
+    def _part(self, places: list[int]) -> Self:
+        numbers = list(map(self.numbers.__getitem__, places))
+        return type(self)(self.frame, self.stream, self.fields, None, numbers, (self, places))
+
+    def singles(self) -> list[InBatch]:
+        """Each tuple as a separate batch."""
+        return [self.take([place]) for place in range(self._size)]
+
+    def places(self) -> Places:
+        """The positions of its tuples in the frame, ascending, each once."""
+        if isinstance(self.numbers, range):
+            return np.arange(self.numbers.start, self.numbers.stop)
+        return np.unique(np.array(self.numbers, dtype=np.int64))
+
+
+#: The parts of a frame: batches, and single tuples whose values could not be decoded.
+Part = InBatch | HeronTuple
+
+
+def parts_of(
+    flat: list[Any], frame: InFrame, streams: Sequence[Schema], kinds: list[int], skip: int, damaged: bool
+) -> list[Part]:
+    """The parts of a frame, without its first `skip` tuples.
+
+    `kinds` has the index into `streams` of each tuple, or of all of them; with `damaged`, some values may be
+    Undecodable.
+    """
+    parts: list[Part] = []
+    low = start = 0
+    runs = [(kinds[0], frame.count)] if frame.streams is None else [(k, len(list(run))) for k, run in groupby(kinds)]
+    for kind, size in runs:
+        name, fields = streams[kind]
+        width = len(fields) or 1
+        out = min(size, max(0, skip - low))
+        values = flat if len(flat) == width * size and not out else flat[start + out * width : start + size * width]
+        if out < size:
+            whole = InBatch(frame, name, fields, values, range(low + out, low + size))
+            parts += _apart(whole, values, width) if damaged else (whole,)
+        low += size
+        start += size * width
+    return parts
+
+
+def _apart(batch: InBatch, values: list[Any], width: int) -> Iterator[Part]:
+    """The batch split at its damaged tuples, which come one by one in their places."""
+    bad = [any(type(v) is Undecodable for v in values[n * width : n * width + width]) for n in range(len(batch))]
+    for is_damaged, run in groupby(range(len(batch)), key=bad.__getitem__):
+        places = list(run)
+        if not is_damaged:
+            yield batch.take(places)
+            continue
+        for place in places:
+            row = values[place * width : place * width + width]
+            yield HeronTuple(DamagedValues(row), batch.frame, batch.numbers[place])

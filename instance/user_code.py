@@ -1,5 +1,5 @@
 """The user's spout or bolt and everything around it that is the user's: config, context, serializer,
-custom groupings, hooks.
+custom groupings, hooks; and what it calls where no compiled code serves it.
 
 Every call into user code that may raise is wrapped: its exceptions become a UserError with the
 user's exception as its cause, so that tracebacks are complete.
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import pickle
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from heronpy.api.api_constants import (
     TOPOLOGY_AUTO_TASK_HOOKS,
@@ -23,17 +24,25 @@ from heronpy.api.state.state import HashMapState
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.topology_context import TaskProcess, TopologyContext
 from heronpy.api.user_code import load_class, load_hooks
+from heronpy.common.errors import TopologyError
 from heronpy.common.logs import level_of
 from heronpy.plan.component_config import tick_interval_s
+from heronpy.plan.emit_rules import ArrowColumns, ColumnRules, Columns, travels_as_arrow
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import components_of, plan_pb2, topology_pb2
 
+from .acks import BoltAcks, OneOrMany, several
+from .checkpoints import Checkpoints
+from .emitter import Emitter, mark_of, marks_of
 from .metrics import UserMetrics
+from .outlets import Mark, OutStream
+from .progress import TaskName
 from .routing import GroupingKey, component_of
-from .task_name import TaskName
+from .tuples import HeronTuple
 
 if TYPE_CHECKING:
     from heronpy.ckpt.snapshot import TaskState
+
 
 log = logging.getLogger("heron.instance")
 
@@ -66,17 +75,6 @@ class Delegate:
     def log(self, message: str, level: str | None = None) -> None:
         """Log a message; the level is trace, debug, info (default), warn or error."""
         self.logger.log(level_of(level), "%s", message)
-
-
-class Saved(Protocol):
-    """A task's part in EFFECTIVELY_ONCE, as user code meets it."""
-
-    @property
-    def state(self) -> TaskState: ...
-
-    def check_component(self, component: Any) -> None: ...
-
-    def pre_restore(self, component: Any) -> None: ...
 
 
 class UserCode:
@@ -149,7 +147,7 @@ class UserCode:
         cls = load_class(self._part.comp.class_name, self._launch)
         self.object = cls(delegate=self.delegate)
 
-    def initialize(self, saved: Saved | None) -> None:
+    def initialize(self, saved: Checkpoints | None) -> None:
         """Constructor, init_state, initialize, hooks, custom groupings: in Heron's order."""
         if saved is not None:
             saved.check_component(self.object)
@@ -201,3 +199,143 @@ def _plain(config: topology_pb2.Config) -> dict[str, Any]:
     plain = topology_pb2.Config()
     plain.kvs.extend(kv for kv in config.kvs if kv.type != _PICKLED)
     return decode_config(plain)
+
+
+def columns_of(
+    emitter: Emitter, stream: OutStream, columns: Any, rows: Any, what: str, count: int | None
+) -> Columns | ArrowColumns:
+    """The tuples of one emit_batch, of which `count` have an anchor or id (`what`); TopologyError if they are wrong."""
+    rules = ColumnRules(emitter.component, stream.name, stream.fields, stream.schema)
+    given = rules.columns(columns, rows)
+    if count is not None:
+        rules.check_count(what, count, given.size)
+    return given
+
+
+def emit_one(
+    emitter: Emitter,
+    context: TopologyContext,
+    stream: OutStream,
+    values: Any,
+    mark: Mark | None,
+    direct_task: int | None,
+    need_task_ids: bool,
+) -> list[int] | None:
+    """Emit a tuple without a fast path; the tasks it went to, when they are asked for."""
+    if direct_task is None and not need_task_ids and not context.has_hooks:
+        emitter.push(stream, values, mark)
+        return None
+    tasks = emitter.emit_to(stream, values, mark, direct_task)
+    if context.has_hooks:
+        context.invoke_hook_emit(values, stream.name, tasks)
+    return tasks if need_task_ids else None
+
+
+def emit_columns(
+    emitter: Emitter,
+    context: TopologyContext,
+    stream: OutStream,
+    columns: Columns | ArrowColumns,
+    marks: list[Mark] | None,
+    direct_task: int | None,
+) -> None:
+    """Emit them together; with hooks, or to a task, one by one."""
+    if isinstance(columns, ArrowColumns):
+        hooked, serializes = context.has_hooks, emitter.serializes
+        if travels_as_arrow(stream.choosers, direct_task, serializes=serializes, hooked=hooked):
+            emitter.push_arrow(stream, columns, marks)
+            return
+        columns = Columns([column.to_pylist() for column in columns.batch.columns], columns.size)
+    if direct_task is None and not context.has_hooks:
+        emitter.push_columns(stream, columns, marks)
+        return
+    for row, mark in zip(columns.rows(), marks or [None] * columns.size):
+        tasks = emitter.emit_to(stream, row, mark, direct_task)
+        if context.has_hooks:
+            context.invoke_hook_emit(row, stream.name, tasks)
+
+
+class BoltCalls:
+    """The calls of one bolt task."""
+
+    def __init__(
+        self,
+        component: str,
+        user: UserCode,
+        emitter: Emitter,
+        acks: BoltAcks,
+        stream_named: Callable[[str], OutStream],
+    ) -> None:
+        """`stream_named` gives a declared output stream, and raises what tells users which there are."""
+        self._component = component
+        self._user = user
+        self._emitter = emitter
+        self._acks = acks
+        self._stream_named = stream_named
+
+    def prepare(self) -> None:
+        """Let user code call them from initialize on; `bind` makes them fast afterwards."""
+        delegate = self._user.delegate
+        delegate.emit = self._emit_any
+        delegate.emit_batch = self._emit_batch
+        delegate.ack = self._acks.ack
+        delegate.fail = self._fail
+        delegate.end_of_input = self._no_end_of_input
+
+    def bind(self) -> None:
+        """Make the emit, ack and fail closures; they shadow the class's methods unless overridden."""
+        from heronpy.api.bolt.base_bolt import BaseBolt
+
+        delegate, bolt, context = self._user.delegate, self._user.object, self._user.context
+        emit = self._emitter.compile_emit("bolt", self._emit_any, context, _never) or self._emit_any
+        delegate.emit = emit
+        if context.has_hooks:
+            delegate.ack = self._hooked_ack
+        if getattr(bolt, "delegate", None) is not delegate:
+            return
+        if type(bolt).emit is BaseBolt.emit:
+            bolt.emit = emit
+        if type(bolt).ack is BaseBolt.ack:
+            bolt.ack = delegate.ack
+        if type(bolt).fail is BaseBolt.fail:
+            bolt.fail = self._fail
+
+    def _emit_any(
+        self,
+        tup: Any,
+        stream: str = "default",
+        anchors: Any = None,
+        direct_task: int | None = None,
+        need_task_ids: bool = False,
+    ) -> list[int] | None:
+        """`emit` without a fast path, and before it is compiled."""
+        out = self._stream_named(stream)
+        mark = mark_of(anchors) if anchors is not None and self._acks.acking else None
+        return emit_one(self._emitter, self._user.context, out, tup, mark, direct_task, need_task_ids)
+
+    def _emit_batch(self, columns: Any, *, rows: Any, stream: str, anchors: Any, direct_task: int | None) -> None:
+        size = None if anchors is None or type(anchors) is HeronTuple else len(anchors)
+        out = self._stream_named(stream)
+        given = columns_of(self._emitter, out, columns, rows, "anchors", size)
+        marks = marks_of(anchors, given.size) if anchors is not None and self._acks.acking else None
+        emit_columns(self._emitter, self._user.context, out, given, marks, direct_task)
+
+    def _hooked_ack(self, tup: OneOrMany) -> None:
+        for one in several(tup, "ack"):
+            self._acks.ack(one)
+            self._user.context.invoke_hook_bolt_ack(one, (time.monotonic() - one.creation_time) * 1e9)
+
+    def _fail(self, tup: OneOrMany) -> None:
+        if not self._user.context.has_hooks:
+            self._acks.fail(tup)
+            return
+        for one in several(tup, "fail"):
+            self._acks.fail(one)
+            self._user.context.invoke_hook_bolt_fail(one, (time.monotonic() - one.creation_time) * 1e9)
+
+    def _no_end_of_input(self) -> None:
+        raise TopologyError(f"end_of_input() is for spouts; {self._component} is a bolt")
+
+
+def _never(tup_id: Any) -> None:
+    """Bolts have no ids to ack at once."""

@@ -26,7 +26,7 @@ from heronpy.api.topology import TopologyBuilder
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.connectors.spark.filling import Filling
 from heronpy.connectors.spark.rows import RowShape
-from heronpy.plan.columns import ColumnRules
+from heronpy.plan.emit_rules import ColumnRules
 from heronpy.plan.grouping import Shuffle
 from heronpy.wire.frames import Frame
 from instance.emitter import Emitter

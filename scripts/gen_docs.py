@@ -23,11 +23,14 @@ import msgspec  # noqa: E402
 
 from heronpy.cli import exits  # noqa: E402
 from heronpy.cli.main import VERBS, heron  # noqa: E402
-from heronpy.common.apache_keys import OTHER_NAMES, TOPOLOGY_KEYS  # noqa: E402
 from heronpy.common.folders import make_output  # noqa: E402
 from heronpy.common.setting_types import ALIASES, ROOMS  # noqa: E402
 from heronpy.common.settings import conf_text, describe  # noqa: E402
-from heronpy.common.topology_keys import KINDS  # noqa: E402
+from heronpy.common.topology_keys import (  # noqa: E402
+    KINDS,
+    OTHER_NAMES,
+    TOPOLOGY_KEYS,
+)
 from heronpy.metrics import prometheus  # noqa: E402
 from heronpy.metrics.names import METRICS, Kind, Metric  # noqa: E402
 from heronpy.metrics.sums import SUMS  # noqa: E402

@@ -25,17 +25,26 @@ from heronpy.wire.frames import (
     ACK,
     COMPLETE,
     FAIL,
+    NO_RUNS,
     REGISTER,
     Array64,
     Frame,
+    Runs,
+    count_of,
+    distinct,
     edges_of,
+    expand,
     fits,
+    joined,
+    one_run,
     pack64,
+    part_of,
+    read_runs,
     root_tasks_of,
     roots_of,
+    runs_of,
     values_of,
 )
-from heronpy.wire.runs import NO_RUNS, Runs, count_of, distinct, expand, joined, one_run, part_of, read_runs, runs_of
 
 from .neighbours import LocalTask, Peer
 

@@ -173,7 +173,6 @@ class Batch(Sequence[Tuple]):
         return flat
 
     def _values(self) -> Iterable[list[Any]]:
-        """The values of each tuple, as a separate list."""
         width = len(self.fields)
         return (
             map(list, zip(*[iter(self._all_values())] * width, strict=True))

@@ -323,12 +323,10 @@ class TopologyType(type):
 
     @property
     def _protobuf_spouts(cls) -> dict[str, topology_pb2.Spout]:
-        """The messages of the spouts by component name."""
         return {spout.comp.name: spout for spout in cls.protobuf_topology.spouts}
 
     @property
     def _protobuf_bolts(cls) -> dict[str, topology_pb2.Bolt]:
-        """The messages of the bolts by component name."""
         return {bolt.comp.name: bolt for bolt in cls.protobuf_topology.bolts}
 
     def to_proto(cls, name: str | None = None) -> topology_pb2.Topology:

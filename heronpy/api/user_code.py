@@ -9,19 +9,19 @@ attribute `user_traceback`.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.util
 import linecache
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from heronpy.api import arguments
 from heronpy.api.api_constants import TOPOLOGY_AUTO_TASK_HOOKS
 from heronpy.api.component.component_spec import LOCAL_CLASSES, MAIN_ALIAS
 from heronpy.api.custom_grouping import ICustomGrouping
@@ -32,6 +32,7 @@ from heronpy.common.errors import ConfigError, HeronError, PackageError, Topolog
 
 if TYPE_CHECKING:
     from heronpy.plan.launch import LaunchSpec
+
 
 _T = TypeVar("_T")
 
@@ -78,7 +79,7 @@ def prepare(launch: LaunchSpec) -> None:
     if launch.package_dir and launch.source:
         _SUBMITTED_AS[launch.package_dir] = launch.source
     if launch.argv:
-        arguments.use(launch.argv, launch.argv_names_topology)
+        use_arguments(launch.argv, launch.argv_names_topology)
     if launch.main_file:
         load_main(launch.main_file)
 
@@ -307,3 +308,38 @@ def is_runtime_frame(file: str) -> bool:
 def _of_files(error: BaseException) -> TracebackType | None:
     """No frames for a file that cannot be compiled or found, else all of them."""
     return None if isinstance(error, (SyntaxError, ImportError)) else error.__traceback__
+
+
+_used: list[str] | None = None
+_original = argparse.ArgumentParser.parse_known_args
+
+
+def use_arguments(argv: Sequence[str], names_topology: bool) -> None:
+    """Make these the arguments of this process, once: later changes by the program stay.
+
+    With `names_topology` the first of them is the topology's name, given to `heron submit`; it is hidden from a
+    parser that takes no positional argument.
+    """
+    global _used
+    if _used == list(argv):
+        return
+    _used = list(argv)
+    sys.argv = list(argv)
+    if names_topology:
+        _hide_from_argparse(argv[1])
+
+
+def _hide_from_argparse(name: str) -> None:
+    """Let a program whose argparse parser takes no positional argument ignore the topology's name.
+
+    `heron submit local topo.py NAME --size 3` hands NAME to the program as its first argument, which
+    is where Apache's programs expect it; a parser without positional arguments would refuse it.
+    """
+
+    def parse_known_args(self: Any, args: Any = None, namespace: Any = None) -> Any:
+        takes_words = any(not action.option_strings for action in self._actions)
+        if args is None and not takes_words and sys.argv[1:2] == [name]:
+            args = sys.argv[2:]
+        return _original(self, args, namespace)
+
+    argparse.ArgumentParser.parse_known_args = parse_known_args  # type: ignore[method-assign]

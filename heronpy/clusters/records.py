@@ -32,7 +32,7 @@ from heronpy.plan.launch import LaunchSpec, Submitted, checkpoints_dir, local_st
 from heronpy.proto import components_of, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
-from heronpy.statemgr.root_host import OtherHostError
+from heronpy.statemgr.file_locks import OtherHostError
 from heronpy.storage.objects.url import place_of
 
 if TYPE_CHECKING:

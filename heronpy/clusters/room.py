@@ -15,7 +15,7 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.setting_types import PackingSettings
 from heronpy.common.settings import settings_for
 from heronpy.engines.contract import EngineError, NodeSize
-from heronpy.packing.requests import ResourceRequest, requests_of, size_text
+from heronpy.packing.demand import ResourceRequest, requests_of, size_text
 from heronpy.proto import plan_pb2, topology_pb2
 
 

@@ -178,8 +178,6 @@ class _PrintCapture(io.TextIOBase):
 
 
 class _PrintBytes(io.RawIOBase):
-    """The binary side of a `_PrintCapture`."""
-
     def __init__(self, text: _PrintCapture) -> None:
         super().__init__()
         self._text = text

@@ -11,11 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from heronpy.common.engine_settings import EngineSettings, KubernetesSettings, SlurmSettings, SparkEngineSettings
-from heronpy.common.ingest_settings import IngestSettings
-from heronpy.common.setting_field import Room
-from heronpy.common.setting_field import SettingValue as SettingValue
-from heronpy.common.setting_field import setting as _setting
+from heronpy.common.engine_settings import (
+    EngineSettings,
+    IngestSettings,
+    KubernetesSettings,
+    Room,
+    SlurmSettings,
+    SparkEngineSettings,
+)
+from heronpy.common.engine_settings import SettingValue as SettingValue
+from heronpy.common.engine_settings import setting as _setting
 from heronpy.common.units import GB, KB, MB
 
 

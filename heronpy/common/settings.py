@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct, field
 
-from heronpy.common import apache_keys, topology_keys
+from heronpy.common import topology_keys
 from heronpy.common.errors import ConfigError
 from heronpy.common.nearest import did_you_mean
 from heronpy.common.setting_types import ALIASES, OPERATORS_KEYS, ORDERED, PROFILES, ROOM_OF, ROOMS, SettingValue
@@ -231,7 +231,6 @@ def resolve(
 
 
 def _apply_profiles(result: Resolved) -> None:
-    """Set the defaults that the profiles of the topology and of its components choose."""
     instance, origins = result.settings["instance"], result.origins
     for name, value in PROFILES[str(instance["profile"])].items():
         if origins[f"instance.{name}"] == DEFAULT:
@@ -341,8 +340,8 @@ def _leniently(result: Resolved, key: str, value: Any, origin: str) -> None:
 
 
 def _apply(result: Resolved, key: str, value: Any, origin: str) -> None:
-    if isinstance(key, str) and key not in _SETTINGS and apache_keys.is_system_key(key):
-        result.ignored.append(apache_keys.without_effect(key, origin))
+    if isinstance(key, str) and key not in _SETTINGS and topology_keys.is_system_key(key):
+        result.ignored.append(topology_keys.without_effect(key, origin))
         return
     item = _known(key, origin)
     if item is not None:
@@ -352,8 +351,8 @@ def _apply(result: Resolved, key: str, value: Any, origin: str) -> None:
 
 def _apply_component(result: Resolved, component: str, key: str, value: Any) -> None:
     origin = f"config of component {component!r}"
-    if isinstance(key, str) and key not in _SETTINGS and apache_keys.is_system_key(key):
-        result.ignored.append(apache_keys.without_effect(key, origin))
+    if isinstance(key, str) and key not in _SETTINGS and topology_keys.is_system_key(key):
+        result.ignored.append(topology_keys.without_effect(key, origin))
         return
     item = _known(key, origin)
     if item is None:
@@ -379,7 +378,7 @@ def _known(key: str, origin: str) -> Setting | None:
         raise ConfigError(f"{origin}: unknown key {_unknown(key, _SETTINGS)}")
     if origin == COMMAND_LINE and key in topology_keys.KINDS:
         raise ConfigError(f"{COMMAND_LINE} cannot set {key}; set it in the program, with set_config")
-    if key.startswith("topology.") and key not in topology_keys.KINDS and key not in apache_keys.TOPOLOGY_KEYS:
+    if key.startswith("topology.") and key not in topology_keys.KINDS and key not in topology_keys.TOPOLOGY_KEYS:
         raise ConfigError(f"{origin}: unknown key {_unknown(key, topology_keys.KINDS)}")
     return None
 
@@ -389,7 +388,6 @@ def _unknown(key: str, known: Iterable[str]) -> str:
 
 
 def _check_order(result: Resolved) -> None:
-    """Check the settings that limit each other, for the topology and for each component."""
     for component in ["", *result.component_settings]:
         overrides = result.component_settings.get(component, {})
         for smaller, larger, factor in ORDERED:
@@ -438,7 +436,7 @@ def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[A
     try:
         if file.stem in ROOMS:
             return _read_yaml(file)
-        if file.stem not in apache_keys.FILES:
+        if file.stem not in topology_keys.FILES:
             rooms = ", ".join(f"{room}.yaml" for room in ROOMS)
             raise ConfigError(f"{file} belongs to no room of settings; use one of {rooms}")
         result.ignored.append(f"{file} is a file of Apache Heron without effect here")
@@ -450,7 +448,6 @@ def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[A
 
 
 def _read_yaml(file: Path) -> dict[str, tuple[Any, int]]:
-    """Field to value and line of one YAML file."""
     try:
         with open(file, "rb") as opened:
             content = opened.read(_YAML_MAX_BYTES + 1)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from heronpy.common.clock_offset import ClockFilter
+from heronpy.common.clock import ClockFilter
 from heronpy.common.errors import HeronError
 from heronpy.common.host import clock_id
 from heronpy.proto import control_pb2

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from heronpy.common.engine_settings import IngestSettings
 from heronpy.common.folders import make_folders
-from heronpy.common.ingest_settings import IngestSettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.textfiles.decoding import LineDecoder
 from heronpy.growing.patterns import Pattern, parse

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from heronpy.common.errors import ConfigError
 from heronpy.common.nearest import did_you_mean
 from heronpy.packing.balanced import Balanced
-from heronpy.packing.base import Packing
-from heronpy.packing.bins import Bins, new_items, same_plan
+from heronpy.packing.bins import Bins, Packing, new_items, same_plan
 from heronpy.packing.demand import demand_of
 from heronpy.packing.first_fit_decreasing import FirstFitDecreasing
 from heronpy.packing.resource_compliant import ResourceCompliantRoundRobin

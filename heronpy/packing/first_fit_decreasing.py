@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from heronpy.common.errors import ConfigError
-from heronpy.packing.base import Change, reshape
-from heronpy.packing.bins import Bin, Bins, Item
+from heronpy.packing.bins import Bin, Bins, Change, Item, reshape
 from heronpy.packing.demand import Demand, Size
 
 _FIX = "raise the limit of a container or make the instance smaller"

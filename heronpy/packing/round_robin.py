@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from heronpy.packing.base import (
+from heronpy.packing.bins import (
+    Bins,
     Change,
+    Item,
     check_count,
     container_count,
     level_counts,
     place_least_loaded,
     reshape,
 )
-from heronpy.packing.bins import Bins, Item
 from heronpy.packing.demand import Demand
 
 _FIX = "ask for more containers, raise the limit of a container, or use the algorithm resource_compliant_round_robin"

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from heronpy.common import apache_keys
+from heronpy.common import topology_keys
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.nearest import did_you_mean
 from heronpy.common.topology_keys import (
@@ -165,7 +165,7 @@ IGNORED_KEYS: frozenset[str] = frozenset(
         remote.debugging.enable stmgr.ram metricsmgr.ram update.deactivate.wait.secs update.reactivate.wait.secs
         stateful.checkpointmanager.ram stateful.ckptmgr.ram stateful.spill.state
         stateful.spill.state.location""".split()
-) | (apache_keys.TOPOLOGY_KEYS - set(apache_keys.OTHER_NAMES))
+) | (topology_keys.TOPOLOGY_KEYS - set(topology_keys.OTHER_NAMES))
 #: These matter only under EFFECTIVELY_ONCE.
 _STATEFUL_KEYS = "topology.stateful."
 
@@ -200,7 +200,7 @@ def add_our_names(topology: topology_pb2.Topology) -> None:
     for config in (topology.topology_config, *(part.comp.config for part in components_of(topology).values())):
         there = {pair.key for pair in config.kvs}
         for pair in list(config.kvs):
-            name = apache_keys.OTHER_NAMES.get(pair.key)
+            name = topology_keys.OTHER_NAMES.get(pair.key)
             if name is not None and name not in there:
                 config.kvs.add().CopyFrom(pair)
                 config.kvs[-1].key = name
@@ -217,8 +217,8 @@ def key_problem(key: str, value: Any) -> str | None:
     """What is wrong with one entry, as a clause; None when it is valid or the user's own key."""
     if not key.startswith("topology."):
         return None
-    kind = KINDS.get(apache_keys.OTHER_NAMES.get(key, key))
-    if kind is None and key in apache_keys.TOPOLOGY_KEYS:
+    kind = KINDS.get(topology_keys.OTHER_NAMES.get(key, key))
+    if kind is None and key in topology_keys.TOPOLOGY_KEYS:
         return None
     if kind is None:
         hint = did_you_mean(key, KINDS)

@@ -3,21 +3,245 @@
 The order of the checks is fixed, so that the same mistake gives the same error everywhere: the stream is declared,
 the values are a list with one value per field, every consumer's grouping finds its tasks, each value can be
 serialized, and the tuple is not too large.
+
+The tuples of one `emit_batch` are columns. Columns of any library become lists of Python values here, all of the same
+length. The libraries are not imported: a column is recognised by its methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import InstanceSettings
-from heronpy.plan.columns import is_list
-from heronpy.plan.grouping import Chooser, Direct
+from heronpy.plan.grouping import All, Chooser, Direct, Fields, Lowest, Shuffle
 from heronpy.wire import codec
+from heronpy.wire.arrow_values import arrow, batch_problem, schema_of
 
 if TYPE_CHECKING:
     import pyarrow
+    import pyarrow as pa
+
+
+#: They have a length and items, but passing one as a list of values is almost certainly a mistake.
+_NOT_LISTS = (str, bytes, bytearray, Mapping, set, frozenset)
+#: NumPy's times and durations have no exact Python value, so they stay as they are.
+_TIMES = ("m", "M")
+_LISTS = {list, tuple}
+#: The schema of a topology is read once in a process.
+declared = lru_cache(maxsize=256)(schema_of)
+
+
+class ArrowColumns(NamedTuple):
+    """The many tuples of one emit that are an Arrow record batch of the schema that their stream declares.
+
+    The tuples of a record batch of the declared schema.
+    """
+
+    batch: pa.RecordBatch
+
+    @property
+    def size(self) -> int:
+        """The number of tuples."""
+        rows: int = self.batch.num_rows
+        return rows
+
+    def part(self, low: int, high: int) -> ArrowColumns:
+        """The tuples low .. high-1, as far as there are any; nothing is copied."""
+        return ArrowColumns(self.batch.slice(low, high - low))
+
+    def rows(self) -> list[list[Any]]:
+        """The values by tuple, as Python values."""
+        return list(map(list, zip(*(column.to_pylist() for column in self.batch.columns), strict=True)))
+
+
+def is_arrow(columns: Any) -> bool:
+    """Whether columns were given as a RecordBatch or Table; of a stream with a schema, which has loaded pyarrow."""
+    pa = arrow()
+    return isinstance(columns, pa.RecordBatch | pa.Table)
+
+
+def conform(columns: Any, schema: pa.Schema) -> ArrowColumns | str:
+    """The RecordBatch or Table as one batch of the schema, or what is wrong with it.
+
+    Its fields may be in another order; their types must be those of the schema.
+    """
+    pa = arrow()
+    names = columns.schema.names
+    if sorted(names) != sorted(schema.names):
+        return f"the columns {', '.join(map(repr, names)) or '(none)'}; the schema has {', '.join(schema.names)}"
+    for field in schema:
+        given = columns.schema.field(field.name).type
+        if given != field.type:
+            return f"field {field.name!r} as {given}; the schema has {field.type}; cast it"
+    if isinstance(columns, pa.Table):
+        batches = columns.combine_chunks().to_batches()
+        if len(batches) > 1:
+            return "a table that does not fit in one record batch; give it in parts"
+        columns = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=columns.schema)
+    arrays = [columns.column(names.index(field.name)) for field in schema]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    problem = batch_problem(batch)
+    return f"a record batch that {problem}" if problem else ArrowColumns(batch)
+
+
+def travels_as_arrow(choosers: Iterable[Chooser], direct_task: int | None, *, serializes: bool, hooked: bool) -> bool:
+    """Whether what is given as Arrow leaves the task as Arrow, and not tuple by tuple.
+
+    A custom grouping, a hook and the topology's own serializer look at each tuple; a direct stream has one receiver.
+    """
+    usual = direct_task is None and not serializes and not hooked
+    return usual and all(isinstance(chooser, Shuffle | Fields | All | Lowest) for chooser in choosers)
+
+
+class Columns(NamedTuple):
+    """The values by field, lists of `size` values each."""
+
+    values: list[list[Any]]
+    size: int
+
+    def part(self, low: int, high: int) -> Columns:
+        """The tuples low .. high-1, clipped to the size."""
+        if low == 0 and high >= self.size:
+            return self
+        high = min(high, self.size)
+        return Columns([column[low:high] for column in self.values], high - low)
+
+    def rows(self) -> list[list[Any]]:
+        """The values by tuple."""
+        if not self.values:
+            return [[] for _ in range(self.size)]
+        return list(map(list, zip(*self.values, strict=True)))
+
+
+class ColumnRules:
+    """Checks and converts the arguments of `emit_batch`; all errors are TopologyErrors."""
+
+    __slots__ = ("_component", "_fields", "_schema", "_stream")
+
+    def __init__(self, component: str, stream: str, fields: Sequence[str], schema: bytes = b"") -> None:
+        self._component = component
+        self._stream = stream
+        self._fields = fields
+        self._schema = schema
+
+    def columns(self, columns: Any, rows: Any) -> Columns | ArrowColumns:
+        """The columns that were given, by field or by tuple; as they are if the stream has their Arrow schema."""
+        if (columns is None) == (rows is None):
+            given = "neither columns nor rows" if rows is None else "both columns and rows"
+            raise TopologyError(f"component {self._component} called emit_batch with {given}; give exactly one")
+        if rows is not None:
+            return self._of_rows(rows)
+        if self._schema:
+            given = getattr(columns, "record_batch", columns)
+            if is_arrow(columns if given is None else given):
+                return self._of_arrow(given)
+        values = [self._values(field, column) for field, column in zip(self._fields, self._by_field(columns))]
+        sizes = dict(zip(self._fields, map(len, values)))
+        if len(set(sizes.values())) > 1:
+            told = ", ".join(f"{field} has {size}" for field, size in sizes.items())
+            raise self._wrong(f"columns of different lengths: {told}")
+        if not values:
+            raise self._wrong("columns, but the stream declares no fields; give rows=[[], ...], one per tuple")
+        return Columns(values, len(values[0]))
+
+    def check_count(self, what: str, given: int, size: int) -> None:
+        """Raise unless there is one `what` per tuple."""
+        if given != size:
+            raise self._wrong(f"{size} tuples with {given} {what}; give one per tuple, in the same order")
+
+    def _of_arrow(self, columns: Any) -> ArrowColumns:
+        found = conform(columns, declared(self._schema))
+        if isinstance(found, str):
+            raise self._wrong(found)
+        return found
+
+    def _of_rows(self, rows: Any) -> Columns:
+        rows = _listed(rows)
+        if not is_list(rows):
+            raise self._wrong(f"rows={rows!r:.80}; give a list with a list of values for each tuple")
+        width = len(self._fields)
+        if not set(map(type, rows)) <= _LISTS:
+            rows = list(map(_listed, rows))
+        if not set(map(type, rows)) <= _LISTS or not set(map(len, rows)) <= {width}:
+            for row in rows:
+                if not is_list(row):
+                    raise self._wrong(f"the row {row!r:.80}; give a list of values for each tuple")
+                if len(row) != width:
+                    raise self._wrong(f"a row of {len(row)} values; the stream declares {self._declared()}")
+        if not width:
+            return Columns([], len(rows))
+        flat = list(chain.from_iterable(rows))
+        return Columns([flat[place::width] for place in range(width)], len(rows))
+
+    def _by_field(self, columns: Any) -> list[Any]:
+        named = getattr(columns, "columns", None)
+        if isinstance(columns, Mapping):
+            return self._picked(columns, list(columns))
+        if isinstance(named, Mapping):  # a Batch
+            return self._picked(named, list(named))
+        if hasattr(columns, "column_names") and hasattr(columns, "column"):  # a RecordBatch or Table
+            return [columns.column(place) for place in self._places(columns.column_names)]
+        if named is not None and hasattr(columns, "iloc"):  # a DataFrame
+            return [columns.iloc[:, place] for place in self._places(list(named))]
+        if not isinstance(columns, list | tuple):
+            raise self._wrong(
+                f"columns of type {type(columns).__name__}; give a dict from each field to its values, or rows="
+            )
+        if len(columns) != len(self._fields):
+            raise self._wrong(f"{len(columns)} columns; the stream declares {self._declared()}")
+        return list(columns)
+
+    def _picked(self, columns: Mapping[Any, Any], names: list[Any]) -> list[Any]:
+        return [columns[names[place]] for place in self._places(names)]
+
+    def _places(self, names: Sequence[Any]) -> list[int]:
+        """The index of each field's column among these names."""
+        if sorted(map(repr, names)) != sorted(map(repr, self._fields)):
+            raise self._wrong(
+                f"the columns {', '.join(map(repr, names)) or '(none)'}; the stream declares {self._declared()}"
+            )
+        return [list(names).index(field) for field in self._fields]
+
+    def _values(self, field: str, column: Any) -> list[Any]:
+        """The values of one column; a list is returned as it is and only read."""
+        if type(column) is list:
+            return column
+        for method in ("to_pylist", "tolist"):
+            convert = getattr(column, method, None)
+            if callable(convert):
+                if getattr(column, "ndim", 1) != 1:
+                    raise self._wrong(f"column {field!r} with {column.ndim} dimensions; give one value for each tuple")
+                if not hasattr(column, "iloc") and getattr(getattr(column, "dtype", None), "kind", "") in _TIMES:
+                    return list(column)
+                values: list[Any] = convert()
+                return values
+        if not is_list(column) or hasattr(column, "columns"):
+            raise self._wrong(f"column {field!r} of type {type(column).__name__}; give a list or an array of values")
+        return list(column)
+
+    def _declared(self) -> str:
+        return f"{len(self._fields)}: {', '.join(self._fields) or '(none)'}"
+
+    def _wrong(self, what: str) -> TopologyError:
+        return TopologyError(f"component {self._component} emitted {what} (emit_batch on stream {self._stream!r})")
+
+
+def _listed(values: Any) -> Any:
+    """An array as lists of Python values; anything else, NumPy's times included, unchanged."""
+    convert = getattr(values, "tolist", None)
+    if not callable(convert) or getattr(getattr(values, "dtype", None), "kind", "") in _TIMES:
+        return values
+    return convert()
+
+
+def is_list(value: Any) -> bool:
+    """Whether something that user code gave can be meant as a list of values."""
+    return hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, _NOT_LISTS)
+
 
 #: Upper bound of the bytes that a frame of one tuple has besides its payload.
 ENVELOPE_BYTES = 64 << 10

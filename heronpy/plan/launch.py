@@ -8,20 +8,112 @@ file that loads has every field of its type, each with its declared type, and no
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 import tempfile
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct, field
 
 from heronpy.common.errors import ConfigError
-from heronpy.common.folders import absolute, heron_home
+from heronpy.common.folders import absolute, heron_home, make_folders, read_own
 from heronpy.common.ids import short_hash
 from heronpy.common.setting_types import SettingValue
-from heronpy.plan import json_fields
+
+_MAX_BYTES = 16 * 1024 * 1024
+_AGAIN = "submit the topology again"
+
+T = TypeVar("T", bound=Struct)
+
+
+def dump_json(item: Struct) -> str:
+    """A struct as the text of a file."""
+    content = {name: getattr(item, name) for name in item.__struct_fields__}
+    return json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def parse_json(kind: type[T], text: str, source: str) -> T:
+    """The struct of this kind; ConfigError, which names `source`, unless the text has exactly its fields."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{source} is not valid JSON ({error}); {_AGAIN}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{source} must hold a JSON object; {_AGAIN}")
+    known = {name: kind.__annotations__[name] for name in kind.__struct_fields__}
+    unknown = sorted(set(content) - set(known))
+    if unknown:
+        raise ConfigError(
+            f"{source} has unknown field {unknown[0]!r}; it was written by another release of heronpy: {_AGAIN}"
+        )
+    missing = sorted(set(known) - set(content))
+    if missing:
+        raise ConfigError(f"{source} lacks field {missing[0]!r}; {_AGAIN}")
+    for name, declared in known.items():
+        if not _has_type(content[name], declared):
+            raise ConfigError(
+                f"field {name!r} of {source} must be {declared} but is {type(content[name]).__name__}; {_AGAIN}"
+            )
+    return kind(**content)
+
+
+def read_json(kind: type[T], path: str | os.PathLike[str], what: str) -> T:
+    """The struct in a file that only this user can have written; `what` names the file in errors."""
+    try:
+        text = read_own(path, _MAX_BYTES).decode()
+    except OSError as error:
+        raise ConfigError(f"cannot read {what} {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text; {_AGAIN}") from None
+    return parse_json(kind, text, str(path))
+
+
+def write_json(item: Struct, path: str | os.PathLike[str], durable: bool = True) -> None:
+    """Write the file: whole or not at all, readable by its owner only.
+
+    A file that is not `durable` is written anew after a crash of the machine, so nothing waits for the disk.
+    """
+    target = Path(path)
+    make_folders(target.parent)
+    # mkstemp creates with mode 0600, so the content is never readable by others.
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(dump_json(item))
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    if not durable:
+        return
+    directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _has_type(value: Any, declared: str) -> bool:
+    if declared == "str | None":
+        return value is None or isinstance(value, str)
+    if declared == "str":
+        return isinstance(value, str)
+    if declared == "bool":
+        return isinstance(value, bool)
+    if declared == "list[str]":
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if not isinstance(value, dict):
+        return False
+    if declared == "dict[str, str]":
+        return all(isinstance(item, str) for item in value.values())
+    return all(isinstance(item, dict) for item in value.values())
+
 
 #: Every process of a topology has the path of its launch file in this variable of its environment.
 LAUNCH_VARIABLE = "HERON_LAUNCH"
@@ -81,7 +173,7 @@ class Submitted(Struct, frozen=True):
 
     def to_bytes(self) -> bytes:
         """As it is kept in the state manager."""
-        return json_fields.dump(self).encode()
+        return dump_json(self).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str) -> Submitted:
@@ -89,7 +181,7 @@ class Submitted(Struct, frozen=True):
 
         A state manager may be open to others than the user, so one that names a file outside the package is refused.
         """
-        found = json_fields.parse(cls, data.decode(errors="replace"), source)
+        found = parse_json(cls, data.decode(errors="replace"), source)
         if found.package is not None and not _DIGEST.fullmatch(found.package):
             raise ConfigError(f"field 'package' of {source} is no digest; submit the topology again")
         if found.environment and not _DIGEST.fullmatch(found.environment):
@@ -281,7 +373,7 @@ class LaunchSpec(Struct, frozen=True):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> LaunchSpec:
         """Read a launch file, and what was written next to it on this host."""
-        return cls(load_submitted(path), json_fields.read(Here, _beside(path), "launch file"))
+        return cls(load_submitted(path), read_json(Here, _beside(path), "launch file"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write both files, each whole or not at all."""
@@ -291,17 +383,17 @@ class LaunchSpec(Struct, frozen=True):
 
 def load_submitted(path: str | os.PathLike[str]) -> Submitted:
     """What a launch file says of the submit."""
-    return json_fields.read(Submitted, path, "launch file")
+    return read_json(Submitted, path, "launch file")
 
 
 def save_submitted(submitted: Submitted, path: str | os.PathLike[str]) -> None:
     """Write a launch file, without the part of this host."""
-    json_fields.write(submitted, path)
+    write_json(submitted, path)
 
 
 def save_here(here: Here, path: str | os.PathLike[str]) -> None:
     """Write what holds on this host, next to a launch file."""
-    json_fields.write(here, _beside(path), durable=False)
+    write_json(here, _beside(path), durable=False)
 
 
 def _beside(path: str | os.PathLike[str]) -> Path:

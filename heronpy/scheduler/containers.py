@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from heronpy.common.ids import executor_id
 from heronpy.engines.contract import Explained
-from heronpy.packing.requests import ResourceRequest
+from heronpy.packing.demand import ResourceRequest
 from heronpy.procs.supervision import EXITS
 from heronpy.proto import control_pb2, door_pb2
 from heronpy.scheduler.placement_events import ContainerSpec, ContainerView, Phase

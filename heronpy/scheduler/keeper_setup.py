@@ -26,7 +26,7 @@ from heronpy.net import curve, door_keys
 from heronpy.net.access import USER, DoorPlace, make_client, write_door
 from heronpy.net.addresses import address_here, told_at
 from heronpy.net.ticket import Ticket
-from heronpy.packing.requests import ResourceRequest, requests_of
+from heronpy.packing.demand import ResourceRequest, requests_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.restart_policy import RestartLimits
 from heronpy.proto import plan_pb2, topology_pb2

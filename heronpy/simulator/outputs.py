@@ -13,8 +13,7 @@ from typing import Any
 from heronpy.api import api_constants
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.user_code import load_class, load_custom_grouping
-from heronpy.plan.columns import ArrowColumns, ColumnRules, travels_as_arrow
-from heronpy.plan.emit_rules import EmitRules
+from heronpy.plan.emit_rules import ArrowColumns, ColumnRules, EmitRules, travels_as_arrow
 from heronpy.plan.grouping import Chooser, make_chooser
 from heronpy.plan.logical import LogicalPlan, StreamDef
 from heronpy.proto import topology_pb2

@@ -9,7 +9,7 @@ from typing import Any, Self
 from heronpy.api.batch import Batch
 from heronpy.api.bolt.bolt import takes_batches
 from heronpy.common.errors import TopologyError
-from heronpy.plan.columns import declared
+from heronpy.plan.emit_rules import declared
 from heronpy.proto import components_of
 from heronpy.simulator.async_tasks import AsyncBoltTask, AsyncSpoutTask
 from heronpy.simulator.shared import Shared

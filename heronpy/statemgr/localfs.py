@@ -38,9 +38,8 @@ from heronpy.common.errors import (
     StateError,
 )
 from heronpy.common.folders import absolute, check_root, make_folders
-from heronpy.statemgr import root_host
 from heronpy.statemgr.base import MAX_BYTES, check_version
-from heronpy.statemgr.file_locks import holder, is_directory, try_flock, try_lock, unlock
+from heronpy.statemgr.file_locks import claim_root, holder, is_directory, try_flock, try_lock, unlock
 from heronpy.statemgr.paths import check_path
 
 if TYPE_CHECKING:
@@ -242,7 +241,7 @@ class LocalStateManager:
         try:
             for name in ("", ".tmp", ".owners", ".locks"):
                 make_folders(self._root / name)
-            root_host.claim(self._root)
+            claim_root(self._root)
         except OSError as error:
             raise ConfigError(
                 f"{self._root} cannot be the root of the state: {error.strerror};"
@@ -251,7 +250,6 @@ class LocalStateManager:
 
     @contextmanager
     def _writing(self, timeout_s: float = _WRITE_TIMEOUT_S) -> Iterator[None]:
-        """Lock this state for writing."""
         late = StateError(f"{self._root}/.lock has been locked for {timeout_s:g} s; look for a stopped process")
         deadline = time.monotonic() + timeout_s
         if not self._mutex.acquire(timeout=timeout_s):
@@ -398,7 +396,6 @@ def _parse(file: Path, content: bytes) -> _Node:
 
 
 def _encode(name: str) -> str:
-    """A path encoded as one file name."""
     encoded = name.replace("%", "%25").replace("/", "%2F")
     return "%2E" + encoded[1:] if encoded.startswith(".") else encoded
 

@@ -41,10 +41,9 @@ from kazoo.exceptions import (
 from heronpy.common import errors
 from heronpy.common.errors import DeadlineError, StateError
 from heronpy.common.setting_types import StatemgrSettings
-from heronpy.statemgr import owner, znode
+from heronpy.statemgr import zk_session, znode
 from heronpy.statemgr.base import check_version
-from heronpy.statemgr.zk_session import Session, Start
-from heronpy.statemgr.zk_watch import NodeWatch, Watches
+from heronpy.statemgr.zk_session import NodeWatch, Session, Start, Watches
 from heronpy.statemgr.znode import Value
 
 log = logging.getLogger("heronpy.statemgr.zookeeper")
@@ -178,7 +177,7 @@ class ZooKeeperStateManager:
         """Hold a lock, which ends with the session."""
         at = self._base + znode.lock_of(path)
         self.session.check_open()
-        mine = Value(secrets.token_hex(16), b"", owner.own_token())
+        mine = Value(secrets.token_hex(16), b"", zk_session.own_token())
         self._acquire(path, at, mine, timeout_s)
         try:
             yield
@@ -212,7 +211,7 @@ class ZooKeeperStateManager:
             except NoNodeError:
                 return None
             value = znode.parse(at, content)
-            if value.owner == _NOBODY or not owner.is_dead(value.owner):
+            if value.owner == _NOBODY or not zk_session.is_dead(value.owner):
                 return value, status
             try:
                 self._remove(at, status)
@@ -246,7 +245,7 @@ class ZooKeeperStateManager:
 
     def _put(self, path: str, at: str, data: bytes, found: tuple[Value, Any] | None, ephemeral: bool = False) -> int:
         """Replace or create a znode, and return the new version."""
-        holder = found[0].owner if found else (owner.own_token() if ephemeral else _NOBODY)
+        holder = found[0].owner if found else (zk_session.own_token() if ephemeral else _NOBODY)
         write = secrets.token_hex(16)
         version = found[1].version if found else None
         if len(data) <= znode.PIECE_BYTES:
@@ -363,7 +362,7 @@ class ZooKeeperStateManager:
                 holder = self._read(at)
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
-                    name = owner.describe(holder[0].owner) if holder else "another"
+                    name = zk_session.describe(holder[0].owner) if holder else "another"
                     raise DeadlineError(f"lock {path!r} is still held by {name} after {timeout_s:g} s")
                 if watch is None:
                     watch = self._watches.add(path, at, lambda _: wake.set())
@@ -411,7 +410,7 @@ class ZooKeeperStateManager:
             if found is not None:
                 with self._mutex:
                     self._mine.pop(path, None)
-                who = owner.describe(found[0].owner) if found[0].owner != _NOBODY else "another"
+                who = zk_session.describe(found[0].owner) if found[0].owner != _NOBODY else "another"
                 log.error("state node %r, lost with the session, belongs to %s now", path, who)
                 return
             with contextlib.suppress(_OvertakenError):

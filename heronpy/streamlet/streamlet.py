@@ -24,15 +24,16 @@ from heronpy.streamlet.operators import (
     ConsumeBolt,
     FilterBolt,
     FlatMapBolt,
+    GeneratorSpout,
     KeyGrouping,
     LogBolt,
     MapBolt,
     PassBolt,
     RepartitionCustomGrouping,
+    SupplierSpout,
     TransformBolt,
     signature_of,
 )
-from heronpy.streamlet.sources import GeneratorSpout, SupplierSpout
 from heronpy.streamlet.transformoperator import TransformOperator
 from heronpy.streamlet.window import Window
 from heronpy.streamlet.windowconfig import WindowConfig
@@ -455,7 +456,6 @@ class JoinStreamlet(Stage[Any]):
 def _window_settings(
     operator: str, bolt: type[WindowedBolt], window_config: WindowConfig, function: Callable[..., Any]
 ) -> dict[str, Any]:
-    """The window and the function in the configuration of their bolt."""
     if not isinstance(window_config, WindowConfig):
         raise StreamletError(f"{operator} takes a WindowConfig, not {type(window_config).__name__}")
     return {
@@ -466,7 +466,6 @@ def _window_settings(
 
 
 def _checked_callable(function: _T, operator: str) -> _T:
-    """The function of an operator, if it can be called."""
     if not callable(function):
         raise StreamletError(f"{operator} takes a function, not {type(function).__name__}")
     return function

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from heronpy.common.clock_offset import KEPT_NS, Offset
+from heronpy.common.clock import KEPT_NS, Offset
 from heronpy.proto import control_pb2
 from heronpy.views.traces import HOPS, Hop, Trace, TracePart, Traces, TraceSpan
 

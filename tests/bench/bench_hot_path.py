@@ -17,12 +17,11 @@ from heronpy.loadtest.histogram import Histogram
 from heronpy.loadtest.inputs import word_list
 from heronpy.plan.grouping import Fields, Shuffle
 from heronpy.wire import codec
-from heronpy.wire.frames import DATA, Frame, pack64
-from heronpy.wire.runs import runs_of
+from heronpy.wire.frames import DATA, Frame, pack64, runs_of
 from instance.acks import BoltAcks
 from instance.emitter import Emitter, OutStream
 from instance.in_queue import TunedCapacity
-from instance.pending import PendingRoots
+from instance.roots import PendingRoots
 from instance.tuples import InFrame, make_tuples
 from stmgr.acker import Acker
 

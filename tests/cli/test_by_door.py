@@ -30,7 +30,7 @@ from heronpy.scheduler import relay
 from heronpy.scheduler.door import Door
 from heronpy.scheduler.relay import Relay
 from heronpy.statemgr import paths
-from heronpy.statemgr.root_host import OtherHostError
+from heronpy.statemgr.file_locks import OtherHostError
 from tests.cli.conftest import FakeTopology, Heron, serve_files
 from tests.cli.test_elsewhere import move
 

@@ -19,7 +19,7 @@ from heronpy.engines.contract import (
     NodeSize,
 )
 from heronpy.ingest import LineFiles, LogUnits
-from heronpy.packing.requests import ResourceRequest
+from heronpy.packing.demand import ResourceRequest
 from heronpy.proto import topology_pb2
 from tests.cli.conftest import Heron, word_count
 from tests.cli.engine_settings import settings

@@ -20,7 +20,7 @@ from heronpy.procs.supervision import Ended, ProcessSpec, ProcessState, ProcessV
 from heronpy.procs.usage import Usage
 from heronpy.proto import control_pb2
 from instance.bolt_loop import BoltTask
-from instance.task_name import TaskName
+from instance.progress import TaskName
 from tests.support.control import FakeControl
 
 Report = control_pb2.ExceptionReport

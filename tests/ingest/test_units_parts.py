@@ -13,8 +13,8 @@ import pytest
 
 from heronpy import TopologyBuilder
 from heronpy.cli.submit.on_engine import file_problems
+from heronpy.common.engine_settings import IngestSettings
 from heronpy.common.errors import ConfigError, LedgerError
-from heronpy.common.ingest_settings import IngestSettings
 from heronpy.connectors.spark.requirements import DISPATCH_KEY, dispatch_homes, needs_spark
 from heronpy.growing.identity import Mark, digest
 from heronpy.growing.patterns import parse

@@ -15,8 +15,7 @@ from instance.barriers import BoltCheckpoints
 from instance.checkpoints import CutOutput, CutPorts, CutWork
 from instance.in_queue import Entry, InQueue
 from instance.metrics import TaskMetrics
-from instance.progress import Progress
-from instance.task_name import TaskName
+from instance.progress import Progress, TaskName
 from tests.support.control import FakeControl
 
 BOLT, SINK, ATTEMPT = 9, 10, 3

@@ -12,7 +12,7 @@ from heronpy.wire import codec
 from heronpy.wire.frames import DATA, Frame, unpack16
 from instance.emitter import Emitter, mark_of
 from instance.outlets import OutStream
-from instance.pending import PendingRoots
+from instance.roots import PendingRoots
 from instance.tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples
 
 TASK = 7

@@ -15,10 +15,10 @@ from heronpy.api.topology import TopologyBuilder
 from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.wire.frames import LINK_HEADER, Frame, header_and_frame, message_of
+from instance.control import Message
 from instance.link import DataLink, drain
-from instance.messages import Message
+from instance.progress import TaskName
 from instance.task import UserError
-from instance.task_name import TaskName
 from tests.support.control import FakeControl
 
 

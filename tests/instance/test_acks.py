@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from heronpy.wire.frames import ACK, FAIL, Frame, edges_of, pack32, pack64, roots_of
-from heronpy.wire.runs import NO_RUNS, expand, read_runs
+from heronpy.wire.frames import ACK, FAIL, NO_RUNS, Frame, edges_of, expand, pack32, pack64, read_runs, roots_of
 from instance.acks import BoltAcks
-from instance.in_batch import InBatch
-from instance.tuples import HeronTuple, InFrame, make_tuples
+from instance.tuples import HeronTuple, InBatch, InFrame, make_tuples
 from stmgr.acker import Acker
 
 

@@ -19,12 +19,12 @@ from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, Frame, pack32, pack64
-from instance import spout_waits
+from instance import linger
 from instance.async_spout import IDLE_WAIT_S, AsyncSpoutTask
-from instance.latency_markers import LatencyMarkers
+from instance.awake import Sleeps
 from instance.linger import BURST, STEADY
-from instance.sleeps import Sleeps
 from instance.time_use import BLOCKED, IDLE, Doing, TimeUse
+from instance.tracing import LatencyMarkers
 from tests.instance.harness import TaskHarness, closing
 from tests.support.waiting import eventually
 
@@ -217,7 +217,7 @@ def test_at_the_limit_it_goes_on_with_enough_tuples_for_a_frame(
     harnesses: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bolt that acks a few at a time must not make it send a few at a time for ever."""
-    monkeypatch.setattr(spout_waits, "WAIT_MAX_S", 60.0)
+    monkeypatch.setattr(linger, "WAIT_MAX_S", 60.0)
     limit, acked_at_once = 100, 3
     patient = replace(SETTINGS, linger_max_us=100_000.0)
     h = harnesses(reliability="ATLEAST_ONCE", settings=patient, **{"topology.max.spout.pending": limit})

@@ -8,7 +8,7 @@ import pytest
 
 from heronpy.common import exit_codes
 from heronpy.proto import plan_pb2
-from instance.attempt import Attempt, region_of
+from instance.checkpoints import Attempt, region_of
 from instance.lifecycle import may_join
 
 

@@ -15,8 +15,7 @@ import zmq
 
 from heronpy.net.rpc import body_of, parse, wrap
 from heronpy.proto import control_pb2, plan_pb2
-from instance.control import LATE_REPORT_S, ControlThread
-from instance.messages import Refused
+from instance.control import LATE_REPORT_S, ControlThread, Refused
 from tests.support.waiting import wait_for
 
 M = TypeVar("M")

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import LocalWireError, TopologyError
 from heronpy.common.hashing import stable_hash
-from heronpy.plan.columns import Columns
+from heronpy.plan.emit_rules import Columns
 from heronpy.plan.grouping import All, Custom, Direct, Fields, LocalOrShuffle, Lowest, Shuffle
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, REGISTER, derived_edges, edges_of, roots_of, unpack16, values_of
 from instance.emitter import marks_of
-from instance.user_calls import emit_columns
+from instance.user_code import emit_columns
 from tests.instance.emitting import TASK, Harness, frame_of
 
 # ---- routing ----------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from heronpy.plan.grouping import Fields
 from heronpy.proto import control_pb2
 from heronpy.wire.frames import Frame
 from instance.emitter import Emitter
-from instance.latency_markers import LatencyMarkers
 from instance.outlets import OutStream
+from instance.tracing import LatencyMarkers
 from tests.sim.kernel import spend
 from tests.sim.run import cluster_of
 from tests.sim.workload import Program

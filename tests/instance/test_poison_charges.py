@@ -1,4 +1,4 @@
-"""Who is charged, acquitted and left out (F19)."""
+"""Who is charged, acquitted and left out (F19), and the one line that a task logs of a tuple which it gives up."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heronpy.api.user_code import user_traceback
 from heronpy.procs.exit_reason import ExitReason
+from instance.dead_letters import headline
+from instance.poison import Journal
 from instance.poison_charges import CHARGES_MAX, LAPSE_S, TERM_MAX, Charges, may_blame
-from instance.poison_journal import Journal
 
 TRIES = 3
 
@@ -166,3 +168,29 @@ def test_the_journal_keeps_it(tmp_path: Any) -> None:
     damaged = Journal(tmp_path / "j", TRIES)
     damaged.load()
     assert not damaged.charges.by_key
+
+
+def traceback_of(error: Exception, cause: Exception | None = None) -> str:
+    try:
+        raise error from cause
+    except Exception as raised:
+        return user_traceback(raised)
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (traceback_of(ValueError("boom")), "ValueError: boom"),
+        (traceback_of(ValueError("boom\nfor the\n\n\x1b[31m")), "ValueError: boom"),
+        (traceback_of(ValueError("boom\nred"), KeyError("the\ncause")), "ValueError: boom"),
+        (traceback_of(ValueError()), "ValueError"),
+        ("a value of this tuple could not be decoded\n" + traceback_of(TypeError("no\nway")), "TypeError: no"),
+        (
+            "the process ended while it processed this tuple: oom",
+            "the process ended while it processed this tuple: oom",
+        ),
+        (" \n", "no reason is known"),
+    ],
+)
+def test_it_is_the_type_and_the_first_line(why: str, said: str) -> None:
+    assert headline(why) == said

@@ -20,8 +20,8 @@ from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.proto import control_pb2, plan_pb2
 from instance import lifecycle
 from instance.bolt_loop import BoltTask
-from instance.messages import Refused
-from instance.task_name import TaskName
+from instance.control import Refused
+from instance.progress import TaskName
 from tests.sim.run import cluster_of
 from tests.sim.workload import Program
 from tests.support.control import FakeControl

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.wire.frames import ACK, Frame, edges_of, fits, pack32, pack64, roots_of, values_of
-from heronpy.wire.runs import expand, read_runs
+from heronpy.wire.frames import ACK, Frame, edges_of, expand, fits, pack32, pack64, read_runs, roots_of, values_of
 from instance.acks import BoltAcks
-from instance.anchors import anchored
+from instance.roots import anchored
 from instance.tuples import HeronTuple, InFrame, make_tuples
 
 SPOUTS = (4, 9)

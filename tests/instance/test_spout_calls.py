@@ -1,19 +1,30 @@
-"""A chunk of next_tuple calls ends as soon as there is something else to do."""
+"""A chunk of next_tuple calls ends as soon as there is something else to do; how often a spout is polled; no sleep over a message."""
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.metrics import AssignableMetrics
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
+from heronpy.common.setting_types import InstanceSettings
 from heronpy.proto import control_pb2
-from instance.messages import Message
+from instance.control import Message
+from instance.linger import SOON_S, poll_pause_s
+from instance.progress import Progress
+from instance.reports import Standing
+from instance.task import StopRequested, Task
+from instance.time_use import TimeUse
 from tests.sim.run import cluster_of
 from tests.sim.workload import Program
 
@@ -93,3 +104,109 @@ def test_figures_of_a_spout_that_has_ended_are_final(task: Any) -> None:
     task.user.object.end_of_input()
     task._show_state()  # noqa: SLF001
     assert task.metrics.gauges["waiting", ""] == 0 and task.standing.state == control_pb2.TASK_EXHAUSTED
+
+
+SHORTEST_S = InstanceSettings().spout_idle_min_us * 1e-6
+LONGEST_S = InstanceSettings().spout_idle_max_ms * 1e-3
+
+
+def pause_s(silent_s: float) -> float:
+    return poll_pause_s(silent_s, SHORTEST_S, LONGEST_S)
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "expected"),
+    [(0.0, SHORTEST_S), (1.0, 0.05), (2.0, 0.1), (5.0, 0.1), (10.0, 0.2), (25.0, 0.5), (1e6, 0.5)],
+)
+def test_the_pause_follows_the_silence(silent_s: float, expected: float) -> None:
+    assert pause_s(silent_s) == pytest.approx(expected)
+
+
+@given(st.floats(0, 1e6))
+def test_a_record_waits_for_a_small_part_of_the_silence_before_it(silent_s: float) -> None:
+    pause = pause_s(silent_s)
+    assert SHORTEST_S <= pause <= LONGEST_S
+    assert pause <= max(SHORTEST_S, silent_s * 0.05)
+    assert pause <= max(SOON_S, silent_s * 0.02)
+
+
+@given(st.floats(0, 1e3), st.floats(0, 1e3))
+def test_a_longer_silence_never_means_a_shorter_pause(one_s: float, other_s: float) -> None:
+    assert pause_s(min(one_s, other_s)) <= pause_s(max(one_s, other_s))
+
+
+@pytest.mark.parametrize("longest_s", [0.0, 0.02, 0.1])
+def test_a_user_s_limit_wins(longest_s: float) -> None:
+    assert poll_pause_s(1e6, 0.0, longest_s) == longest_s
+
+
+def test_a_silent_spout_is_called_a_few_hundred_times_in_the_first_minute() -> None:
+    silent_s, calls = 0.0, 0
+    while silent_s < 60.0:
+        silent_s += pause_s(silent_s)
+        calls += 1
+    assert calls < 350
+
+
+class Link:
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def wait(self, timeout_s: float, *, frames: bool = True, also: int = -1) -> bool:
+        self.waits.append(timeout_s)
+        return False
+
+    def out_tuples(self) -> int:
+        return 0
+
+
+def task_with(messages: list[Any], stopping: bool = False) -> tuple[Any, Link]:
+    task: Any = Task.__new__(Task)
+    link = Link()
+    task.control, task.link, task.progress = SimpleNamespace(inbox=deque(messages)), link, Progress()
+    task.standing = Standing()
+    task.emitter = SimpleNamespace(emitted=lambda: 0, buffered=lambda: 0)
+    task.stopping, task.checkpoints, task.time_use = stopping, None, TimeUse(0)
+    return task, link
+
+
+def test_a_message_whose_wake_up_was_used_up_is_not_waited_for() -> None:
+    """An idle bolt waits twice in a row: a stop that came during the first wait must end the second."""
+    task, link = task_with([control_pb2.StopTask()])
+    task.sleep(5.0)
+    assert link.waits == []
+
+
+def test_a_stop_that_an_emit_has_heard_is_not_slept_over() -> None:
+    """A clamped spout waited five seconds then, and was killed after the grace of two."""
+    task, link = task_with([], stopping=True)
+    task.sleep(5.0)
+    assert link.waits == []
+
+
+def test_without_a_message_it_waits() -> None:
+    task, link = task_with([])
+    task.sleep(5.0)
+    assert link.waits == [5.0]
+
+
+def test_user_code_that_waits_outside_says_why_is_not_hung_and_stops_when_it_is_asked_to() -> None:
+    """A sink waits minutes for room on a disk: it was killed as hung after one, and after two seconds of a stop."""
+    task, link = task_with([])
+    told: list[str] = []
+    task.control.notify = lambda metrics=False: told.append(task.standing.outage if metrics else "")
+    vars(task)["_waiting"] = False
+    task.turn = lambda now: setattr(task.progress, "turned_at", now)
+    task.serve_inbox = lambda: setattr(task, "stopping", bool(task.control.inbox.popleft()))
+    resting: list[bool] = []
+    link.wait = lambda timeout_s, **_: resting.append(task.progress.resting) or time.sleep(timeout_s)
+    task.wait_outside("no room", 0.01)
+    task.wait_outside("no room", 0.01)
+    assert told == ["no room"] and all(resting) and task.progress.loop_age_s() < 1.0
+    task.wait_outside("", 0.0)
+    assert told == ["no room", ""]
+    task.standing.outage = "no room"
+    task.control.inbox.append(control_pb2.StopTask())
+    with pytest.raises(StopRequested):
+        task.wait_outside("no room", 60.0)
+    assert task.standing.outage == ""

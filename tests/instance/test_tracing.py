@@ -16,9 +16,9 @@ from heronpy.wire import codec
 from heronpy.wire.frames import COMPLETE, DATA, Frame, pack32, pack64
 from instance.emitter import Emitter
 from instance.outlets import OutStream
-from instance.pending import PendingRoots
-from instance.traced import Arrived, TracedFrame
+from instance.roots import PendingRoots
 from instance.tracing import NEVER, ROOTS_MAX, SPANS_MAX, Tracer
+from instance.tuples import Arrived, TracedFrame
 
 GROUPINGS: dict[str, Any] = {
     "fields": lambda: Fields([0], [4, 5]),

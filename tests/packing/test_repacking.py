@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.setting_types import PackingSettings
 from heronpy.packing import ALGORITHMS, pack, repack
-from heronpy.packing.evenness import choose_extras
+from heronpy.packing.balanced import choose_extras
 from heronpy.plan import packing_plan
 from heronpy.proto import plan_pb2
 from tests.packing.quality import quality_of

@@ -11,7 +11,7 @@ from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Stream
 from heronpy.api.topology import TopologyBuilder
 from heronpy.common.errors import TopologyError
-from heronpy.plan.columns import ArrowColumns, ColumnRules, Columns
+from heronpy.plan.emit_rules import ArrowColumns, ColumnRules, Columns
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import problems
 from heronpy.wire.arrow_values import schema_to_bytes

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from heronpy.common.errors import TopologyError
-from heronpy.plan.columns import ColumnRules
+from heronpy.plan.emit_rules import ColumnRules
 
 RULES = ColumnRules("work", "default", ["word", "count"])
 WORDS, COUNTS = ["a", "b", "c"], [1, 2, 3]

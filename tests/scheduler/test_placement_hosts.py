@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from heronpy.engines.contract import EnginePhase
-from heronpy.packing.requests import ResourceRequest
+from heronpy.packing.demand import ResourceRequest
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.scheduler.containers import container_specs
 from heronpy.scheduler.placement_events import (

@@ -34,7 +34,7 @@ from heronpy.storage.stores import OneStore
 from heronpy.tmaster.store import Store
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame
-from instance.poison_journal import Journal, Mark
+from instance.poison import Journal, Mark
 from stmgr.switch import Switch
 from tests.security.messages import Bomb
 

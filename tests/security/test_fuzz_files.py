@@ -60,7 +60,7 @@ from heronpy.storage.dead_letters import DeadLetterFile, read_letters
 from heronpy.storage.locations import open_location
 from heronpy.storage.packages import PackageStore
 from heronpy.storage.stores import OneStore
-from instance.poison_journal import Journal, Mark
+from instance.poison import Journal, Mark
 from tests.security.evil import TERMINAL
 from tests.security.messages import disfigured
 from tests.security.mutate import CASES, SEED, cases

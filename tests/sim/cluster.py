@@ -49,7 +49,7 @@ from heronpy.statemgr import paths
 from heronpy.storage.stores import StoreChoice
 from heronpy.tmaster.archive import Archive
 from heronpy.tmaster.shell import Shell
-from instance.attempt import Attempt
+from instance.checkpoints import Attempt
 from instance.snapshots import Job
 from stmgr.shell import Stmgr
 from tests.sim.disk import Disk

@@ -12,10 +12,10 @@ from heronpy.ckpt.snapshot import TaskState
 from heronpy.storage.locations import open_location
 from heronpy.tmaster.coordinator import Announce, Coordinator
 from heronpy.tmaster.events import Persist
-from instance.alignment import Aligner, Step
 from instance.barriers import BoltCheckpoints
 from instance.bolt_loop import BoltTask
 from instance.checkpoints import Checkpoints
+from instance.in_queue import Aligner, Step
 from instance.link import DataLink
 from instance.spout_loop import SpoutTask
 from stmgr.acker import Acker
@@ -116,7 +116,7 @@ def grant_too_much(patch: pytest.MonkeyPatch) -> None:
 def count_losses_only_sometimes(patch: pytest.MonkeyPatch) -> None:
     """What is given up in EFFECTIVELY_ONCE is not reported, and barriers do not count."""
     patch.setattr(Attempts, "give_up", lambda self, task, attempt, tuples, reason: None)
-    patch.setattr("instance.alignment.Channels.difference", lambda self, source, sent: 0)
+    patch.setattr("instance.in_queue.Channels.difference", lambda self, source, sent: 0)
 
 
 def ack_too_early(patch: pytest.MonkeyPatch) -> None:

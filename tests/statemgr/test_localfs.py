@@ -1,4 +1,4 @@
-"""What only files and processes can get wrong: crashes, forks, damage, full disks."""
+"""What only files and processes can get wrong: crashes, forks, damage, full disks; a container in doubt."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from heronpy.common.errors import ConfigError, DeadlineError, NoNodeError, StateError
-from heronpy.statemgr import open_state
+from heronpy.common import exit_codes
+from heronpy.common.errors import ConfigError, DeadlineError, InvalidRpcError, NoNodeError, StateError
+from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.localfs import LocalStateManager
 from tests.statemgr.processes import kill, start
+from tests.support.containers import Host, at_door, host_folder, left_in, submitted
+from tests.support.fake_door import FakeDoor
+from tests.support.waiting import alive, eventually
 
 DEADLINE_S = 20.0
 ROOT = Path(__file__).resolve().parents[2]
@@ -237,3 +242,40 @@ def test_opening_loads_neither_ctypes_nor_another_kind(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code, str(tmp_path)]
     assert subprocess.run(command, env=environment, timeout=DEADLINE_S).returncode == 0
+
+
+FENCE_S = 4.0
+RENEW_S = 0.5
+
+
+@pytest.fixture
+def tmp() -> Iterator[Path]:
+    with host_folder() as folder:
+        yield folder
+
+
+@pytest.mark.heavy
+def test_without_any_scheduler_it_goes_on_and_with_one_that_is_silent_it_stops(tmp: Path, zookeeper_root: str) -> None:
+    async def scene(door: FakeDoor, host: Host) -> None:
+        process, started = await host.run()
+        door.refuses = InvalidRpcError("no answer for anybody")
+        asked = len(door.all("renew"))
+        await eventually(lambda: len(door.all("renew")) >= asked + 2.5 * FENCE_S / RENEW_S, 30, "many requests in vain")
+        assert alive(started["pid"]), "there is no scheduler that could have replaced it"
+        with closing(open_state("zookeeper", zookeeper_root)) as state:
+            state.create(paths.scheduler("wc"), b"", ephemeral=True)
+            await eventually(lambda: not alive(started["pid"]), 2 * FENCE_S + 5, "the end of its lease")
+        assert process.poll() is None
+        door.refuses = None
+        await eventually(lambda: door.all("renew")[-1].stopped == 1, 5, "word of it")
+        process.terminate()
+        assert await host.ended(process) == exit_codes.TERMINATED and left_in(tmp) == []
+
+    at_door(
+        tmp,
+        scene,
+        submitted=submitted(state_type="zookeeper", state_root=zookeeper_root),
+        fencing="lease",
+        renew_s=RENEW_S,
+        fence_s=FENCE_S,
+    )

@@ -11,7 +11,7 @@ import pytest
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.host import Host, this_host
-from heronpy.statemgr import open_state, root_host
+from heronpy.statemgr import file_locks, open_state
 
 OTHER = Host("elsewhere", "00112233", "44556677")
 
@@ -24,7 +24,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def recorded(root: Path) -> Host | None:
-    return Host.from_text((root / root_host.FILE).read_text())
+    return Host.from_text((root / file_locks.FILE).read_text())
 
 
 def test_a_host_knows_itself_again() -> None:
@@ -40,28 +40,28 @@ def test_a_host_knows_itself_again() -> None:
 
 def test_another_host_is_refused_where_both_can_be(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert recorded(root) == this_host()
-    (root / root_host.FILE).write_text(OTHER.to_text())
-    monkeypatch.setattr(root_host, "file_system_of", lambda _: "nfs4")
+    (root / file_locks.FILE).write_text(OTHER.to_text())
+    monkeypatch.setattr(file_locks, "file_system_of", lambda _: "nfs4")
     with pytest.raises(
         ConfigError, match=rf"{root} belongs to host elsewhere, .* set heron.statemgr.type to zookeeper"
     ):
         open_state("local", str(root))
     assert recorded(root) == OTHER
-    (root / root_host.FILE).unlink()  # as the sentence says
+    (root / file_locks.FILE).unlink()  # as the sentence says
     open_state("local", str(root)).close()
     assert recorded(root) == this_host()
 
 
 def test_a_disk_that_moved_follows(root: Path) -> None:
-    assert root_host.file_system_of(root) in root_host.OF_ONE_HOST, "the tests run on a disk"
+    assert file_locks.file_system_of(root) in file_locks.OF_ONE_HOST, "the tests run on a disk"
     for text in (OTHER.to_text(), "", "damaged"):
-        (root / root_host.FILE).write_text(text)
+        (root / file_locks.FILE).write_text(text)
         open_state("local", str(root)).close()
         assert recorded(root) == this_host()
 
 
 def test_the_first_of_two_hosts_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(root_host, "file_system_of", lambda _: "nfs4")
+    monkeypatch.setattr(file_locks, "file_system_of", lambda _: "nfs4")
     link = os.link
 
     def later(source: Path, target: Path) -> None:
@@ -75,16 +75,16 @@ def test_the_first_of_two_hosts_wins(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_mount_that_holds_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mountinfo"
-    monkeypatch.setattr(root_host, "MOUNTS", str(mounts))
+    monkeypatch.setattr(file_locks, "MOUNTS", str(mounts))
     lines = [
         ("/", "ext4"), (f"{tmp_path}/a", "nfs4"), (f"{tmp_path}/a\\040b", "xfs"), (f"{tmp_path}/a/c", "ext4"),
         (f"{tmp_path}/a/c", "fuse.sshfs"),
     ]  # fmt: skip
     mounts.write_text("".join(f"1 2 0:1 / {point} rw - {kind} x rw\n" for point, kind in lines) + "strange\n")
     for folder, kind in (("", "ext4"), ("a/x", "nfs4"), ("a b/x", "xfs"), ("a/c/d", "fuse.sshfs"), ("ab", "ext4")):
-        assert root_host.file_system_of(tmp_path / folder) == kind
+        assert file_locks.file_system_of(tmp_path / folder) == kind
     mounts.unlink()
-    assert root_host.file_system_of(tmp_path) == ""
+    assert file_locks.file_system_of(tmp_path) == ""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes hosts of namespaces")

@@ -25,7 +25,7 @@ from heronpy.common.errors import (
     StateError,
     VersionMismatchError,
 )
-from heronpy.statemgr import open_state, owner, zk_session
+from heronpy.statemgr import open_state, zk_session
 from heronpy.statemgr.zookeeper import ZooKeeperStateManager
 from heronpy.verify.proxy import ANY, FaultProxy, Rule
 from stmgr.admission import get_off_loop
@@ -216,8 +216,8 @@ with state.lock('locks/a'):
 def test_the_ephemeral_of_another_machine_is_gone_when_its_session_is(make: Make, zookeeper_root: str) -> None:
     state = make()
     code = """
-from heronpy.statemgr import owner
-owner._machine = lambda: "0123456789abcdef"
+from heronpy.statemgr import zk_session
+zk_session._machine = lambda: "0123456789abcdef"
 from heronpy.common.setting_types import StatemgrSettings
 state = open_state('zookeeper', sys.argv[1], StatemgrSettings(session_timeout_s=0.5))
 state.create('tmasters/a', b'x', ephemeral=True)
@@ -368,18 +368,18 @@ def test_a_write_that_another_overtook_is_told(make: Make, monkeypatch: pytest.M
 
 
 def test_only_a_dead_process_of_this_machine_is_called_dead() -> None:
-    mine = owner.own_token()
+    mine = zk_session.own_token()
     machine, pid, started = mine.split(":")
-    assert not owner.is_dead(mine)
-    assert owner.is_dead(f"{machine}:{pid}:{int(started) - 1}"), "an earlier process of this number"
+    assert not zk_session.is_dead(mine)
+    assert zk_session.is_dead(f"{machine}:{pid}:{int(started) - 1}"), "an earlier process of this number"
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    token = f"{machine}:{process.pid}:{owner._started(process.pid)}"
-    assert not owner.is_dead(token)
+    token = f"{machine}:{process.pid}:{zk_session._started(process.pid)}"
+    assert not zk_session.is_dead(token)
     process.send_signal(signal.SIGKILL)
-    wait_for(lambda: owner.is_dead(token), DEADLINE_S, "a zombie being dead")
+    wait_for(lambda: zk_session.is_dead(token), DEADLINE_S, "a zombie being dead")
     assert process.stdin
     process.stdin.close()
     process.wait(DEADLINE_S)
-    assert owner.is_dead(token)
-    assert not owner.is_dead("0" * 16 + token[16:]), "nothing is known of other machines"
-    assert not owner.is_dead(f"{machine}:1:0")
+    assert zk_session.is_dead(token)
+    assert not zk_session.is_dead("0" * 16 + token[16:]), "nothing is known of other machines"
+    assert not zk_session.is_dead(f"{machine}:1:0")

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from heronpy.wire.frames import Frame, edges_of, pack64
-from heronpy.wire.runs import NO_RUNS, Runs, expand, one_run, read_runs
+from heronpy.wire.frames import NO_RUNS, Frame, Runs, edges_of, expand, one_run, pack64, read_runs
 from stmgr.acker import RING_MIN, Acker
 
 

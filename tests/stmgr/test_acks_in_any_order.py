@@ -10,8 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.common.setting_types import StmgrSettings
-from heronpy.wire.frames import ACK, COMPLETE, FAIL, LINK_HEADER, LINK_OPEN, Frame, fits, pack32, pack64
-from heronpy.wire.runs import Runs, expand, read_runs, starts_of
+from heronpy.wire.frames import (
+    ACK,
+    COMPLETE,
+    FAIL,
+    LINK_HEADER,
+    LINK_OPEN,
+    Frame,
+    Runs,
+    expand,
+    fits,
+    pack32,
+    pack64,
+    read_runs,
+    starts_of,
+)
 from stmgr.acker import RING_MIN, RUN_LONG, RUNS_AT_ONCE, Acker
 from stmgr.switch import Switch
 

@@ -22,9 +22,9 @@ from heronpy.wire.frames import (
     LINK_OPEN,
     REGISTER,
     Frame,
+    one_run,
     pack64,
 )
-from heronpy.wire.runs import one_run
 from stmgr.links import GRANT_MAX_BYTES, SILENT_PROBES
 from stmgr.neighbours import BYTES_MAX, LINKS_MAX, PendingLinks
 from stmgr.switch import Switch

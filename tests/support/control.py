@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from instance.messages import Message
+from instance.control import Message
 
 
 class FakeControl:

@@ -212,7 +212,6 @@ class HeronComponentSpec(InputSource):
         return bolt
 
     def _get_base_component(self) -> topology_pb2.Component:
-        """What spouts and bolts have in common."""
         component = topology_pb2.Component()
         component.name = str(self.name)
         component.spec = _PYTHON_CLASS_NAME

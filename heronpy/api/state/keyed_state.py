@@ -230,7 +230,6 @@ class KeyedState(MutableMapping[Any, Any]):
         self._purge(_PURGE_PER_WRITE)
 
     def _purge(self, most: int) -> None:
-        """Drop expired keys, soonest first."""
         if not self._expires:
             return
         if not self._in_order:
@@ -349,8 +348,6 @@ class _Items(ItemsView[Any, Any]):
 
 
 class _Values(ValuesView[Any]):
-    """As `_Items`."""
-
     def __iter__(self) -> Iterator[Any]:
         for _, value in _Items(self._mapping):  # type: ignore[attr-defined]
             yield value

@@ -13,8 +13,8 @@ from heronpy.cli import exits
 from heronpy.cli.output import clean, print_json, print_table, say
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target
+from heronpy.common.engine_settings import IngestSettings
 from heronpy.common.errors import HeronError
-from heronpy.common.ingest_settings import IngestSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.connectors.spark.dispatches import is_home

@@ -32,7 +32,7 @@ from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
 from heronpy.common.folders import heron_home
 from heronpy.common.losses import losses_text
-from heronpy.packing.requests import asks, room_text
+from heronpy.packing.demand import asks, room_text
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.scheduler.teardown import keep_failure
 from heronpy.tracker import place

@@ -21,8 +21,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from heronpy.api import arguments
-
 SENTENCE = 3
 INTERRUPTED = 130
 
@@ -43,9 +41,10 @@ def main(argv: list[str] | None = None) -> int:
     request = json.loads(path.read_text(encoding="utf-8"))
     report = path.with_name("report.json")
     # First, as in a task: a .pex may contain other releases of heronpy and its libraries.
-    importlib.import_module("heronpy.api.user_code")
+    from heronpy.api.user_code import use_arguments
+
     sys.path[0:0] = request["sys_path"]
-    arguments.use([request["program"], *request["args"]], request["name_argument"])
+    use_arguments([request["program"], *request["args"]], request["name_argument"])
     try:
         # Ignored until here, so that no import is interrupted. The parent is also interrupted, and says so.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -29,7 +29,7 @@ from heronpy.engines.open import open_engine
 from heronpy.ingest.keys import LEDGER_KEY, LOGS_KEY, REPLICAS_KEY, TABLE_KEY
 from heronpy.ingest.ledger.reaching import urls_of
 from heronpy.net.addresses import told_at
-from heronpy.packing.requests import ResourceRequest
+from heronpy.packing.demand import ResourceRequest
 from heronpy.plan.component_config import SerializedValue, config_of, reliability_mode
 from heronpy.proto import components_of, topology_pb2
 from heronpy.scheduler.leases import fencing_of

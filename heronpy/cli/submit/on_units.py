@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from heronpy.cli import output
-from heronpy.common.engine_settings import EngineSettings
+from heronpy.common.engine_settings import EngineSettings, IngestSettings
 from heronpy.common.errors import ConfigError, LedgerAwayError, LedgerError, TopologyError
-from heronpy.common.ingest_settings import IngestSettings
 from heronpy.common.settings import Resolved, settings_for
 from heronpy.connectors.spark.requirements import DISPATCH_KEY
 from heronpy.ingest.keys import (

@@ -41,7 +41,7 @@ from heronpy.connectors.spark.requirements import dispatch_homes
 from heronpy.ingest.keys import has_units
 from heronpy.net import curve, private, transport
 from heronpy.packing import pack
-from heronpy.packing.requests import ResourceRequest, requests_of
+from heronpy.packing.demand import ResourceRequest, requests_of
 from heronpy.plan.component_config import (
     add_our_names,
     config_of,

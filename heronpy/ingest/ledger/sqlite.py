@@ -26,7 +26,7 @@ from heronpy.ingest.ledger import sql
 from heronpy.ingest.ledger.lock_queue import TURN_S, Waiters, pause_s
 from heronpy.ingest.ledger.store import Decide
 from heronpy.ingest.ledger.types import VERSION, Row
-from heronpy.statemgr.root_host import OF_ONE_HOST, file_system_of
+from heronpy.statemgr.file_locks import OF_ONE_HOST, file_system_of
 
 T = TypeVar("T")
 

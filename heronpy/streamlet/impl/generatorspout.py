@@ -1,4 +1,4 @@
-from heronpy.streamlet.sources import GeneratorSpout
+from heronpy.streamlet.operators import GeneratorSpout
 from heronpy.streamlet.streamlet import GeneratorStreamlet
 
 __all__ = ["GeneratorSpout", "GeneratorStreamlet"]

@@ -1,3 +1,3 @@
-from heronpy.streamlet.sources import StreamletSpoutBase
+from heronpy.streamlet.operators import StreamletSpoutBase
 
 __all__ = ["StreamletSpoutBase"]

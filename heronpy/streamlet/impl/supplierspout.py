@@ -1,4 +1,4 @@
-from heronpy.streamlet.sources import SupplierSpout
+from heronpy.streamlet.operators import SupplierSpout
 from heronpy.streamlet.streamlet import SupplierStreamlet
 
 __all__ = ["SupplierSpout", "SupplierStreamlet"]
