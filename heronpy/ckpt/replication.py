@@ -14,7 +14,8 @@ import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from heronpy.common.errors import HeronError
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT, CheckpointRecord, FileRef, Metadata
@@ -31,8 +32,7 @@ CACHED_MAX = 64
 SWEEP_EVERY = 50
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Struct):
     """What a replicator has done so far."""
 
     copied: int = 0
@@ -43,8 +43,7 @@ class Counts:
     removals_failed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Sets:
+class Sets(Struct, frozen=True):
     """How the files of a checkpoint relate to those that a store has."""
 
     copy: list[FileRef]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from heronpy.common.units import counted, listed
+from heronpy.ingest.ledger.commands import FoundFile, FoundRange
 from heronpy.ingest.ledger.partitions import birth_of
 from heronpy.ingest.ledger.ranges import Range as Bytes
 from heronpy.ingest.ledger.ranges import subtract
-from heronpy.ingest.ledger.requests import FoundFile, FoundRange, Given
+from heronpy.ingest.ledger.requests import Given
 from heronpy.ingest.ledger.types import PART, File, Pipeline, Row, Span, SpanState, Unit, UnitState
 from heronpy.ingest.ledger.validate import validate
 from heronpy.ingest.outputs.lineage import Lineage, Range, folder_name
@@ -22,8 +24,7 @@ _File = tuple[str, int]
 _Spans = dict[_File, list[Bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class Owned:
+class Owned(Struct, frozen=True):
     """A range of a file, and the published unit that says to have it."""
 
     begin: int

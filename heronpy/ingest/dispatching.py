@@ -20,14 +20,7 @@ from heronpy.common.folders import read_own
 from heronpy.connectors.durable_files import run_token, safe_name
 from heronpy.connectors.spark.dispatches import DispatchFolder, Handed
 from heronpy.connectors.spark.link import GatewayLink, link_to_gateway
-from heronpy.ingest.ledger.requests import (
-    Dispatched,
-    DispatchFailed,
-    Finished,
-    MakeDispatch,
-    OpenDispatch,
-    Request,
-)
+from heronpy.ingest.ledger.requests import Dispatched, DispatchFailed, Finished, MakeDispatch, OpenDispatch, Request
 from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.lineage import FILE, BatchLineage, Lineage
 from heronpy.ingest.outputs.spark import SparkBatches

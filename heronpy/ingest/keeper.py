@@ -6,22 +6,25 @@ Several keepers work at once and none is elected: what they ask for and what the
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError, MovedLedgerError
+from heronpy.common.units import counted
 from heronpy.ingest.agreement import behind
 from heronpy.ingest.asking import Asking, ReplacedLedgerError
-from heronpy.ingest.bad import bad_record, dead_bytes, record_name
+from heronpy.ingest.bad import Tries, bad_record, dead_bytes, record_name
 from heronpy.ingest.dispatching import Dispatcher
 from heronpy.ingest.figures import KeeperFigures
+from heronpy.ingest.ledger.commands import BadRange, ListBad, Show
 from heronpy.ingest.ledger.partitions import partitions_of
 from heronpy.ingest.ledger.reaching import not_used
 from heronpy.ingest.ledger.requests import (
     Bad,
-    BadRange,
     Brake,
     Chunk,
     Collect,
@@ -30,7 +33,6 @@ from heronpy.ingest.ledger.requests import (
     Finished,
     KnownFile,
     Line,
-    ListBad,
     ListFiles,
     ListFinished,
     Opened,
@@ -38,15 +40,12 @@ from heronpy.ingest.ledger.requests import (
     ReportScan,
     Request,
     Settled,
-    Show,
     WhichLive,
 )
 from heronpy.ingest.ledger.types import REPORT_MAX, Kind
 from heronpy.ingest.options import options_here
 from heronpy.ingest.outputs.spark import SparkBatches
-from heronpy.ingest.outputs.stages import About, OlderGenerationError, OtherLedgerError
-from heronpy.ingest.publishing import Publisher
-from heronpy.ingest.tries import Tries
+from heronpy.ingest.outputs.stages import About, OlderGenerationError, OtherLedgerError, StageGoneError
 from heronpy.ingest.watch import Watch
 
 A = TypeVar("A")
@@ -64,6 +63,75 @@ RECORDS_S = 10.0
 
 class LogFileError(HeronError):
     """Bytes of log files are lost, or are not processed."""
+
+
+#: A stage that is gone is looked for again after so long, doubled each time: somebody may restore it.
+AGAIN_S, AGAIN_MAX_S = 1.0, 30.0
+#: Units that are passed over at once, and how often people are told of new ones.
+GONE_MAX, TELL_S = 512, 10.0
+
+
+class _Gone(Struct):
+    due: float
+    pause_s: float
+
+
+class Publisher:
+    """Makes committed units visible. Times are monotonic.
+
+    A unit whose stage is gone is passed over, looked for again later and later, and told once, so that it neither
+    holds up the others nor fills the log.
+    """
+
+    def __init__(self, publish: Callable[[Finished], Any], report: Callable[[Exception], Any]) -> None:
+        """`publish` makes one unit visible, or raises StageGoneError."""
+        self._publish, self._report = publish, report
+        self._gone: dict[int, _Gone] = {}
+        #: Why new ones cannot be published, by unit, until it is told.
+        self._untold: dict[int, StageGoneError] = {}
+        self._tell_at = float("-inf")
+
+    def besides(self, now: float) -> tuple[int, ...]:
+        """Units that need not be listed yet."""
+        return tuple(unit for unit, one in self._gone.items() if now < one.due)
+
+    def publish(self, units: Iterable[Finished], now: float) -> list[int]:
+        """Publish what is listed; the units that are visible now."""
+        units = list(units)
+        listed, done = {one.unit for one in units}, []
+        for number in [unit for unit, one in self._gone.items() if now >= one.due and unit not in listed]:
+            del self._gone[number]  # another keeper has found it, or the ledger was rebuilt
+        for unit in units:
+            try:
+                self._publish(unit)
+            except StageGoneError as error:
+                self._pass_over(unit.unit, error, now)
+                continue
+            self._gone.pop(unit.unit, None)
+            self._untold.pop(unit.unit, None)
+            done.append(unit.unit)
+        self._tell(now)
+        return done
+
+    def _pass_over(self, unit: int, error: StageGoneError, now: float) -> None:
+        known = self._gone.pop(unit, None)
+        if known is None:
+            self._untold[unit] = error
+            pause_s = AGAIN_S
+        else:
+            pause_s = min(AGAIN_MAX_S, known.pause_s * 2)
+        if len(self._gone) >= GONE_MAX:
+            del self._gone[next(iter(self._gone))]
+        self._gone[unit] = _Gone(now + pause_s, pause_s)
+
+    def _tell(self, now: float) -> None:
+        if not self._untold or now < self._tell_at:
+            return
+        self._tell_at = now + TELL_S
+        first, *others = self._untold.values()
+        more = f"; so it is with {counted(len(others), 'more unit')}" if others else ""
+        self._report(StageGoneError(f"{first}{more}"))
+        self._untold.clear()
 
 
 class LogKeeper(Spout):

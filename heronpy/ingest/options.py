@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from heronpy.common.folders import make_folders
 from heronpy.common.ingest_settings import IngestSettings
@@ -25,8 +27,7 @@ _SITE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 SITE_MARK = "{site}"
 
 
-@dataclass(frozen=True, slots=True)
-class UnitOptions:
+class UnitOptions(Struct, frozen=True):
     """See `LogUnits.specs`."""
 
     pipeline: str
@@ -108,7 +109,7 @@ def settled(options: UnitOptions, settings: IngestSettings) -> UnitOptions:
     """The options with what the program has not given, by the settings (pure); the submit settles site and ledger."""
     names = IngestSettings.described.keys() - {"site", "ledger"} - options.given
     free = {name: getattr(settings, name) for name in names}
-    numbers = {item.name for item in fields(Config)}
+    numbers = {*Config.__struct_fields__}
     config = replace(options.config, **{name: value for name, value in free.items() if name in numbers})
     return replace(options, config=config, **{name: value for name, value in free.items() if name not in numbers})
 

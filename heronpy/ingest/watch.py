@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from heronpy.connectors.textfiles.finding import MISSES, Finder
 from heronpy.connectors.textfiles.followed import Followed, Table
@@ -28,8 +29,7 @@ from heronpy.ingest.marks import head_text, mark_from, tail_text
 FILES_MAX = 200_000
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(Struct):
     """A file as the ledger has it; `id` is 0 until the ledger has answered."""
 
     key: str

@@ -16,10 +16,11 @@ from heronpy.api.user_code import UserCodeError, user_traceback
 from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError, MovedLedgerError
 from heronpy.ingest.asking import Asking, ReplacedLedgerError
 from heronpy.ingest.attempt import Attempt, RowError
-from heronpy.ingest.bad import bad_record, dead_bytes
+from heronpy.ingest.bad import Tries, bad_record, dead_bytes
 from heronpy.ingest.emitted import EmittedAttempt
 from heronpy.ingest.figures import ATTEMPTS, BACKUPS, BACKUPS_WON, IN_VAIN, TRIES_FAILED, WORK, Counters
 from heronpy.ingest.keys import ROWS_KEY
+from heronpy.ingest.ledger.commands import ListUnits, Units
 from heronpy.ingest.ledger.requests import (
     Bad,
     Brake,
@@ -31,22 +32,18 @@ from heronpy.ingest.ledger.requests import (
     Halve,
     Idle,
     Lease,
-    ListUnits,
     Lost,
     Opened,
     Request,
     Returned,
     SplitAt,
     TryFailed,
-    Units,
     Work,
 )
 from heronpy.ingest.ledger.types import TEXT_MAX, Kind, UnitState
 from heronpy.ingest.options import Rows, options_here
 from heronpy.ingest.outputs.stages import OlderGenerationError, OtherLedgerError
-from heronpy.ingest.page import SuspectPage
-from heronpy.ingest.tries import Tries
-from heronpy.ingest.unit import MovedError, UnreadError, middle
+from heronpy.ingest.unit import MovedError, SuspectPage, UnreadError, middle
 
 #: How long it works before it looks whether anybody wants something of its task.
 SLICE_S = 0.05
@@ -285,3 +282,33 @@ class LogWorker(Spout):
         """Nobody's fault: the unit is ready again, and this worker waits a moment."""
         self._request = GiveBack(counts=False, error=error, own=True)
         self.wait(pause_s)
+
+
+class RowWorker(LogWorker):
+    """The worker of a pipeline whose rows go to bolts: emits the rows of its unit, and commits it when all are acked.
+
+    At least once: a unit whose worker ends, or whose function raises, is emitted anew.
+    """
+
+    def ack(self, tup_id: Any) -> None:
+        """A row is processed."""
+        if isinstance(self._attempt, EmittedAttempt):
+            self._attempt.acked(tup_id)
+
+    def fail(self, tup_id: Any) -> None:
+        """A row has failed; it is emitted again."""
+        if isinstance(self._attempt, EmittedAttempt):
+            self._attempt.failed(tup_id)
+
+    def _begin(self, work: Work) -> EmittedAttempt:
+        def emit(values: Sequence[Any], number: int) -> None:
+            self.emit(values, tup_id=number)
+
+        return EmittedAttempt(work, self._options, self._rows, self._page, emit)
+
+    def _go_on(self, attempt: Attempt | EmittedAttempt) -> None:
+        self._step(attempt)
+        if self._attempt is not attempt or self._request is not None:
+            self.busy()
+        elif isinstance(attempt, EmittedAttempt) and attempt.rest_s:
+            self.wait(attempt.rest_s)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.ingest.ledger.opening import open_store
+from heronpy.ingest.ledger.reaching import open_store
 from heronpy.ingest.ledger.sqlite import SqliteStore
 from heronpy.ingest.ledger.store import Store
 from tests.support.memory_ledger import MemoryStore

@@ -26,8 +26,7 @@ from heronpy.ingest.keys import OPTIONS_KEY
 from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.requests import Chunk, Commit, Line, Work
 from heronpy.ingest.marks import head_text
-from heronpy.ingest.page import SuspectPage
-from heronpy.ingest.unit import MovedError
+from heronpy.ingest.unit import MovedError, SuspectPage
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import problems
 from heronpy.simulator import Simulator

@@ -16,7 +16,7 @@ import pytest
 
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.checking import command_of
-from heronpy.ingest.ledger.requests import Figures, Show
+from heronpy.ingest.ledger.commands import Figures, Show
 from heronpy.loadtest.errors import LabError
 from heronpy.verify.disk import SmallDisk
 from tests.support.command import USAGE, Heron, refused_before_start

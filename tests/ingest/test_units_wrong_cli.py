@@ -16,7 +16,7 @@ import pytest
 
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.checking import command_of
-from heronpy.ingest.ledger.requests import Figures, Show
+from heronpy.ingest.ledger.commands import Figures, Show
 from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.outputs.stages import About, Stages
 from tests.support.command import FAILED, NOT_FOUND, USAGE, Heron

@@ -27,10 +27,10 @@ from heronpy.spark.outage import outage_of
 from heronpy.spark.reports import Reports
 from heronpy.spark.worker import DEATHS_MAX, Lost, Result, Worker
 from heronpy.storage.objects.folder import FolderObjects
-from heronpy.storage.objects.memory import MemoryObjects
 from heronpy.storage.objects.port import Objects, ObjectsError, Trouble
 from tests.spark.support import make_launch
 from tests.support.full_disk import fill, full_disk
+from tests.support.memory_objects import MemoryObjects
 
 __all__ = ["full_disk"]
 

@@ -22,7 +22,6 @@ from heronpy.proto.checkpoint_pb2 import SAVEPOINT, CheckpointRecord, FileRef, M
 from heronpy.storage import checkpoints, locations
 from heronpy.storage.checkpoints import CheckpointStore, DamagedFileError, StoreError, files_of
 from heronpy.storage.objects.folder import FolderObjects
-from heronpy.storage.objects.memory import MemoryObjects
 from heronpy.storage.objects.opening import open_objects
 from heronpy.storage.objects.port import Objects, ObjectsError, Trouble
 from heronpy.storage.objects.url import Url
@@ -30,6 +29,7 @@ from heronpy.storage.spool import Spool
 from heronpy.storage.store_limits import StoreLimits
 from heronpy.storage.stores import check_stores, limits_of, object_store, replica_of, store_roots
 from tests.support.azure_server import connected
+from tests.support.memory_objects import MemoryObjects
 from tests.support.object_server import ObjectServer
 from tests.support.states import Taken, Tasks, fill
 from tests.support.waiting import wait_for

@@ -13,12 +13,12 @@ import pytest
 from heronpy.common.errors import ConfigError
 from heronpy.storage.objects import remote as remote_module
 from heronpy.storage.objects.folder import FolderObjects
-from heronpy.storage.objects.memory import MemoryObjects
 from heronpy.storage.objects.opening import check_objects, open_objects
 from heronpy.storage.objects.port import MissingObjectError, Objects, ObjectsError, Trouble
 from heronpy.storage.objects.remote import RemoteObjects
 from heronpy.storage.objects.url import Url, place_of
 from tests.support.azure_server import AzureServer, connected
+from tests.support.memory_objects import MemoryObjects
 from tests.support.object_server import ObjectServer
 
 

@@ -19,9 +19,10 @@ import fcntl
 import json
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import check_root, make_folders
@@ -44,8 +45,7 @@ class DispatchRun(RunRecords):
         self.name = _NAME
 
 
-@dataclass(frozen=True, slots=True)
-class Handed:
+class Handed(Struct, frozen=True):
     """A dispatch as a keeper hands it over."""
 
     pipeline: str

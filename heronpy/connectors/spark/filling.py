@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from heronpy.connectors.spark.rows import RowShape, arrow, row_bytes
 
@@ -41,8 +42,7 @@ class Step(Enum):
     WAIT = "wait"
 
 
-@dataclass(slots=True, frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Of the batches of one task. `age_s` is infinite where checkpoints end batches."""
 
     rows: int
@@ -83,8 +83,7 @@ def room_rows(rows: int, size_bytes: int, row_bytes: float, limits: Limits) -> i
     return max(1, min(next_rows - rows, int((next_bytes - size_bytes) / max(row_bytes, 1.0))))
 
 
-@dataclass(slots=True, frozen=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """A tuple that does not fit the sink's schema, and why."""
 
     tuple: Any

@@ -12,8 +12,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from heronpy.api.api_constants import TOPOLOGY_TICK_TUPLE_FREQ_MS
 from heronpy.api.component.component_spec import MAIN_ALIAS
@@ -32,15 +33,14 @@ HANG_KEY = "heron.instance.hang_timeout_s"
 UNCOMMITTED_MAX = 64
 
 
-@dataclass(slots=True, frozen=True)
-class SinkOptions:
+class SinkOptions(Struct, frozen=True):
     """The options of a SparkSink; None stands for the setting of the `spark` room."""
 
     #: "import:module.function" or "pickle:<base64>".
     aggregate: str
     #: Encoded by rows.encode_schema; empty: inferred.
     schema: str = ""
-    fields: list[str] = field(default_factory=list)
+    fields: list[str] = []
     batch_rows: int | None = None
     batch_bytes: int | None = None
     batch_interval_s: float | None = None
@@ -50,7 +50,7 @@ class SinkOptions:
     #: Longest wait for an outcome.
     commit_timeout_s: float = 300.0
     #: The user's options, passed to `aggregate` as batch.options.
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = {}
 
     def validate(self) -> None:
         whole = ("batch_rows", "batch_bytes", "batch_bytes_max", "max_uncommitted")

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from heronpy.common.errors import FencedError
 from heronpy.connectors.durable_files import UntilDone
@@ -63,8 +64,7 @@ class PatientObjects:
         return self._objects.local_path(key)
 
 
-@dataclass(slots=True, frozen=True)
-class Takeover:
+class Takeover(Struct, frozen=True):
     """What a new incarnation found: batches withdrawn, left to commit, and already begun by the gateway."""
 
     withdrawn: int
@@ -124,10 +124,10 @@ class Outbox(BatchWriter):
         withdrawn = kept = begun = 0
         waiting = self.folder.stems("batches", self.task)
         for stem in waiting:
-            found = self.folder.handed_over(stem)
-            if found is None or found[0].incarnation >= self.incarnation:
+            found = self.folder.manifest("batches", stem)
+            if found is None or found.incarnation >= self.incarnation:
                 continue
-            if found[0].keep:
+            if found.keep:
                 kept += 1
             elif self._withdraw(stem).fate is Fate.WITHDRAWN:
                 self.folder.remove(stem, "batches", "attempts", "rows")

@@ -21,8 +21,9 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from heronpy.api.api_constants import TOPOLOGY_MAX_SPOUT_PENDING, TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
 from heronpy.api.component.component_spec import HeronComponentSpec
@@ -56,8 +57,7 @@ FORGET_DAYS = "textfile.forget_days"
 _DAY_S = 86400.0
 
 
-@dataclass(frozen=True, slots=True)
-class TextFileOptions:
+class TextFileOptions(Struct, frozen=True):
     """What the keys say; their meaning is in the docstring of `TextFileSpout`."""
 
     paths: list[str]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger import looking, policy, ranges
+from heronpy.ingest.ledger.commands import FoundFile, FoundRange, Rebuild, Rebuilt
 from heronpy.ingest.ledger.draft import Draft, shortened
 from heronpy.ingest.ledger.partitions import newest
-from heronpy.ingest.ledger.requests import FoundFile, FoundRange, Given, Open, Opened, Rebuild, Rebuilt, Who
+from heronpy.ingest.ledger.requests import Given, Open, Opened, Who
 from heronpy.ingest.ledger.store import View
 from heronpy.ingest.ledger.types import PART, Config, File, FileState, Kind, Pipeline, Span, SpanState
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from heapq import merge
+
+from msgspec.structs import replace
 
 from heronpy.ingest.ledger import failing, policy, sites, waits
 from heronpy.ingest.ledger.draft import Draft, shortened

@@ -8,12 +8,13 @@ differ, so that names in an output never meet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
+
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerAwayError, LedgerError, MovedLedgerError
 from heronpy.common.hashing import stable_hash
-from heronpy.ingest.ledger import requests
+from heronpy.ingest.ledger import commands, requests
 from heronpy.ingest.ledger.beginning import PARTS_MAX
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.partitions import Entry, Partitions, partitions_of, url_of
@@ -137,10 +138,10 @@ class PartitionedLedger:
             partitions=self.partitions.to_json(),
         )  # fmt: skip
 
-    def _rebuild(self, request: requests.Rebuild) -> requests.Rebuilt:
+    def _rebuild(self, request: commands.Rebuild) -> commands.Rebuilt:
         generation = request.at_least
         placed = replace(self.partitions, version=max(1, self.partitions.version))
-        answers: list[requests.Rebuilt] = []
+        answers: list[commands.Rebuilt] = []
         for _ in range(2):  # the first round finds the highest generation, the second gives it to all
             answers = []
             for url, ledger in self._ledgers.items():
@@ -153,7 +154,7 @@ class PartitionedLedger:
             if all(one.generation == highest for one in answers):
                 break
             generation = highest + 1
-        return requests.Rebuilt(
+        return commands.Rebuilt(
             answers[0].generation,
             sum(one.files for one in answers),
             sum(one.units for one in answers),
@@ -276,50 +277,50 @@ class PartitionedLedger:
         )
 
     # ---- users ------------------------------------------------------------------------------
-    def _alive(self, request: requests.ShowAlive | requests.Leave | requests.Pause) -> requests.Alive:
+    def _alive(self, request: requests.ShowAlive | requests.Leave | commands.Pause) -> requests.Alive:
         answers, away = [], None
         for ledger in self._ledgers.values():
             try:
                 answers.append(ledger.ask(cast("Request[requests.Alive]", request)))
             except LedgerAwayError as error:
                 away = error  # the others must see that the asker lives
-        if away is not None and (not answers or isinstance(request, requests.Pause)):
+        if away is not None and (not answers or isinstance(request, commands.Pause)):
             raise away
         return requests.Alive(max(one.generation for one in answers), all(one.paused for one in answers))
 
-    def _set_site(self, request: requests.SetSite) -> requests.SiteSet:
-        return requests.SiteSet(sum(one.freed for one in self.each(request).values()))
+    def _set_site(self, request: commands.SetSite) -> commands.SiteSet:
+        return commands.SiteSet(sum(one.freed for one in self.each(request).values()))
 
-    def _forget_site(self, request: requests.ForgetSite) -> requests.SiteForgotten:
+    def _forget_site(self, request: commands.ForgetSite) -> commands.SiteForgotten:
         answers = self.each(request).values()
-        return requests.SiteForgotten(sum(one.files for one in answers), any(one.more for one in answers))
+        return commands.SiteForgotten(sum(one.files for one in answers), any(one.more for one in answers))
 
-    def _retry(self, request: requests.RetryBad | requests.RetryFailed) -> requests.Retried:
-        one = request.root if isinstance(request, requests.RetryBad) else request.unit
+    def _retry(self, request: commands.RetryBad | commands.RetryFailed) -> commands.Retried:
+        one = request.root if isinstance(request, commands.RetryBad) else request.unit
         ledgers = [self._of(one)] if one is not None else self._in_order()
-        answers = [ledger.ask(cast("Request[requests.Retried]", request)) for ledger in ledgers]
+        answers = [ledger.ask(cast("Request[commands.Retried]", request)) for ledger in ledgers]
         units = tuple(number for answer in answers for number in answer.units)
         dispatches = tuple(number for answer in answers for number in answer.dispatches)
-        return requests.Retried(units, any(answer.more for answer in answers), dispatches)
+        return commands.Retried(units, any(answer.more for answer in answers), dispatches)
 
-    def _list_dispatches(self, request: requests.ListDispatches) -> requests.Dispatches:
+    def _list_dispatches(self, request: commands.ListDispatches) -> commands.Dispatches:
         answers = (ledger.ask(request) for ledger in self._in_order())
-        return requests.Dispatches(tuple(one for answer in answers for one in answer.dispatches))
+        return commands.Dispatches(tuple(one for answer in answers for one in answer.dispatches))
 
-    def _list_units(self, request: requests.ListUnits) -> requests.Units:
+    def _list_units(self, request: commands.ListUnits) -> commands.Units:
         found = [unit for ledger in self._in_order() for unit in ledger.ask(request).units]
-        return requests.Units(tuple(sorted(found, key=lambda one: -one.age_s)[: request.limit]))
+        return commands.Units(tuple(sorted(found, key=lambda one: -one.age_s)[: request.limit]))
 
-    def _list_bad(self, request: requests.ListBad) -> requests.BadRanges:
-        ranges: list[requests.BadRange] = []
+    def _list_bad(self, request: commands.ListBad) -> commands.BadRanges:
+        ranges: list[commands.BadRange] = []
         for ledger in self._in_order():
             answer = ledger.ask(replace(request, limit=request.limit - len(ranges)))
             ranges.extend(answer.ranges)
             if answer.more or len(ranges) == request.limit:
-                return requests.BadRanges(tuple(ranges), True)
-        return requests.BadRanges(tuple(ranges), False)
+                return commands.BadRanges(tuple(ranges), True)
+        return commands.BadRanges(tuple(ranges), False)
 
-    def _show(self, request: requests.Show) -> requests.Figures:
+    def _show(self, request: commands.Show) -> commands.Figures:
         answers = list(self.each(request).values())
         first = answers[0]
         for one in answers[1:]:
@@ -332,11 +333,11 @@ def _part(url: str) -> int:
     return 1 + stable_hash(url) % (PARTS_MAX - 1)
 
 
-def _added(one: requests.Figures, other: requests.Figures) -> requests.Figures:
+def _added(one: commands.Figures, other: commands.Figures) -> commands.Figures:
     ages = [age for age in (one.oldest_s, other.oldest_s) if age is not None]
     states = {*one.units, *other.units}
     units = {state: (one.units.get(state, (0, 0)), other.units.get(state, (0, 0))) for state in states}
-    return requests.Figures(
+    return commands.Figures(
         generation=max(one.generation, other.generation),
         paused=one.paused and other.paused,
         files={state: one.files.get(state, 0) + other.files.get(state, 0) for state in {*one.files, *other.files}},
@@ -375,8 +376,8 @@ def _slower(one: float | None, other: float | None) -> float | None:
     return max((value for value in (one, other) if value is not None), default=None)
 
 
-def _sites_added(given: Sequence[requests.SiteView]) -> tuple[requests.SiteView, ...]:
-    found: dict[str, requests.SiteView] = {}
+def _sites_added(given: Sequence[commands.SiteView]) -> tuple[commands.SiteView, ...]:
+    found: dict[str, commands.SiteView] = {}
     for one in given:
         known = found.get(one.name)
         if known is None:
@@ -400,7 +401,7 @@ _STATES: Final = ("up", "silent", "down")
 #: All others name a unit, and go to its ledger.
 _RULES: Final[dict[type, Callable[[PartitionedLedger, Any], Any]]] = {
     requests.Open: PartitionedLedger._open,
-    requests.Rebuild: PartitionedLedger._rebuild,
+    commands.Rebuild: PartitionedLedger._rebuild,
     requests.ReportScan: PartitionedLedger._report,
     requests.ListFiles: PartitionedLedger._list_files,
     requests.Cut: PartitionedLedger._cut,
@@ -415,13 +416,13 @@ _RULES: Final[dict[type, Callable[[PartitionedLedger, Any], Any]]] = {
     requests.Collect: PartitionedLedger._collect,
     requests.ShowAlive: PartitionedLedger._alive,
     requests.Leave: PartitionedLedger._alive,
-    requests.Pause: PartitionedLedger._alive,
-    requests.SetSite: PartitionedLedger._set_site,
-    requests.ForgetSite: PartitionedLedger._forget_site,
-    requests.RetryBad: PartitionedLedger._retry,
-    requests.RetryFailed: PartitionedLedger._retry,
-    requests.ListUnits: PartitionedLedger._list_units,
-    requests.ListBad: PartitionedLedger._list_bad,
-    requests.ListDispatches: PartitionedLedger._list_dispatches,
-    requests.Show: PartitionedLedger._show,
+    commands.Pause: PartitionedLedger._alive,
+    commands.SetSite: PartitionedLedger._set_site,
+    commands.ForgetSite: PartitionedLedger._forget_site,
+    commands.RetryBad: PartitionedLedger._retry,
+    commands.RetryFailed: PartitionedLedger._retry,
+    commands.ListUnits: PartitionedLedger._list_units,
+    commands.ListBad: PartitionedLedger._list_bad,
+    commands.ListDispatches: PartitionedLedger._list_dispatches,
+    commands.Show: PartitionedLedger._show,
 }

@@ -1,13 +1,15 @@
-"""What becomes of files: reports of scans, cuts, and what is forgotten. Pure."""
+"""What becomes of files: reports of scans, cuts, seals of bounded runs, and what is forgotten. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import Enum, auto
 
+from msgspec.structs import replace
+
 from heronpy.common.errors import LedgerError
-from heronpy.ingest.ledger import looking, policy, sealing, sites
+from heronpy.ingest.ledger import looking, policy, sites
 from heronpy.ingest.ledger.draft import Draft
+from heronpy.ingest.ledger.finishing import units_held
 from heronpy.ingest.ledger.ranges import Piece, total
 from heronpy.ingest.ledger.requests import (
     Brake,
@@ -32,6 +34,7 @@ from heronpy.ingest.ledger.types import (
     File,
     FileState,
     Kind,
+    Seal,
     SpanState,
     Unit,
     UnitState,
@@ -60,7 +63,7 @@ def report(draft: Draft, request: ReportScan, who: Who) -> Reported:
     known: dict[int, File] = {}
     new: dict[tuple[str, int], int] = {}
     stale, late = [], []
-    knows_all, sealed = _knows_all(draft, request), sealing.is_sealed(draft, request.run, who)
+    knows_all, sealed = _knows_all(draft, request), is_sealed(draft, request.run, who)
     for index, seen in enumerate(request.seen):
         _check(seen)
         found = _file_of(draft, seen, new, knows_all, sealed)
@@ -193,8 +196,8 @@ def cut(draft: Draft, request: Cut, who: Who) -> CutUnits:
     """See `Cut`."""
     looking.note(draft, request, who)
     looking.note_unfinished(draft, request, who)
-    sealing.note(draft, request, who)
-    return replace(_cut(draft), now=draft.now, over=sealing.is_over(draft, request, who))
+    seal(draft, request, who)
+    return replace(_cut(draft), now=draft.now, over=is_over(draft, request, who))
 
 
 def _cut(draft: Draft) -> CutUnits:
@@ -293,3 +296,34 @@ def collect(draft: Draft, request: Collect, who: Who) -> Collected:
         if answer is not None:
             draft.drop(answer)
     return Collected(forgotten, lost, forgotten == limit or lost > 0 or len(silent) == limit)
+
+
+# ---- what a bounded run (`until="now"`) processes: what its site had until its first complete look ----
+def seal(draft: Draft, request: Cut, who: Who) -> None:
+    """The first complete look of a run seals what its site has."""
+    if request.run and request.complete and not is_sealed(draft, request.run, who):
+        draft.put(Seal(who.site, request.run, draft.now))
+
+
+def is_sealed(draft: Draft, run: str, who: Who) -> bool:
+    """Whether the asker's site adds no more files or bytes in this run; "" is an endless run."""
+    found = draft.get(Seal, who.site)
+    return run != "" and found is not None and found.run == run
+
+
+def is_over(draft: Draft, request: Cut, who: Who) -> bool:
+    """Whether all that a run has to process is published, bad or failed."""
+    seal, view = draft.get(Seal, who.site), draft.view
+    if seal is None or not is_sealed(draft, request.run, who):
+        return False
+    totals, waiting = view.totals(), view.waiting(1)
+    live = {state: count for state, (count, _) in totals.items() if state is not UnitState.FAILED}
+    if waiting or sum(live.values()) != units_held(draft):
+        # What another site has added since then is up to that site, which may follow its files for ever.
+        since = [file.since or 0.0 for file in waiting]
+        for state in live:
+            since += [unit.since for unit in view.units(state, (-1, -1), policy.LOOKED_AT_MAX)]
+        if not who.site or sum(live.values()) > policy.LOOKED_AT_MAX or min(since) <= seal.at:
+            return False
+    # Bytes of files that were removed are counted as bad before the run ends.
+    return not view.vanished(draft.now, 1)

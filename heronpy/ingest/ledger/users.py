@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from statistics import median
+
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger import policy, sites, waits
-from heronpy.ingest.ledger.draft import Draft
-from heronpy.ingest.ledger.finishing import dispatch_again, units_held
-from heronpy.ingest.ledger.requests import (
-    Alive,
+from heronpy.ingest.ledger.commands import (
     BadRange,
     BadRanges,
     Dispatches,
@@ -28,14 +26,15 @@ from heronpy.ingest.ledger.requests import (
     RetryFailed,
     SetSite,
     Show,
-    ShowAlive,
     SiteForgotten,
     SiteSet,
     SiteView,
     Units,
     UnitView,
-    Who,
 )
+from heronpy.ingest.ledger.draft import Draft
+from heronpy.ingest.ledger.finishing import dispatch_again, units_held
+from heronpy.ingest.ledger.requests import Alive, ShowAlive, Who
 from heronpy.ingest.ledger.store import SiteSums
 from heronpy.ingest.ledger.types import (
     PART,

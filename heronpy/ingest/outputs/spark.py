@@ -6,9 +6,10 @@ import copy
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.units import parse_bytes

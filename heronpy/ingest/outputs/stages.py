@@ -24,11 +24,11 @@ import shutil
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 import msgspec
+from msgspec import Struct
 
 from heronpy.common.errors import LedgerError
 from heronpy.common.folders import make_folders, make_output, open_private, read_own
@@ -47,8 +47,7 @@ _ABOUT_MAX = 1 << 20
 _ENDED_S = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Struct, frozen=True):
     """Of which pipeline a table is, and its numbers."""
 
     pipeline: str
