@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from heronpy.common.folders import make_folders
+from heronpy.common.folders import heron_home, make_folders
 from heronpy.common.ingest_settings import IngestSettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.textfiles.decoding import LineDecoder
@@ -93,16 +93,12 @@ Rows = Callable[[Any], Any]
 
 def default_ledger() -> str:
     """The URL of the ledger of this user on this machine."""
-    return f"sqlite:{_heron_home() / 'ledger' / 'units.db'}"
+    return f"sqlite:{heron_home() / 'ledger' / 'units.db'}"
 
 
 def default_home(pipeline: str) -> str:
     """The folder of a pipeline without a table."""
-    return str(_heron_home() / "units" / pipeline)
-
-
-def _heron_home() -> Path:
-    return Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser().absolute()
+    return str(heron_home() / "units" / pipeline)
 
 
 def settled(options: UnitOptions, settings: IngestSettings) -> UnitOptions:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from heronpy.common.errors import HeronError
 from heronpy.common.folders import make_folders
-from heronpy.connectors.textfiles.decoding import LineDecoder
+from heronpy.connectors.textfiles.decoding import LineDecoder, offsets_of, raw_lines
 from heronpy.growing.below import UnfitFileError, open_below
 from heronpy.growing.chunks import LINE_BYTES_MAX, UnfinishedLineError, read_chunk
 from heronpy.ingest.ledger.requests import Chunk, Halve, Line, Work
@@ -142,8 +142,8 @@ class LogUnit:
                     self._blame_nothing()
                     continue
             # One by one: the error is that of its line.
-            self._offsets = offsets = _offsets(block)
-            for self._index, one in enumerate(_raw(data)):
+            self._offsets = offsets = offsets_of(offset, data)
+            for self._index, one in enumerate(raw_lines(data)):
                 if self._page is not None:
                     self._note(self._page)
                 try:
@@ -172,7 +172,7 @@ class LogUnit:
             return None
         index = self._index if self._left is None else self._count - length_hint(self._left) - 1
         if self._offsets is None:
-            self._offsets = _offsets(self._block)
+            self._offsets = offsets_of(self._block.offset, self._block.data)
         if not 0 <= index < len(self._offsets):
             return None
         following = index + 1
@@ -232,20 +232,6 @@ class LogUnit:
                 self._broken = error
                 raise
             self._digests.append(digest.hexdigest())
-
-
-def _raw(data: bytes) -> list[bytes]:
-    """Lines without their ends."""
-    return data.split(b"\n")[: -1 if data.endswith(b"\n") else None]
-
-
-def _offsets(block: Block) -> list[int]:
-    """Where the lines of a block begin."""
-    found, at = [], block.offset
-    for line in _raw(block.data):
-        found.append(at)
-        at += len(line) + 1
-    return found
 
 
 @contextmanager

@@ -70,13 +70,7 @@ class HostJob(Struct):
 
     def shown(self) -> dict[str, Any]:
         """As the engine reads it."""
-        return {
-            "id": self.id,
-            "phase": self.phase,
-            "status": self.status,
-            "words": self.words,
-            "printed": self.printed,
-        }
+        return {name: getattr(self, name) for name in ("id", "phase", "status", "words", "printed")}
 
 
 class HostJobs:

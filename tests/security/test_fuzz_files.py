@@ -47,7 +47,7 @@ from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.dead_letters import DeadLetterFile, read_letters
 from heronpy.storage.locations import open_location
 from heronpy.storage.packages import PackageStore
-from heronpy.storage.stores import OneStore
+from heronpy.storage.stores import Stores
 from instance.poison_journal import Journal, Mark
 from tests.security.evil import TERMINAL
 from tests.security.messages import disfigured
@@ -178,7 +178,7 @@ def checkpoint_of(folder: Path) -> tuple[CheckpointStore, CheckpointSettings, st
 
 
 def new_task(store: CheckpointStore, settings: CheckpointSettings) -> TaskState:
-    return TaskState("count", 0, 1, settings, OneStore(store), task_id=1, allow_pickle=False)
+    return TaskState("count", 0, 1, settings, Stores(store), task_id=1, allow_pickle=False)
 
 
 def test_checkpoint_metadata(tmp_path: Path) -> None:

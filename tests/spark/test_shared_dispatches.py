@@ -41,6 +41,7 @@ from heronpy.spark.inbox import DispatchInbox, Inbox, inboxes_of
 from heronpy.spark.lanes import Ticket
 from heronpy.spark.worker import Lost, Result, Worker
 from heronpy.storage.objects.folder import FolderObjects
+from tests.spark.support import NoSpark
 from tests.support.memory_ledger import MemoryStore
 
 #: What the aggregate function does before and after it writes its first table; one call each.
@@ -98,22 +99,8 @@ class Session:
     read = Reader()
 
 
-class Driver:
-    """No Spark."""
-
+class Driver(NoSpark):
     session = Session()
-
-    def start(self) -> None:
-        pass
-
-    def is_lost(self) -> bool:
-        return False
-
-    def is_lost_by(self, error: BaseException) -> bool:
-        return False
-
-    def explained(self, error: Exception) -> Exception:
-        return error
 
 
 class Context:

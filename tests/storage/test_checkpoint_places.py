@@ -267,7 +267,7 @@ def test_copies_between_a_folder_and_objects(store: CheckpointStore, tmp_path: P
     # The copies were made one by one, and the older ones are retired with their records.
     assert set(target.checkpoints()) <= {4, 5} and 5 in target.checkpoints()
     assert not target.problems(target.load_metadata(5))
-    assert replicator.counts.failed == 0
+    assert replicator.counts.checkpoints_failed == 0
     assert Tasks(target, SETTINGS, 1, locations.location_of(target.folder, 5)).content() == tasks.content()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -116,32 +115,6 @@ def batch_id(safe_component: str, task: int, number: int, run: str, line: str) -
     """The id of a batch: the same for whatever writes the number again in this line of a submission."""
     token = hashlib.sha256(f"{run}:{line}".encode()).hexdigest()[:8]
     return f"{safe_component}-{task}-{number:08d}-{token}"
-
-
-class OfTask(Protocol):
-    """Who writes batches: one incarnation of one sink task, in a submission."""
-
-    component: str
-    task: int
-    run: str
-    incarnation: int
-
-
-def new_manifest(
-    safe_component: str, writer: OfTask, number: int, after: int, rows: int, line: str, keep: bool
-) -> Manifest:
-    """The manifest of a batch that nobody has seen yet; see `Manifest` and `batch_id`."""
-    return Manifest(
-        id=batch_id(safe_component, writer.task, number, writer.run, line),
-        run=writer.run,
-        component=writer.component,
-        task=writer.task,
-        incarnation=writer.incarnation,
-        number=number,
-        after=after,
-        rows=rows,
-        keep=keep,
-    )
 
 
 def stem_of(task: int, number: int, incarnation: int) -> str:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from heronpy.common.errors import FencedError
 from heronpy.connectors.durable_files import UntilDone
-from heronpy.connectors.spark.handover import Manifest, Owner, new_manifest, stem_order
+from heronpy.connectors.spark.handover import Manifest, Owner, batch_id, stem_order
 from heronpy.connectors.spark.records import Decision, Fate, SinkFolder
 from heronpy.storage.objects.port import Listing, Objects
 
@@ -60,9 +60,6 @@ class PatientObjects:
         named = tuple(keys)
         self._until_done(lambda: self._objects.delete(named))
 
-    def local_path(self, key: str) -> Path | None:
-        return self._objects.local_path(key)
-
 
 class Takeover(Struct, frozen=True):
     """What a new incarnation found: batches withdrawn, left to commit, and already begun by the gateway."""
@@ -85,12 +82,13 @@ class BatchWriter:
 
     def _write_rows(self, table: pa.Table, number: int, after: int, line: str, keep: bool) -> Manifest:
         """Write the rows of a batch. Its id is the same for whatever writes the number again in this line."""
-        manifest = new_manifest(self.folder.component, self, number, after, table.num_rows, line, keep)
+        name = batch_id(self.folder.component, self.task, number, self.run, line)
+        whose = self.run, self.component, self.task, self.incarnation
+        manifest = Manifest(name, *whose, number, after, table.num_rows, keep)
         manifest.size_bytes = self.folder.write_rows(manifest.stem, table)
         return manifest
 
     def _check_permit(self) -> None:
-        """Raise FencedError when another process has taken the task over."""
         if self.folder.highest_incarnation(self.task) != self.incarnation:
             raise replaced(self.component, self.task)
 

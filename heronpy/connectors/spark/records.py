@@ -381,6 +381,5 @@ def _record(objects: Objects, key: str, kind: type[R], fix: str = "resume withou
 
 
 def _numbers(keys: Any) -> list[int]:
-    """The numbers that files are named by."""
     names = (key.rsplit("/", 1)[-1].removesuffix(".json") for key in keys)
     return [int(name) for name in names if name.isdecimal()]

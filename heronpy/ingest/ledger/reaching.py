@@ -135,7 +135,6 @@ class Reached:
         return Partitions((Entry((self.text,)),), self._version)
 
     def ask(self, request: Request[A]) -> A:
-        """See `Ledger.ask`."""
         if isinstance(request, Open | Rebuild) and isinstance(self._ledger, Ledger):
             alone = replace(self.partitions, version=max(self._version, int(isinstance(request, Rebuild))))
             request = cast("Request[A]", replace(request, partitions=alone.to_json()))
@@ -244,7 +243,6 @@ def _having(text: str, pipeline: str, opened: ExitStack) -> tuple[set[str], dict
 
 
 def _has(url: str, pipeline: str) -> bool:
-    """Whether a ledger has a pipeline; it is not made."""
     try:
         store = open_store(url, must_exist=True)
     except LedgerError:

@@ -376,7 +376,6 @@ class SqliteStore:
 
 
 def _marks(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Version and application of a file."""
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     return version, connection.execute("PRAGMA application_id").fetchone()[0]
 

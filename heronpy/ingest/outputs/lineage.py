@@ -82,11 +82,7 @@ def batches(table: str) -> Iterator[BatchLineage]:
 
     A folder `batch=...` without record is one of a SparkSink.
     """
-    try:
-        folders = sorted(path for path in Path(table).iterdir() if path.name.startswith(BATCH))
-    except FileNotFoundError:
-        return
-    for folder in folders:
+    for folder in _folders(table, BATCH):
         try:
             data = read_own(folder / LINEAGE, BATCH_MAX_BYTES)
             found = msgspec.json.decode(data, type=BatchLineage)
@@ -113,12 +109,15 @@ def folder_name(generation: int, unit: int) -> str:
 
 def published(table: str) -> Iterator[tuple[Path, Lineage]]:
     """All published units of a table with their folders, by name; LedgerError for a record that cannot be read."""
-    try:
-        folders = sorted(path for path in Path(table).iterdir() if path.name.startswith(PREFIX))
-    except FileNotFoundError:
-        return
-    for folder in folders:
+    for folder in _folders(table, PREFIX):
         yield folder, record_of(folder)
+
+
+def _folders(table: str, prefix: str) -> list[Path]:
+    try:
+        return sorted(path for path in Path(table).iterdir() if path.name.startswith(prefix))
+    except FileNotFoundError:
+        return []
 
 
 def record_of(folder: Path) -> Lineage:

@@ -32,7 +32,7 @@ from msgspec import Struct
 
 from heronpy.common.errors import LedgerError
 from heronpy.common.folders import make_folders, make_output, open_private, read_own
-from heronpy.connectors.durable_files import make_record, sync_folder, write_record
+from heronpy.connectors.durable_files import make_record, sync_path, write_record
 from heronpy.ingest.ledger.partitions import Partitions
 from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.outputs.lineage import FILE, PREFIX, Lineage, folder_name, record_of
@@ -95,7 +95,7 @@ class Stages:
 
     def make(self, generation: int, unit: int, attempt: int) -> Path:
         """An empty folder for an attempt; what an earlier process has left there is removed."""
-        stage = self._stage(generation, unit, attempt)
+        stage = self.stage_of(generation, unit, attempt)
         self.prepare()
         self.refuse_older(generation)
         make_folders(stage.parent)
@@ -106,7 +106,7 @@ class Stages:
 
     def stage_of(self, generation: int, unit: int, attempt: int) -> Path:
         """The folder of an attempt."""
-        return self._stage(generation, unit, attempt)
+        return self.home / f"g{generation}" / f"{unit}-{attempt}"
 
     def finish(self, stage: Path, lineage: Lineage) -> None:
         """All files of the stage, with its lineage, are on disk and may be published.
@@ -122,11 +122,11 @@ class Stages:
         with open(open_private(stage / FILE, os.O_WRONLY | os.O_EXCL), "w", encoding="utf-8") as out:
             out.write(lineage.to_json())
         for name in os.listdir(stage):
-            _sync(stage / name)
-        sync_folder(stage)
+            sync_path(stage / name)
+        sync_path(stage)
         # What readers of the table may do is up to the umask of who made the table.
         stage.chmod(0o777 & self._table.stat().st_mode)
-        sync_folder(stage.parent)
+        sync_path(stage.parent)
         self._replicas.put(stage)
 
     def discard(self, stage: Path) -> None:
@@ -140,7 +140,7 @@ class Stages:
         StageGoneError when somebody has removed it, and there is no copy; OlderGenerationError when a newer one began.
         """
         self.refuse_older(generation)
-        stage, target = self._stage(generation, unit, winner), self._table / folder_name(generation, unit)
+        stage, target = self.stage_of(generation, unit, winner), self._table / folder_name(generation, unit)
         restored = False
         try:
             os.rename(stage, target)
@@ -155,7 +155,7 @@ class Stages:
                     raise StageGoneError(
                         f"unit {unit} cannot be published ({error.strerror}): {_way_out(stage, target)}"
                     ) from None
-        sync_folder(self._table)
+        sync_path(self._table)
         self._replicas.discard(stage.parent.name, stage.name)
         return restored
 
@@ -164,7 +164,7 @@ class Stages:
 
         Nothing is changed. A unit that is published at this moment may look like one whose stage is gone.
         """
-        stage, target = self._stage(generation, unit, winner), self._table / folder_name(generation, unit)
+        stage, target = self.stage_of(generation, unit, winner), self._table / folder_name(generation, unit)
         if not stage.parent.is_dir():
             return ""  # the table is on another host
         if stage.exists():
@@ -248,7 +248,6 @@ class Stages:
 
     @staticmethod
     def _begun(home: Path) -> list[int]:
-        """The generations that have a folder."""
         try:
             return [int(name[1:]) for name in os.listdir(home) if name.startswith("g") and name[1:].isdecimal()]
         except FileNotFoundError:
@@ -290,14 +289,7 @@ class Stages:
         """
         folder = self.home / f"g{generation}"
         make_folders(folder)
-        sync_folder(folder.parent)
-
-    def has_published(self) -> bool:
-        """Whether a unit of the table is published."""
-        try:
-            return any(name.startswith(PREFIX) for name in os.listdir(self._table))
-        except FileNotFoundError:
-            return False
+        sync_path(folder.parent)
 
     def claim(self, about: About, rebuilt: bool = False) -> None:
         """Say of which pipeline and ledger the table is; LedgerError when it is another one's.
@@ -365,9 +357,6 @@ class Stages:
                 if path.name != f"ended-{run}" and time.time() - path.lstat().st_mtime > _ENDED_S:
                     path.unlink()
 
-    def _stage(self, generation: int, unit: int, attempt: int) -> Path:
-        return self.home / f"g{generation}" / f"{unit}-{attempt}"
-
 
 def _make_own(folder: Path) -> None:
     with suppress(FileExistsError):  # also a link to nowhere
@@ -397,11 +386,3 @@ def _check_own(folder: Path) -> None:
         raise LedgerError(f"{folder} is no folder; remove it")
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise LedgerError(f"{folder} belongs to somebody else, or others may write there; give another folder")
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
