@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from heronpy.ckpt import compatibility
 from heronpy.common.errors import HeronError
@@ -26,15 +27,14 @@ from heronpy.storage.stores import store_roots
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-@dataclass(slots=True)
-class Found:
+class Found(Struct):
     """A checkpoint on disk."""
 
     folder: Place
     """Ends in the id of the topology instance that wrote it."""
     checkpoint: int
     metadata: checkpoint_pb2.Metadata | None
-    damage: list[str] = field(default_factory=list)
+    damage: list[str] = []
     """The damage, one sentence per file."""
     abandoned: bool = False
     """Whether its topology was sent back to an older checkpoint since."""

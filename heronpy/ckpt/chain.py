@@ -13,8 +13,9 @@ checkpoint.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct
 
 from heronpy.proto.checkpoint_pb2 import Segment
 
@@ -26,8 +27,7 @@ FAN: Final = 16
 _LOOSE_MAX: Final = 8
 
 
-@dataclass(slots=True)
-class Link:
+class Link(Struct):
     """Segments that were written together."""
 
     segments: list[Segment]
@@ -41,8 +41,7 @@ class Link:
         return 0 if self.keys is None else sum(segment.entries for segment in self.segments)
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(Struct):
     """What one checkpoint writes."""
 
     kept: list[Link]
@@ -61,20 +60,18 @@ class Plan:
         return sum(map(len, self.keys or ()))
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(Struct):
     changed: Keys
     plan: Plan | None
     links: list[Link] | None = None
 
 
-@dataclass(slots=True)
-class Chain:
+class Chain(Struct):
     """The chain of one keyed state of one task."""
 
     links: list[Link] | None = None
     """As of the last complete checkpoint; None before there is one."""
-    _pending: dict[int, _Pending] = field(default_factory=dict)
+    _pending: dict[int, _Pending] = {}
 
     def plan(self, checkpoint: int, changed: set[Any], held: int, compact_ratio: float, small: bool) -> Plan:
         """What to write for a checkpoint; `changed` are the keys changed since the last capture.

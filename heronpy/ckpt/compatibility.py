@@ -8,19 +8,19 @@ of tasks. A component that is not in the checkpoint starts empty.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from heronpy.common.units import counted
 from heronpy.proto import checkpoint_pb2
 
 
-@dataclass(slots=True)
-class ComponentState:
+class ComponentState(Struct):
     """The state of one component in a checkpoint."""
 
     tasks: int = 0
     plain: bool = False
-    keyed: list[str] = field(default_factory=list)
+    keyed: list[str] = []
     keys: int = 0
     channel_tuples: int = 0
     total_bytes: int = 0

@@ -14,7 +14,8 @@ import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from heronpy.common.errors import HeronError
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT, CheckpointRecord, FileRef, Metadata
@@ -31,20 +32,18 @@ CACHED_MAX = 64
 SWEEP_EVERY = 50
 
 
-@dataclass(slots=True)
-class Counts:
-    """What a replicator has done so far."""
+class Counts(Struct):
+    """What a replicator has done so far; each is a metric of this name."""
 
-    copied: int = 0
-    failed: int = 0
-    files: int = 0
-    bytes: int = 0
-    removed: int = 0
+    checkpoints_copied: int = 0
+    checkpoints_failed: int = 0
+    files_copied: int = 0
+    bytes_copied: int = 0
+    files_removed: int = 0
     removals_failed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Sets:
+class Sets(Struct, frozen=True):
     """How the files of a checkpoint relate to those that a store has."""
 
     copy: list[FileRef]
@@ -129,7 +128,7 @@ class Replicator:
         self._clean({record.checkpoint for record in records}, sweep=True)
 
     def _sweep_is_due(self) -> bool:
-        return self._sweep_due or self.counts.copied % SWEEP_EVERY == 0
+        return self._sweep_due or self.counts.checkpoints_copied % SWEEP_EVERY == 0
 
     def _copy(self, record: CheckpointRecord, there: set[int]) -> bool:
         number = record.checkpoint
@@ -153,7 +152,7 @@ class Replicator:
         self._target.write_metadata(metadata)
         self._remember(metadata)
         self.newest = max(self.newest, number)
-        self.counts.copied += 1
+        self.counts.checkpoints_copied += 1
         return sets
 
     def _copy_files(self, number: int, sets: Sets, source: CheckpointStore) -> None:
@@ -174,16 +173,15 @@ class Replicator:
         self._given_up = True
 
     def _copy_file(self, number: int, ref: FileRef, source: CheckpointStore) -> None:
-        """Copy one file and verify its checksum."""
         if self._given_up:
             raise StoreError("the copy was given up because the replicator stops")
         self._target.copy(number, ref, source)
-        self.counts.files += 1
-        self.counts.bytes += ref.bytes
+        self.counts.files_copied += 1
+        self.counts.bytes_copied += ref.bytes
 
     def _failed(self, number: int, error: BaseException) -> None:
         """The source may be gone meanwhile, which is not an error; the next checkpoint is copied instead."""
-        self.counts.failed += 1
+        self.counts.checkpoints_failed += 1
         log.warning("checkpoint %d was not copied, the next one will be: %s", number, error)
 
     # ---- the target ---------------------------------------------------------------------------
@@ -216,7 +214,7 @@ class Replicator:
     def _remove(self, kept: list[Metadata], dropped: list[Metadata], sweep: bool) -> None:
         try:
             removed = self._target.sweep(kept) if sweep else self._target.discard(dropped, kept)
-            self.counts.removed += len(removed)
+            self.counts.files_removed += len(removed)
             if sweep:
                 self._sweep_due = False
         except (HeronError, OSError) as error:

@@ -19,6 +19,7 @@ import time
 
 import zmq
 from google.protobuf.message import DecodeError
+from msgspec.structs import asdict
 
 from heronpy.ckpt.replication import Replicator
 from heronpy.common import logs
@@ -59,17 +60,9 @@ class ReplicaReports:
 
     def send(self, replicator: Replicator) -> None:
         """All figures."""
-        counts = replicator.counts
         samples = [
             control_pb2.Sample(name=f"__replica/__{name}", type=control_pb2.Sample.COUNTER, value=value)
-            for name, value in (
-                ("checkpoints_copied", counts.copied),
-                ("checkpoints_failed", counts.failed),
-                ("files_copied", counts.files),
-                ("bytes_copied", counts.bytes),
-                ("files_removed", counts.removed),
-                ("removals_failed", counts.removals_failed),
-            )
+            for name, value in asdict(replicator.counts).items()
         ]
         samples.append(
             control_pb2.Sample(name="__replica/__newest", type=control_pb2.Sample.GAUGE, value=replicator.newest)
@@ -124,7 +117,6 @@ class ReplicaService:
         self.replicator.give_up()
 
     def _turn(self) -> bool:
-        """Make one copy; False if there is nothing to do."""
         records = self._records()
         if records is None:
             return False
@@ -136,7 +128,7 @@ class ReplicaService:
             copied = self.replicator.follow(records)
         except (ObjectsError, StoreError) as error:
             log.warning("the replica cannot be used now, trying again: %s", error)
-            self.replicator.counts.failed += 1
+            self.replicator.counts.checkpoints_failed += 1
             self._tried_at, self._followed = now, records
             return False
         if copied is not None:

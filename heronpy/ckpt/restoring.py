@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from heronpy.api.state.keyed_state import ABSENT, KeyedState, KeyOwner
+from heronpy.ckpt.compatibility import problems
 from heronpy.ckpt.state_bytes import BASE, decode_plain, decode_segment
 from heronpy.common.errors import HeronError, RemoteWireError, TopologyError
-from heronpy.common.units import counted
 from heronpy.proto.checkpoint_pb2 import Metadata, Segment, TaskSnapshot
 from heronpy.storage.checkpoint_files import DamagedFileError
 from heronpy.storage.checkpoint_layout import path_in
@@ -41,27 +41,9 @@ class Loader:
             path = store.folder / path_in(metadata.checkpoint)
             raise DamagedFileError(str(path), f"does not have all {before} tasks of component {owner.component}")
         self.mine: TaskSnapshot | None = self._tasks[owner.index] if before == owner.parallelism else None
-        if self.mine is None:
-            self._check_divisible()
-        if metadata.key_groups != owner.key_groups and any(task.keyed for task in tasks):
-            raise TopologyError(
-                f"checkpoint {metadata.checkpoint} divides keyed state into {metadata.key_groups} key groups and the"
-                f" topology into {owner.key_groups}; set heron.checkpoint.key_groups to {metadata.key_groups}"
-            )
-
-    def _check_divisible(self) -> None:
-        owner, before = self._owner, len(self._tasks)
-        tasks = f"{counted(before, 'task')} in checkpoint {self._number}"
-        if any(task.stateful for task in self._tasks):
-            raise TopologyError(
-                f"component {owner.component} has plain State of {tasks} and"
-                f" cannot be restored with {owner.parallelism}; keep its parallelism at {before}, or use keyed state"
-            )
-        if any(task.channel_file.path for task in self._tasks):
-            raise TopologyError(
-                f"component {owner.component} has tuples in flight to {tasks} and"
-                f" cannot be restored with {owner.parallelism}; keep its parallelism, or restore a savepoint"
-            )
+        wrong = problems(metadata, {owner.component: owner.parallelism}, owner.key_groups, allow_dropped=True)
+        if wrong:
+            raise TopologyError(wrong[0])
 
     def plain(self) -> dict[Any, Any]:
         """The plain State of the task."""

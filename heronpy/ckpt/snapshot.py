@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from heronpy.api.state.keyed_state import Cut, KeyedState, KeyedStates, KeyOwner
 from heronpy.api.state.state import HashMapState
@@ -207,13 +208,12 @@ class TaskState:
             self._entry_bytes[name] = sum(map(size_of_segment, segments)) / entries
 
 
-@dataclass(slots=True)
-class Pieces:
+class Pieces(Struct):
     """The shared files of a task's checkpoints, by their hashes: equal content is not written again."""
 
-    complete: dict[bytes, FileRef] = field(default_factory=dict)
+    complete: dict[bytes, FileRef] = {}
     """Those of the last complete checkpoint."""
-    pending: dict[int, dict[bytes, FileRef]] = field(default_factory=dict)
+    pending: dict[int, dict[bytes, FileRef]] = {}
 
     def completed(self, checkpoint: int) -> None:
         """Later checkpoints may name what this one names."""
@@ -228,8 +228,7 @@ def pieces_of(snapshot: TaskSnapshot) -> dict[bytes, FileRef]:
     return {ref.sha256: ref for ref in refs if ref.path}
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """One keyed state in a capture."""
 
     state: KeyedState
@@ -240,8 +239,7 @@ class Piece:
     estimate_bytes: int
 
 
-@dataclass(slots=True)
-class Capture:
+class Capture(Struct):
     """The content of a task's part of a checkpoint, fixed but not yet written."""
 
     task: TaskState

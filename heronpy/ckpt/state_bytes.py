@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from heronpy.api.state.keyed_state import ABSENT
 from heronpy.common.errors import HeronError, WireError
@@ -27,8 +28,7 @@ _FLAT: Final = 1
 _WHOLE: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """One encoded segment."""
 
     data: bytes
@@ -37,8 +37,7 @@ class Part:
     last_group: int
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One key of a segment."""
 
     group: int

@@ -38,21 +38,12 @@ def run_token(topology_id: str) -> str:
     return hashlib.sha256(topology_id.encode()).hexdigest()[:8]
 
 
-def read_bytes(path: Path) -> bytes | None:
-    """The content of a file, or None when there is none."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
 def read_json(path: Path) -> dict[str, Any] | None:
     """A record, or None when there is none."""
-    data = read_bytes(path)
-    if data is None:
-        return None
     try:
-        record = json.loads(data)
+        record = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
     except (ValueError, RecursionError):
         raise StateError(f"record {path} is damaged; remove the file to resume without it") from None
     return record if isinstance(record, dict) else None
@@ -66,7 +57,7 @@ def write_record(path: Path, data: bytes) -> None:
         out.flush()
         os.fsync(out.fileno())
     os.rename(temporary, path)
-    sync_folder(path.parent)
+    sync_path(path.parent)
 
 
 def make_record(path: Path, data: bytes) -> bool:
@@ -82,14 +73,14 @@ def make_record(path: Path, data: bytes) -> bool:
         return False
     finally:
         temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    sync_path(path.parent)
     return True
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync_path(path: str | os.PathLike[str]) -> None:
+    """Force a file to disk, or the renames in a folder."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        os.fsync(descriptor)
     finally:
-        os.close(fd)
+        os.close(descriptor)

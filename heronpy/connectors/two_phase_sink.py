@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
+
+from msgspec import Struct
 
 from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
 from heronpy.api.bolt.bolt import Bolt
@@ -22,8 +23,7 @@ AGAIN_S: Final = 2.0
 T = TypeVar("T")
 
 
-@dataclass(slots=True, frozen=True)
-class TaskIdentity:
+class TaskIdentity(Struct, frozen=True):
     """The names that distinguish the output of this process of a task from any other's."""
 
     component: str

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from heronpy.common.errors import HeronError
+from heronpy.growing.identity import before
 
 BLOCK_BYTES = 256 * 1024
 LINE_BYTES_MAX = 32 * 1024 * 1024
@@ -86,6 +87,12 @@ def line_at(descriptor: int, name: str, offset: int, line_bytes_max: int = LINE_
     """The line that begins at `offset`, without its line end; None when it is not whole."""
     _, data = read_lines(descriptor, name, offset, 4096, line_bytes_max)
     return data.partition(b"\n")[0].removesuffix(b"\r") if data else None
+
+
+def bytes_before(descriptor: int, cut: int) -> bytes:
+    """The bytes before a cut that are compared."""
+    start = before(cut)
+    return os.pread(descriptor, cut - start, start)
 
 
 def safe_size(descriptor: int, size: int, known: int = 0) -> int:

@@ -81,7 +81,6 @@ def _takes(part: str, name: str) -> bool:
 
 
 def _may_begin(part: str, beginnings: Sequence[str]) -> bool:
-    """Whether a part could match a name with one of these beginnings."""
     wild = _WILD.search(part)
     fixed = part[: wild.start()] if wild else part
     return any(fixed.startswith(one) or (wild is not None and one.startswith(fixed)) for one in beginnings)

@@ -1,7 +1,7 @@
 """Finding the files of a pattern again and again, at low cost.
 
 A look lists folders and asks for the size of what matches; it opens nothing, so a pipe or a dead mount below the
-pattern is named and never waited for. `measure` opens one file and reports what a ledger of byte ranges needs.
+pattern is named and never waited for.
 `Pace` says when to look next: the cost of looking stays below a twentieth of a core, however many files there are.
 """
 
@@ -11,14 +11,12 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from heronpy.common.units import counted
-from heronpy.growing.below import open_below
-from heronpy.growing.chunks import safe_size
-from heronpy.growing.identity import HEAD_BYTES, Identity, Mark, before, digest, first_line, identify
 from heronpy.growing.patterns import ANY_FOLDERS, Pattern, is_wild, join, key_of, matcher
 
 INTERVAL_S = 0.5
@@ -40,37 +38,13 @@ class Entry(NamedTuple):
     changed_ns: int
 
 
-@dataclass(slots=True)
-class Look:
+class Look(Struct):
     """What one look has found."""
 
-    files: list[Entry] = field(default_factory=list)
+    files: list[Entry] = []
     #: Path or pattern to why it is not read: links, pipes, folders that cannot be listed.
-    refused: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = {}
     took_s: float = 0.0
-
-
-class Measured(NamedTuple):
-    """A file, as a ledger of byte ranges records it."""
-
-    #: Path below the root of the pattern, the same on all sites.
-    key: str
-    device: int
-    inode: int
-    #: What to remember of its content; its cut is the safe size. None while it has no whole line.
-    mark: Mark | None
-    #: All of it: from the safe size on it is an unfinished line.
-    size: int
-    #: Not later than now, in nanoseconds of the wall clock: a file system need not keep when a file was made, so the
-    #: first measurement counts.
-    born_ns: int
-    #: What it is, compared with the mark that was given; None when none was.
-    identity: Identity | None
-
-    @property
-    def safe_size(self) -> int:
-        """Behind the last line end."""
-        return 0 if self.mark is None else self.mark.cut
 
 
 class Pace:
@@ -158,34 +132,6 @@ def entry_of(path: str) -> Entry | None:
     except OSError:
         return None
     return _entry(path, status) if stat.S_ISREG(status.st_mode) else None
-
-
-def measure(root: str, key: str, known: Mark | None = None) -> Measured:
-    """Opens one file below a root and measures it; OSError or UnfitFileError when it cannot be read.
-
-    `known` is the mark of an earlier measurement of what may be the same file: then only what is new is read
-    to find the safe size. Any other identity than SAME means that the new mark is one of other content.
-    """
-    descriptor = open_below(root, key)
-    try:
-        status = os.fstat(descriptor)
-        size = status.st_size
-        start = before(known.cut) if known is not None else 0
-        context = os.pread(descriptor, known.cut - start, start) if known is not None and size >= known.cut else None
-        # Last: a file that is replaced meanwhile is another one, not a changed one.
-        beginning = os.pread(descriptor, HEAD_BYTES, 0)
-        found = None if known is None else identify(known, size, beginning, context)
-        safe = safe_size(descriptor, size, known.cut if known is not None and found is Identity.SAME else 0)
-        mark = None
-        line = first_line(beginning)
-        if safe and line is not None:
-            tail = os.pread(descriptor, safe - before(safe), before(safe))
-            head = beginning[:safe]
-            mark = Mark(digest(line.data), len(head), digest(head), safe, digest(tail))
-    finally:
-        os.close(descriptor)
-    born = min(status.st_mtime_ns, status.st_ctime_ns)
-    return Measured(key, status.st_dev, status.st_ino, mark, size, born, found)
 
 
 def _walk(folder: str, parts: Sequence[str], refused: dict[str, str]) -> Iterator[Entry]:

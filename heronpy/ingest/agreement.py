@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from heronpy.common.units import counted, listed
+from heronpy.ingest.ledger.commands import FoundFile, FoundRange
 from heronpy.ingest.ledger.partitions import birth_of
 from heronpy.ingest.ledger.ranges import Range as Bytes
+from heronpy.ingest.ledger.ranges import overlaps as overlapping
 from heronpy.ingest.ledger.ranges import subtract
-from heronpy.ingest.ledger.requests import FoundFile, FoundRange, Given
+from heronpy.ingest.ledger.requests import Given
 from heronpy.ingest.ledger.types import PART, File, Pipeline, Row, Span, SpanState, Unit, UnitState
 from heronpy.ingest.ledger.validate import validate
 from heronpy.ingest.outputs.lineage import Lineage, Range, folder_name
@@ -20,15 +21,6 @@ NAMES_MAX = 50
 
 _File = tuple[str, int]
 _Spans = dict[_File, list[Bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Owned:
-    """A range of a file, and the published unit that says to have it."""
-
-    begin: int
-    end: int
-    unit: str
 
 
 def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]) -> str:
@@ -225,20 +217,15 @@ def _of_lineage(lineages: Iterable[Lineage], besides: _Forgotten | None = None) 
 
 def overlaps(lineages: Iterable[Lineage]) -> list[str]:
     """Bytes that two units have: their rows are in the table twice."""
-    owned: dict[_File, list[Owned]] = {}
+    owned: dict[_File, list[tuple[int, int, str]]] = {}
     for lineage in lineages:
         for chunk in lineage.chunks:
-            owned.setdefault((chunk.key, chunk.generation), []).append(Owned(chunk.begin, chunk.end, _unit(lineage)))
-    found = []
-    for name, ranges in sorted(owned.items()):
-        last: Owned | None = None
-        for one in sorted(ranges, key=lambda one: (one.begin, one.end)):
-            if last is not None and one.begin < last.end:
-                end = min(one.end, last.end)
-                found.append(f"{_shown(name)} {one.begin}-{end} is in the table twice: in {last.unit} and {one.unit}")
-            if last is None or one.end > last.end:
-                last = one
-    return found
+            owned.setdefault((chunk.key, chunk.generation), []).append((chunk.begin, chunk.end, _unit(lineage)))
+    return [
+        f"{_shown(name)} {begin}-{end} is in the table twice: in {one} and {other}"
+        for name, mine in sorted(owned.items())
+        for begin, end, one, other in overlapping(mine)
+    ]
 
 
 def _unit(lineage: Lineage) -> str:

@@ -13,8 +13,7 @@ from heronpy.ingest.options import Rows, UnitOptions
 from heronpy.ingest.outputs.base import Writer
 from heronpy.ingest.outputs.lineage import Lineage, Range
 from heronpy.ingest.outputs.stages import Stages
-from heronpy.ingest.page import SuspectPage
-from heronpy.ingest.unit import LogUnit, MovedError
+from heronpy.ingest.unit import LogUnit, MovedError, SuspectPage
 
 #: Rows that are taken at once, at most, and the time that they should take.
 MANY_MAX, MANY_S = 512, 0.005

@@ -6,13 +6,14 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
 from enum import Enum, auto
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from heronpy.common.errors import HeronError, LedgerError
 from heronpy.common.folders import read_own
@@ -20,8 +21,9 @@ from heronpy.connectors.spark.dispatches import finish_decided, forget_all, is_h
 from heronpy.growing.chunks import read_chunk
 from heronpy.ingest.agreement import contradictions, disagreements, found_files, overlaps, waiting_bytes
 from heronpy.ingest.ledger.beginning import joined
+from heronpy.ingest.ledger.commands import FoundFile, Rebuild, Rebuilt
 from heronpy.ingest.ledger.reaching import Reached
-from heronpy.ingest.ledger.requests import Chunk, FoundFile, Rebuild, Rebuilt, Who
+from heronpy.ingest.ledger.requests import Chunk, Who
 from heronpy.ingest.ledger.types import Config, Copy, File, Kind, Pipeline, Row, Unfinished
 from heronpy.ingest.marks import is_marked
 from heronpy.ingest.options import pattern_at
@@ -32,8 +34,7 @@ from heronpy.ingest.unit import MovedError, opened
 _RECORD_MAX = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """What a check has compared; `problems` is empty when all agrees."""
 
     problems: list[str]

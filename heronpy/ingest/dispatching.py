@@ -18,16 +18,10 @@ from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import HeronError, LedgerError
 from heronpy.common.folders import read_own
 from heronpy.connectors.durable_files import run_token, safe_name
-from heronpy.connectors.spark.dispatches import DispatchFolder, Handed
+from heronpy.connectors.spark.dispatches import DispatchFolder
+from heronpy.connectors.spark.handover import Manifest
 from heronpy.connectors.spark.link import GatewayLink, link_to_gateway
-from heronpy.ingest.ledger.requests import (
-    Dispatched,
-    DispatchFailed,
-    Finished,
-    MakeDispatch,
-    OpenDispatch,
-    Request,
-)
+from heronpy.ingest.ledger.requests import Dispatched, DispatchFailed, Finished, MakeDispatch, OpenDispatch, Request
 from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.lineage import FILE, BatchLineage, Lineage
 from heronpy.ingest.outputs.spark import SparkBatches
@@ -112,11 +106,11 @@ class Dispatcher:
         for one in found:
             if one.id in self._open:
                 continue
-            handed = _handed(self._options.pipeline, self._stages, one)
+            handed = self._manifest(one)
             if self._folder.outcome(handed.stem) is None and not self._folder.is_handed_over(handed.stem):
                 self._stages.refuse_older(generation)
                 try:
-                    lineage = self._lineage(one, handed)
+                    lineage = self._lineage(one, handed.incarnation)
                 except StageGoneError as error:
                     if one.id not in self._told:
                         self._told.add(one.id)
@@ -160,20 +154,18 @@ class Dispatcher:
             self._remind_at = now + REMIND_S
             self._link.ready([stem for stem, _ in self._open.values()])
 
-    def _lineage(self, dispatch: OpenDispatch, handed: Handed) -> bytes:
+    def _manifest(self, dispatch: OpenDispatch) -> Manifest:
+        units, pipeline = dispatch.units, self._options.pipeline
+        inputs = [str(self._stages.stage_of(one.generation, one.unit, one.winner)) for one in units]
+        rows, size = sum(one.rows for one in units), sum(one.bytes for one in units)
+        name = f"{pipeline}-{units[0].generation}-{dispatch.id}"
+        return self._folder.manifest(name, dispatch.id, token_of(pipeline, dispatch), rows, size, inputs)
+
+    def _lineage(self, dispatch: OpenDispatch, token: int) -> bytes:
         units = tuple(_lineage_of(self._stages, unit, dispatch.id) for unit in dispatch.units)
-        options = self._options
-        home = options.place
-        return BatchLineage(
-            handed.pipeline, handed.generation, handed.dispatch, handed.token, home, options.config, units
-        ).to_json()
-
-
-def _handed(pipeline: str, stages: Stages, dispatch: OpenDispatch) -> Handed:
-    units = dispatch.units
-    inputs = tuple(str(stages.stage_of(one.generation, one.unit, one.winner)) for one in units)
-    rows, size = sum(one.rows for one in units), sum(one.bytes for one in units)
-    return Handed(pipeline, units[0].generation, dispatch.id, token_of(pipeline, dispatch), rows, size, inputs)
+        options, generation = self._options, dispatch.units[0].generation
+        about = options.pipeline, generation, dispatch.id, token, options.place, options.config
+        return BatchLineage(*about, units).to_json()
 
 
 def token_of(pipeline: str, dispatch: OpenDispatch) -> int:

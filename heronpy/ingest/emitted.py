@@ -12,8 +12,7 @@ from heronpy.common.errors import HeronError
 from heronpy.ingest.attempt import RowError, row_error, rows_of
 from heronpy.ingest.ledger.requests import Commit, Work
 from heronpy.ingest.options import Rows, UnitOptions
-from heronpy.ingest.page import SuspectPage
-from heronpy.ingest.unit import LogUnit
+from heronpy.ingest.unit import LogUnit, SuspectPage
 
 #: A row that has failed is emitted again after so long, doubled each time.
 AGAIN_S, AGAIN_MAX_S = 0.1, 10.0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from heronpy.api.metrics import MultiAssignableMetrics, MultiCountMetric
 from heronpy.api.topology_context import TopologyContext
-from heronpy.ingest.ledger.requests import Figures, Settled
+from heronpy.ingest.ledger.commands import Figures
+from heronpy.ingest.ledger.requests import Settled
 from heronpy.ingest.ledger.types import UnitState
 
 #: Gauges of keepers; each tells of the whole pipeline, so over several keepers the largest counts.

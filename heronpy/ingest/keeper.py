@@ -6,47 +6,27 @@ Several keepers work at once and none is elected: what they ask for and what the
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError, MovedLedgerError
+from heronpy.common.units import counted
 from heronpy.ingest.agreement import behind
 from heronpy.ingest.asking import Asking, ReplacedLedgerError
-from heronpy.ingest.bad import bad_record, dead_bytes, record_name
+from heronpy.ingest.bad import Tries, bad_record, dead_bytes, record_name
 from heronpy.ingest.dispatching import Dispatcher
 from heronpy.ingest.figures import KeeperFigures
+from heronpy.ingest.ledger import commands, requests
 from heronpy.ingest.ledger.partitions import partitions_of
 from heronpy.ingest.ledger.reaching import not_used
-from heronpy.ingest.ledger.requests import (
-    Bad,
-    BadRange,
-    Brake,
-    Chunk,
-    Collect,
-    Cut,
-    CutUnits,
-    Finished,
-    KnownFile,
-    Line,
-    ListBad,
-    ListFiles,
-    ListFinished,
-    Opened,
-    Published,
-    ReportScan,
-    Request,
-    Settled,
-    Show,
-    WhichLive,
-)
 from heronpy.ingest.ledger.types import REPORT_MAX, Kind
 from heronpy.ingest.options import options_here
 from heronpy.ingest.outputs.spark import SparkBatches
-from heronpy.ingest.outputs.stages import About, OlderGenerationError, OtherLedgerError
-from heronpy.ingest.publishing import Publisher
-from heronpy.ingest.tries import Tries
+from heronpy.ingest.outputs.stages import About, OlderGenerationError, OtherLedgerError, StageGoneError
 from heronpy.ingest.watch import Watch
 
 A = TypeVar("A")
@@ -64,6 +44,75 @@ RECORDS_S = 10.0
 
 class LogFileError(HeronError):
     """Bytes of log files are lost, or are not processed."""
+
+
+#: A stage that is gone is looked for again after so long, doubled each time: somebody may restore it.
+AGAIN_S, AGAIN_MAX_S = 1.0, 30.0
+#: Units that are passed over at once, and how often people are told of new ones.
+GONE_MAX, TELL_S = 512, 10.0
+
+
+class _Gone(Struct):
+    due: float
+    pause_s: float
+
+
+class Publisher:
+    """Makes committed units visible. Times are monotonic.
+
+    A unit whose stage is gone is passed over, looked for again later and later, and told once, so that it neither
+    holds up the others nor fills the log.
+    """
+
+    def __init__(self, publish: Callable[[requests.Finished], Any], report: Callable[[Exception], Any]) -> None:
+        """`publish` makes one unit visible, or raises StageGoneError."""
+        self._publish, self._report = publish, report
+        self._gone: dict[int, _Gone] = {}
+        #: Why new ones cannot be published, by unit, until it is told.
+        self._untold: dict[int, StageGoneError] = {}
+        self._tell_at = float("-inf")
+
+    def besides(self, now: float) -> tuple[int, ...]:
+        """Units that need not be listed yet."""
+        return tuple(unit for unit, one in self._gone.items() if now < one.due)
+
+    def publish(self, units: Iterable[requests.Finished], now: float) -> list[int]:
+        """Publish what is listed; the units that are visible now."""
+        units = list(units)
+        listed, done = {one.unit for one in units}, []
+        for number in [unit for unit, one in self._gone.items() if now >= one.due and unit not in listed]:
+            del self._gone[number]  # another keeper has found it, or the ledger was rebuilt
+        for unit in units:
+            try:
+                self._publish(unit)
+            except StageGoneError as error:
+                self._pass_over(unit.unit, error, now)
+                continue
+            self._gone.pop(unit.unit, None)
+            self._untold.pop(unit.unit, None)
+            done.append(unit.unit)
+        self._tell(now)
+        return done
+
+    def _pass_over(self, unit: int, error: StageGoneError, now: float) -> None:
+        known = self._gone.pop(unit, None)
+        if known is None:
+            self._untold[unit] = error
+            pause_s = AGAIN_S
+        else:
+            pause_s = min(AGAIN_MAX_S, known.pause_s * 2)
+        if len(self._gone) >= GONE_MAX:
+            del self._gone[next(iter(self._gone))]
+        self._gone[unit] = _Gone(now + pause_s, pause_s)
+
+    def _tell(self, now: float) -> None:
+        if not self._untold or now < self._tell_at:
+            return
+        self._tell_at = now + TELL_S
+        first, *others = self._untold.values()
+        more = f"; so it is with {counted(len(others), 'more unit')}" if others else ""
+        self._report(StageGoneError(f"{first}{more}"))
+        self._untold.clear()
 
 
 class LogKeeper(Spout):
@@ -135,7 +184,7 @@ class LogKeeper(Spout):
             self._clean()
             if self._watch is not None:
                 self._complete_records(self._watch)
-                kept = self._asking.ask(WhichLive(self._tries.units(self._generation))).units
+                kept = self._asking.ask(requests.WhichLive(self._tries.units(self._generation))).units
                 self._tries.forget(self._generation, kept)
             self._clean_at = now + CLEAN_S
         if now >= self._show_at:
@@ -162,10 +211,10 @@ class LogKeeper(Spout):
             self._stages.drop_older(opened.generation)
             self._generation = opened.generation
         self._stages.forget_ends(self._run)
-        known: list[KnownFile] = []
+        known: list[requests.KnownFile] = []
         more = True
         while more:
-            page = self._asking.ask(ListFiles(known[-1].file.id if known else 0))
+            page = self._asking.ask(requests.ListFiles(known[-1].file.id if known else 0))
             known += page.files
             more = page.more
         options, site = self._options, self._asking.who.site
@@ -174,7 +223,7 @@ class LogKeeper(Spout):
             options.bounded,
         )  # fmt: skip
 
-    def _claim(self, opened: Opened) -> None:
+    def _claim(self, opened: requests.Opened) -> None:
         """GaveUpError when the table belongs to another ledger."""
         options, partitions = self._options, partitions_of(opened.partitions)
         if self._watch is None and (why := not_used(options.ledger, opened.partitions)):
@@ -184,11 +233,11 @@ class LogKeeper(Spout):
         except OtherLedgerError as error:
             raise GaveUpError(str(error)) from None
 
-    def _refuse_lost(self, opened: Opened, newest: int, units: Sequence[tuple[int, int]]) -> None:
+    def _refuse_lost(self, opened: requests.Opened, newest: int, units: Sequence[tuple[int, int]]) -> None:
         """GaveUpError when the ledger does not know what the table has, whose lines would come again."""
         name, place = self._options.pipeline, self._options.place
         again = f"heron units rebuild {name} --from {place}, then submit again"
-        if opened.is_new and self._stages.has_published():
+        if opened.is_new and self._stages.published_units():
             raise GaveUpError(
                 f"the ledger of pipeline {name!r} is new, and the table {place} has units, whose lines would come"
                 f" again: {again}; or give the pipeline the ledger with which that table was written until now (no"
@@ -206,7 +255,7 @@ class LogKeeper(Spout):
             seen, gone = watch.changes(REPORT_MAX)
             if not seen and not gone:
                 break
-            report = ReportScan(seen, gone, self._generation, watch.made, self._bounded_run)
+            report = requests.ReportScan(seen, gone, self._generation, watch.made, self._bounded_run)
             if not watch.answered(self._asking.ask(report)):
                 # Another keeper was faster: begin with what the ledger has.
                 self._watch = None
@@ -221,51 +270,50 @@ class LogKeeper(Spout):
         files = {"unfinished": watch.unfinished_bytes(), "copies": watch.copies()}
         cut = self._cut(looked, **files, complete=reported and watch.has_all_readable)
         self._looking_since = cut.now
-        if cut.units or cut.brake is not Brake.NOTHING:
+        if cut.units or cut.brake is not requests.Brake.NOTHING:
             self._lively_until = now + LIVELY_S
 
-    def _cut(self, looked: float | None, **about: Any) -> CutUnits:
-        return self._asking.ask(Cut(looked, run=self._bounded_run, **about))
+    def _cut(self, looked: float | None, **about: Any) -> requests.CutUnits:
+        return self._asking.ask(requests.Cut(looked, run=self._bounded_run, **about))
 
     def _publish(self) -> bool:
-        """Publish what is committed; whether there may be more."""
         if self._dispatcher is not None:
             ended = self._dispatcher.turn(self._ask_counted, self._generation, time.monotonic())
             if ended is None:
                 self._watch = None
             return bool(ended)
         now = time.monotonic()
-        finished = self._asking.ask(ListFinished(besides=self._publisher.besides(now))).units
+        finished = self._asking.ask(requests.ListFinished(besides=self._publisher.besides(now))).units
         mine = [unit for unit in finished if unit.generation == self._generation]
         if len(mine) < len(finished):
             self._watch = None
         done = self._publisher.publish(mine, now)
         if done:
-            self._ask_counted(Published(tuple(done), self._generation))
+            self._ask_counted(requests.Published(tuple(done), self._generation))
         return bool(done)
 
-    def _make_visible(self, unit: Finished) -> None:
+    def _make_visible(self, unit: requests.Finished) -> None:
         """Rows that went to bolts are in no stage."""
         self._stages.refuse_other_ledger(unit.ledger)
         if self._options.output is not None and self._stages.publish(unit.generation, unit.unit, unit.winner):
             self.log(f"the stage of unit {unit.unit} is gone, so its copy was published", "warn")
 
-    def _ask_counted(self, request: Request[A]) -> A:
+    def _ask_counted(self, request: requests.Request[A]) -> A:
         answer = self._asking.ask(request)
-        if isinstance(answer, Settled):
+        if isinstance(answer, requests.Settled):
             self._figures.published(answer)
         return answer
 
     def _clean(self) -> None:
         staged = self._stages.staged_units(self._generation)
         if staged:
-            live = set(self._asking.ask(WhichLive(tuple(sorted(staged)))).units)
+            live = set(self._asking.ask(requests.WhichLive(tuple(sorted(staged)))).units)
             for unit, stages in staged.items():
                 if unit not in live:
                     for stage in stages:
                         self._stages.discard(stage)
         while True:
-            collected = self._asking.ask(Collect())
+            collected = self._asking.ask(requests.Collect())
             if collected.lost:
                 self.report_error(
                     LogFileError(f"{collected.lost} bytes of files that are gone were not processed; heron units bad")
@@ -279,11 +327,11 @@ class LogKeeper(Spout):
         Whether all have their record; `at_once`: also without their bytes.
         """
         complete = True
-        ranges: list[BadRange] = []
+        ranges: list[commands.BadRange] = []
         more = True
         while more:
             last = ranges[-1].span if ranges else None
-            page = self._asking.ask(ListBad(last.file, last.begin) if last is not None else ListBad())
+            page = self._asking.ask(commands.ListBad(last.file, last.begin) if last is not None else commands.ListBad())
             ranges, more = list(page.ranges), page.more
             for one in ranges:
                 # Without a unit it was found in a record, when the ledger was rebuilt.
@@ -291,23 +339,23 @@ class LogKeeper(Spout):
                     complete &= self._complete_record(watch, one, at_once)
         return complete
 
-    def _complete_record(self, watch: Watch, one: BadRange, at_once: bool) -> bool:
+    def _complete_record(self, watch: Watch, one: commands.BadRange, at_once: bool) -> bool:
         span, generation = one.span, self._generation
-        found = Line(span.file, span.begin, span.end)
+        found = requests.Line(span.file, span.begin, span.end)
         if self._stages.has_bad(record_name(generation, found)):
             return True
         path, head = watch.place_of(one.key, one.generation)
-        chunk = Chunk(span.file, one.key, one.generation, span.begin, span.end, head, path)
+        chunk = requests.Chunk(span.file, one.key, one.generation, span.begin, span.end, head, path)
         data, known = dead_bytes(self._options.pattern.root, chunk, found)
         if not known and not at_once and watch.is_there(one.key, one.generation):
             return False  # it is being rotated: the next look knows where it is
-        answer, trace = Bad(span.unit, span.tries, (found,), span.error), self._tries.of(generation, found)
+        answer, trace = requests.Bad(span.unit, span.tries, (found,), span.error), self._tries.of(generation, found)
         name, text = bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, trace)
         self._stages.write_bad(name, text)
         return True
 
     def _show(self) -> None:
-        figures = self._asking.ask(Show())
+        figures = self._asking.ask(commands.Show())
         watch = self._watch
         self._figures.show(figures, watch.unfinished_bytes() if watch is not None else 0)
         if figures.units:

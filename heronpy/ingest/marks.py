@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from heronpy.growing.identity import HEAD_BYTES, Mark, before, digest
+from heronpy.growing.chunks import bytes_before
+from heronpy.growing.identity import HEAD_BYTES, Mark, digest
 
 
 def head_text(mark: Mark) -> str:
@@ -34,9 +35,7 @@ def is_marked(head: str, descriptor: int, tail: str = "") -> bool:
         end = int(cut or 0)
     except ValueError:
         return False
-    if end:
-        start = before(end)
-        if digest(os.pread(descriptor, end - start, start)) != context:
-            return False
+    if end and digest(bytes_before(descriptor, end)) != context:
+        return False
     # Last: it is truncated and written anew at any moment.
     return digest(os.pread(descriptor, wanted, 0)) == beginning

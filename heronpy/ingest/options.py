@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from heronpy.common.engine_settings import IngestSettings
-from heronpy.common.folders import make_folders
+from heronpy.common.folders import heron_home, make_folders
 from heronpy.common.settings import settings_for
 from heronpy.connectors.textfiles.decoding import LineDecoder
 from heronpy.growing.patterns import Pattern, parse
@@ -25,8 +27,7 @@ _SITE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 SITE_MARK = "{site}"
 
 
-@dataclass(frozen=True, slots=True)
-class UnitOptions:
+class UnitOptions(Struct, frozen=True):
     """See `LogUnits.specs`."""
 
     pipeline: str
@@ -92,23 +93,19 @@ Rows = Callable[[Any], Any]
 
 def default_ledger() -> str:
     """The URL of the ledger of this user on this machine."""
-    return f"sqlite:{_heron_home() / 'ledger' / 'units.db'}"
+    return f"sqlite:{heron_home() / 'ledger' / 'units.db'}"
 
 
 def default_home(pipeline: str) -> str:
     """The folder of a pipeline without a table."""
-    return str(_heron_home() / "units" / pipeline)
-
-
-def _heron_home() -> Path:
-    return Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser().absolute()
+    return str(heron_home() / "units" / pipeline)
 
 
 def settled(options: UnitOptions, settings: IngestSettings) -> UnitOptions:
     """The options with what the program has not given, by the settings (pure); the submit settles site and ledger."""
     names = IngestSettings.described.keys() - {"site", "ledger"} - options.given
     free = {name: getattr(settings, name) for name in names}
-    numbers = {item.name for item in fields(Config)}
+    numbers = {*Config.__struct_fields__}
     config = replace(options.config, **{name: value for name, value in free.items() if name in numbers})
     return replace(options, config=config, **{name: value for name, value in free.items() if name not in numbers})
 

@@ -42,8 +42,7 @@ from heronpy.ingest.outputs.base import Output
 from heronpy.ingest.outputs.lineage import BATCH, PREFIX
 from heronpy.ingest.outputs.replicas import HOME
 from heronpy.ingest.outputs.spark import SparkBatches
-from heronpy.ingest.row_worker import RowWorker
-from heronpy.ingest.worker import LogWorker
+from heronpy.ingest.worker import LogWorker, RowWorker
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 UNTIL = ("forever", "now")

@@ -6,20 +6,23 @@ for the lineage.
 
 from __future__ import annotations
 
+import mmap
 import os
+import struct
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from operator import length_hint
+from pathlib import Path
 from typing import NamedTuple
 
 from heronpy.common.errors import HeronError
-from heronpy.connectors.textfiles.decoding import LineDecoder
+from heronpy.common.folders import make_folders
+from heronpy.connectors.textfiles.decoding import LineDecoder, offsets_of, raw_lines
 from heronpy.growing.below import UnfitFileError, open_below
 from heronpy.growing.chunks import LINE_BYTES_MAX, UnfinishedLineError, read_chunk
 from heronpy.ingest.ledger.requests import Chunk, Halve, Line, Work
 from heronpy.ingest.marks import is_marked
-from heronpy.ingest.page import SuspectPage
 
 #: How far behind a place the next line end is looked for at once.
 _LOOK_BYTES = 64 * 1024
@@ -40,6 +43,49 @@ class Block(NamedTuple):
     key: str
     offset: int
     data: bytes
+
+
+_FORM = struct.Struct("<QQQQQ")
+_SIZE = mmap.PAGESIZE
+
+
+class Suspect(NamedTuple):
+    """The unit and the attempt that were at a line."""
+
+    unit: int
+    attempt: int
+    line: Line
+
+
+class SuspectPage:
+    """A page of memory that says at which line the worker of a task was, for its successor to read when it has died.
+
+    It is a small file that is mapped: what was written survives the process, not the machine. An attempt writes it
+    only when the unit has failed before, because each line costs a write.
+    """
+
+    def __init__(self, folder: Path, task: str) -> None:
+        make_folders(folder)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(folder / f"{task}.page", flags, 0o600)
+        try:
+            os.ftruncate(descriptor, _SIZE)
+            self._map = mmap.mmap(descriptor, _SIZE)
+        finally:
+            os.close(descriptor)
+
+    def read(self) -> Suspect | None:
+        """What the predecessor has written; None when it was at no line that is to be blamed."""
+        unit, attempt, file, begin, end = _FORM.unpack_from(self._map)
+        return Suspect(unit, attempt, Line(file, begin, end)) if unit and begin < end else None
+
+    def write(self, unit: int, attempt: int, file: int, begin: int, end: int) -> None:
+        """The attempt is at this line now."""
+        _FORM.pack_into(self._map, 0, unit, attempt, file, begin, end)
+
+    def clear(self) -> None:
+        """It is at none."""
+        _FORM.pack_into(self._map, 0, 0, 0, 0, 0, 0)
 
 
 class LogUnit:
@@ -96,8 +142,8 @@ class LogUnit:
                     self._blame_nothing()
                     continue
             # One by one: the error is that of its line.
-            self._offsets = offsets = _offsets(block)
-            for self._index, one in enumerate(_raw(data)):
+            self._offsets = offsets = offsets_of(offset, data)
+            for self._index, one in enumerate(raw_lines(data)):
                 if self._page is not None:
                     self._note(self._page)
                 try:
@@ -126,7 +172,7 @@ class LogUnit:
             return None
         index = self._index if self._left is None else self._count - length_hint(self._left) - 1
         if self._offsets is None:
-            self._offsets = _offsets(self._block)
+            self._offsets = offsets_of(self._block.offset, self._block.data)
         if not 0 <= index < len(self._offsets):
             return None
         following = index + 1
@@ -186,20 +232,6 @@ class LogUnit:
                 self._broken = error
                 raise
             self._digests.append(digest.hexdigest())
-
-
-def _raw(data: bytes) -> list[bytes]:
-    """Lines without their ends."""
-    return data.split(b"\n")[: -1 if data.endswith(b"\n") else None]
-
-
-def _offsets(block: Block) -> list[int]:
-    """Where the lines of a block begin."""
-    found, at = [], block.offset
-    for line in _raw(block.data):
-        found.append(at)
-        at += len(line) + 1
-    return found
 
 
 @contextmanager

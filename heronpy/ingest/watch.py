@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from heronpy.connectors.textfiles.finding import MISSES, Finder
 from heronpy.connectors.textfiles.followed import Followed, Table
 from heronpy.connectors.textfiles.notices import Notice, Notices
 from heronpy.connectors.textfiles.places import UNREADABLE, Places
-from heronpy.growing.chunks import BLOCK_BYTES, safe_size
-from heronpy.growing.identity import HEAD_BYTES, Mark, before, digest
+from heronpy.growing.chunks import BLOCK_BYTES, bytes_before, safe_size
+from heronpy.growing.identity import HEAD_BYTES, Mark, digest
 from heronpy.growing.patterns import Pattern, join, key_of
 from heronpy.growing.scan import COST_FACTOR, INTERVAL_S, NOTHING, WAITS, Pace, Scanner
 from heronpy.ingest.ledger.partitions import birth_of
@@ -28,8 +29,7 @@ from heronpy.ingest.marks import head_text, mark_from, tail_text
 FILES_MAX = 200_000
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(Struct):
     """A file as the ledger has it; `id` is 0 until the ledger has answered."""
 
     key: str
@@ -242,8 +242,7 @@ class Watch:
                 cut = safe_size(descriptor, os.fstat(descriptor).st_size, mark.cut)
                 if cut == mark.cut:
                     return True
-                start = before(cut)
-                context = os.pread(descriptor, cut - start, start)
+                context = bytes_before(descriptor, cut)
                 head = os.pread(descriptor, min(HEAD_BYTES, cut), 0)
         except UNREADABLE:
             return False  # the next look says what it is

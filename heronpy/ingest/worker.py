@@ -16,37 +16,15 @@ from heronpy.api.user_code import UserCodeError, user_traceback
 from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError, MovedLedgerError
 from heronpy.ingest.asking import Asking, ReplacedLedgerError
 from heronpy.ingest.attempt import Attempt, RowError
-from heronpy.ingest.bad import bad_record, dead_bytes
+from heronpy.ingest.bad import Tries, bad_record, dead_bytes
 from heronpy.ingest.emitted import EmittedAttempt
 from heronpy.ingest.figures import ATTEMPTS, BACKUPS, BACKUPS_WON, IN_VAIN, TRIES_FAILED, WORK, Counters
 from heronpy.ingest.keys import ROWS_KEY
-from heronpy.ingest.ledger.requests import (
-    Bad,
-    Brake,
-    Chunk,
-    Commit,
-    Committed,
-    Failed,
-    GiveBack,
-    Halve,
-    Idle,
-    Lease,
-    ListUnits,
-    Lost,
-    Opened,
-    Request,
-    Returned,
-    SplitAt,
-    TryFailed,
-    Units,
-    Work,
-)
+from heronpy.ingest.ledger import commands, requests
 from heronpy.ingest.ledger.types import TEXT_MAX, Kind, UnitState
 from heronpy.ingest.options import Rows, options_here
 from heronpy.ingest.outputs.stages import OlderGenerationError, OtherLedgerError
-from heronpy.ingest.page import SuspectPage
-from heronpy.ingest.tries import Tries
-from heronpy.ingest.unit import MovedError, UnreadError, middle
+from heronpy.ingest.unit import MovedError, SuspectPage, UnreadError, middle
 
 #: How long it works before it looks whether anybody wants something of its task.
 SLICE_S = 0.05
@@ -82,13 +60,13 @@ class LogWorker(Spout):
         site = f"{self._options.site}." if self._options.site else ""
         self._tries = Tries(self._stages.home)
         self._page = SuspectPage(self._stages.own_folder("pages"), site + task)
-        self._greetings: list[Request[Any]] = [self._farewell(after), self._asking.opening()]
+        self._greetings: list[requests.Request[Any]] = [self._farewell(after), self._asking.opening()]
         self._counters = Counters(context, self._options.pipeline, WORK)
         self._generation = 0
         self._attempt: Attempt | EmittedAttempt | None = None
-        self._work: Work | Halve | None = None
+        self._work: requests.Work | requests.Halve | None = None
         self._error = ""
-        self._request: Request[Any] | None = None
+        self._request: requests.Request[Any] | None = None
         self._ended = False
         #: The partition map has changed: the ledgers are to be opened again.
         self._moved = False
@@ -109,7 +87,7 @@ class LogWorker(Spout):
                 self._ended = True
                 self.end_of_input()
                 return
-            self._request = self._greetings.pop() if self._greetings else Lease()
+            self._request = self._greetings.pop() if self._greetings else requests.Lease()
         try:
             if self._moved:
                 self._notice(self._asking.ask(self._asking.opening()).generation)
@@ -132,50 +110,50 @@ class LogWorker(Spout):
         else:
             self._asking.leave()
 
-    def _farewell(self, after: str) -> GiveBack:
+    def _farewell(self, after: str) -> requests.GiveBack:
         """What the predecessor held, and whether its unit may have killed it."""
         suspect = self._page.read() if after in OWN_FAULT else None
         error = f"the worker ended: {after}" if after else ""
         unit, line = (suspect.unit, suspect.line) if suspect is not None else (0, None)
-        return GiveBack(after in OWN_FAULT, error, unit=unit, line=line)
+        return requests.GiveBack(after in OWN_FAULT, error, unit=unit, line=line)
 
     # ---- answers ----------------------------------------------------------------------------
-    def _take(self, request: Request[Any], answer: object) -> None:
+    def _take(self, request: requests.Request[Any], answer: object) -> None:
         self.busy()
-        if isinstance(answer, Work | Halve):
+        if isinstance(answer, requests.Work | requests.Halve):
             self._notice(answer.generation)
         match answer:
-            case Work():
+            case requests.Work():
                 self._work = answer
                 self._counters.add(ATTEMPTS)
                 if answer.backup:
                     self._counters.add(BACKUPS)
                 self._page.clear()
                 self._attempt = self._begin(answer)
-            case Halve():
+            case requests.Halve():
                 self._work = answer
                 self._halve(answer)
-            case Idle():
+            case requests.Idle():
                 self._rest(answer)
-            case Committed(lost=lost):
+            case requests.Committed(lost=lost):
                 self._count_end(request, lost)
-                if lost is not None and isinstance(request, Commit):
+                if lost is not None and isinstance(request, requests.Commit):
                     self.log(f"unit {request.unit}: {lost.value}; this attempt is discarded")
                     self._discard()
                 self._attempt = None
-            case Bad():
+            case requests.Bad():
                 assert self._work is not None
                 self._bury(answer, self._work.chunks, self._work.generation)
-            case Failed():
+            case requests.Failed():
                 self._fail(answer.unit, answer.error)
-            case Returned(failed=failed, buried=buried):
+            case requests.Returned(failed=failed, buried=buried):
                 for one in buried:
                     self._bury(one.bad, one.chunks, self._generation)
                 for unit in failed:
                     self.report_error(BadBytesError(f"unit {unit} of {self._options.pipeline} has failed"))
-            case Units(units=[failed, *_]):
+            case commands.Units(units=[failed, *_]):
                 self._fail(failed.unit, failed.error)
-            case Opened():
+            case requests.Opened():
                 self._notice(answer.generation)
             case _:
                 pass  # Again, Taken: the next lease goes on
@@ -186,12 +164,12 @@ class LogWorker(Spout):
             self.report_error(ReplacedLedgerError(self._options.pipeline, self._generation, generation))
         self._generation = generation
 
-    def _count_end(self, request: Request[Any], lost: Lost | None) -> None:
+    def _count_end(self, request: requests.Request[Any], lost: requests.Lost | None) -> None:
         """An attempt counts, or another one has made it needless."""
         if lost is not None:
-            if isinstance(request, Commit | TryFailed):
+            if isinstance(request, requests.Commit | requests.TryFailed):
                 self._counters.add(IN_VAIN)
-        elif isinstance(request, Commit) and isinstance(self._work, Work) and self._work.backup:
+        elif isinstance(request, requests.Commit) and isinstance(self._work, requests.Work) and self._work.backup:
             self._counters.add(BACKUPS_WON)
 
     def _fail(self, unit: int, error: str) -> None:
@@ -201,24 +179,24 @@ class LogWorker(Spout):
             raise GaveUpError(f"{text} retry {self._options.pipeline}, and submit the topology again")
         self.report_error(BadBytesError(f"{text} retry {self._options.pipeline}"))
 
-    def _rest(self, idle: Idle) -> None:
-        if idle.brake is Brake.FAILED:
-            self._request = ListUnits(UnitState.FAILED, 1)
+    def _rest(self, idle: requests.Idle) -> None:
+        if idle.brake is requests.Brake.FAILED:
+            self._request = commands.ListUnits(UnitState.FAILED, 1)
             return
         self.wait(idle.wait_s)
 
-    def _halve(self, work: Halve) -> None:
+    def _halve(self, work: requests.Halve) -> None:
         try:
             place = middle(work, self._options.pattern.root)
         except (MovedError, OSError) as error:
             self._give_back(str(error), MOVED_S)
             return
         if place is None:
-            self._request = SplitAt(work.unit, work.attempt, work.generation)
+            self._request = requests.SplitAt(work.unit, work.attempt, work.generation)
         else:
-            self._request = SplitAt(work.unit, work.attempt, work.generation, *place)
+            self._request = requests.SplitAt(work.unit, work.attempt, work.generation, *place)
 
-    def _bury(self, answer: Bad, chunks: Sequence[Chunk], generation: int) -> None:
+    def _bury(self, answer: requests.Bad, chunks: Sequence[requests.Chunk], generation: int) -> None:
         """Bad ranges get a record with their bytes, and people are told."""
         for found in answer.ranges:
             chunk = next(chunk for chunk in chunks if chunk.file == found.file)
@@ -236,7 +214,7 @@ class LogWorker(Spout):
             )
 
     # ---- an attempt -------------------------------------------------------------------------
-    def _begin(self, work: Work) -> Attempt | EmittedAttempt:
+    def _begin(self, work: requests.Work) -> Attempt | EmittedAttempt:
         return Attempt(work, self._options, self._rows, self._stages, self._page)
 
     def _go_on(self, attempt: Attempt | EmittedAttempt) -> None:
@@ -266,7 +244,7 @@ class LogWorker(Spout):
             found.user_traceback = f"{found}\n{trace}"
             self.report_error(found)
             self._counters.add(TRIES_FAILED)
-            self._request = TryFailed(work.unit, work.attempt, work.generation, self._error, error.line, rows)
+            self._request = requests.TryFailed(work.unit, work.attempt, work.generation, self._error, error.line, rows)
         except (OSError, OlderGenerationError, OtherLedgerError) as error:
             self._discard()
             self.report_error(error)
@@ -283,5 +261,35 @@ class LogWorker(Spout):
 
     def _give_back(self, error: str, pause_s: float) -> None:
         """Nobody's fault: the unit is ready again, and this worker waits a moment."""
-        self._request = GiveBack(counts=False, error=error, own=True)
+        self._request = requests.GiveBack(counts=False, error=error, own=True)
         self.wait(pause_s)
+
+
+class RowWorker(LogWorker):
+    """The worker of a pipeline whose rows go to bolts: emits the rows of its unit, and commits it when all are acked.
+
+    At least once: a unit whose worker ends, or whose function raises, is emitted anew.
+    """
+
+    def ack(self, tup_id: Any) -> None:
+        """A row is processed."""
+        if isinstance(self._attempt, EmittedAttempt):
+            self._attempt.acked(tup_id)
+
+    def fail(self, tup_id: Any) -> None:
+        """A row has failed; it is emitted again."""
+        if isinstance(self._attempt, EmittedAttempt):
+            self._attempt.failed(tup_id)
+
+    def _begin(self, work: requests.Work) -> EmittedAttempt:
+        def emit(values: Sequence[Any], number: int) -> None:
+            self.emit(values, tup_id=number)
+
+        return EmittedAttempt(work, self._options, self._rows, self._page, emit)
+
+    def _go_on(self, attempt: Attempt | EmittedAttempt) -> None:
+        self._step(attempt)
+        if self._attempt is not attempt or self._request is not None:
+            self.busy()
+        elif isinstance(attempt, EmittedAttempt) and attempt.rest_s:
+            self.wait(attempt.rest_s)

@@ -27,7 +27,7 @@ from heronpy.loadtest.run import Say, repeated, run_of
 from heronpy.proto.checkpoint_pb2 import CHECKPOINT, SAVEPOINT, Kind, Metadata, TaskSnapshot
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.locations import location_of
-from heronpy.storage.stores import OneStore
+from heronpy.storage.stores import Stores
 
 #: Limits: blocking of a task with a million keys, and upload after a change of 1 %.
 PAUSE_MAX_S, UPLOAD_MAX = 0.05, 0.03
@@ -72,7 +72,7 @@ def run_checkpoint_state(keys: int, value_bytes: int, folder: Path | None, repea
 def _once(keys: int, value_bytes: int, folder: Path) -> tuple[dict[str, float], list[Check]]:
     settings = CheckpointSettings()
     store = CheckpointStore(folder / "state")
-    task = TaskState(_COMPONENT, 0, 1, settings, OneStore(store), task_id=1)
+    task = TaskState(_COMPONENT, 0, 1, settings, Stores(store), task_id=1)
     state = task.keyed("values")
     chooser = random.Random(1)
     for key in range(keys):
@@ -85,7 +85,7 @@ def _once(keys: int, value_bytes: int, folder: Path) -> tuple[dict[str, float], 
             state[key] = chooser.randbytes(value_bytes)
         deltas.append(checkpoint(task, number, kind))
     began = time.perf_counter()
-    again = TaskState(_COMPONENT, 0, 1, settings, OneStore(store), task_id=1)
+    again = TaskState(_COMPONENT, 0, 1, settings, Stores(store), task_id=1)
     again.restore(location_of(store.folder, 4), 2)
     restore_s = time.perf_counter() - began
     whole = again.keyed("values") == state

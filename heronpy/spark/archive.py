@@ -22,7 +22,7 @@ from pathlib import Path
 
 from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.exit_codes import FAILURE, OK
-from heronpy.common.folders import WRITABLE_BY_OTHERS, make_folders
+from heronpy.common.folders import WRITABLE_BY_OTHERS, heron_home, make_folders
 from heronpy.common.setting_types import SparkSettings
 from heronpy.connectors.spark.requirements import check_spark, find_java
 from heronpy.spark.session import SparkDriver
@@ -36,12 +36,11 @@ _KEPT = 3
 
 def archive_path(java: str) -> Path:
     """Where the archive for this Java program and the installed Spark belongs."""
-    home = Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser().absolute()
     spec = importlib.util.find_spec("pyspark")
     # Of an installation: one that replaces it has other files.
     installed = f"{spec.origin}\n{os.stat(spec.origin).st_mtime_ns}" if spec and spec.origin else ""
     who = f"{os.path.realpath(java)}\n{installed}\n{os.environ.get('SPARK_HOME', '')}"
-    return home / "cache" / "spark" / f"{hashlib.sha256(who.encode()).hexdigest()[:16]}.jsa"
+    return heron_home() / "cache" / "spark" / f"{hashlib.sha256(who.encode()).hexdigest()[:16]}.jsa"
 
 
 def find_archive() -> str | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from heronpy.common.errors import ConfigError, StateError
 from heronpy.common.folders import make_output, open_private
-from heronpy.connectors.durable_files import sync_folder
+from heronpy.connectors.durable_files import sync_path
 from heronpy.connectors.spark.handover import Manifest
 from heronpy.connectors.spark.tables import LINEAGE, STAGING, drop_staged, stage_object
 from heronpy.storage.objects.url import Url, is_url, place_of
@@ -115,7 +115,7 @@ class Batch:
                 if self._lineage is not None:
                     _write(staged / LINEAGE, self._lineage.read_bytes())
                 _sync_tree(staged)
-                sync_folder(staged.parent)
+                sync_path(staged.parent)
                 pairs.append([str(staged), str(folder / f"batch={self.id}")])
             elif self._mark:
                 raise StateError(f"{staged} is gone; no other program may use the folders of a table")
@@ -193,9 +193,5 @@ def _write(path: Path, data: bytes) -> None:
 def _sync_tree(folder: Path) -> None:
     for root, _, names in os.walk(folder):
         for name in names:
-            fd = os.open(os.path.join(root, name), os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-        sync_folder(Path(root))
+            sync_path(os.path.join(root, name))
+        sync_path(root)

@@ -47,9 +47,8 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.spark.archive import find_archive
 from heronpy.spark.batch import Batch
 from heronpy.spark.connect import ConnectDriver
-from heronpy.spark.dispatches import WithDispatches
 from heronpy.spark.driver import Driver, SparkStartError
-from heronpy.spark.inbox import Batches, Inbox
+from heronpy.spark.inbox import Inbox, inboxes_of
 from heronpy.spark.lanes import Lanes, Ticket
 from heronpy.spark.outage import outage_of
 from heronpy.spark.reports import Reports
@@ -132,12 +131,9 @@ class Gateway:
         self._reports = reports
         self._is_between_hosts = bool(settings.handover)
         self._records = records_of(launch)
-        self._inbox: Batches = Inbox(self._records, epoch)
+        self._dispatches = inboxes_of(launch.submitted.dispatch_homes, run_token(launch.topology_id), epoch)
+        self._inbox = Inbox(self._records, epoch, self._dispatches)
         make_batch = partial(Batch, epoch=epoch, shared=_shared_folders(launch))
-        self._dispatches: WithDispatches | None = None
-        if launch.submitted.dispatch_homes:
-            run = run_token(launch.topology_id)
-            self._inbox = self._dispatches = WithDispatches(self._inbox, launch.submitted.dispatch_homes, run, epoch)
         self._last = self._dir / f"{LAST_REPORT}{launch.topology_id}"
         name = f"heron-{launch.topology}"
         self._driver = open_driver(settings, self._dir, name, launch)
@@ -185,8 +181,8 @@ class Gateway:
             if self._authenticator is not None:
                 self._authenticator.close()
             self._router.close(linger=100)
-            if self._dispatches is not None:
-                self._dispatches.close()
+            for one in self._dispatches.values():
+                one.close()
             if lock is not None:
                 os.close(lock)
         if self._lost is None:
@@ -304,7 +300,7 @@ class Gateway:
         self._sinks |= {ticket.component for ticket in self._seen}
         for sink in self._sinks:
             since = min((at for ticket, at in self._seen.items() if ticket.component == sink), default=now)
-            name = self._inbox.component_of(sink)
+            name = self._inbox.of(sink).component_of(sink)
             found["spark-lag-seconds", name] = now - since
             found["spark-batches-running", name] = float(sum(t.component == sink for t in self._lanes.taken))
         return found
@@ -353,7 +349,7 @@ class Gateway:
     def _count(self, result: Result) -> None:
         if result.outcome is None:
             return
-        sink = self._inbox.component_of(result.ticket.component)
+        sink = self._inbox.of(result.ticket.component).component_of(result.ticket.component)
         self._reports.add("spark-seconds", result.seconds, sink)
         self._reports.observe("spark-wait-seconds", result.outcome.waited_s, sink)
         self._reports.observe("spark-run-seconds", result.outcome.run_s, sink)
@@ -387,8 +383,9 @@ class Gateway:
     def _hear(self, identity: bytes, ticket: Ticket) -> None:
         if ticket not in self._lanes:
             try:
-                if self._inbox.outcome(ticket) is None:
-                    for found in self._inbox.scan_sink(ticket.component):
+                inbox = self._inbox.of(ticket.component)
+                if inbox.outcome(ticket) is None:
+                    for found in inbox.scan_sink(ticket.component):
                         self._lanes.add(found)
             except ObjectsError as error:
                 log.warning("cannot look for batch %s of %s: %s", ticket.stem, ticket.component, error)
@@ -400,7 +397,7 @@ class Gateway:
 
     def _answer(self, identity: bytes, ticket: Ticket) -> None:
         try:
-            outcome = self._inbox.outcome(ticket)
+            outcome = self._inbox.of(ticket.component).outcome(ticket)
         except ObjectsError as error:
             log.warning("cannot read the outcome of batch %s of %s: %s", ticket.stem, ticket.component, error)
             return

@@ -20,9 +20,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
+
+from msgspec import Struct
 
 from heronpy.common import exit_codes, logs
 from heronpy.common.errors import ConfigError, HeronError
@@ -48,8 +49,7 @@ SETTLE_S = 0.5
 _NO_PYTHON = "Cannot run program"
 
 
-@dataclass
-class HostJob:
+class HostJob(Struct):
     """One container."""
 
     id: str
@@ -62,7 +62,7 @@ class HostJob:
     asked: bool = False
     kill_at: float = float("inf")
     killed: bool = False
-    thread: threading.Thread | None = field(default=None, repr=False)
+    thread: threading.Thread | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -70,13 +70,7 @@ class HostJob:
 
     def shown(self) -> dict[str, Any]:
         """As the engine reads it."""
-        return {
-            "id": self.id,
-            "phase": self.phase,
-            "status": self.status,
-            "words": self.words,
-            "printed": self.printed,
-        }
+        return {name: getattr(self, name) for name in ("id", "phase", "status", "words", "printed")}
 
 
 class HostJobs:

@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from heronpy.common.errors import FencedError, StateError
+from heronpy.connectors.durable_files import safe_name
+from heronpy.connectors.spark.dispatches import DispatchRun, hold_gateway_lock
 from heronpy.connectors.spark.handover import COMMITTED, FAILED, Manifest, Outcome, stem_order
 from heronpy.connectors.spark.records import Decision, Fate, RunRecords, SinkFolder
-from heronpy.connectors.spark.tables import drop_staged, publish, unpublish
+from heronpy.connectors.spark.tables import drop_staged, publish, publish_once, unpublish, unpublish_own
 from heronpy.spark.lanes import Ticket
 from heronpy.storage.objects.port import MissingObjectError
 from heronpy.storage.objects.url import place_of
@@ -36,62 +40,25 @@ OUTCOMES_KEPT = 256
 CHECKPOINTED_OUTCOMES_KEPT = 4096
 
 
-class Batches(Protocol):
-    """All batches of one submission, as the gateway sees them; used by several threads."""
-
-    def scan(self) -> Iterable[Ticket]:
-        """Every batch without outcome, of all sinks."""
-
-    def scan_sink(self, component: str) -> Iterable[Ticket]:
-        """Every batch of a sink without outcome, none before one written earlier."""
-
-    def begun(self) -> Iterable[Ticket]:
-        """Every batch without outcome that a predecessor may have worked on, of all sinks."""
-
-    def outcome(self, ticket: Ticket) -> Outcome | None:
-        """How a batch ended; None if it has not."""
-
-    def claim(self, ticket: Ticket) -> Manifest | None:
-        """Begin with a batch, or continue with it; None when it is gone, done or fenced."""
-
-    def rows(self, ticket: Ticket) -> AbstractContextManager[pa.Table]:
-        """The rows of a batch, as long as the block lasts."""
-
-    def save(self, ticket: Ticket, manifest: Manifest) -> None:
-        """Record the progress of a claimed batch."""
-
-    def prepare(self, ticket: Ticket, manifest: Manifest) -> bool:
-        """Decide that a batch is published; False when something else was decided, so it is to be claimed again."""
-
-    def commit(self, ticket: Ticket, manifest: Manifest) -> Outcome | None:
-        """Publish a prepared batch and record that it is committed; None when a restore has voided it."""
-
-    def fail(self, ticket: Ticket, manifest: Manifest | None, error: str) -> Outcome | None:
-        """Give a batch up: nothing of it stays published. None when it was withdrawn meanwhile."""
-
-    def take_refused(self) -> int:
-        """How many batches were refused since the last call."""
-
-    def component_of(self, safe_component: str) -> str:
-        """The component whose folder has this name; the name itself while its sink has not started."""
-
-    def sink_record(self, component: str) -> bytes:
-        """The function and options that the sink wrote."""
-
-
 class Inbox:
-    """All batches of one submission; used by several threads. See `Batches`.
+    """All batches of one submission; used by several threads.
 
     A batch is worked on by one of them, and batches of a task one after the other.
     """
 
-    def __init__(self, records: RunRecords, epoch: int) -> None:
+    def __init__(self, records: RunRecords, epoch: int, others: Mapping[str, Inbox] | None = None) -> None:
+        """`others`: of components whose batches are elsewhere, by their safe names."""
         self._records = records
+        self._others = dict(others or {})
         self._epoch = epoch
         self._by = f"gateway {epoch}"
         self._refused = 0
         self._counting = threading.Lock()
         self._components: dict[str, str] = {}
+
+    def of(self, component: str) -> Inbox:
+        """The inbox that has the batches of a component."""
+        return self._others.get(component, self)
 
     def folder(self, component: str) -> SinkFolder:
         return self._records.folder(component)
@@ -108,6 +75,8 @@ class Inbox:
         self.check_permit()
         for component in self._records.components():
             yield from self.scan_sink(component)
+        for other in self._others.values():
+            yield from other.scan()
 
     def scan_sink(self, component: str) -> Iterator[Ticket]:
         """Every batch of a sink without outcome, none before one written earlier."""
@@ -127,6 +96,8 @@ class Inbox:
         """Every batch of which an attempt was started, of all sinks."""
         for component in self._records.components():
             yield from (Ticket(component, stem) for stem in self.folder(component).stems("attempts"))
+        for other in self._others.values():
+            yield from other.begun()
 
     def outcome(self, ticket: Ticket) -> Outcome | None:
         """How a batch ended; None if it has not."""
@@ -141,11 +112,10 @@ class Inbox:
         if folder.outcome(stem) is not None:
             self._clean(folder, stem)
             return None
-        found = folder.handed_over(stem)
-        if found is None:
+        manifest = folder.manifest("batches", stem)
+        if manifest is None:
             folder.remove(stem, "attempts")
             return None
-        manifest, handed_over_at = found
         decision = folder.decision(stem)
         if decision is None and self._is_fenced(folder, manifest):
             decision = folder.decide(stem, Decision(Fate.WITHDRAWN, self._by))
@@ -158,7 +128,8 @@ class Inbox:
         if worked is not None:
             manifest = replace(worked, tables=[], prepared=False)
         else:
-            manifest.waited_s = max(0.0, time.time() - handed_over_at) if handed_over_at else 0.0
+            since = manifest.handed_over_at
+            manifest.waited_s = max(0.0, time.time() - since) if since else 0.0
         if decision is not None and decision.fate is Fate.FAILED:
             self._give_up(folder, stem, manifest, decision)
             return None
@@ -174,13 +145,12 @@ class Inbox:
             return owner.voids(manifest.number, manifest.incarnation)
         return manifest.incarnation < owner.incarnation and not manifest.keep
 
-    @contextlib.contextmanager
-    def rows(self, ticket: Ticket) -> Iterator[pa.Table]:
+    def rows(self, ticket: Ticket) -> pa.Table:
         """The rows of a batch, in memory."""
-        yield self.folder(ticket.component).rows(ticket.stem)
+        return self.folder(ticket.component).rows(ticket.stem)
 
     def save(self, ticket: Ticket, manifest: Manifest) -> None:
-        """Record the progress of a batch; two gateways may overwrite each other's counts."""
+        """Record the progress of a claimed batch; two gateways may overwrite each other's counts."""
         self.folder(ticket.component).write_manifest("attempts", manifest)
 
     def prepare(self, ticket: Ticket, manifest: Manifest) -> bool:
@@ -197,7 +167,9 @@ class Inbox:
                 self._refused += 1
             self._clean(folder, stem)
             return None
-        done = self._published(manifest)
+        began = time.monotonic()
+        self._publish(manifest)
+        done = _outcome(manifest, COMMITTED, publish_s=time.monotonic() - began)
         for staged, table in manifest.tables:
             # What other gateways have staged of it, or earlier attempts of this one.
             drop_staged(place_of(table).parent, manifest.id, keep=staged.rpartition("/")[2])
@@ -224,14 +196,14 @@ class Inbox:
 
     def _give_up(self, folder: SinkFolder, stem: str, manifest: Manifest, decision: Decision) -> Outcome:
         self._unpublish(manifest, decision.tables)
-        outcome = failed(manifest, decision.error)
+        outcome = _outcome(manifest, FAILED, decision.error)
         if manifest.checkpoint:
             self._keep_failed(folder, stem, manifest)
         self._record(folder, stem, outcome, bool(manifest.checkpoint))
         return outcome
 
-    def _published(self, manifest: Manifest) -> Outcome:
-        return published(manifest)
+    def _publish(self, manifest: Manifest) -> None:
+        publish(manifest.tables)
 
     def _unpublish(self, manifest: Manifest, tables: list[list[str]]) -> None:
         unpublish(tables)
@@ -279,31 +251,56 @@ class Inbox:
         return self.folder(component).sink()
 
 
-def published(manifest: Manifest, how: Callable[[list[list[str]]], None] = publish) -> Outcome:
-    """Publish a prepared batch; its outcome, without tables."""
-    began = time.monotonic()
-    how(manifest.tables)
-    return Outcome(
-        manifest.id,
-        COMMITTED,
-        manifest.rows,
-        manifest.started,
-        waited_s=manifest.waited_s,
-        run_s=manifest.run_s,
-        publish_s=time.monotonic() - began,
-        ended_at=time.time(),
-    )
+def _outcome(manifest: Manifest, state: str, error: str = "", publish_s: float = 0.0) -> Outcome:
+    """How a batch ends now, without tables."""
+    counts = manifest.rows, manifest.started
+    times = manifest.waited_s, manifest.run_s, publish_s, time.time()
+    return Outcome(manifest.id, state, *counts, error, [], *times)
 
 
-def failed(manifest: Manifest, error: str) -> Outcome:
-    """The outcome of a batch that is given up."""
-    return Outcome(
-        manifest.id,
-        FAILED,
-        manifest.rows,
-        manifest.started,
-        error,
-        waited_s=manifest.waited_s,
-        run_s=manifest.run_s,
-        ended_at=time.time(),
-    )
+class DispatchInbox(Inbox):
+    """All dispatches of one pipeline: the gateway's second kind of batch.
+
+    A dispatch has no owner task, its rows are elsewhere, and what it publishes is never replaced. Its records are in
+    the home of its pipeline (`heronpy.connectors.spark.dispatches`), so that a gateway of a later submission goes on
+    where the one before it ended, and of two that work at once one decides the fate of a dispatch.
+    """
+
+    def __init__(self, units: Path, run: str, epoch: int) -> None:
+        """`units`: the folder `_units` of its home; `run` and `epoch` are the gateway's."""
+        super().__init__(DispatchRun(units), epoch)
+        self._run = run
+        self._mark = f"{run}.{epoch}."
+        self._by = f"gateway {run}.{epoch}"
+        self._lock = hold_gateway_lock(units)
+
+    def close(self) -> None:
+        """No more work for this pipeline; to be called once."""
+        os.close(self._lock)
+
+    def claim(self, ticket: Ticket) -> Manifest | None:
+        """See `Inbox`; the attempts of earlier submissions are not held against it."""
+        manifest = super().claim(ticket)
+        if manifest is None:
+            return None
+        if manifest.run != self._run:
+            manifest.run, manifest.started, manifest.raised, manifest.run_s = self._run, 0, 0, 0.0
+        manifest.mark = self._mark
+        return manifest
+
+    def _is_fenced(self, folder: SinkFolder, manifest: Manifest) -> bool:
+        return False  # whoever hands it over says the same
+
+    def _publish(self, manifest: Manifest) -> None:
+        publish_once(manifest.tables, manifest.incarnation)
+
+    def _unpublish(self, manifest: Manifest, tables: list[list[str]]) -> None:
+        unpublish_own(tables, manifest.incarnation)
+
+
+def inboxes_of(homes: dict[str, str], run: str, epoch: int) -> dict[str, DispatchInbox]:
+    """The inboxes of all pipelines of a topology, by the safe names of the components that hand their dispatches over.
+
+    `homes`: the folder of the dispatches of each component.
+    """
+    return {safe_name(name): DispatchInbox(Path(units), run, epoch) for name, units in homes.items()}

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from heronpy.connectors.spark.handover import parse_stem
 
 
-@dataclass(slots=True, frozen=True)
-class Ticket:
+class Ticket(Struct, frozen=True):
     """One batch in a lane."""
 
     component: str
     stem: str
 
 
-@dataclass(slots=True)
-class _Lane:
+class _Lane(Struct):
     #: (number, incarnation, stem), sorted.
-    batches: list[tuple[int, int, str]] = field(default_factory=list)
+    batches: list[tuple[int, int, str]] = []
     taken: bool = False
     not_before: float = 0.0
 

@@ -13,8 +13,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from heronpy.common.backoff import backoff_s
 from heronpy.common.errors import FencedError, HeronError, StateError
@@ -22,7 +23,7 @@ from heronpy.connectors.spark.handover import Manifest, Outcome
 from heronpy.connectors.spark.options import decode_aggregate
 from heronpy.spark.batch import Batch
 from heronpy.spark.driver import Driver
-from heronpy.spark.inbox import Batches
+from heronpy.spark.inbox import Inbox
 from heronpy.spark.jvm import JvmError
 from heronpy.spark.lanes import Ticket
 from heronpy.spark.outage import is_executor_lost, outage_of
@@ -36,8 +37,7 @@ RETRY_INITIAL_S = 0.5
 RETRY_MAX_S = 10.0
 
 
-@dataclass(slots=True)
-class Result:
+class Result(Struct):
     """How one attempt at a ticket ended: an outcome, a retry, or neither (the batch is gone)."""
 
     ticket: Ticket
@@ -51,8 +51,7 @@ class Result:
     outage: str = ""
 
 
-@dataclass(slots=True)
-class Lost:
+class Lost(Struct):
     """The worker cannot go on: the driver did not start, or is gone."""
 
     reason: str
@@ -72,7 +71,7 @@ class Worker:
 
     def __init__(
         self,
-        inbox: Batches,
+        inbox: Inbox,
         driver: Driver,
         max_retries: int,
         notify: Callable[[], None],
@@ -148,11 +147,16 @@ class Worker:
             self.results.put(result)
             self._notify()
 
+    def _of(self, ticket: Ticket) -> Inbox:
+        return self._inbox.of(ticket.component)
+
     def _work(self, ticket: Ticket) -> Result | Lost:
         try:
-            manifest = self._inbox.claim(ticket)
+            manifest = self._of(ticket).claim(ticket)
         except StateError as error:
-            return Result(ticket, self._inbox.fail(ticket, None, str(error)), error=error, component=ticket.component)
+            return Result(
+                ticket, self._of(ticket).fail(ticket, None, str(error)), error=error, component=ticket.component
+            )
         if manifest is None:
             return Result(ticket)
         if not manifest.prepared:
@@ -167,7 +171,7 @@ class Worker:
                 # Another gateway, or the sink, was first: what they decided happens.
                 return self._work(ticket)
         try:
-            return Result(ticket, self._inbox.commit(ticket, manifest), component=manifest.component)
+            return Result(ticket, self._of(ticket).commit(ticket, manifest), component=manifest.component)
         except FencedError:
             raise
         except (OSError, HeronError) as error:
@@ -184,7 +188,7 @@ class Worker:
             )
             return self._give_up(ticket, manifest, death)
         manifest.started += 1
-        self._inbox.save(ticket, manifest)
+        self._of(ticket).save(ticket, manifest)
         batch: Batch | None = None
         began = time.monotonic()
         try:
@@ -208,7 +212,7 @@ class Worker:
             return self._raised(ticket, manifest, self._driver.explained(error))
         manifest.run_s += time.monotonic() - began
         manifest.tables, manifest.prepared = tables, True
-        if not self._inbox.prepare(ticket, manifest):
+        if not self._of(ticket).prepare(ticket, manifest):
             batch.drop_staged()
             manifest.tables, manifest.prepared = [], False
         return None
@@ -217,7 +221,7 @@ class Worker:
         """Take back that an attempt was started, because an outage ended it."""
         manifest.started -= 1
         try:
-            self._inbox.save(ticket, manifest)
+            self._of(ticket).save(ticket, manifest)
         except ObjectsError:
             self._uncounted[ticket] = manifest.started
 
@@ -225,14 +229,13 @@ class Worker:
         """The rows as a DataFrame; those of work units are read by Spark alone."""
         if manifest.inputs:
             return session.read.parquet(*(f"file://{folder}" for folder in manifest.inputs))
-        with self._inbox.rows(ticket) as table:
-            return self._driver.frame(session, table)
+        return self._driver.frame(session, self._of(ticket).rows(ticket))
 
     def _raised(self, ticket: Ticket, manifest: Manifest, error: Exception) -> Result:
         manifest.raised += 1
         if manifest.raised > self._max_retries:
             return self._give_up(ticket, manifest, error)
-        self._inbox.save(ticket, manifest)
+        self._of(ticket).save(ticket, manifest)
         wait_s = backoff_s(manifest.raised - 1, initial_s=RETRY_INITIAL_S, max_s=RETRY_MAX_S)
         log.warning("batch %s raised (attempt %d), next attempt in %g s", manifest.id, manifest.started, wait_s,
                     exc_info=error)  # fmt: skip
@@ -241,12 +244,12 @@ class Worker:
     def _give_up(self, ticket: Ticket, manifest: Manifest, error: BaseException) -> Result:
         log.error("batch %s failed after %d attempts", manifest.id, manifest.started, exc_info=error)
         reason = f"{type(error).__name__}: {first_line(error)}"
-        outcome = self._inbox.fail(ticket, manifest, reason)
+        outcome = self._of(ticket).fail(ticket, manifest, reason)
         return Result(ticket, outcome, error=error, component=manifest.component)
 
     def _function(self, ticket: Ticket, manifest: Manifest) -> tuple[Callable[..., Any], dict[str, Any]]:
         """The user's function and options of a sink; loaded again when the sink was changed."""
-        data = self._inbox.sink_record(ticket.component)
+        data = self._of(ticket).sink_record(ticket.component)
         record = json.loads(data)
         known = self._functions.get(ticket.component)
         if known is None or known[2] != record["aggregate"]:

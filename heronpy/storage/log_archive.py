@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from heronpy.storage.objects.folder import FolderObjects
 from heronpy.storage.objects.opening import COMMAND_S, open_own
@@ -22,8 +23,7 @@ _RUN: Final = re.compile(r"(?P<container>\d{1,9})\.(?P<submission>\d{1,9})@(?P<h
 _FILE: Final = re.compile(r"[^\x00-\x1f/\\.][^\x00-\x1f/\\]*\.log(\.[0-9]{1,4})?")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Run:
+class Run(Struct, frozen=True, order=True):
     """One submission of a container, on its host."""
 
     container: int

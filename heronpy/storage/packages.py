@@ -173,24 +173,26 @@ class PackageStore:
             sha256 = source.digest()
             entry = self._root / sha256
             main_file = entry / main_name if main_name else None
-            for name in (".tmp", ".locks", package_manifest.FOLDER):
-                make_folders(self._root / name)
             with self._locked(sha256):
                 if os.path.lexists(entry):
                     self._check(entry, source, submitted, sha256)
                     os.utime(entry)  # `prune` uses the time of the last use
-                    return Package(sha256, entry, main_file)
-                temporary = self._root / ".tmp" / sha256
-                try:
-                    self._unpack(source, submitted, sha256, temporary)
-                    _sync(temporary)
-                    package_manifest.write(temporary, self._manifest(sha256))
-                    os.rename(temporary, entry)
-                except BaseException:
-                    _remove(temporary)
-                    raise
-                _sync_one(self._root)
+                else:
+                    self._make(entry, lambda temporary: self._unpack(source, submitted, sha256, temporary))
         return Package(sha256, entry, main_file)
+
+    def _make(self, entry: Path, write: Callable[[Path], None]) -> None:
+        """Have a package written where it is not seen, and give it its name when all of it is on disk."""
+        temporary = self._root / ".tmp" / entry.name
+        try:
+            write(temporary)
+            _sync(temporary)
+            package_manifest.write(temporary, self._manifest(entry.name))
+            os.rename(temporary, entry)
+        except BaseException:
+            _remove(temporary)
+            raise
+        _sync_one(self._root)
 
     def fetch(self, sha256: str, read: Callable[[int], bytes], size: int, digest: bytes) -> Path:
         """The entry of that name, which another host has; unless it is stored already, its archive is read once.
@@ -204,8 +206,6 @@ class PackageStore:
         check_root(self._root, "The package cache")
         entry = self._root / sha256
         with self._trouble(entry):
-            for name in (".tmp", ".locks", package_manifest.FOLDER):
-                make_folders(self._root / name)
             with self._locked(sha256):
                 expected = package_manifest.read(self._manifest(sha256))
                 if os.path.lexists(entry) and expected is not None:
@@ -213,21 +213,18 @@ class PackageStore:
                     package_manifest.compare(entry, expected)
                     os.utime(entry)  # `prune` uses the time of the last use
                     return entry
-                archive, temporary = self._root / ".tmp" / f"{sha256}.tar", self._root / ".tmp" / sha256
-                try:
+                archive = self._root / ".tmp" / f"{sha256}.tar"
+
+                def write(temporary: Path) -> None:
                     for left in (temporary, entry):  # of a process that died
                         _remove(left)
                     self._receive(sha256, archive, read, size, digest)
                     unpack(WithoutBytecode(Tar(archive, self._caps)), temporary, self._caps)
-                    _sync(temporary)
-                    package_manifest.write(temporary, self._manifest(sha256))
-                    os.rename(temporary, entry)
-                except BaseException:
-                    _remove(temporary)
-                    raise
+
+                try:
+                    self._make(entry, write)
                 finally:
                     archive.unlink(missing_ok=True)
-                _sync_one(self._root)
         return entry
 
     def _receive(self, sha256: str, archive: Path, read: Callable[[int], bytes], size: int, digest: bytes) -> None:
@@ -308,7 +305,9 @@ class PackageStore:
 
     @contextmanager
     def _locked(self, sha256: str, last: bool = False) -> Iterator[None]:
-        """Lock an entry exclusively; `last` removes the lock file afterwards."""
+        """Lock an entry exclusively, in folders that are there; `last` removes the lock file afterwards."""
+        for name in (".tmp", ".locks", package_manifest.FOLDER):
+            make_folders(self._root / name)
         file = self._root / ".locks" / f"{sha256}.lock"
         deadline = time.monotonic() + self._lock_timeout_s
         pause = 0.002
@@ -329,7 +328,6 @@ class PackageStore:
 
 def _try_lock(file: Path) -> int:
     """Descriptor of the locked file, -1 while another process holds it."""
-    make_folders(file.parent)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

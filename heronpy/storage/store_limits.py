@@ -14,9 +14,10 @@ import os
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from heronpy.common.folders import make_folders
 
@@ -28,8 +29,7 @@ SLOT_LOOK_S: Final = 0.02
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-@dataclass(frozen=True, slots=True)
-class StoreLimits:
+class StoreLimits(Struct, frozen=True):
     """Limits of the store at `root`; 0 means none."""
 
     root: Path

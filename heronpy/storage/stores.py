@@ -18,12 +18,12 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
-from heronpy.common.folders import check_root, make_folders, write_private_text
+from heronpy.common.folders import check_root, heron_home, make_folders, write_private_text
 from heronpy.common.ids import short_hash
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.units import parse_bytes
@@ -45,10 +45,6 @@ RETAINED_MIN: Final = 2
 _FIELDS: Final = frozenset(("folder", "weight", "writers", "rate_bytes"))
 
 
-def _home() -> Path:
-    return Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser()
-
-
 class StoreSpec(Struct, frozen=True):
     """One of the stores of a cluster."""
 
@@ -61,7 +57,7 @@ class StoreSpec(Struct, frozen=True):
 def specs_of(settings: CheckpointSettings) -> list[StoreSpec]:
     """The folders of the settings; ConfigError if one is invalid."""
     if not settings.stores:
-        return [_spec("", settings.root or str(_home() / "checkpoints"), settings)]
+        return [_spec("", settings.root or str(heron_home() / "checkpoints"), settings)]
     return [_spec(str(name), given, settings) for name, given in settings.stores.items()]
 
 
@@ -156,7 +152,7 @@ def limits_of(place: Place, writers: int, bytes_per_s: float) -> StoreLimits | N
         return StoreLimits(place, writers, bytes_per_s)
     if not writers and not bytes_per_s:
         return None
-    return StoreLimits(_home() / "store-limits" / short_hash(str(place)), writers, bytes_per_s)
+    return StoreLimits(heron_home() / "store-limits" / short_hash(str(place)), writers, bytes_per_s)
 
 
 def open_replica(topology_id: str, settings: CheckpointSettings) -> CheckpointStore:
@@ -183,37 +179,29 @@ def open_stores(launch: LaunchSpec, settings: CheckpointSettings, task_id: int |
         spool = Spool(Path(launch.working_dir) / SPOOL / f"task-{task_id}", settings.spool_bytes_max)
     limits = limits_of(remote, settings.store_writers, float(settings.store_rate_bytes))
     place = remote / launch.topology_id
-    return OneStore(open_store(place, settings.fsync, limits, timeout_s=settings.timeout_s, spool=spool))
+    return Stores(open_store(place, settings.fsync, limits, timeout_s=settings.timeout_s, spool=spool))
 
 
-class Stores(Protocol):
-    """Where a process of a topology keeps checkpoints."""
+class Stores:
+    """Where a process of a topology keeps checkpoints: a store without an alternative."""
+
+    def __init__(self, store: CheckpointStore) -> None:
+        self._store = store
 
     @property
     def store(self) -> CheckpointStore:
         """The store to write to now."""
+        return self._store
 
     def homes(self) -> Sequence[CheckpointStore]:
         """Every store that holds files of the topology."""
+        return [self.store]
 
     def failed(self) -> None:
         """Writing to the store has failed."""
 
 
-class OneStore(Struct, frozen=True):
-    """A store without an alternative."""
-
-    store: CheckpointStore
-
-    def homes(self) -> Sequence[CheckpointStore]:
-        """See `Stores`."""
-        return [self.store]
-
-    def failed(self) -> None:
-        """See `Stores`; there is no alternative."""
-
-
-class StoreChoice:
+class StoreChoice(Stores):
     """The store of one topology as one of its processes sees it."""
 
     def __init__(self, launch: LaunchSpec, settings: CheckpointSettings) -> None:
@@ -311,7 +299,6 @@ def free_bytes(root: Path) -> int:
 
 
 def _takes_files(root: Path) -> bool:
-    """Whether a store is writable now."""
     if free_bytes(root) < FREE_MIN_BYTES:
         return False
     probe = root / f".probe-{os.urandom(8).hex()}"

@@ -104,13 +104,13 @@ def test_a_copy_takes_only_what_is_missing(
     fill(tasks, range(5000), "v" * 100)
     tasks.checkpoint(1)
     assert follow(replicator, records_of(source)) == [1]
-    whole_bytes = replicator.counts.bytes
+    whole_bytes = replicator.counts.bytes_copied
     fill(tasks, range(50), "w" * 100)
     tasks.checkpoint(2)
     tasks.checkpoint(3, SAVEPOINT)
     assert follow(replicator, records_of(source)) == [3]
-    assert replicator.counts.bytes - whole_bytes < 0.03 * whole_bytes
-    assert replicator.newest == 3 and replicator.counts.copied == 2
+    assert replicator.counts.bytes_copied - whole_bytes < 0.03 * whole_bytes
+    assert replicator.newest == 3 and replicator.counts.checkpoints_copied == 2
     assert Tasks(target, config, 1, location_of(target.folder, 3)).content() == tasks.content()
 
 
@@ -161,7 +161,7 @@ def test_a_checkpoint_that_vanishes_while_it_is_copied_is_no_trouble(
     assert follow(replicator, records[:1]) == [1]
     source.delete(2)
     assert follow(replicator, records) == [2]
-    assert replicator.counts.failed == 1 and whole(target) == [1]
+    assert replicator.counts.checkpoints_failed == 1 and whole(target) == [1]
     assert follow(replicator, records) == []  # not again and again
     take(source, 2)
     replicator.retry()
@@ -174,7 +174,7 @@ def test_damage_is_not_copied(source: CheckpointStore, target: CheckpointStore, 
     ref = next(ref for ref in files_of(source.load_metadata(2)) if ref.path.startswith("chk-2"))
     (source.folder / ref.path).write_bytes(b"\0" * ref.bytes)
     assert follow(replicator, records_of(source)) == [2]
-    assert replicator.counts.failed == 1 and whole(target) == [1]
+    assert replicator.counts.checkpoints_failed == 1 and whole(target) == [1]
 
 
 def test_a_copy_outlives_the_damage_of_its_source(
@@ -315,7 +315,7 @@ def test_a_replica_that_cannot_be_written_costs_nothing_but_the_copy(
     target.folder.parent.mkdir(parents=True)
     target.folder.write_bytes(b"not a folder")
     assert follow(replicator, records_of(source)) == [2]
-    assert replicator.counts.failed == 1 and whole(source) == [1, 2]
+    assert replicator.counts.checkpoints_failed == 1 and whole(source) == [1, 2]
     target.folder.unlink()
     take(source, 3)
     assert follow(replicator, records_of(source)) == [3] and whole(target) == [3]
@@ -327,6 +327,6 @@ def test_who_is_asked_to_stop_begins_no_file(
     take(source, 1)
     replicator.give_up()
     assert follow(replicator, records_of(source)) == [1]
-    assert target.checkpoints() == [] and replicator.counts.files == 0
+    assert target.checkpoints() == [] and replicator.counts.files_copied == 0
     with pytest.raises(StoreError, match="given up"):
         replicator._copy_file(1, FileRef(path="shared/" + "0" * 64), source)

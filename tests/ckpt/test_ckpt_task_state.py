@@ -280,7 +280,7 @@ def test_plain_state_and_tuples_under_way_cannot_be_divided(store: CheckpointSto
     tasks.tasks[0].plain["offset"] = 5
     location = tasks.checkpoint(1).location
     assert Tasks(store, FILES, 1, location).tasks[0].plain == {"offset": 5}
-    with pytest.raises(TopologyError, match=f"component {COMPONENT} has plain State of 1 task in checkpoint 1"):
+    with pytest.raises(TopologyError, match=f"component '{COMPONENT}' has plain State of 1 task in checkpoint 1"):
         Tasks(store, FILES, 2, location)
     tasks.tasks[0].plain.clear()
     taken = tasks.begin(2)
@@ -288,7 +288,7 @@ def test_plain_state_and_tuples_under_way_cannot_be_divided(store: CheckpointSto
     tasks.tasks[0].write_channel(2, taken.metadata.tasks[0], [b"frame one", b"frame two"], 9)
     taken.write()
     assert Tasks(store, FILES, 1, taken.location).channels == [[b"frame one", b"frame two"]]
-    with pytest.raises(TopologyError, match="has tuples in flight to 1 task in checkpoint 2"):
+    with pytest.raises(TopologyError, match="has 9 tuples in flight to 1 task in checkpoint 2"):
         Tasks(store, FILES, 2, taken.location)
 
 

@@ -6,7 +6,7 @@ from heronpy.cli.look.doctor import seen
 from heronpy.cli.look.pipelines import lines
 from heronpy.health.signals import Signals, TaskSignals
 from heronpy.ingest.figures import values_of
-from heronpy.ingest.ledger.requests import Figures
+from heronpy.ingest.ledger.commands import Figures
 from heronpy.proto import control_pb2
 from heronpy.views.units import pipelines_of
 

@@ -17,12 +17,12 @@ from heronpy.cli.look.bad_ranges import show_bad
 from heronpy.cli.verbs.units import units_command
 from heronpy.common.errors import GaveUpError
 from heronpy.ingest import LogUnit
+from heronpy.ingest.bad import Tries
 from heronpy.ingest.checking import command_of, rebuild
 from heronpy.ingest.ledger import policy
-from heronpy.ingest.ledger.requests import ListBad
+from heronpy.ingest.ledger.commands import ListBad
 from heronpy.ingest.ledger.types import Unit
 from heronpy.ingest.outputs.stages import Stages
-from heronpy.ingest.tries import Tries
 from heronpy.ingest.worker import LogWorker
 from tests.ingest.test_units_blame import settle
 from tests.ingest.test_units_inside import PATIENCE_S, Running, options, run
@@ -254,6 +254,6 @@ def test_tracebacks_are_kept_for_a_while_only(tmp_path: Path, monkeypatch: pytes
     assert tries.units(2) == (1, 2)
     tries.forget(2, [2])
     assert tries.units(2) == (1, 2)
-    monkeypatch.setattr("heronpy.ingest.tries.KEPT_S", -1.0)
+    monkeypatch.setattr("heronpy.ingest.bad.KEPT_S", -1.0)
     tries.forget(2, [2])
     assert tries.units(2) == (2,) and tries.units(1) == ()

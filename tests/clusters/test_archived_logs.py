@@ -12,8 +12,8 @@ from heronpy.clusters import archived_logs
 from heronpy.clusters.archived_logs import archived_runs
 from heronpy.storage import log_archive
 from heronpy.storage.log_archive import LogArchive, Run
-from heronpy.storage.objects.memory import MemoryObjects
 from tests.support.launch import launch_spec
+from tests.support.memory_objects import MemoryObjects
 
 PLACE = "s3://bucket/logs"
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from heronpy.growing import scan
 from heronpy.growing.below import UnfitFileError, open_below
 from heronpy.growing.chunks import LongLineError, line_at, read_chunk, safe_size
-from heronpy.growing.identity import Identity
 from heronpy.growing.patterns import key_of, parse, stem, stems_of_origins
-from heronpy.growing.scan import Pace, Scanner, measure
+from heronpy.growing.scan import Pace, Scanner
 
 data = st.lists(st.sampled_from([b"\n", b"\n", b"a", b"bc", b"\r\n", b"0123456789" * 3]), max_size=40).map(b"".join)
 
@@ -120,31 +119,6 @@ def test_a_look_names_what_it_does_not_read(tmp_path: Path, monkeypatch: pytest.
         assert "is a folder; name its files" in found("sub")[1]["sub"]
     limited = Scanner([parse(f"{tmp_path}/**/*.log")], files_max=2).look()
     assert len(limited.files) == 2 and "2 files" in str(limited.refused)
-
-
-def test_a_file_is_measured_for_a_ledger(tmp_path: Path) -> None:
-    root, file = str(tmp_path), tmp_path / "a.log"
-    file.write_bytes(b"hal")
-    assert measure(root, "a.log").mark is None
-    file.write_bytes(b"one\ntwo\nhal")
-    first = measure(root, "a.log")
-    assert first.mark is not None and first.identity is None and first.born_ns > 0
-    assert (first.key, first.safe_size, first.size, first.mark.head_bytes) == ("a.log", 8, 11, 8)
-    with open(file, "ab") as more:
-        more.write(b"f\n" + b"x" * 3000 + b"\n")
-    second = measure(root, "a.log", first.mark)
-    assert second.safe_size == second.size == 3014 and second.inode == first.inode
-    assert second.identity is Identity.SAME and measure(root, "a.log", second.mark).mark == second.mark
-    assert measure(root, "a.log").mark == second.mark, "however it came to this"
-    os.truncate(file, 2500)
-    assert measure(root, "a.log", second.mark).identity is Identity.SHORTER
-    file.write_bytes(b"one\ntwo\nhalf\n" + b"x" * 2900 + b"y" * 100 + b"\n")
-    assert measure(root, "a.log", second.mark).identity is Identity.MUTATED
-    file.write_bytes(b"other\n")
-    third = measure(root, "a.log", second.mark)
-    assert third.identity is Identity.NEW and third.safe_size == 6
-    with pytest.raises(FileNotFoundError):
-        measure(root, "b.log")
 
 
 def test_looking_costs_a_twentieth_at_most() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.ingest.ledger.opening import open_store
+from heronpy.ingest.ledger.reaching import open_store
 from heronpy.ingest.ledger.sqlite import SqliteStore
 from heronpy.ingest.ledger.store import Store
 from tests.support.memory_ledger import MemoryStore
@@ -48,3 +48,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, shared_postgres: objec
         opened = open_store(request.getfixturevalue("postgres").url)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def logs(home: Path) -> Path:
+    folder = home.parent / "logs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def table(home: Path) -> Path:
+    return home.parent / "table"

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heronpy.ingest.ledger.requests import (
-    Lease,
-    Line,
-    ReportScan,
-    SeenFile,
-    ShowAlive,
-    TryFailed,
-)
+from heronpy.ingest.ledger.requests import Lease, Line, ReportScan, SeenFile, ShowAlive, TryFailed
 from heronpy.ingest.ledger.types import Config, Span, SpanState, Unit
 from tests.ingest.ledger_world import World
 from tests.support.memory_ledger import MemoryStore

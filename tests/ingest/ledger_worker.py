@@ -10,7 +10,7 @@ import time
 
 from heronpy.common.errors import LedgerAwayError
 from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.opening import open_store
+from heronpy.ingest.ledger.reaching import open_store
 from heronpy.ingest.ledger.requests import Commit, Idle, Lease, Request, Who, Work
 from heronpy.ingest.ledger.types import Kind
 

@@ -9,8 +9,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from heronpy.ingest.ledger import machine
+from heronpy.ingest.ledger.commands import FoundFile, FoundRange, Pause, Rebuild, RetryBad, RetryFailed, SetSite
 from heronpy.ingest.ledger.requests import (
-    UNNUMBERED,
     Bad,
     Chunk,
     Collect,
@@ -19,8 +19,6 @@ from heronpy.ingest.ledger.requests import (
     Dispatched,
     DispatchFailed,
     Finished,
-    FoundFile,
-    FoundRange,
     GiveBack,
     GoneFile,
     Halve,
@@ -30,15 +28,10 @@ from heronpy.ingest.ledger.requests import (
     ListFinished,
     MakeDispatch,
     Open,
-    Pause,
     Published,
-    Rebuild,
     ReportScan,
     Request,
-    RetryBad,
-    RetryFailed,
     SeenFile,
-    SetSite,
     ShowAlive,
     SplitAt,
     TryFailed,
@@ -111,7 +104,7 @@ class World:
     # ---- asking -----------------------------------------------------------------------------
     def ask(self, process: Process, request: Request[A], again: bool = False) -> A:
         number = 0
-        if not isinstance(request, UNNUMBERED):
+        if not isinstance(request, machine.UNNUMBERED):
             process.number += not again
             number, process.last = process.number, request
         answers = [self._one(store, request, process.who, number) for store in self.stores]

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import count
 
 import pytest
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
+from heronpy.ingest.ledger.commands import ForgetSite, ListUnits, Rebuild, SetSite, Show
 from heronpy.ingest.ledger.requests import (
     Brake,
     Commit,
     Cut,
-    ForgetSite,
     Idle,
     Lease,
-    ListUnits,
     Open,
     Published,
-    Rebuild,
     ReportScan,
     SeenFile,
-    SetSite,
-    Show,
     ShowAlive,
     TryFailed,
     Work,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from heronpy.cli.look.units import check_pipeline
 from heronpy.ingest.agreement import waiting_bytes

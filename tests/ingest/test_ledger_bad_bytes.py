@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
+from heronpy.ingest.ledger.commands import ListBad, RetryBad, RetryFailed, Show
 from heronpy.ingest.ledger.requests import (
     Again,
     Bad,
@@ -20,11 +21,7 @@ from heronpy.ingest.ledger.requests import (
     Idle,
     Lease,
     Line,
-    ListBad,
     Published,
-    RetryBad,
-    RetryFailed,
-    Show,
     ShowAlive,
     SplitAt,
     Taken,

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from heronpy.ingest.ledger import sqlite
-from heronpy.ingest.ledger.lock_queue import TURN_S, Waiters, pause_s
-from heronpy.ingest.ledger.sqlite import SqliteStore
+from heronpy.ingest.ledger.sqlite import TURN_S, SqliteStore, Waiters, pause_s
 from heronpy.ingest.ledger.store import Changes
 
 

@@ -5,32 +5,34 @@ from __future__ import annotations
 import pytest
 
 from heronpy.common.errors import LedgerAwayError, LedgerError, MovedLedgerError
+from heronpy.ingest.ledger.commands import (
+    FoundFile,
+    FoundRange,
+    ListBad,
+    ListUnits,
+    Pause,
+    Rebuild,
+    RetryBad,
+    RetryFailed,
+    SetSite,
+    Show,
+)
 from heronpy.ingest.ledger.partitioned import PartitionedLedger
 from heronpy.ingest.ledger.partitions import entries_of, url_of
 from heronpy.ingest.ledger.requests import (
     Collect,
     Commit,
     Cut,
-    FoundFile,
-    FoundRange,
     GiveBack,
     GoneFile,
     Lease,
-    ListBad,
     ListFiles,
     ListFinished,
-    ListUnits,
     MakeDispatch,
     Open,
-    Pause,
     Published,
-    Rebuild,
     ReportScan,
-    RetryBad,
-    RetryFailed,
     SeenFile,
-    SetSite,
-    Show,
     ShowAlive,
     WhichLive,
     Who,

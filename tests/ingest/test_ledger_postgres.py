@@ -12,9 +12,8 @@ import psycopg
 import pytest
 
 from heronpy.common.errors import LedgerAwayError, LedgerError
-from heronpy.ingest.ledger.opening import open_store
 from heronpy.ingest.ledger.postgres import checked
-from heronpy.ingest.ledger.reaching import Reached
+from heronpy.ingest.ledger.reaching import Reached, open_store
 from heronpy.ingest.ledger.requests import Open, Who
 from heronpy.ingest.ledger.types import Config, Kind
 from heronpy.verify.units.server import ADMIN

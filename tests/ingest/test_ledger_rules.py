@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger import policy, ranges
+from heronpy.ingest.ledger.commands import (
+    FoundFile,
+    FoundRange,
+    ListBad,
+    ListDispatches,
+    Pause,
+    Rebuild,
+    RetryFailed,
+    SetSite,
+    Show,
+)
 from heronpy.ingest.ledger.requests import (
     Alive,
     Brake,
@@ -18,27 +29,18 @@ from heronpy.ingest.ledger.requests import (
     Cut,
     Dispatched,
     DispatchFailed,
-    FoundFile,
-    FoundRange,
     GiveBack,
     GoneFile,
     Idle,
     Lease,
     Leave,
-    ListBad,
-    ListDispatches,
     ListFinished,
     Lost,
     MakeDispatch,
     Open,
-    Pause,
     Published,
-    Rebuild,
     ReportScan,
-    RetryFailed,
     SeenFile,
-    SetSite,
-    Show,
     ShowAlive,
     Work,
 )

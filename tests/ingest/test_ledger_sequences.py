@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from heronpy.ingest.ledger.opening import open_store
+from heronpy.ingest.ledger.reaching import open_store
 from heronpy.ingest.ledger.sqlite import SqliteStore
 from tests.ingest.ledger_world import STEPS, World
 from tests.support.memory_ledger import MemoryStore

@@ -10,22 +10,18 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger import policy
+from heronpy.ingest.ledger.commands import ForgetSite, ListUnits, Pause, SetSite, Show
 from heronpy.ingest.ledger.requests import (
     Brake,
     Collect,
     Commit,
     Cut,
-    ForgetSite,
     Idle,
     Lease,
     Line,
-    ListUnits,
     Lost,
-    Pause,
     ReportScan,
     SeenFile,
-    SetSite,
-    Show,
     ShowAlive,
     TryFailed,
     Work,

@@ -11,18 +11,19 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerAwayError, LedgerError
 from heronpy.common.host import Host
 from heronpy.ingest.ledger import sql, sqlite
 from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.opening import open_store
+from heronpy.ingest.ledger.commands import RetryFailed, Show
+from heronpy.ingest.ledger.reaching import open_store
 from heronpy.ingest.ledger.requests import (
     Commit,
     Cut,
@@ -32,9 +33,7 @@ from heronpy.ingest.ledger.requests import (
     Open,
     Published,
     ReportScan,
-    RetryFailed,
     SeenFile,
-    Show,
     Who,
     Work,
 )

@@ -18,7 +18,7 @@ from heronpy.ingest.ledger.requests import Chunk, Commit, Line, Work
 from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.stages import Stages
-from heronpy.ingest.page import SuspectPage
+from heronpy.ingest.unit import SuspectPage
 
 LINES = 3000
 

@@ -26,8 +26,7 @@ from heronpy.ingest.marks import head_text
 from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.base import Output
 from heronpy.ingest.outputs.stages import Stages
-from heronpy.ingest.page import SuspectPage
-from heronpy.ingest.unit import LogUnit
+from heronpy.ingest.unit import LogUnit, SuspectPage
 from heronpy.ingest.watch import Watch
 from tests.support.memory_ledger import MemoryStore
 

@@ -17,9 +17,9 @@ from heronpy.common.errors import GaveUpError, LedgerError, RemovedLedgerError
 from heronpy.ingest.agreement import behind, contradictions
 from heronpy.ingest.checking import check, rebuild
 from heronpy.ingest.keeper import LogKeeper
-from heronpy.ingest.ledger.opening import open_store
-from heronpy.ingest.ledger.reaching import Reached
-from heronpy.ingest.ledger.requests import Given, Open, Rebuild, ShowAlive, Who
+from heronpy.ingest.ledger.commands import Rebuild
+from heronpy.ingest.ledger.reaching import Reached, open_store
+from heronpy.ingest.ledger.requests import Given, Open, ShowAlive, Who
 from heronpy.ingest.ledger.sqlite import SqliteStore
 from heronpy.ingest.ledger.types import PART, Config, Kind, Pipeline
 from heronpy.ingest.outputs.lineage import FILE, Lineage, Range

@@ -9,11 +9,11 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TaskProcess
@@ -23,8 +23,8 @@ from heronpy.common.errors import GaveUpError, LedgerError
 from heronpy.ingest import LineFiles, LogUnit, LogUnits
 from heronpy.ingest.checking import check, command_of, rebuild
 from heronpy.ingest.keeper import LogKeeper
-from heronpy.ingest.ledger.opening import open_store
-from heronpy.ingest.ledger.requests import Figures, ListUnits, Show, UnitView
+from heronpy.ingest.ledger.commands import Figures, ListUnits, Show, UnitView
+from heronpy.ingest.ledger.reaching import open_store
 from heronpy.ingest.ledger.store import Changes, View
 from heronpy.ingest.ledger.types import Pipeline, UnitState
 from heronpy.ingest.options import SITE_KEY

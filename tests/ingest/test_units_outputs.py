@@ -22,7 +22,8 @@ import pytest
 from heronpy.ingest import LineFiles, LogUnit, LogUnits, Output, ParquetTable, SparkBatches
 from heronpy.ingest.checking import check, command_of
 from heronpy.ingest.keeper import LogKeeper
-from heronpy.ingest.ledger.requests import Commit, Published, Show
+from heronpy.ingest.ledger.commands import Show
+from heronpy.ingest.ledger.requests import Commit, Published
 from heronpy.ingest.ledger.types import Span, SpanState, Unit
 from heronpy.ingest.outputs.lineage import FILE, Lineage, published, record_of
 from heronpy.ingest.outputs.parquet import LINEAGE_KEY

@@ -24,7 +24,7 @@ from heronpy.ingest.bad import dead_bytes
 from heronpy.ingest.checking import rebuild
 from heronpy.ingest.keys import OPTIONS_KEY
 from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.opening import open_store
+from heronpy.ingest.ledger.reaching import open_store
 from heronpy.ingest.ledger.requests import (
     Commit,
     Committed,

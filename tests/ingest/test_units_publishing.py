@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from heronpy.ingest import LineFiles, Writer
-from heronpy.ingest.keeper import LogKeeper
+from heronpy.ingest.keeper import AGAIN_MAX_S, GONE_MAX, TELL_S, LogKeeper, Publisher
 from heronpy.ingest.ledger.requests import Finished
 from heronpy.ingest.outputs.stages import StageGoneError, Stages
-from heronpy.ingest.publishing import AGAIN_MAX_S, GONE_MAX, TELL_S, Publisher
 from heronpy.ingest.worker import LogWorker
 from tests.ingest.test_units_inside import PATIENCE_S, Running, numbers, options, run, settle, shown, write
 from tests.support.waiting import wait_for

@@ -12,14 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.connectors.textfiles.decoding import LineDecoder
-from heronpy.ingest.ledger.requests import (
-    Chunk,
-    Halve,
-    Line,
-    Work,
-)
-from heronpy.ingest.page import SuspectPage
-from heronpy.ingest.unit import LogUnit, MovedError, middle
+from heronpy.ingest.ledger.requests import Chunk, Halve, Line, Work
+from heronpy.ingest.unit import LogUnit, MovedError, SuspectPage, middle
 from tests.ingest.unit_chunks import chunk
 
 DECODER = LineDecoder()

@@ -20,6 +20,7 @@ from heronpy.common.errors import ConfigError, LedgerError
 from heronpy.ingest import LineFiles, LogUnits
 from heronpy.ingest.checking import check, command_of, rebuild
 from heronpy.ingest.keys import SITE_KEY
+from heronpy.ingest.ledger.commands import Show
 from heronpy.ingest.ledger.partitions import birth_of
 from heronpy.ingest.ledger.reaching import Reached, pipelines_of, text_of, urls_of
 from heronpy.ingest.ledger.requests import (
@@ -31,7 +32,6 @@ from heronpy.ingest.ledger.requests import (
     Open,
     Published,
     ReportScan,
-    Show,
     Who,
     Work,
 )

@@ -26,14 +26,13 @@ from heronpy.ingest.keys import OPTIONS_KEY
 from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.requests import Chunk, Commit, Line, Work
 from heronpy.ingest.marks import head_text
-from heronpy.ingest.page import SuspectPage
-from heronpy.ingest.unit import MovedError
+from heronpy.ingest.unit import MovedError, SuspectPage
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import problems
 from heronpy.simulator import Simulator
+from tests.ingest.units_cli import settled, shown
 from tests.support.command import Heron
 from tests.support.growing_logs import GrowingLogs
-from tests.support.waiting import wait_for
 
 PROGRAM = Path(__file__).parent / "programs" / "unit_rows.py"
 PATIENCE_S = 120.0
@@ -326,18 +325,6 @@ def acked_rows(out: Path) -> list[str]:
     return [line for path in out.iterdir() for line in path.read_text("utf-8").splitlines(keepends=True)]
 
 
-def figures(heron: Heron) -> dict[str, Any]:
-    shown = heron("units", "show", "rows", "--json")
-    return dict(shown.json()) if shown.code == 0 else {}
-
-
-def is_settled(heron: Heron, size: int) -> bool:
-    found = figures(heron)
-    if not found or found["waiting_bytes"] or any(count for count, _ in found["units"].values()):
-        return False
-    return bool(found["done_bytes"] + found["bad_bytes"] >= size)
-
-
 @pytest.mark.heavy
 def test_rows_that_fail_come_again_bad_lines_are_listed_and_the_run_ends(heron: Heron, tmp_path: Path) -> None:
     logs, out = tmp_path / "logs", tmp_path / "out"
@@ -376,8 +363,8 @@ def test_every_row_is_acked_while_workers_and_bolts_are_killed(heron: Heron, tmp
                 except ProcessLookupError:
                     continue
     size = sum(path.stat().st_size for path in logs.iterdir())
-    wait_for(lambda: is_settled(heron, size), PATIENCE_S, "all units being done")
+    settled(heron, size, "rows")
     whole = {line.rstrip("\n") for line in acked_rows(out) if line.endswith("\n")}
     wrong = writer.judge(whole)
     assert not wrong.missing, (len(wrong.missing), wrong.missing[:3])
-    assert kills > 8 and figures(heron)["bad_ranges"] == 0
+    assert kills > 8 and (found := shown(heron, "rows")) is not None and found.bad_ranges == 0

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from heronpy.verify.units.logs import RotatedLogs
-from tests.ingest.test_units_topology import PROGRAM, agree, logs, rows_of, table
+from tests.ingest.test_units_topology import PROGRAM, agree
+from tests.ingest.units_cli import rows_of
 from tests.support.command import Heron
-
-__all__ = ["logs", "table"]
 
 
 @pytest.mark.heavy

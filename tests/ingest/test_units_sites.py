@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -185,27 +184,6 @@ def test_a_pipeline_waits_for_another_and_says_so(heron: Heron, root: Path) -> N
     heron.kill("lines")
     refused = heron("submit", "local", PROGRAM, *words, "--pipeline", "first:second")
     refused.refused(USAGE, "first after second after first")
-
-
-@pytest.mark.heavy
-def test_a_pipeline_in_several_ledgers(heron: Heron, root: Path) -> None:
-    urls = [f"sqlite:{root}/ledger/{name}.db" for name in "ab"]
-    entries = [{"until": "2026-12-01T17:00", "urls": urls[:1]}, {"urls": urls}]
-    ledger = json.dumps(entries)
-    (root / "logs").mkdir()
-    names = [f"{number}-2026-{day}.log" for number in range(6) for day in ("11-30", "12-02")]
-    for name in names:
-        (root / "logs" / name).write_text("".join(f"{name} {number}\n" for number in range(50)))
-    words = ("--logs", root / "logs" / "*.log", "--table", root / "table", "--ledger", ledger, "--until", "now")
-    heron.submit(PROGRAM, *words)
-    heron.when_state("lines", "FINISHED", PATIENCE_S)
-    rows = [line for path in (root / "table").glob("unit=*/part-0.txt") for line in path.read_text().splitlines()]
-    assert Counter(rows) == Counter(f"{name} {number}" for name in names for number in range(50))
-    files = {}
-    for text in (ledger, *urls):
-        files[text] = sum(heron("units", "show", "lines", "--ledger", text, "--json").json()["files"].values())
-    assert files[ledger] == 12 and files[urls[0]] >= 6 and files[urls[0]] + files[urls[1]] == 12
-    heron("units", "check", "lines", "--table", root / "table", "--ledger", ledger).ok()
 
 
 @pytest.mark.heavy

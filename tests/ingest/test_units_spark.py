@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.ingest.units_cli import shown
 from tests.support.command import Heron
 from tests.support.waiting import wait_for
 
@@ -21,13 +22,6 @@ pytestmark = [pytest.mark.heavy, pytest.mark.spark, pytest.mark.slow, pytest.mar
 
 PROGRAM = Path(__file__).parent / "programs" / "spark_units.py"
 PATIENCE_S = 300.0
-
-
-@pytest.fixture
-def logs(home: Path) -> Path:
-    folder = home.parent / "logs"
-    folder.mkdir()
-    return folder
 
 
 def submit(heron: Heron, logs: Path, *more: Any) -> str:
@@ -57,13 +51,8 @@ def counts_of(table: Path) -> Counter[str]:
     return found
 
 
-def figures(heron: Heron) -> dict[str, Any]:
-    shown = heron("units", "show", "lines", "--json")
-    return dict(shown.json()) if not shown.code else {}
-
-
 def settled(heron: Heron, size: int) -> None:
-    wait_for(lambda: figures(heron).get("done_bytes") == size, PATIENCE_S, f"{size} bytes being published")
+    wait_for(lambda: (found := shown(heron)) is not None and found.done_bytes == size, PATIENCE_S, f"{size} bytes")
 
 
 def agree(heron: Heron, logs: Path) -> dict[str, Any]:
@@ -89,7 +78,7 @@ def test_what_spark_gives_up_is_shown_and_retried(heron: Heron, home: Path, logs
     (logs / "broken").touch()
     (logs / "a.log").write_text("".join(f"a {number}\n" for number in range(1000)))
     submit(heron, logs)
-    wait_for(lambda: figures(heron).get("dispatches_failed") == 1, PATIENCE_S, "a failed dispatch")
+    wait_for(lambda: (found := shown(heron)) is not None and found.dispatches_failed, PATIENCE_S, "a failed dispatch")
     shown = heron("units", "show", "lines").ok().out
     assert "1 failed dispatch of 1 unit: mend the cause, then: heron units retry" in shown
     assert "ValueError: it is broken" in shown

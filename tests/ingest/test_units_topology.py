@@ -8,66 +8,23 @@ import random
 import re
 import shutil
 import signal
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from heronpy.common.errors import LedgerError
-from heronpy.ingest.checking import command_of
-from heronpy.ingest.ledger.requests import Figures, Show
 from heronpy.loadtest.errors import LabError
 from heronpy.verify.disk import SmallDisk
+from tests.ingest.units_cli import PATIENCE_S, rows_of, settled, shown
 from tests.support.command import USAGE, Heron, refused_before_start
 from tests.support.growing_logs import GrowingLogs
 from tests.support.waiting import wait_for
 
 PROGRAM = Path(__file__).parent / "programs" / "units.py"
-PATIENCE_S = 120.0
-
-
-@pytest.fixture
-def logs(home: Path) -> Path:
-    folder = home.parent / "logs"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def table(home: Path) -> Path:
-    return home.parent / "table"
-
-
-def rows_of(table: Path) -> list[str]:
-    """All published rows."""
-    return [line for path in sorted(table.glob("unit=*/part-0.txt")) for line in path.read_text("utf-8").splitlines()]
 
 
 def figures(heron: Heron) -> dict[str, Any]:
     return dict(heron("units", "show", "lines", "--json").ok().json())
-
-
-def shown(heron: Heron) -> Figures | None:
-    """The figures, without a process for each look; None while there is no ledger."""
-    try:
-        with closing(command_of(f"sqlite:{heron.home}/ledger/units.db", "lines")) as ledger:
-            return ledger.ask(Show())
-    except LedgerError:
-        return None
-
-
-def settled(heron: Heron, size: int) -> None:
-    """Wait until so many bytes are published or bad, and nothing waits."""
-
-    def is_settled() -> bool:
-        found = shown(heron)
-        if found is None:
-            return False
-        waits = found.waiting_bytes or any(count for count, _ in found.units.values())
-        return not waits and found.done_bytes + found.bad_bytes >= size
-
-    wait_for(is_settled, PATIENCE_S, f"{size} bytes being settled")
 
 
 def agree(heron: Heron, table: Path) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from heronpy.ingest.ledger.requests import Chunk, Work
 from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.stages import Stages
-from heronpy.ingest.page import SuspectPage
-from heronpy.ingest.unit import MovedError
+from heronpy.ingest.unit import MovedError, SuspectPage
 
 #: More than is read at once.
 LINES = 3 * BLOCK_BYTES // 10

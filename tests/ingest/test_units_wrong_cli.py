@@ -14,55 +14,20 @@ from typing import Any
 
 import pytest
 
-from heronpy.common.errors import LedgerError
-from heronpy.ingest.checking import command_of
-from heronpy.ingest.ledger.requests import Figures, Show
 from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.outputs.stages import About, Stages
+from tests.ingest.units_cli import PATIENCE_S, rows_of, settled, shown
 from tests.support.command import FAILED, NOT_FOUND, USAGE, Heron
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(400)
 
 PROGRAM = Path(__file__).parent / "programs" / "units.py"
-PATIENCE_S = 120.0
-
-
-@pytest.fixture
-def logs(home: Path) -> Path:
-    folder = home.parent / "logs"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def table(home: Path) -> Path:
-    return home.parent / "table"
-
-
-def rows_of(table: Path) -> list[str]:
-    return [line for path in sorted(table.glob("unit=*/part-0.txt")) for line in path.read_text("utf-8").splitlines()]
-
-
-def figures(heron: Heron) -> Figures | None:
-    """Asked in this process, as a command for each look would take longer than what is waited for."""
-    if not (heron.home / "ledger" / "units.db").exists():
-        return None
-    try:
-        with closing(command_of(f"sqlite:{heron.home}/ledger/units.db", "lines")) as reached:
-            return reached.ask(Show())
-    except LedgerError:
-        return None  # the pipeline has not begun
 
 
 def count_of(heron: Heron, state: str) -> int:
-    found = figures(heron)
+    found = shown(heron)
     return found.units.get(state, (0, 0))[0] if found is not None else 0
-
-
-def is_settled(heron: Heron, size: int) -> bool:
-    found = figures(heron)
-    return found is not None and found.done_bytes + found.bad_bytes == size and not found.units
 
 
 def processed(heron: Heron, logs: Path, table: Path) -> list[str]:
@@ -202,7 +167,7 @@ def test_what_is_no_log_is_named_and_the_rest_is_in_the_table(heron: Heron, logs
         *(PROGRAM, "--logs", logs, "--table", table, "--unit-bytes", 20_000),
         *("--config-property", "heron.ingest.line_bytes_max=1KB"),
     )
-    wait_for(lambda: is_settled(heron, (logs / "a.log").stat().st_size), PATIENCE_S, "all bytes being settled")
+    settled(heron, (logs / "a.log").stat().st_size)
     for name, fix in (("fifo.log", "make the pattern exclude it"), ("link.log", "name its target in the pattern")):
 
         def told(what: str = f"{logs}/{name}", fix: str = fix) -> bool:

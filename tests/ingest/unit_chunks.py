@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from heronpy.growing.identity import HEAD_BYTES, Mark, digest
-from heronpy.ingest.ledger.requests import (
-    Chunk,
-)
+from heronpy.ingest.ledger.requests import Chunk
 from heronpy.ingest.marks import head_text
 
 

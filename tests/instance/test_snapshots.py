@@ -21,7 +21,7 @@ from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto.checkpoint_pb2 import Metadata, TaskSnapshot
 from heronpy.storage.checkpoint_files import StoreError
 from heronpy.storage.checkpoints import CheckpointStore
-from heronpy.storage.stores import OneStore
+from heronpy.storage.stores import Stores
 from instance.snapshots import Channel, Job, SnapshotFailed, SnapshotWriter
 from tests.support.waiting import wait_for
 from tests.support.wordless import reword
@@ -296,7 +296,7 @@ def test_hundreds_of_copies_leave_nothing_behind(bench: Bench) -> None:
 def test_a_forked_snapshot_of_real_state_is_what_it_was_at_the_cut(tmp_path: Path) -> None:
     settings = CheckpointSettings(inline_max_bytes=10, fork_above_bytes=1000, fsync=False)
     store = CheckpointStore(tmp_path / "topology", fsync=False)
-    state = TaskState("count", 0, 1, settings, OneStore(store), task_id=3)
+    state = TaskState("count", 0, 1, settings, Stores(store), task_id=3)
     reports: list[Any] = []
     writer = SnapshotWriter(state, 1000, 10, lambda *report: reports.append(report))
     counts = state.keyed("counts")
@@ -320,7 +320,7 @@ def test_a_forked_snapshot_of_real_state_is_what_it_was_at_the_cut(tmp_path: Pat
     location = store.write_metadata(
         Metadata(version=1, checkpoint=2, parallelism={"count": 1}, key_groups=1024, tasks=[snapshot])
     )
-    again = TaskState("count", 0, 1, settings, OneStore(store), task_id=3)
+    again = TaskState("count", 0, 1, settings, Stores(store), task_id=3)
     assert again.restore(location, 2) == []
     assert dict(again.plain) == dict.fromkeys(range(2000), 2)
     assert dict(again.keyed("counts").items()) == {f"word-{key}": 2 for key in range(2000)}

@@ -30,7 +30,7 @@ from heronpy.statemgr.localfs import LocalStateManager
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.dead_letters import read_letters
 from heronpy.storage.locations import check_trusted, open_location
-from heronpy.storage.stores import OneStore
+from heronpy.storage.stores import Stores
 from heronpy.tmaster.store import Store
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame
@@ -150,7 +150,7 @@ def test_in_the_state_of_a_topology_that_forbids_pickle(bomb: bytes, mark: Path,
         key_groups=settings.key_groups, tasks=[task],
     )  # fmt: skip
     location = store.write_metadata(metadata)
-    restored = TaskState("count", 0, 1, settings, OneStore(store), task_id=1, allow_pickle=False)
+    restored = TaskState("count", 0, 1, settings, Stores(store), task_id=1, allow_pickle=False)
     with pytest.raises(HeronError, match="forbids pickle"):
         restored.restore(location, 1)
     (Path(location) / "metadata").chmod(0o666)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
 from heronpy.ckpt.snapshot import TaskState
 from heronpy.common.errors import ConfigError, HeronError, LedgerError, PackageError, StateError
@@ -28,21 +29,8 @@ from heronpy.ingest.bad import bad_record
 from heronpy.ingest.checking import rebuild
 from heronpy.ingest.ledger import machine, sql
 from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.requests import (
-    Bad,
-    Chunk,
-    Cut,
-    Lease,
-    Line,
-    ListBad,
-    ListFiles,
-    ListUnits,
-    Open,
-    ReportScan,
-    SeenFile,
-    Show,
-    Who,
-)
+from heronpy.ingest.ledger.commands import ListBad, ListUnits, Show
+from heronpy.ingest.ledger.requests import Bad, Chunk, Cut, Lease, Line, ListFiles, Open, ReportScan, SeenFile, Who
 from heronpy.ingest.ledger.sqlite import SqliteStore
 from heronpy.ingest.ledger.types import Config, Kind, UnitState
 from heronpy.ingest.ledger.validate import validate
@@ -59,7 +47,7 @@ from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.dead_letters import DeadLetterFile, read_letters
 from heronpy.storage.locations import open_location
 from heronpy.storage.packages import PackageStore
-from heronpy.storage.stores import OneStore
+from heronpy.storage.stores import Stores
 from instance.poison import Journal, Mark
 from tests.security.evil import TERMINAL
 from tests.security.messages import disfigured
@@ -190,7 +178,7 @@ def checkpoint_of(folder: Path) -> tuple[CheckpointStore, CheckpointSettings, st
 
 
 def new_task(store: CheckpointStore, settings: CheckpointSettings) -> TaskState:
-    return TaskState("count", 0, 1, settings, OneStore(store), task_id=1, allow_pickle=False)
+    return TaskState("count", 0, 1, settings, Stores(store), task_id=1, allow_pickle=False)
 
 
 def test_checkpoint_metadata(tmp_path: Path) -> None:
@@ -314,10 +302,8 @@ def test_spark_handover(tmp_path: Path) -> None:
 
 
 def known_manifest() -> dict[str, Any]:
-    from dataclasses import MISSING, fields
-
-    plain: dict[str, Any] = {"str": "text", "int": 1, "bool": True, "float": 1.0}
-    return {f.name: plain.get(str(f.type), 1) for f in fields(Manifest) if f.default is MISSING}
+    plain: dict[Any, Any] = {str: "text", int: 1, bool: True, float: 1.0}
+    return {one.name: plain[one.type] for one in fields(Manifest) if one.required}
 
 
 def test_log_lines() -> None:

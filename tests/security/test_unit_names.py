@@ -22,7 +22,7 @@ from heronpy.growing.patterns import key_of, parse
 from heronpy.ingest.bad import bad_record, dead_bytes
 from heronpy.ingest.ledger import sql, sqlite
 from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.opening import open_store
+from heronpy.ingest.ledger.reaching import open_store
 from heronpy.ingest.ledger.requests import (
     Bad,
     Chunk,

@@ -20,7 +20,7 @@ from heronpy.common.settings import settings_for
 from heronpy.proto import checkpoint_pb2, plan_pb2
 from heronpy.statemgr import paths
 from heronpy.storage.locations import open_location
-from heronpy.storage.stores import OneStore
+from heronpy.storage.stores import Stores
 from heronpy.wire.codec import decoder
 from heronpy.wire.frames import Frame
 from tests.sim.cluster import TOPOLOGY, Cluster
@@ -129,7 +129,7 @@ class Auditor:
                 task.component_index,
                 metadata.parallelism[task.component],
                 self._checkpoint,
-                OneStore(store),
+                Stores(store),
                 task_id=task.task_id,
             )
             frames = state.restore(record.location, 1)

@@ -14,10 +14,11 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
+
+from msgspec.structs import fields
 
 from heronpy.common.errors import GaveUpError, LedgerAwayError, LedgerError
 from heronpy.growing import scan

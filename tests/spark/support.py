@@ -128,3 +128,24 @@ class GatewaySupervisor:
         assert self.process is not None
         self.process.terminate()
         return self.process.wait(20)
+
+
+class NoSpark:
+    """Stands for the driver of a gateway; a frame is the table itself."""
+
+    session: Any = object()
+
+    def frame(self, session: Any, table: Any) -> Any:
+        return table
+
+    def start(self) -> None:
+        pass
+
+    def is_lost(self) -> bool:
+        return False
+
+    def is_lost_by(self, error: BaseException) -> bool:
+        return False
+
+    def explained(self, error: Exception) -> Exception:
+        return error

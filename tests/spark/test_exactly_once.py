@@ -74,8 +74,7 @@ class Gateway:
         manifest.started += 1
         self.inbox.save(ticket, manifest)
         batch = Batch(manifest, {}, epoch=self.epoch)
-        with self.inbox.rows(ticket) as table:
-            batch.write_parquet(table, self.table)
+        batch.write_parquet(self.inbox.rows(ticket), self.table)
         manifest.tables, manifest.prepared = batch.staged_tables(), True
         if not self.inbox.prepare(ticket, manifest):
             batch.drop_staged()
@@ -214,8 +213,7 @@ def test_a_gateway_whose_host_was_lost_goes_on_later(home: Path, late: str) -> N
     if late != "claimed":
         manifest.started += 1
         batch = Batch(manifest, {}, epoch=1)
-        with old.inbox.rows(ticket) as rows:
-            batch.write_parquet(rows, home / "table")
+        batch.write_parquet(old.inbox.rows(ticket), home / "table")
         manifest.tables, manifest.prepared = batch.staged_tables(), True
     if late == "decided":
         assert old.inbox.prepare(ticket, manifest)

@@ -27,31 +27,21 @@ from heronpy.ingest.dispatching import Dispatcher
 from heronpy.ingest.keys import OPTIONS_KEY
 from heronpy.ingest.ledger import reaching
 from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.requests import (
-    Cut,
-    Lease,
-    ListDispatches,
-    ListFiles,
-    Open,
-    ReportScan,
-    RetryFailed,
-    Show,
-    Who,
-    Work,
-)
+from heronpy.ingest.ledger.commands import ListDispatches, RetryFailed, Show
+from heronpy.ingest.ledger.requests import Cut, Lease, ListFiles, Open, ReportScan, Who, Work
 from heronpy.ingest.ledger.types import Kind
 from heronpy.ingest.ledger.validate import validate
 from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.lineage import batches
 from heronpy.ingest.outputs.stages import About, Stages
-from heronpy.ingest.page import SuspectPage
+from heronpy.ingest.unit import SuspectPage
 from heronpy.ingest.watch import Watch
 from heronpy.spark.batch import Batch
-from heronpy.spark.dispatches import WithDispatches
-from heronpy.spark.inbox import Inbox
+from heronpy.spark.inbox import DispatchInbox, Inbox, inboxes_of
 from heronpy.spark.lanes import Ticket
 from heronpy.spark.worker import Lost, Result, Worker
 from heronpy.storage.objects.folder import FolderObjects
+from tests.spark.support import NoSpark
 from tests.support.memory_ledger import MemoryStore
 
 #: What the aggregate function does before and after it writes its first table; one call each.
@@ -109,22 +99,8 @@ class Session:
     read = Reader()
 
 
-class Driver:
-    """No Spark."""
-
+class Driver(NoSpark):
     session = Session()
-
-    def start(self) -> None:
-        pass
-
-    def is_lost(self) -> bool:
-        return False
-
-    def is_lost_by(self, error: BaseException) -> bool:
-        return False
-
-    def explained(self, error: Exception) -> Exception:
-        return error
 
 
 class Context:
@@ -173,7 +149,7 @@ class World:
         self.options: UnitOptions = specs[1].custom_config[OPTIONS_KEY]
         self.stages = Stages(output.table)
         self.begin(MemoryStore(lambda: self.now))
-        self._inboxes: list[WithDispatches] = []
+        self._inboxes: list[DispatchInbox] = []
         self.keepers = [self.keeper(number) for number in range(2)]
         self.gateways = [self.gateway(number, 1) for number in range(2)]
 
@@ -192,13 +168,11 @@ class World:
         assert isinstance(output, SparkBatches)
         return Dispatcher(self.options, output, self.stages, Context(f"T-{number}", number), self.errors.append)
 
-    def gateway(self, number: int, epoch: int) -> tuple[WithDispatches, Worker]:
+    def gateway(self, number: int, epoch: int) -> tuple[Inbox, Worker]:
         run = f"run{number}"
-        homes = {"p-keeper": str(self.stages.home)}
-        inbox = WithDispatches(
-            Inbox(RunRecords(FolderObjects(self.folder / f"spark-{number}"), "T", run), epoch), homes, run, epoch
-        )
-        self._inboxes.append(inbox)
+        pipelines = inboxes_of({"p-keeper": str(self.stages.home)}, run, epoch)
+        inbox = Inbox(RunRecords(FolderObjects(self.folder / f"spark-{number}"), "T", run), epoch, pipelines)
+        self._inboxes += pipelines.values()
         return inbox, Worker(inbox, Driver(), 1, lambda: None)
 
     def close(self) -> None:

@@ -297,18 +297,6 @@ def test_the_driver_killed_at_random_points(gateway, tmp_path):
     stream_under_fire(gateway, tmp_path, "driver", 2, 200, shoot)
 
 
-def test_a_sink_that_restarts_goes_on_with_fresh_batches(gateway, tmp_path):
-    first = sink("again", 1, tmp_path / "t")
-    for i in range(10):
-        first.process(Tup(i, ("a", 1)))
-    first.finish()
-    second = sink("again", 1, tmp_path / "t")
-    second.process(Tup(10, ("a", 1)))
-    second.finish()
-    assert read(tmp_path / "t") == {"a": (11, 11)}
-    assert len(list((tmp_path / "t").glob("batch=*"))) == 2
-
-
 @pytest.mark.heavy
 def test_leftovers_of_a_dead_sink_are_committed_where_nothing_is_replayed(gateway, tmp_path):
     gateway.kill()

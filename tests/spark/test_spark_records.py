@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError, FencedError, StateError
 from heronpy.connectors.durable_files import run_token
@@ -34,9 +34,9 @@ from heronpy.connectors.spark.records import (
 from heronpy.spark.batch import Batch
 from heronpy.spark.inbox import Inbox
 from heronpy.storage.objects.folder import FolderObjects
-from heronpy.storage.objects.memory import MemoryObjects
 from heronpy.storage.objects.opening import open_objects
 from heronpy.storage.objects.url import place_of
+from tests.support.memory_objects import MemoryObjects
 from tests.support.object_server import ObjectServer
 
 RUN = run_token("T-1")
@@ -66,8 +66,8 @@ def test_a_batch_is_seen_decided_committed_and_its_rows_removed(shared: RunRecor
     (ticket,) = inbox.scan()
     manifest = inbox.claim(ticket)
     assert manifest is not None and (manifest.id, manifest.rows) == (written.id, 3) and manifest.waited_s < 60
-    with inbox.rows(ticket) as table:
-        assert table == ROWS
+    table = inbox.rows(ticket)
+    assert table == ROWS
     inbox.save(ticket, manifest)
     assert list(inbox.begun()) == [ticket]
     assert inbox.prepare(ticket, manifest)
@@ -254,8 +254,8 @@ def staged(inbox: Inbox, ticket: Any, epoch: int, table: Any, attempt: int = 1) 
     assert manifest is not None
     manifest.started = attempt
     batch = Batch(manifest, {}, epoch=epoch)
-    with inbox.rows(ticket) as rows:
-        batch.write_parquet(rows, table)
+    rows = inbox.rows(ticket)
+    batch.write_parquet(rows, table)
     manifest.tables, manifest.prepared = batch.staged_tables(), True
     return manifest, batch
 

@@ -27,36 +27,15 @@ from heronpy.spark.outage import outage_of
 from heronpy.spark.reports import Reports
 from heronpy.spark.worker import DEATHS_MAX, Lost, Result, Worker
 from heronpy.storage.objects.folder import FolderObjects
-from heronpy.storage.objects.memory import MemoryObjects
 from heronpy.storage.objects.port import Objects, ObjectsError, Trouble
-from tests.spark.support import make_launch
+from tests.spark.support import NoSpark, make_launch
 from tests.support.full_disk import fill, full_disk
+from tests.support.memory_objects import MemoryObjects
 
 __all__ = ["full_disk"]
 
 RUN = run_token("T-1")
 ROWS = pa.table({"n": [1, 2]})
-
-
-class Driver:
-    """No Spark: a DataFrame is a table."""
-
-    session = object()
-
-    def frame(self, session: Any, table: pa.Table) -> pa.Table:
-        return table
-
-    def start(self) -> None:
-        pass
-
-    def is_lost(self) -> bool:
-        return False
-
-    def is_lost_by(self, error: BaseException) -> bool:
-        return False
-
-    def explained(self, error: Exception) -> Exception:
-        return error
 
 
 class Flaky(MemoryObjects):
@@ -88,7 +67,7 @@ class World:
     def worker(self, epoch: int) -> tuple[Inbox, Worker]:
         assert self.shared.announce(GatewayPlace(epoch, f"tcp://h:{epoch}"))
         inbox = Inbox(self.shared, epoch)
-        worker = Worker(inbox, Driver(), 1, lambda: None, 1, partial(Batch, epoch=epoch))
+        worker = Worker(inbox, NoSpark(), 1, lambda: None, 1, partial(Batch, epoch=epoch))
         worker.start()
         self.workers.append(worker)
         return inbox, worker

@@ -22,7 +22,6 @@ from heronpy.proto.checkpoint_pb2 import SAVEPOINT, CheckpointRecord, FileRef, M
 from heronpy.storage import checkpoints, locations
 from heronpy.storage.checkpoints import CheckpointStore, DamagedFileError, StoreError, files_of
 from heronpy.storage.objects.folder import FolderObjects
-from heronpy.storage.objects.memory import MemoryObjects
 from heronpy.storage.objects.opening import open_objects
 from heronpy.storage.objects.port import Objects, ObjectsError, Trouble
 from heronpy.storage.objects.url import Url
@@ -30,6 +29,7 @@ from heronpy.storage.spool import Spool
 from heronpy.storage.store_limits import StoreLimits
 from heronpy.storage.stores import check_stores, limits_of, object_store, replica_of, store_roots
 from tests.support.azure_server import connected
+from tests.support.memory_objects import MemoryObjects
 from tests.support.object_server import ObjectServer
 from tests.support.states import Taken, Tasks, fill
 from tests.support.waiting import wait_for
@@ -267,7 +267,7 @@ def test_copies_between_a_folder_and_objects(store: CheckpointStore, tmp_path: P
     # The copies were made one by one, and the older ones are retired with their records.
     assert set(target.checkpoints()) <= {4, 5} and 5 in target.checkpoints()
     assert not target.problems(target.load_metadata(5))
-    assert replicator.counts.failed == 0
+    assert replicator.counts.checkpoints_failed == 0
     assert Tasks(target, SETTINGS, 1, locations.location_of(target.folder, 5)).content() == tasks.content()
 
 

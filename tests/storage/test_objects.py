@@ -13,12 +13,12 @@ import pytest
 from heronpy.common.errors import ConfigError
 from heronpy.storage.objects import remote as remote_module
 from heronpy.storage.objects.folder import FolderObjects
-from heronpy.storage.objects.memory import MemoryObjects
 from heronpy.storage.objects.opening import check_objects, open_objects
 from heronpy.storage.objects.port import MissingObjectError, Objects, ObjectsError, Trouble
 from heronpy.storage.objects.remote import RemoteObjects
 from heronpy.storage.objects.url import Url, place_of
 from tests.support.azure_server import AzureServer, connected
+from tests.support.memory_objects import MemoryObjects
 from tests.support.object_server import ObjectServer
 
 
@@ -61,7 +61,7 @@ def test_what_is_written_is_read(objects: Objects, tmp_path: Path) -> None:
 
 
 def test_what_is_absent(objects: Objects) -> None:
-    assert objects.head("nothing") is None and objects.local_path("nothing") is None
+    assert objects.head("nothing") is None
     assert objects.list() == objects.list("nothing")
     with pytest.raises(MissingObjectError, match="nothing"):
         objects.get("nothing")
@@ -140,16 +140,6 @@ def test_one_of_many_creators_wins(objects: Objects) -> None:
 def test_a_store_that_works_passes_the_check_and_keeps_nothing_of_it(objects: Objects) -> None:
     check_objects(objects, "The store")
     assert objects.list().objects == {}
-
-
-def test_the_local_path_of_an_object(objects: Objects, tmp_path: Path) -> None:
-    objects.put("a/b", b"12")
-    path = objects.local_path("a/b")
-    assert path is None or path.read_bytes() == b"12"
-    assert (path is not None) == isinstance(objects, FolderObjects)
-
-
-# ---- over the network ------------------------------------------------------------------------------
 
 
 def test_an_overloaded_store_is_asked_again(remote: RemoteObjects, object_server: ObjectServer) -> None:

@@ -7,13 +7,13 @@ import multiprocessing
 import os
 import shutil
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.setting_types import CheckpointSettings

@@ -12,7 +12,7 @@ from heronpy.common.setting_types import CheckpointSettings
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import checkpoint_pb2
 from heronpy.storage.checkpoints import CheckpointStore
-from heronpy.storage.stores import OneStore, Stores
+from heronpy.storage.stores import Stores
 from tests.support.launch import launch_spec
 
 COMPONENT = "count"
@@ -38,7 +38,7 @@ class Tasks:
         stores: Stores | None = None,
         **options: Any,
     ) -> None:
-        self.stores = stores or OneStore(store)
+        self.stores = stores or Stores(store)
         self.settings = settings
         self.tasks = [
             TaskState(COMPONENT, index, parallelism, settings, self.stores, task_id=index + 1, **options)

@@ -14,8 +14,9 @@ from heronpy.cli.look.units import all_units, opened, say_retried
 from heronpy.cli.output import clean, print_json, say
 from heronpy.growing.patterns import join
 from heronpy.ingest.bad import BadRecord, BadRecords, line_end
+from heronpy.ingest.ledger.commands import BadRange, ListBad, RetryBad, Show
 from heronpy.ingest.ledger.reaching import Reached
-from heronpy.ingest.ledger.requests import BadRange, Chunk, ListBad, RetryBad, Show
+from heronpy.ingest.ledger.requests import Chunk
 from heronpy.ingest.options import pattern_at
 from heronpy.ingest.unit import MovedError
 from heronpy.ingest.unit import opened as opened_file

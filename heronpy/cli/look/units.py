@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from heronpy.cli import exits
 from heronpy.cli.output import clean, print_json, print_table, say
@@ -19,12 +19,10 @@ from heronpy.common.settings import settings_for
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.connectors.spark.dispatches import is_home
 from heronpy.ingest.checking import check, command_of, rebuild
-from heronpy.ingest.ledger.reaching import Reached, pipelines_of, text_of, urls_of
-from heronpy.ingest.ledger.requests import (
+from heronpy.ingest.ledger.commands import (
     Figures,
     ForgetSite,
     ListDispatches,
-    ListFinished,
     ListUnits,
     RetryBad,
     RetryFailed,
@@ -33,6 +31,8 @@ from heronpy.ingest.ledger.requests import (
     SiteView,
     UnitView,
 )
+from heronpy.ingest.ledger.reaching import Reached, pipelines_of, text_of, urls_of
+from heronpy.ingest.ledger.requests import ListFinished
 from heronpy.ingest.ledger.types import UnitState
 from heronpy.ingest.options import default_ledger
 from heronpy.ingest.outputs.stages import Stages

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import os
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from heronpy.api.api_constants import TOPOLOGY_TICK_TUPLE_FREQ_MS
 from heronpy.common.errors import ConfigError
@@ -31,8 +33,7 @@ COLUMNS = (ARROW, PARQUET)
 SUFFIXES = {JSON: "jsonl", TEXT: "txt", ARROW: "arrow", PARQUET: "parquet"}
 
 
-@dataclass(slots=True, frozen=True)
-class FileOptions:
+class FileOptions(Struct, frozen=True):
     """The options of a FileSink."""
 
     folder: str

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from heronpy.common.errors import FencedError
 from heronpy.common.folders import make_output
-from heronpy.connectors.durable_files import UntilDone, safe_name, sync_folder
+from heronpy.connectors.durable_files import UntilDone, safe_name, sync_path
 
 _OPEN, _PENDING, _PART = ".open", ".pending", "part"
 _WRITER = r"(?P<run>[0-9a-f]{8})\.(?P<attempt>\d+|x[0-9a-f]+)\.\w+"
@@ -119,7 +119,7 @@ class PartFiles:
             raise FencedError(
                 f"file {self._open_path} was removed; this process was replaced by a newer one, and stops"
             ) from None
-        sync_folder(self.folder)
+        sync_path(self.folder)
         self.discard()
         return True
 
@@ -147,7 +147,7 @@ class PartFiles:
                 if not (self.folder / f"{_PART}-{base}").exists():
                     missing.append(base)
         if renamed:
-            sync_folder(self.folder)
+            sync_path(self.folder)
         return missing
 
     def take_over(self, committed: Iterable[str], checkpoint: int) -> Takeover:
@@ -168,7 +168,7 @@ class PartFiles:
                     os.unlink(self.folder / name)
                     removed.append(name)
         if removed:
-            sync_folder(self.folder)
+            sync_path(self.folder)
         return Takeover(published, sorted(removed), missing)
 
     def _is_void(self, name: str, wanted: set[str], checkpoint: int) -> bool:
@@ -208,7 +208,7 @@ class PartFiles:
                     os.unlink(path)
                     removed += 1
         if kept or removed:
-            sync_folder(self.folder)
+            sync_path(self.folder)
         return kept, removed
 
 

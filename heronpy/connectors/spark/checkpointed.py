@@ -11,8 +11,10 @@ to be damaged.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError
 from heronpy.connectors.spark.handover import Manifest, Owner, stem_of, stem_order
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(slots=True, frozen=True)
-class Restored:
+class Restored(Struct, frozen=True):
     """What a restored process found and did."""
 
     #: Batches of the checkpoint that were not published yet, or were taken over from another submission.
@@ -77,12 +78,11 @@ class CheckpointedOutbox(BatchWriter):
         adopted = 0
         for number, stem in enumerate(named, 1):
             target = stem_of(self.task, number, 0)
-            if self.folder.handed_over(target) is not None or self.folder.outcome(target) is not None:
+            if self.folder.manifest("batches", target) is not None or self.folder.outcome(target) is not None:
                 continue
             if old.outcome(stem) is not None:
                 continue
-            found = old.handed_over(stem)
-            manifest = found[0] if found is not None else old.manifest("prepared", stem)
+            manifest = old.manifest("batches", stem) or old.manifest("prepared", stem)
             try:
                 table = old.rows(stem) if manifest is not None else None
             except MissingObjectError:

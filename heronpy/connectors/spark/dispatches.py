@@ -19,13 +19,14 @@ import fcntl
 import json
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import check_root, make_folders
-from heronpy.connectors.spark.handover import Manifest, Outcome, stem_of, stem_order
+from heronpy.connectors.spark.handover import Manifest, Outcome, stem_order
 from heronpy.connectors.spark.records import Fate, RunRecords, SinkFolder
 from heronpy.connectors.spark.tables import publish_once
 from heronpy.storage.objects.folder import FolderObjects
@@ -44,36 +45,12 @@ class DispatchRun(RunRecords):
         self.name = _NAME
 
 
-@dataclass(frozen=True, slots=True)
-class Handed:
-    """A dispatch as a keeper hands it over."""
-
-    pipeline: str
-    generation: int
-    dispatch: int
-    #: A digest of its inputs, below 2^48.
-    token: int
-    rows: int
-    size_bytes: int
-    #: Folders of Parquet files.
-    inputs: tuple[str, ...]
-
-    @property
-    def id(self) -> str:
-        """It is published as `batch=<id>`."""
-        return f"{self.pipeline}-{self.generation}-{self.dispatch}"
-
-    @property
-    def stem(self) -> str:
-        return stem_of(0, self.dispatch, self.token)
-
-
 class DispatchFolder:
     """The keepers' side: hands dispatches over, and reads how they ended."""
 
     def __init__(self, units: Path, component: str, safe_component: str, run: str) -> None:
         """`run`: of the keeper's submission, see `run_token`."""
-        self._component = component
+        self._units, self._component = units, component
         self._run = run
         self._folder: SinkFolder = DispatchRun(units).folder(safe_component)
 
@@ -82,28 +59,19 @@ class DispatchFolder:
         record = {"component": self._component, "aggregate": aggregate, "options": options}
         self._folder.write_sink(json.dumps(record).encode())
 
-    def hand_over(self, handed: Handed, lineage: bytes) -> None:
+    def manifest(self, name: str, number: int, token: int, rows: int, size_bytes: int, inputs: list[str]) -> Manifest:
+        """A dispatch, which is published as `batch=<name>`.
+
+        `token`: a digest of its inputs, below 2^48. `inputs`: folders of Parquet files.
+        """
+        whose = self._run, self._component, 0, token
+        return Manifest(name, *whose, number, 0, rows, True, size_bytes=size_bytes, inputs=inputs)
+
+    def hand_over(self, manifest: Manifest, lineage: bytes) -> None:
         """Idempotent: the record of another keeper says the same."""
-        key = self._folder.key(_LINEAGE, f"{handed.stem}.json")
+        key = self._folder.key(_LINEAGE, f"{manifest.stem}.json")
         self._folder.objects.put_if_absent(key, lineage)
-        where = self._folder.objects.local_path(key)
-        assert where is not None
-        self._folder.hand_over(
-            Manifest(
-                id=handed.id,
-                run=self._run,
-                component=self._component,
-                task=0,
-                incarnation=handed.token,
-                number=handed.dispatch,
-                after=0,
-                rows=handed.rows,
-                keep=True,
-                size_bytes=handed.size_bytes,
-                inputs=list(handed.inputs),
-                lineage=str(where),
-            )
-        )
+        self._folder.hand_over(replace(manifest, lineage=str(self._units / key)))
 
     def is_handed_over(self, stem: str) -> bool:
         """Whether the gateway has it, and is not done."""

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from heronpy.connectors.spark.rows import RowShape, arrow, row_bytes
 
@@ -41,8 +42,7 @@ class Step(Enum):
     WAIT = "wait"
 
 
-@dataclass(slots=True, frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Of the batches of one task. `age_s` is infinite where checkpoints end batches."""
 
     rows: int
@@ -83,8 +83,7 @@ def room_rows(rows: int, size_bytes: int, row_bytes: float, limits: Limits) -> i
     return max(1, min(next_rows - rows, int((next_bytes - size_bytes) / max(row_bytes, 1.0))))
 
 
-@dataclass(slots=True, frozen=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """A tuple that does not fit the sink's schema, and why."""
 
     tuple: Any
@@ -130,10 +129,7 @@ class Filling:
         if table is None:
             # It may be that only some rows do not fit.
             return self.take(list(chain.from_iterable(batches)))
-        self._tables.append(table)
-        self.tuples += batches
-        self._rows += table.num_rows
-        self._measure(table.nbytes, table.num_rows)
+        self._add(table, batches, table.num_rows)
         return []
 
     def take_arrow(self, batch: Any, columns: pa.RecordBatch) -> list[Refused]:
@@ -149,10 +145,7 @@ class Filling:
         if table is None:
             # It may be that only some rows do not fit.
             return refused + self.take(list(batch))
-        self._tables.append(table)
-        self.tuples.append(batch)
-        self._rows += len(batch)
-        self._measure(table.nbytes, len(batch))
+        self._add(table, [batch], len(batch))
         return refused
 
     def take(self, tuples: list[Any]) -> list[Refused]:
@@ -169,10 +162,7 @@ class Filling:
             return refused
         table, kept, misfits = self._convert(values, tuples)
         if kept:
-            self._tables.append(table)
-        self.tuples += kept
-        self._rows += len(kept)
-        self._measure(table.nbytes, len(kept))
+            self._add(table, kept, len(kept))
         return refused + misfits
 
     def close(self) -> tuple[pa.Table, list[Refused]]:
@@ -198,6 +188,12 @@ class Filling:
         unfit = {misfit.index for misfit in misfits}
         kept = [tup for index, tup in enumerate(tuples) if index not in unfit]
         return table, kept, [Refused(tuples[misfit.index], misfit.reason) for misfit in misfits]
+
+    def _add(self, table: pa.Table, tuples: Sequence[Any], rows: int) -> None:
+        self._tables.append(table)
+        self.tuples += tuples
+        self._rows += rows
+        self._measure(table.nbytes, rows)
 
     def _measure(self, size_bytes: int, rows: int) -> None:
         self.size_bytes += size_bytes

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
-from dataclasses import asdict, dataclass, field, fields
-from typing import Protocol
+
+import msgspec
+from msgspec import Struct
 
 from heronpy.common.errors import StateError
 
@@ -25,8 +25,7 @@ def gateway_endpoint(sockets_dir: str) -> str:
     return f"ipc://{os.path.join(sockets_dir, SOCKET_NAME)}"
 
 
-@dataclass(slots=True)
-class Manifest:
+class Manifest(Struct):
     """Everything about one micro-batch except its rows."""
 
     id: str
@@ -53,31 +52,31 @@ class Manifest:
     waited_s: float = 0.0
     run_s: float = 0.0
     #: Pairs [staged folder, published folder]; decided when `prepared` is.
-    tables: list[list[str]] = field(default_factory=list)
+    tables: list[list[str]] = []
     #: Of a dispatch of work units (dispatches.py), else empty: the folders of Parquet files that are its rows, the file
     #: that says which bytes they are made of, and what distinguishes the attempts of the gateway that works on it.
-    inputs: list[str] = field(default_factory=list)
+    inputs: list[str] = []
     lineage: str = ""
     mark: str = ""
+    #: In seconds since the epoch; 0: it is not handed over yet.
+    handed_over_at: float = 0.0
 
     @property
     def stem(self) -> str:
         return stem_of(self.task, self.number, self.incarnation)
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        return msgspec.json.encode(self)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
-        known = {f.name for f in fields(cls)}
         try:
-            return cls(**{k: v for k, v in json.loads(data).items() if k in known})
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            return msgspec.json.decode(data, type=cls)
+        except (ValueError, RecursionError) as error:
             raise StateError(f"manifest of a micro-batch is damaged: {error}") from None
 
 
-@dataclass(slots=True, frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """How a batch ended."""
 
     id: str
@@ -86,7 +85,7 @@ class Outcome:
     attempts: int
     error: str = ""
     #: What it published, for a batch of a checkpoint: retracted when the checkpoint turns out to be damaged.
-    tables: list[list[str]] = field(default_factory=list)
+    tables: list[list[str]] = []
     #: Seconds: from when it was handed over until the gateway claimed it; in the sink's function, over all attempts
     #: whose driver survived; to publish what it wrote. 0 in records of batches that could not be read.
     waited_s: float = 0.0
@@ -100,8 +99,7 @@ class Outcome:
         return self.state == COMMITTED
 
 
-@dataclass(slots=True, frozen=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """The incarnation that may write batches of a task, and the first number it uses."""
 
     run: str
@@ -117,32 +115,6 @@ def batch_id(safe_component: str, task: int, number: int, run: str, line: str) -
     """The id of a batch: the same for whatever writes the number again in this line of a submission."""
     token = hashlib.sha256(f"{run}:{line}".encode()).hexdigest()[:8]
     return f"{safe_component}-{task}-{number:08d}-{token}"
-
-
-class OfTask(Protocol):
-    """Who writes batches: one incarnation of one sink task, in a submission."""
-
-    component: str
-    task: int
-    run: str
-    incarnation: int
-
-
-def new_manifest(
-    safe_component: str, writer: OfTask, number: int, after: int, rows: int, line: str, keep: bool
-) -> Manifest:
-    """The manifest of a batch that nobody has seen yet; see `Manifest` and `batch_id`."""
-    return Manifest(
-        id=batch_id(safe_component, writer.task, number, writer.run, line),
-        run=writer.run,
-        component=writer.component,
-        task=writer.task,
-        incarnation=writer.incarnation,
-        number=number,
-        after=after,
-        rows=rows,
-        keep=keep,
-    )
 
 
 def stem_of(task: int, number: int, incarnation: int) -> str:

@@ -12,8 +12,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from heronpy.api.api_constants import TOPOLOGY_TICK_TUPLE_FREQ_MS
 from heronpy.api.component.component_spec import MAIN_ALIAS
@@ -32,15 +33,14 @@ HANG_KEY = "heron.instance.hang_timeout_s"
 UNCOMMITTED_MAX = 64
 
 
-@dataclass(slots=True, frozen=True)
-class SinkOptions:
+class SinkOptions(Struct, frozen=True):
     """The options of a SparkSink; None stands for the setting of the `spark` room."""
 
     #: "import:module.function" or "pickle:<base64>".
     aggregate: str
     #: Encoded by rows.encode_schema; empty: inferred.
     schema: str = ""
-    fields: list[str] = field(default_factory=list)
+    fields: list[str] = []
     batch_rows: int | None = None
     batch_bytes: int | None = None
     batch_interval_s: float | None = None
@@ -50,7 +50,7 @@ class SinkOptions:
     #: Longest wait for an outcome.
     commit_timeout_s: float = 300.0
     #: The user's options, passed to `aggregate` as batch.options.
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = {}
 
     def validate(self) -> None:
         whole = ("batch_rows", "batch_bytes", "batch_bytes_max", "max_uncommitted")
@@ -68,21 +68,8 @@ class SinkOptions:
     def to_config(self) -> dict[str, Any]:
         """The component configuration that carries these options."""
         self.validate()
-        rest = {
-            "schema": self.schema,
-            "fields": self.fields,
-            "batch_rows": self.batch_rows,
-            "batch_bytes": self.batch_bytes,
-            "batch_interval_s": self.batch_interval_s,
-            "batch_bytes_max": self.batch_bytes_max,
-            "max_uncommitted": self.max_uncommitted,
-            "commit_timeout_s": self.commit_timeout_s,
-            "options": self.options,
-        }
-        try:
-            settings = json.dumps(rest, default=_plain)
-        except TypeError as error:
-            raise ConfigError(f"options of a SparkSink must be plain values (text, numbers, lists): {error}") from None
+        rest = {name: getattr(self, name) for name in self.__struct_fields__ if name != "aggregate"}
+        settings = plain_json(rest, "a SparkSink")
         interval_ms = (self.batch_interval_s or 0.5) * 1000
         return {
             SINK_KEY: "true",
@@ -113,10 +100,18 @@ def sink_options(config: Mapping[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    raise TypeError(f"{value!r} is a {type(value).__name__}")
+def plain_json(options: Mapping[str, Any], what: str) -> str:
+    """Options as JSON, paths as texts; ConfigError for values that are not plain."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, os.PathLike):
+            return os.fspath(value)
+        raise TypeError(f"{value!r} is a {type(value).__name__}")
+
+    try:
+        return json.dumps(options, default=plain)
+    except TypeError as error:
+        raise ConfigError(f"options of {what} must be plain values (text, numbers, lists): {error}") from None
 
 
 def make_options(
@@ -125,7 +120,7 @@ def make_options(
     fields: Sequence[str] | None,
     **rest: Any,
 ) -> SinkOptions:
-    """Check and encode the arguments of SparkSink.spec."""
+    """Check and encode the arguments of SparkSink.spec; `rest`: the other fields of `SinkOptions`."""
     encoded = encode_schema(schema)
     names = list(fields or [])
     if schema is not None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from heronpy.common.errors import FencedError
 from heronpy.connectors.durable_files import UntilDone
-from heronpy.connectors.spark.handover import Manifest, Owner, new_manifest, stem_order
+from heronpy.connectors.spark.handover import Manifest, Owner, batch_id, stem_order
 from heronpy.connectors.spark.records import Decision, Fate, SinkFolder
 from heronpy.storage.objects.port import Listing, Objects
 
@@ -59,12 +60,8 @@ class PatientObjects:
         named = tuple(keys)
         self._until_done(lambda: self._objects.delete(named))
 
-    def local_path(self, key: str) -> Path | None:
-        return self._objects.local_path(key)
 
-
-@dataclass(slots=True, frozen=True)
-class Takeover:
+class Takeover(Struct, frozen=True):
     """What a new incarnation found: batches withdrawn, left to commit, and already begun by the gateway."""
 
     withdrawn: int
@@ -85,12 +82,13 @@ class BatchWriter:
 
     def _write_rows(self, table: pa.Table, number: int, after: int, line: str, keep: bool) -> Manifest:
         """Write the rows of a batch. Its id is the same for whatever writes the number again in this line."""
-        manifest = new_manifest(self.folder.component, self, number, after, table.num_rows, line, keep)
+        name = batch_id(self.folder.component, self.task, number, self.run, line)
+        whose = self.run, self.component, self.task, self.incarnation
+        manifest = Manifest(name, *whose, number, after, table.num_rows, keep)
         manifest.size_bytes = self.folder.write_rows(manifest.stem, table)
         return manifest
 
     def _check_permit(self) -> None:
-        """Raise FencedError when another process has taken the task over."""
         if self.folder.highest_incarnation(self.task) != self.incarnation:
             raise replaced(self.component, self.task)
 
@@ -124,10 +122,10 @@ class Outbox(BatchWriter):
         withdrawn = kept = begun = 0
         waiting = self.folder.stems("batches", self.task)
         for stem in waiting:
-            found = self.folder.handed_over(stem)
-            if found is None or found[0].incarnation >= self.incarnation:
+            found = self.folder.manifest("batches", stem)
+            if found is None or found.incarnation >= self.incarnation:
                 continue
-            if found[0].keep:
+            if found.keep:
                 kept += 1
             elif self._withdraw(stem).fate is Fate.WITHDRAWN:
                 self.folder.remove(stem, "batches", "attempts", "rows")

@@ -25,14 +25,16 @@ gateways may work on a batch; what the others have staged is never seen. Fates s
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import time
-from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from heronpy.common.errors import ConfigError, StateError
 from heronpy.common.folders import check_root, make_folders
@@ -48,6 +50,8 @@ from heronpy.storage.objects.url import Url, place_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+R = TypeVar("R")
 
 #: How long processes of a topology repeat a request to a store that is away or overloaded.
 PATIENCE_S = 20.0
@@ -65,20 +69,18 @@ class Fate(Enum):
     WITHDRAWN = "withdrawn"
 
 
-@dataclass(slots=True, frozen=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """The fate of a batch, and what goes with it."""
 
     fate: Fate
     #: Whose it is, so that two never write the same: a gateway's epoch, a sink's incarnation.
     by: str
     #: Pairs [staged, published].
-    tables: list[list[str]] = field(default_factory=list)
+    tables: list[list[str]] = []
     error: str = ""
 
 
-@dataclass(slots=True, frozen=True)
-class GatewayPlace:
+class GatewayPlace(Struct, frozen=True):
     """Where a gateway listens."""
 
     epoch: int
@@ -164,13 +166,12 @@ class RunRecords:
         epochs = _numbers(self.objects.list(f"{self.name}/gateway", deep=False).objects)
         if not epochs:
             return None
-        record = _record(self.objects, self._gateway_key(max(epochs)))
-        return GatewayPlace(max(epochs), str(record["endpoint"])) if record is not None else None
+        return _record(self.objects, self._gateway_key(max(epochs)), GatewayPlace)
 
     def announce(self, place: GatewayPlace) -> bool:
         """Write where a gateway listens; False when there is one of this epoch, or a later one."""
         key = self._gateway_key(place.epoch)
-        if not self.objects.put_if_absent(key, json.dumps(asdict(place)).encode()):
+        if not self.objects.put_if_absent(key, msgspec.json.encode(place)):
             return False
         epochs = _numbers(self.objects.list(f"{self.name}/gateway", deep=False).objects)
         self.objects.delete(self._gateway_key(epoch) for epoch in epochs if epoch < place.epoch)
@@ -233,8 +234,7 @@ class SinkFolder:
     def owner(self, task: int) -> Owner | None:
         """The highest incarnation of a task."""
         numbers = self._incarnations(task)
-        record = _record(self.objects, self._owner_key(task, max(numbers))) if numbers else None
-        return Owner(record["run"], record["incarnation"], record["first"]) if record else None
+        return _record(self.objects, self._owner_key(task, max(numbers)), Owner) if numbers else None
 
     def highest_incarnation(self, task: int) -> int:
         return max(self._incarnations(task), default=0)
@@ -244,7 +244,7 @@ class SinkFolder:
 
         Processes that claim the same are one, unless `by` tells them apart.
         """
-        data = json.dumps({**asdict(owner), "by": by}).encode()
+        data = msgspec.json.encode({**asdict(owner), "by": by})
         if not self.objects.put_if_absent(self._owner_key(task, owner.incarnation), data):
             return False
         earlier = [number for number in self._incarnations(task) if number < owner.incarnation]
@@ -299,16 +299,7 @@ class SinkFolder:
 
     def hand_over(self, manifest: Manifest) -> None:
         """Write the manifest that makes a batch exist, with the time."""
-        record = {**asdict(manifest), "handed_over_at": time.time()}
-        self.objects.put(self.key("batches", f"{manifest.stem}.json"), json.dumps(record).encode())
-
-    def handed_over(self, stem: str) -> tuple[Manifest, float] | None:
-        """The manifest of a batch, and when it was handed over, in seconds since the epoch; None: it is gone."""
-        data = _content(self.objects, self.key("batches", f"{stem}.json"))
-        if data is None:
-            return None
-        manifest = Manifest.from_bytes(data)
-        return manifest, float(json.loads(data).get("handed_over_at", 0.0))
+        self.write_manifest("batches", replace(manifest, handed_over_at=time.time()))
 
     def remove(self, stem: str, *kinds: str) -> None:
         self.objects.delete(
@@ -331,16 +322,11 @@ class SinkFolder:
         return True
 
     def decision(self, stem: str) -> Decision | None:
-        key = self.key("fates", f"{stem}.json")
-        record = _record(self.objects, key)
-        try:
-            return Decision(**{**record, "fate": Fate(record.get("fate"))}) if record is not None else None
-        except (TypeError, ValueError):
-            raise StateError(f"record {self.objects.name}/{key} is damaged; remove it to decide anew") from None
+        return _record(self.objects, self.key("fates", f"{stem}.json"), Decision, "decide anew")
 
     def decide(self, stem: str, decision: Decision) -> Decision:
         """Decide the fate of a batch unless it is decided; returns the decision that stands."""
-        if self.objects.put_if_absent(self.key("fates", f"{stem}.json"), _decision_bytes(decision)):
+        if self.objects.put_if_absent(self.key("fates", f"{stem}.json"), msgspec.json.encode(decision)):
             return decision
         stands = self.decision(stem)
         if stands is None:
@@ -349,15 +335,14 @@ class SinkFolder:
 
     def overrule(self, stem: str, decision: Decision) -> None:
         """Replace the fate: a restore voids what was published after its checkpoint."""
-        self.objects.put(self.key("fates", f"{stem}.json"), _decision_bytes(decision))
+        self.objects.put(self.key("fates", f"{stem}.json"), msgspec.json.encode(decision))
 
     def outcome(self, stem: str) -> Outcome | None:
-        record = _record(self.objects, self.key("done", f"{stem}.json"))
-        return Outcome(**record) if record else None
+        return _record(self.objects, self.key("done", f"{stem}.json"), Outcome)
 
     def write_outcome(self, stem: str, outcome: Outcome) -> None:
         """Written once, never changed."""
-        self.objects.put_if_absent(self.key("done", f"{stem}.json"), json.dumps(asdict(outcome)).encode())
+        self.objects.put_if_absent(self.key("done", f"{stem}.json"), msgspec.json.encode(outcome))
 
 
 class AgreedSchema:
@@ -380,10 +365,6 @@ class AgreedSchema:
         self._folder.objects.put(self._key, data)
 
 
-def _decision_bytes(decision: Decision) -> bytes:
-    return json.dumps({**asdict(decision), "fate": decision.fate.value}).encode()
-
-
 def _content(objects: Objects, key: str) -> bytes | None:
     try:
         return objects.get(key)
@@ -391,18 +372,14 @@ def _content(objects: Objects, key: str) -> bytes | None:
         return None
 
 
-def _record(objects: Objects, key: str) -> dict[str, Any] | None:
+def _record(objects: Objects, key: str, kind: type[R], fix: str = "resume without it") -> R | None:
     data = _content(objects, key)
-    if data is None:
-        return None
     try:
-        found = json.loads(data)
+        return msgspec.json.decode(data, type=kind) if data is not None else None
     except (ValueError, RecursionError):
-        raise StateError(f"record {objects.name}/{key} is damaged; remove it to resume without it") from None
-    return found if isinstance(found, dict) else None
+        raise StateError(f"record {objects.name}/{key} is damaged; remove it to {fix}") from None
 
 
 def _numbers(keys: Any) -> list[int]:
-    """The numbers that files are named by."""
     names = (key.rsplit("/", 1)[-1].removesuffix(".json") for key in keys)
     return [int(name) for name in names if name.isdecimal()]

@@ -13,7 +13,7 @@ import socket
 import subprocess
 
 from heronpy.common.errors import ConfigError
-from heronpy.proto import topology_pb2
+from heronpy.proto import components_of, topology_pb2
 
 JAVA_MIN = 17
 #: A component with this configuration key set to "true" hands batches to the Spark gateway.
@@ -35,14 +35,17 @@ def needs_spark(topology: topology_pb2.Topology) -> bool:
 
 def spark_sinks(topology: topology_pb2.Topology) -> frozenset[str]:
     """The components whose tuples become batches of Spark."""
-    components = [spout.comp for spout in topology.spouts] + [bolt.comp for bolt in topology.bolts]
-    return frozenset(c.name for c in components for kv in c.config.kvs if kv.key == SINK_KEY and kv.value == "true")
+    return frozenset(name for name, value in _values_of(topology, SINK_KEY) if value == "true")
 
 
 def dispatch_homes(topology: topology_pb2.Topology) -> dict[str, str]:
     """The components that hand dispatches of work units to Spark, and the folder where each one does."""
-    components = [spout.comp for spout in topology.spouts] + [bolt.comp for bolt in topology.bolts]
-    return {c.name: kv.value for c in components for kv in c.config.kvs if kv.key == DISPATCH_KEY and kv.value}
+    return {name: value for name, value in _values_of(topology, DISPATCH_KEY) if value}
+
+
+def _values_of(topology: topology_pb2.Topology, key: str) -> list[tuple[str, str]]:
+    parts = components_of(topology).items()
+    return [(name, kv.value) for name, part in parts for kv in part.comp.config.kvs if kv.key == key]
 
 
 def is_connect(master: str) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
 
@@ -79,8 +80,7 @@ def row_bytes(values: Sequence[Any]) -> int:
     return total + 8 * len(values)
 
 
-@dataclass(slots=True, frozen=True)
-class Misfit:
+class Misfit(Struct, frozen=True):
     """A row that does not fit the schema: its index in the batch and why."""
 
     index: int

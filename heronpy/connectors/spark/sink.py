@@ -304,7 +304,6 @@ class SparkSink(TwoPhaseSink):
         self._opened_at = time.monotonic()
 
     def _turn(self) -> None:
-        """Do what is due."""
         self._take_fresh()
         now = time.monotonic()
         if self._uncommitted and now >= self._listen_at:

@@ -15,7 +15,7 @@ import shutil
 from pathlib import Path
 
 from heronpy.common.errors import ConfigError
-from heronpy.connectors.durable_files import sync_folder
+from heronpy.connectors.durable_files import sync_path
 from heronpy.storage.objects.port import MissingObjectError, Objects
 from heronpy.storage.objects.url import Url, is_url, place_of
 
@@ -46,7 +46,7 @@ def _publish_folder(staged: Path, published: Path) -> None:
         if not published.is_dir():
             raise _gone(staged, published.parent) from None
         return
-    sync_folder(published.parent)
+    sync_path(published.parent)
     remove_if_empty(staged.parent)
 
 
@@ -95,7 +95,7 @@ def publish_once(tables: list[list[str]], token: int) -> None:
                     " rebuild', or write to another table"
                 ) from None
             shutil.rmtree(source, ignore_errors=True)
-        sync_folder(target.parent)
+        sync_path(target.parent)
         remove_if_empty(source.parent)
 
 

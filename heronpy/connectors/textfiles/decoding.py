@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import codecs
+from itertools import accumulate
 
 from heronpy.common.errors import FatalError
 
 
 class TextFileError(FatalError):
     """A text file cannot be read as configured."""
+
+
+def raw_lines(data: bytes) -> list[bytes]:
+    """The lines of whole ones, or with the last one without its end; without their ends."""
+    return data.split(b"\n")[: -1 if data.endswith(b"\n") else None]
+
+
+def offsets_of(start: int, data: bytes) -> list[int]:
+    """Where the lines of `data`, which begins at `start`, begin."""
+    return list(accumulate((len(line) + 1 for line in raw_lines(data)), initial=start))[:-1]
 
 
 class LineDecoder:
@@ -20,15 +31,7 @@ class LineDecoder:
 
     def split(self, path: str, start: int, data: bytes) -> tuple[list[str], list[int]]:
         """The lines of `data`, which begins at `start`, without their ends, and their offsets."""
-        raw = data.split(b"\n")
-        if data.endswith(b"\n"):
-            raw.pop()
-        offsets = []
-        offset = start
-        for line in raw:
-            offsets.append(offset)
-            offset += len(line) + 1
-        return self.texts(path, start, data), offsets
+        return self.texts(path, start, data), offsets_of(start, data)
 
     def texts(self, path: str, start: int, data: bytes) -> list[str]:
         """The lines of `split` without their offsets, which cost more than the lines."""
@@ -38,11 +41,7 @@ class LineDecoder:
             lines.pop()
         if len(lines) != data.count(b"\n") + unfinished:
             # A lenient decoder took a line end as part of a broken character.
-            raw, at = data.split(b"\n")[: None if unfinished else -1], start
-            lines = []
-            for line in raw:
-                lines.append(self._decode(path, at, line))
-                at += len(line) + 1
+            lines = [self._decode(path, *one) for one in zip(offsets_of(start, data), raw_lines(data), strict=True)]
         if b"\r" in data:
             lines = [line.removesuffix("\r") for line in lines]
         if start == 0 and self._strip_bom:

@@ -17,7 +17,8 @@ from heronpy.common.units import counted
 from heronpy.connectors.textfiles.followed import Followed, Table
 from heronpy.connectors.textfiles.notices import Notices
 from heronpy.connectors.textfiles.places import UNREADABLE, Places
-from heronpy.growing.identity import HEAD_BYTES, Identity, before, digest, first_line, mark_of
+from heronpy.growing.chunks import bytes_before
+from heronpy.growing.identity import HEAD_BYTES, Identity, digest, first_line, mark_of
 from heronpy.growing.patterns import stem, stems_of_origins
 from heronpy.growing.scan import WAITS, Entry, Scanner, entry_of, siblings
 
@@ -420,5 +421,4 @@ class Finder:
 
 def _ends(descriptor: int, size: int) -> tuple[bytes, bytes]:
     """The first and the last bytes of so many of a file."""
-    start = before(size)
-    return os.pread(descriptor, min(size, HEAD_BYTES), 0), os.pread(descriptor, size - start, start)
+    return os.pread(descriptor, min(size, HEAD_BYTES), 0), bytes_before(descriptor, size)

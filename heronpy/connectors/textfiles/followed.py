@@ -7,8 +7,9 @@ same one. Each has a number that is never used twice, so a line is known by numb
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from heronpy.growing.identity import Mark
 from heronpy.growing.patterns import stem, stems_of_origins
@@ -16,8 +17,7 @@ from heronpy.growing.patterns import stem, stems_of_origins
 _VERSION = 1
 
 
-@dataclass(slots=True, eq=False)
-class Followed:
+class Followed(Struct, eq=False):
     """One file, and what has been read of it."""
 
     number: int

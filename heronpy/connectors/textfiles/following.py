@@ -191,7 +191,6 @@ class Follower:
         self._table.restore(state)
 
     def _line_up(self, now: float) -> None:
-        """The files that can be read on."""
         waiting = {file.number for file in self._ready}
         for file in self._table:
             if not self._finder.is_here(file) or not file.is_readable or file.size <= file.read_to:

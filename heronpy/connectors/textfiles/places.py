@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 from heronpy.connectors.textfiles.followed import Followed
 from heronpy.growing.below import UnfitFileError, open_below
-from heronpy.growing.identity import HEAD_BYTES, Identity, before, digest, identify
+from heronpy.growing.chunks import bytes_before
+from heronpy.growing.identity import HEAD_BYTES, Identity, digest, identify
 from heronpy.growing.scan import Scanner
 
 #: Why something cannot be opened or read.
@@ -37,8 +38,7 @@ class Places:
     def identify(self, file: Followed, descriptor: int, size: int) -> Identity:
         """What an open file is, compared with a known one."""
         mark = file.mark
-        start = before(mark.cut)
-        context = os.pread(descriptor, mark.cut - start, start) if size >= mark.cut else None
+        context = bytes_before(descriptor, mark.cut) if size >= mark.cut else None
         # Last: a file that is replaced meanwhile is another one, not a changed one.
         beginning = os.pread(descriptor, HEAD_BYTES, 0)
         found = identify(mark, size, beginning, context, header_lines=self._header_lines)
@@ -63,8 +63,7 @@ class Places:
             with self.open(file.path) as other:
                 if not self.is_it(file, other):
                     return True
-                start = before(size)
-                return os.pread(descriptor, size - start, start) == os.pread(other, size - start, start)
+                return bytes_before(descriptor, size) == bytes_before(other, size)
         except UNREADABLE:
             return True
 
@@ -76,10 +75,7 @@ class Places:
                 if not self.is_at(file, other):
                     return False
                 end = file.mark.cut
-                if os.fstat(other).st_size < end:
-                    return True
-                start = before(end)
-                return os.pread(descriptor, end - start, start) != os.pread(other, end - start, start)
+                return os.fstat(other).st_size < end or bytes_before(descriptor, end) != bytes_before(other, end)
         except UNREADABLE:
             return False  # the next look says what it is
 
@@ -92,7 +88,6 @@ class Places:
                 there = os.fstat(other).st_size
                 if not file.mark.cut <= there < size or not self.is_it(file, other):
                     return False
-                start = before(there)
-                return os.pread(descriptor, there - start, start) == os.pread(other, there - start, start)
+                return bytes_before(descriptor, there) == bytes_before(other, there)
         except UNREADABLE:
             return False  # the next look says where it is

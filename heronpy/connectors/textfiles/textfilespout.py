@@ -21,8 +21,9 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from heronpy.api.api_constants import TOPOLOGY_MAX_SPOUT_PENDING, TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
 from heronpy.api.component.component_spec import HeronComponentSpec
@@ -40,24 +41,10 @@ from heronpy.growing.scan import INTERVAL_S
 
 #: At the end of its share it waits for acks, which end the input; a fail that comes meanwhile is seen after this.
 _ENDING_WAIT_S = 0.05
-PATHS = "textfile.paths"
-SKIP_HEADER = "textfile.skip_header"
-ENCODING = "textfile.encoding"
-DECODE_ERRORS = "textfile.decode_errors"
-EMIT_OFFSET = "textfile.emit_offset"
-LINES_PER_CALL = "textfile.lines_per_call"
-PENDING_MAX = "textfile.pending_max"
-REPLAYS_MAX = "textfile.replays_max"
-BLOCK = "textfile.block_bytes"
-LINE_MAX = "textfile.line_bytes_max"
-FOLLOW = "textfile.follow"
-SCAN_S = "textfile.scan_s"
-FORGET_DAYS = "textfile.forget_days"
 _DAY_S = 86400.0
 
 
-@dataclass(frozen=True, slots=True)
-class TextFileOptions:
+class TextFileOptions(Struct, frozen=True):
     """What the keys say; their meaning is in the docstring of `TextFileSpout`."""
 
     paths: list[str]
@@ -77,30 +64,31 @@ class TextFileOptions:
     @classmethod
     def from_config(cls, config: dict[str, Any], component: str) -> TextFileOptions:
         """ValueError or TypeError names what is wrong."""
-        if PATHS not in config:
+        keys = TextFileSpout
+        if keys.PATHS not in config:
             raise ValueError(
-                f"spout {component} needs {PATHS} in its configuration; give the path or glob of the text files"
+                f"spout {component} needs {keys.PATHS} in its configuration; give the path or glob of the text files"
             )
-        pending_max = _positive(config, PENDING_MAX, 100_000)
+        pending_max = _positive(config, keys.PENDING_MAX, 100_000)
         spout_pending = int(config.get(TOPOLOGY_MAX_SPOUT_PENDING, 0))
-        follow = flag(config.get(FOLLOW, False))
-        paths = absolute_patterns(config[PATHS])
+        follow = flag(config.get(keys.FOLLOW, False))
+        paths = absolute_patterns(config[keys.PATHS])
         if follow:
             check_followed(paths)
         return cls(
             paths=paths,
-            skip_header=_positive(config, SKIP_HEADER, 0, least=0),
-            encoding=str(config.get(ENCODING, "utf-8")),
-            decode_errors=str(config.get(DECODE_ERRORS, "strict")),
-            emit_offset=flag(config.get(EMIT_OFFSET, False)),
-            lines_per_call=_positive(config, LINES_PER_CALL, 200),
+            skip_header=_positive(config, keys.SKIP_HEADER, 0, least=0),
+            encoding=str(config.get(keys.ENCODING, "utf-8")),
+            decode_errors=str(config.get(keys.DECODE_ERRORS, "strict")),
+            emit_offset=flag(config.get(keys.EMIT_OFFSET, False)),
+            lines_per_call=_positive(config, keys.LINES_PER_CALL, 200),
             pending_max=min(pending_max, spout_pending) if spout_pending > 0 else pending_max,
-            replays_max=_positive(config, REPLAYS_MAX, 0, least=0),
-            block_bytes=_positive(config, BLOCK, BLOCK_BYTES),
-            line_bytes_max=_positive(config, LINE_MAX, LINE_BYTES_MAX),
+            replays_max=_positive(config, keys.REPLAYS_MAX, 0, least=0),
+            block_bytes=_positive(config, keys.BLOCK_BYTES, BLOCK_BYTES),
+            line_bytes_max=_positive(config, keys.LINE_BYTES_MAX, LINE_BYTES_MAX),
             follow=follow,
-            scan_s=_amount(config, SCAN_S, INTERVAL_S),
-            forget_s=_amount(config, FORGET_DAYS, FORGET_S / _DAY_S) * _DAY_S,
+            scan_s=_amount(config, keys.SCAN_S, INTERVAL_S),
+            forget_s=_amount(config, keys.FORGET_DAYS, FORGET_S / _DAY_S) * _DAY_S,
         )
 
 
@@ -159,19 +147,19 @@ class TextFileSpout(Spout, StatefulComponent):
     With `follow`, `textfile.block_bytes` is how much is read of one file before it is another one's turn.
     """
 
-    PATHS = PATHS
-    SKIP_HEADER = SKIP_HEADER
-    ENCODING = ENCODING
-    DECODE_ERRORS = DECODE_ERRORS
-    EMIT_OFFSET = EMIT_OFFSET
-    LINES_PER_CALL = LINES_PER_CALL
-    PENDING_MAX = PENDING_MAX
-    REPLAYS_MAX = REPLAYS_MAX
-    BLOCK_BYTES = BLOCK
-    LINE_BYTES_MAX = LINE_MAX
-    FOLLOW = FOLLOW
-    SCAN_S = SCAN_S
-    FORGET_DAYS = FORGET_DAYS
+    PATHS = "textfile.paths"
+    SKIP_HEADER = "textfile.skip_header"
+    ENCODING = "textfile.encoding"
+    DECODE_ERRORS = "textfile.decode_errors"
+    EMIT_OFFSET = "textfile.emit_offset"
+    LINES_PER_CALL = "textfile.lines_per_call"
+    PENDING_MAX = "textfile.pending_max"
+    REPLAYS_MAX = "textfile.replays_max"
+    BLOCK_BYTES = "textfile.block_bytes"
+    LINE_BYTES_MAX = "textfile.line_bytes_max"
+    FOLLOW = "textfile.follow"
+    SCAN_S = "textfile.scan_s"
+    FORGET_DAYS = "textfile.forget_days"
 
     #: Its metric with `follow`: files, and bytes by what they wait for.
     METRIC = "text-files"
@@ -328,7 +316,6 @@ class TextFileSpout(Spout, StatefulComponent):
         return block
 
     def _attend(self, follower: Follower) -> None:
-        """Look for files when it is time, and tell what was found."""
         now = time.monotonic()
         if now < follower.due:
             return
@@ -399,7 +386,6 @@ class TextFileSpout(Spout, StatefulComponent):
         return end - begin
 
     def _emit_again(self, ref: str | int, offset: int) -> int:
-        """Emit a line again; how many lines were emitted."""
         line = self._line_at(ref, offset)
         if line is None:
             return 0
@@ -427,5 +413,4 @@ class TextFileSpout(Spout, StatefulComponent):
         return line
 
     def _name(self, ref: str | int) -> str:
-        """The path of a file, as it is now."""
         return str(ref) if self._follower is None else self._follower.path_of(int(ref))

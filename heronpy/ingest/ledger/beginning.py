@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger import looking, policy, ranges
+from heronpy.ingest.ledger.commands import FoundFile, Rebuild, Rebuilt
 from heronpy.ingest.ledger.draft import Draft, shortened
 from heronpy.ingest.ledger.partitions import newest
-from heronpy.ingest.ledger.requests import FoundFile, FoundRange, Given, Open, Opened, Rebuild, Rebuilt, Who
+from heronpy.ingest.ledger.requests import Given, Open, Opened, Who
 from heronpy.ingest.ledger.store import View
 from heronpy.ingest.ledger.types import PART, Config, File, FileState, Kind, Pipeline, Span, SpanState
 
@@ -31,7 +32,6 @@ def other_files(known: str, given: str) -> str:
 
 
 def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
-    """See `Open`."""
     config = _checked(request.config)
     found = draft.get(Pipeline)
     text = msgspec.json.encode(config).decode()
@@ -111,7 +111,6 @@ def _refuse_circle(after: Iterable[str], others: Mapping[str, tuple[str, ...]], 
 
 # ---- rebuild --------------------------------------------------------------------------------
 def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
-    """See `Rebuild`."""
     now, config = draft.now, _checked(request.config)
     found = draft.get(Pipeline)
     silent_s = draft.config.silent_s if found is not None else config.silent_s
@@ -171,17 +170,11 @@ def _file(draft: Draft, found: FoundFile, holes: list[ranges.Piece]) -> tuple[in
 
 
 def _refuse_overlaps(files: Iterable[FoundFile]) -> None:
-    problems = []
-    for file in files:
-        last: FoundRange | None = None
-        for one in sorted(file.done, key=lambda one: (one.begin, one.end)):
-            if last is not None and one.begin < last.end:
-                problems.append(
-                    f"{file.key}: bytes {one.begin}-{min(last.end, one.end)} are published twice, by {last.source} and"
-                    f" {one.source}"
-                )
-            if last is None or one.end > last.end:
-                last = one
+    problems = [
+        f"{file.key}: bytes {begin}-{end} are published twice, by {one} and {other}"
+        for file in files
+        for begin, end, one, other in ranges.overlaps((done.begin, done.end, done.source) for done in file.done)
+    ]
     if problems:
         raise LedgerError(f"{joined(problems)}; remove one of the two from the output, then rebuild")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from heronpy.ingest.ledger import machine
-from heronpy.ingest.ledger.requests import UNDONE, UNNUMBERED, Request, Who
+from heronpy.ingest.ledger.requests import Request, Who
 from heronpy.ingest.ledger.store import Store
 
 A = TypeVar("A")
@@ -33,7 +34,7 @@ class Ledger:
 
     def ask(self, request: Request[A]) -> A:
         """The answer; LedgerError when the request is wrong, LedgerAwayError when nobody answers now."""
-        if isinstance(request, UNNUMBERED):
+        if isinstance(request, machine.UNNUMBERED):
             return self._transact(request, 0)
         with self._turn:
             if request != self._unanswered:
@@ -47,5 +48,5 @@ class Ledger:
         return self._store.transact(
             self._pipeline,
             lambda view, now: machine.handle(view, request, self._who, number, now),
-            lasting=not isinstance(request, UNDONE),
+            lasting=not isinstance(request, machine.UNDONE),
         )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger.ranges import Piece, total

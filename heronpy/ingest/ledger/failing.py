@@ -3,50 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
-from heronpy.ingest.ledger import policy, ranges
+from heronpy.ingest.ledger import policy, ranges, requests
 from heronpy.ingest.ledger.draft import Draft, shortened
 from heronpy.ingest.ledger.finishing import in_vain
 from heronpy.ingest.ledger.ranges import Piece
-from heronpy.ingest.ledger.requests import (
-    Again,
-    Bad,
-    Committed,
-    Failed,
-    Judged,
-    Line,
-    Lost,
-    SplitAt,
-    Taken,
-    TryFailed,
-    Who,
-)
 from heronpy.ingest.ledger.types import File, Unit, UnitState
 
 #: `Unit.suspect` of tries that did not fail at one line.
 MIXED = "-"
 
 
-def try_failed(draft: Draft, request: TryFailed, who: Who) -> Judged:
-    """See `TryFailed`."""
+def try_failed(draft: Draft, request: requests.TryFailed, who: requests.Who) -> requests.Judged:
     unit = in_vain(draft, request.unit, request.attempt, request.generation)
-    if isinstance(unit, Lost):
-        return Committed(unit)
+    if isinstance(unit, requests.Lost):
+        return requests.Committed(unit)
     if unit.state is UnitState.COMMITTED:
-        return Committed()
+        return requests.Committed()
     return _judge(draft, unit, request.error, request.line, request.attempt, proven=request.rows > 0)
 
 
-def died(draft: Draft, unit: Unit, error: str, line: Line | None) -> Judged:
+def died(draft: Draft, unit: Unit, error: str, line: requests.Line | None) -> requests.Judged:
     """The holder of a leased unit has crashed, hung, or run out of memory; a first try does not say at which line."""
     return _judge(draft, unit, error, line, unit.attempt, told=line is not None or unit.tries > 0)
 
 
 def _judge(
-    draft: Draft, unit: Unit, error: str, line: Line | None, attempt: int, told: bool = True, proven: bool = False
-) -> Judged:
+    draft: Draft,
+    unit: Unit,
+    error: str,
+    line: requests.Line | None,
+    attempt: int,
+    told: bool = True,
+    proven: bool = False,
+) -> requests.Judged:
     """`told`: whether the attempt could say at which line it was; `proven`: whether lines before it became rows."""
     config = draft.config
     named = _text_of(line) if told else ""
@@ -59,7 +52,7 @@ def _judge(
     if unit.tries < config.tries_max:
         if unit.state is UnitState.LEASED and attempt < unit.attempt:
             draft.put(unit)  # a backup is at work
-            return Again(unit.tries)
+            return requests.Again(unit.tries)
         rested = draft.now + policy.try_again_s(unit.tries)
         # Without a row what the function needs may be away: bytes before the line prove nothing, as a unit may begin
         # inside a line, and a function may take many lines before it gives the first row.
@@ -68,7 +61,7 @@ def _judge(
             if cut is not None and cut[0]:
                 return _alone(draft, unit, *cut, unit.tries, rested)
         draft.put(_rested(unit, rested))
-        return Again(unit.tries)
+        return requests.Again(unit.tries)
     if config.on_bad == "fail":
         return _fail(draft, unit, f"{_place(draft, unit, line)}: {unit.error}")
     if line is not None and unit.suspect == named:
@@ -80,16 +73,15 @@ def _judge(
             return _alone(draft, unit, before, suspect, behind, config.tries_max - 1)
     # The next holder looks for the middle: here nobody reads bytes.
     draft.put(replace(_rested(unit, draft.now), halve=True))
-    return Again(unit.tries)
+    return requests.Again(unit.tries)
 
 
-def split_at(draft: Draft, request: SplitAt, who: Who) -> Judged:
-    """See `SplitAt`."""
+def split_at(draft: Draft, request: requests.SplitAt, who: requests.Who) -> requests.Judged:
     unit = in_vain(draft, request.unit, request.attempt, request.generation)
-    if isinstance(unit, Lost):
-        return Committed(unit)
+    if isinstance(unit, requests.Lost):
+        return requests.Committed(unit)
     if unit.state is not UnitState.LEASED or not unit.halve or request.attempt != unit.attempt:
-        return Committed(Lost.GONE)
+        return requests.Committed(requests.Lost.GONE)
     pieces = draft.pieces_of(unit.id)
     if request.begin is None:
         return _bad(draft, unit, pieces)
@@ -99,7 +91,7 @@ def split_at(draft: Draft, request: SplitAt, who: Who) -> Judged:
     draft.drop(unit)
     # The whole has failed often enough: each half has one try.
     tries = draft.config.tries_max - 1
-    return Taken(tuple(draft.make_unit(half, unit.since, unit, tries) for half in halves))
+    return requests.Taken(tuple(draft.make_unit(half, unit.since, unit, tries) for half in halves))
 
 
 def _has_room(draft: Draft, unit: Unit) -> bool:
@@ -120,7 +112,7 @@ def _alone(
     behind: Sequence[Piece],
     tries: int,
     rested: float = 0.0,
-) -> Taken:
+) -> requests.Taken:
     """The line at which tries have failed becomes a unit of its own, which has those that are left: it is bad if it
     fails alone. The others do not wait for it.
 
@@ -132,25 +124,25 @@ def _alone(
     assert made is not None
     draft.put(replace(made, until=rested))
     others = [draft.make_unit(pieces, unit.since, unit) for pieces in (before, behind) if pieces]
-    return Taken((alone, *others))
+    return requests.Taken((alone, *others))
 
 
-def _bad(draft: Draft, unit: Unit, bad: Sequence[Piece]) -> Bad | Failed:
+def _bad(draft: Draft, unit: Unit, bad: Sequence[Piece]) -> requests.Bad | requests.Failed:
     most = draft.config.bad_max
     if draft.view.bad_count(unit.root) + len(bad) > most:
         return _fail(draft, unit, f"more than {most} ranges of unit {unit.root} are bad; the last one: {unit.error}")
     draft.drop(unit)
     draft.make_bad(bad, unit.root, unit.tries, unit.error)
-    return Bad(unit.root, unit.tries, tuple(Line(*piece) for piece in bad), unit.error)
+    return requests.Bad(unit.root, unit.tries, tuple(requests.Line(*piece) for piece in bad), unit.error)
 
 
-def _fail(draft: Draft, unit: Unit, error: str) -> Failed:
+def _fail(draft: Draft, unit: Unit, error: str) -> requests.Failed:
     error = shortened(error)
     draft.put(replace(_rested(unit, 0.0), state=UnitState.FAILED, halve=False, error=error))
-    return Failed(unit.id, error)
+    return requests.Failed(unit.id, error)
 
 
-def _place(draft: Draft, unit: Unit, line: Line | None) -> str:
+def _place(draft: Draft, unit: Unit, line: requests.Line | None) -> str:
     """Where the bytes of a failure are: of a line if it is known, else of the unit."""
     pieces = [(line.file, line.begin, line.end)] if line is not None else draft.pieces_of(unit.id)
     number, begin, end = pieces[0]
@@ -163,5 +155,5 @@ def _rested(unit: Unit, until: float) -> Unit:
     return replace(unit, state=UnitState.READY, holder="", container="", until=until)
 
 
-def _text_of(line: Line | None) -> str:
+def _text_of(line: requests.Line | None) -> str:
     return MIXED if line is None else f"{line.file}:{line.begin}:{line.end}"

@@ -3,55 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
-from heronpy.ingest.ledger import policy
+from heronpy.ingest.ledger import policy, requests
 from heronpy.ingest.ledger.draft import Draft, shortened
-from heronpy.ingest.ledger.requests import (
-    Commit,
-    Committed,
-    Dispatched,
-    DispatchFailed,
-    FinishedUnits,
-    ListFinished,
-    Live,
-    Lost,
-    MakeDispatch,
-    OpenDispatch,
-    OpenDispatches,
-    Published,
-    Settled,
-    WhichLive,
-    Who,
-)
 from heronpy.ingest.ledger.types import Dispatch, DispatchState, Pace, Tally, Unit, UnitState
 
 #: Units that one dispatch takes; `unpublished_units` is the lower limit in practice.
 DISPATCH_UNITS_MAX = 256
 
 
-def in_vain(draft: Draft, number: int, attempt: int, generation: int) -> Lost | Unit:
+def in_vain(draft: Draft, number: int, attempt: int, generation: int) -> requests.Lost | Unit:
     """The unit of an attempt, or why this does not matter any more."""
     if generation != draft.pipeline.generation:
-        return Lost.GENERATION
+        return requests.Lost.GENERATION
     unit = draft.get(Unit, number)
     if unit is None:
-        return Lost.GONE
+        return requests.Lost.GONE
     if not 0 < attempt <= unit.attempt:
         raise LedgerError(f"unit {number} has had {unit.attempt} attempts, so there is no attempt {attempt}")
     if unit.state is UnitState.COMMITTED and unit.winner != attempt:
-        return Lost.OTHER_WON
-    return Lost.GONE if unit.state is UnitState.FAILED else unit
+        return requests.Lost.OTHER_WON
+    return requests.Lost.GONE if unit.state is UnitState.FAILED else unit
 
 
-def commit(draft: Draft, request: Commit, who: Who) -> Committed:
+def commit(draft: Draft, request: requests.Commit, who: requests.Who) -> requests.Committed:
     """See `Commit`; a late attempt wins if no other has."""
     unit = in_vain(draft, request.unit, request.attempt, request.generation)
-    if isinstance(unit, Lost):
-        return Committed(unit)
+    if isinstance(unit, requests.Lost):
+        return requests.Committed(unit)
     if unit.state is UnitState.COMMITTED:
-        return Committed()
+        return requests.Committed()
     draft.put(
         replace(
             unit,
@@ -66,38 +50,35 @@ def commit(draft: Draft, request: Commit, who: Who) -> Committed:
     )
     if unit.bytes and request.seconds > 0:
         draft.put(Pace(unit.id % policy.PACES, request.seconds / unit.bytes, request.seconds))
-    return Committed()
+    return requests.Committed()
 
 
-def list_finished(draft: Draft, request: ListFinished, who: Who) -> FinishedUnits:
-    """See `ListFinished`."""
+def list_finished(draft: Draft, request: requests.ListFinished, who: requests.Who) -> requests.FinishedUnits:
     found = draft.view.units(UnitState.COMMITTED, (-1, -1), policy.LOOKED_AT_MAX)
     besides = set(request.besides)
     free = [unit for unit in found if unit.dispatch == 0 and unit.id not in besides][: request.limit]
-    return FinishedUnits(tuple(draft.finished(unit, who.site) for unit in free))
+    return requests.FinishedUnits(tuple(draft.finished(unit, who.site) for unit in free))
 
 
-def published(draft: Draft, request: Published, who: Who) -> Settled:
-    """See `Published`."""
+def published(draft: Draft, request: requests.Published, who: requests.Who) -> requests.Settled:
     if request.generation != draft.pipeline.generation:
-        return Settled(0)
+        return requests.Settled(0)
     units = [unit for number in dict.fromkeys(request.units) if (unit := draft.get(Unit, number)) is not None]
     units = [unit for unit in units if unit.state is UnitState.COMMITTED and unit.dispatch == 0]
     return _settled(draft, units)
 
 
-def _settled(draft: Draft, units: Sequence[Unit]) -> Settled:
+def _settled(draft: Draft, units: Sequence[Unit]) -> requests.Settled:
     draft.settle(units)
     if units:
         known = draft.get(Tally) or Tally(0, 0)
         won = sum(1 for unit in units if 0 < unit.backup <= unit.winner)
         draft.put(Tally(known.units + len(units), known.backups_won + won))
-    return Settled(len(units), sum(unit.bytes for unit in units), sum(unit.rows for unit in units))
+    return requests.Settled(len(units), sum(unit.bytes for unit in units), sum(unit.rows for unit in units))
 
 
 # ---- dispatches -----------------------------------------------------------------------------
-def make_dispatch(draft: Draft, request: MakeDispatch, who: Who) -> OpenDispatches:
-    """See `MakeDispatch`."""
+def make_dispatch(draft: Draft, request: requests.MakeDispatch, who: requests.Who) -> requests.OpenDispatches:
     found = draft.view.units(UnitState.COMMITTED, (-1, -1), policy.LOOKED_AT_MAX)
     free = [unit for unit in found if unit.dispatch == 0]
     taken: list[Unit] = []
@@ -114,30 +95,28 @@ def make_dispatch(draft: Draft, request: MakeDispatch, who: Who) -> OpenDispatch
         for unit in taken:
             draft.put(replace(unit, dispatch=new.id))
         dispatches.append(new)
-    return OpenDispatches(tuple(_opened(draft, one, who.site) for one in dispatches))
+    return requests.OpenDispatches(tuple(_opened(draft, one, who.site) for one in dispatches))
 
 
-def _opened(draft: Draft, dispatch: Dispatch, site: str) -> OpenDispatch:
+def _opened(draft: Draft, dispatch: Dispatch, site: str) -> requests.OpenDispatch:
     units = (draft.get(Unit, number) for number in dispatch.units)
-    return OpenDispatch(dispatch.id, tuple(draft.finished(unit, site) for unit in units if unit is not None))
+    return requests.OpenDispatch(dispatch.id, tuple(draft.finished(unit, site) for unit in units if unit is not None))
 
 
-def dispatched(draft: Draft, request: Dispatched, who: Who) -> Settled:
-    """See `Dispatched`."""
+def dispatched(draft: Draft, request: requests.Dispatched, who: requests.Who) -> requests.Settled:
     dispatch = draft.get(Dispatch, request.id)
     if dispatch is None or request.generation != draft.pipeline.generation:
-        return Settled(0)
+        return requests.Settled(0)
     units = [unit for number in dispatch.units if (unit := draft.get(Unit, number)) is not None]
     draft.drop(dispatch)
     return _settled(draft, units)
 
 
-def dispatch_failed(draft: Draft, request: DispatchFailed, who: Who) -> Settled:
-    """See `DispatchFailed`."""
+def dispatch_failed(draft: Draft, request: requests.DispatchFailed, who: requests.Who) -> requests.Settled:
     dispatch = draft.get(Dispatch, request.id)
     if dispatch is not None and request.generation == draft.pipeline.generation:
         draft.put(replace(dispatch, state=DispatchState.FAILED, error=shortened(request.error)))
-    return Settled(0)
+    return requests.Settled(0)
 
 
 def dispatch_again(draft: Draft, failed: Dispatch) -> int:
@@ -159,6 +138,5 @@ def units_held(draft: Draft) -> int:
     return sum(len(one.units) for one in draft.view.dispatches() if one.state is DispatchState.FAILED)
 
 
-def which_live(draft: Draft, request: WhichLive, who: Who) -> Live:
-    """See `WhichLive`."""
-    return Live(tuple(number for number in request.units if draft.get(Unit, number) is not None))
+def which_live(draft: Draft, request: requests.WhichLive, who: requests.Who) -> requests.Live:
+    return requests.Live(tuple(number for number in request.units if draft.get(Unit, number) is not None))

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from heapq import merge
 
-from heronpy.ingest.ledger import failing, policy, sites, waits
+from msgspec.structs import replace
+
+from heronpy.ingest.ledger import failing, policy, requests, sites, waits
 from heronpy.ingest.ledger.draft import Draft, shortened
 from heronpy.ingest.ledger.finishing import units_held
-from heronpy.ingest.ledger.requests import (
-    Alive,
-    Bad,
-    Brake,
-    Buried,
-    Failed,
-    GiveBack,
-    Halve,
-    Idle,
-    Lease,
-    Leave,
-    Returned,
-    Who,
-    Work,
-)
+from heronpy.ingest.ledger.requests import Brake
 from heronpy.ingest.ledger.types import PART, Answer, Client, Unit, UnitState
 
 #: A process that has left was last seen so much longer ago than one that is silent.
 LEFT_S = 1.0
 
 
-def lease(draft: Draft, request: Lease, who: Who) -> Work | Halve | Idle:
-    """See `Lease`."""
+def lease(draft: Draft, request: requests.Lease, who: requests.Who) -> requests.Work | requests.Halve | requests.Idle:
     view, config, now = draft.view, draft.config, draft.now
     pipeline = draft.pipeline
     totals = view.totals()
@@ -57,7 +43,7 @@ def lease(draft: Draft, request: Lease, who: Who) -> Work | Halve | Idle:
             whys.add(why)
         brake = Brake.AFTER if Brake.AFTER in whys else Brake.LATER if whys else Brake.NOTHING
     open_units = sum(count for state, (count, _) in totals.items() if state is not UnitState.FAILED)
-    return Idle(brake, wait_s, open_units - units_held(draft) if open_units else 0)
+    return requests.Idle(brake, wait_s, open_units - units_held(draft) if open_units else 0)
 
 
 def _candidates(draft: Draft, orphans: dict[int, Unit]) -> Iterator[Unit]:
@@ -83,7 +69,7 @@ def _age(unit: Unit) -> tuple[int, int]:
     return unit.root, unit.id
 
 
-def _obstacle(draft: Draft, unit: Unit, orphan: bool, who: Who, others: waits.Others) -> Brake | None:
+def _obstacle(draft: Draft, unit: Unit, orphan: bool, who: requests.Who, others: waits.Others) -> Brake | None:
     """Why this worker does not get the unit; None if it does."""
     now, view = draft.now, draft.view
     if unit.state is UnitState.READY and now < unit.until:
@@ -99,7 +85,7 @@ def _obstacle(draft: Draft, unit: Unit, orphan: bool, who: Who, others: waits.Ot
     return None if waits.has_all(draft, unit, who.site) else Brake.LATER
 
 
-def _hand_out(draft: Draft, unit: Unit, orphan: bool, who: Who) -> Work | Halve:
+def _hand_out(draft: Draft, unit: Unit, orphan: bool, who: requests.Who) -> requests.Work | requests.Halve:
     now, config, pipeline = draft.now, draft.config, draft.pipeline
     attempt = unit.attempt + 1
     holds_s = policy.lease_s((pace.pace for pace in draft.view.paces()), unit.bytes, attempt)
@@ -122,12 +108,13 @@ def _hand_out(draft: Draft, unit: Unit, orphan: bool, who: Who) -> Work | Halve:
         draft.put(replace(pipeline, paid_until=paid_until))
     chunks = draft.chunks(unit.id, who.site)
     if unit.halve:
-        return Halve(unit.id, attempt, pipeline.generation, unit.bytes, chunks)
-    return Work(unit.id, attempt, pipeline.generation, unit.bytes, chunks, holds_s, unit.tries, backup, pipeline.ledger)
+        return requests.Halve(unit.id, attempt, pipeline.generation, unit.bytes, chunks)
+    return requests.Work(
+        unit.id, attempt, pipeline.generation, unit.bytes, chunks, holds_s, unit.tries, backup, pipeline.ledger
+    )
 
 
-def give_back(draft: Draft, request: GiveBack, who: Who) -> Returned:
-    """See `GiveBack`."""
+def give_back(draft: Draft, request: requests.GiveBack, who: requests.Who) -> requests.Returned:
     returned, failed, buried = [], [], []
     for unit in draft.view.held(who.task):
         if (unit.holder == who.name) is not request.own:
@@ -135,10 +122,10 @@ def give_back(draft: Draft, request: GiveBack, who: Who) -> Returned:
         if request.counts and not unit.halve:
             chunks = draft.chunks(unit.id, who.site)
             judged = failing.died(draft, unit, request.error, request.line if unit.id == request.unit else None)
-            if isinstance(judged, Failed):
+            if isinstance(judged, requests.Failed):
                 failed.append(unit.id)
-            elif isinstance(judged, Bad):
-                buried.append(Buried(judged, chunks))
+            elif isinstance(judged, requests.Bad):
+                buried.append(requests.Buried(judged, chunks))
         else:
             error = shortened(request.error) or unit.error
             draft.put(replace(unit, state=UnitState.READY, holder="", container="", until=draft.now, error=error))
@@ -149,15 +136,15 @@ def give_back(draft: Draft, request: GiveBack, who: Who) -> Returned:
             answer = draft.get(Answer, client.name)
             if answer is not None:
                 draft.drop(answer)
-    return Returned(tuple(returned), tuple(failed), tuple(buried))
+    return requests.Returned(tuple(returned), tuple(failed), tuple(buried))
 
 
-def leave(draft: Draft, request: Leave, who: Who) -> Alive:
+def leave(draft: Draft, request: requests.Leave, who: requests.Who) -> requests.Alive:
     """See `Leave`. Its row stays, as one that falls silent: so its site keeps its units for a while."""
-    give_back(draft, GiveBack(counts=False, error="", own=True), who)
+    give_back(draft, requests.GiveBack(counts=False, error="", own=True), who)
     known = draft.get(Client, who.name)
     if known is not None:
         silent_s = draft.config.silent_s
         draft.put(replace(known, seen=min(known.seen, draft.now - silent_s - LEFT_S)))
     pipeline = draft.pipeline
-    return Alive(pipeline.generation, pipeline.paused, pipeline.next_file // PART)
+    return requests.Alive(pipeline.generation, pipeline.paused, pipeline.next_file // PART)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
+from msgspec.structs import replace
 
 from heronpy.ingest.ledger.draft import Draft
 from heronpy.ingest.ledger.requests import Cut, Who

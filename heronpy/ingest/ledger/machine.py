@@ -8,16 +8,16 @@ done was published; counts are derived from rows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError, MovedLedgerError
-from heronpy.ingest.ledger import beginning, failing, finishing, leasing, policy, requests, tracking, users
+from heronpy.ingest.ledger import beginning, commands, failing, finishing, leasing, policy, requests, tracking, users
 from heronpy.ingest.ledger.draft import Draft
 from heronpy.ingest.ledger.partitions import partitions_of
-from heronpy.ingest.ledger.requests import READS, Request, Who
+from heronpy.ingest.ledger.requests import Request, Who
 from heronpy.ingest.ledger.store import Changes, View
 from heronpy.ingest.ledger.types import TEXT_MAX, Answer, Client
 
@@ -25,7 +25,7 @@ A = TypeVar("A")
 
 _HANDLERS: dict[type[Request[Any]], Callable[[Draft, Any, Who], Any]] = {
     requests.Open: beginning.open_pipeline,
-    requests.Rebuild: beginning.rebuild,
+    commands.Rebuild: beginning.rebuild,
     requests.ShowAlive: users.show_alive,
     requests.ListFiles: tracking.list_files,
     requests.ReportScan: tracking.report,
@@ -43,23 +43,41 @@ _HANDLERS: dict[type[Request[Any]], Callable[[Draft, Any, Who], Any]] = {
     requests.Dispatched: finishing.dispatched,
     requests.DispatchFailed: finishing.dispatch_failed,
     requests.WhichLive: finishing.which_live,
-    requests.Show: users.show,
-    requests.ListUnits: users.list_units,
-    requests.ListBad: users.list_bad,
-    requests.ListDispatches: users.list_dispatches,
-    requests.RetryBad: users.retry_bad,
-    requests.RetryFailed: users.retry_failed,
-    requests.SetSite: users.set_site,
-    requests.ForgetSite: users.forget_site,
-    requests.Pause: users.pause,
+    commands.Show: users.show,
+    commands.ListUnits: users.list_units,
+    commands.ListBad: users.list_bad,
+    commands.ListDispatches: users.list_dispatches,
+    commands.RetryBad: users.retry_bad,
+    commands.RetryFailed: users.retry_failed,
+    commands.SetSite: users.set_site,
+    commands.ForgetSite: users.forget_site,
+    commands.Pause: users.pause,
 }
+#: Requests that change nothing.
+READS: Final[tuple[type[Request[Any]], ...]] = (
+    *(requests.ListFiles, requests.ListFinished, requests.WhichLive),
+    *(commands.Show, commands.ListUnits, commands.ListBad, commands.ListDispatches),
+)
+#: Requests that may be carried out twice, with the same effect and a true answer: they need no number.
+UNNUMBERED: Final[tuple[type[Request[Any]], ...]] = (
+    *READS,
+    *(requests.Open, requests.ShowAlive, requests.ReportScan, requests.Cut, requests.Published),
+    *(requests.MakeDispatch, requests.Dispatched, requests.DispatchFailed, requests.Collect, requests.Leave),
+)
+#: Requests that a cut of the power may undo, together with all processes of the host: each is asked again by whoever
+#: comes next, and nothing outside the ledger is done because of it before a later request, which is on the disk with
+#: all that came before it. A lease has rows staged, which only `Commit` makes count; a cut and a report are made anew
+#: from the files; what was published is found in its place.
+UNDONE: Final[tuple[type[Request[Any]], ...]] = (
+    *(requests.ShowAlive, requests.ReportScan, requests.Cut, requests.Lease, requests.Published),
+)
 #: The types of answers that are kept.
 _KEPT = {
     kind.__name__: kind
     for kind in (
         *(requests.Work, requests.Halve, requests.Idle, requests.Returned, requests.Committed, requests.Again),
-        *(requests.Bad, requests.Taken, requests.Failed, requests.Retried, requests.SiteSet, requests.Alive),
-        *(requests.Rebuilt, requests.SiteForgotten),
+        *(requests.Bad, requests.Taken, requests.Failed, commands.Retried, commands.SiteSet, requests.Alive),
+        *(commands.Rebuilt, commands.SiteForgotten),
     )
 }
 
@@ -74,7 +92,7 @@ def handle(view: View, request: Request[A], who: Who, number: int, now: float) -
             f"the name of a task has no # and at most {TEXT_MAX} characters, and is not {who.task[:100]!a}"
         )
     draft = Draft(view, now)
-    if not isinstance(request, (requests.Open, requests.Rebuild)):
+    if not isinstance(request, (requests.Open, commands.Rebuild)):
         _ = draft.pipeline  # LedgerError when there is none
     if number:
         kept = draft.get(Answer, who.name)
@@ -82,12 +100,12 @@ def handle(view: View, request: Request[A], who: Who, number: int, now: float) -
             if kept.number > number:
                 raise LedgerError(f"request {number} of {who.name} comes after its request {kept.number}")
             return Changes(), _decoded(kept.text)
-    if who.partitions >= 0 and not isinstance(request, (requests.Open, requests.Rebuild, requests.Leave)):
+    if who.partitions >= 0 and not isinstance(request, (requests.Open, commands.Rebuild, requests.Leave)):
         known = draft.pipeline.partitions
         if known and partitions_of(known).version != who.partitions:
             raise MovedLedgerError("the pipeline has another partition map by now; the task opens its ledgers anew")
     answer: A = _HANDLERS[type(request)](draft, request, who)
-    if isinstance(request, READS) or (isinstance(request, requests.Rebuild) and request.trial):
+    if isinstance(request, READS) or (isinstance(request, commands.Rebuild) and request.trial):
         return Changes(), answer
     changed = not draft.is_empty
     if not isinstance(request, requests.Leave):

@@ -8,12 +8,15 @@ differ, so that names in an output never meet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from itertools import chain
 from typing import Any, Final, TypeVar, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerAwayError, LedgerError, MovedLedgerError
 from heronpy.common.hashing import stable_hash
-from heronpy.ingest.ledger import requests
+from heronpy.ingest.ledger import commands, requests
 from heronpy.ingest.ledger.beginning import PARTS_MAX
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.partitions import Entry, Partitions, partitions_of, url_of
@@ -22,6 +25,7 @@ from heronpy.ingest.ledger.store import Store
 from heronpy.ingest.ledger.types import PART
 
 A = TypeVar("A")
+S = TypeVar("S", bound=Struct)
 
 #: How often a newer partition map is followed before somebody is told.
 FOLLOWS_MAX: Final = 10
@@ -70,7 +74,6 @@ class PartitionedLedger:
 
     # ---- where ------------------------------------------------------------------------------
     def _of(self, number: int) -> Ledger:
-        """The ledger of a file, unit or dispatch."""
         found = self._parts.get(number // PART)
         if found is None:
             raise LedgerError(f"no ledger of this pipeline has the id {number}; keep its entry until it is drained")
@@ -137,10 +140,10 @@ class PartitionedLedger:
             partitions=self.partitions.to_json(),
         )  # fmt: skip
 
-    def _rebuild(self, request: requests.Rebuild) -> requests.Rebuilt:
+    def _rebuild(self, request: commands.Rebuild) -> commands.Rebuilt:
         generation = request.at_least
         placed = replace(self.partitions, version=max(1, self.partitions.version))
-        answers: list[requests.Rebuilt] = []
+        answers: list[commands.Rebuilt] = []
         for _ in range(2):  # the first round finds the highest generation, the second gives it to all
             answers = []
             for url, ledger in self._ledgers.items():
@@ -153,13 +156,7 @@ class PartitionedLedger:
             if all(one.generation == highest for one in answers):
                 break
             generation = highest + 1
-        return requests.Rebuilt(
-            answers[0].generation,
-            sum(one.files for one in answers),
-            sum(one.units for one in answers),
-            sum(one.done_bytes for one in answers),
-            sum(one.bad_bytes for one in answers),
-        )
+        return _joined(answers, generation=_first)
 
     # ---- files ------------------------------------------------------------------------------
     def _report(self, request: requests.ReportScan) -> requests.Reported:
@@ -186,14 +183,18 @@ class PartitionedLedger:
             late.extend(indices[index] for index in answer.late)
         return requests.Reported(tuple(known), tuple(sorted(stale)), tuple(sorted(late)))
 
-    def _list_files(self, request: requests.ListFiles) -> requests.KnownFiles:
-        files: list[requests.KnownFile] = []
+    def _page(self, request: requests.ListFiles | commands.ListBad) -> requests.KnownFiles | commands.BadRanges:
+        """One page over all ledgers, in the order of their ids."""
+        found: list[Any] = []
+        more = False
         for ledger in self._in_order():
-            answer = ledger.ask(replace(request, limit=request.limit - len(files)))
-            files.extend(answer.files)
-            if answer.more or len(files) == request.limit:
-                return requests.KnownFiles(tuple(files), True)
-        return requests.KnownFiles(tuple(files), False)
+            answer: Any = ledger.ask(replace(request, limit=request.limit - len(found)))
+            found += answer.files if isinstance(request, requests.ListFiles) else answer.ranges
+            more = answer.more or len(found) == request.limit
+            if more:
+                break
+        kind = requests.KnownFiles if isinstance(request, requests.ListFiles) else commands.BadRanges
+        return kind(tuple(found), more)
 
     def _cut(self, request: requests.Cut) -> requests.CutUnits:
         # Each has a clock of its own, and nobody waits for a pipeline in several ledgers. What has no line end
@@ -204,11 +205,7 @@ class PartitionedLedger:
         files = replace(part, unfinished=request.unfinished, copies=request.copies)
         answers = [first.ask(files if several else request)]
         answers += [ledger.ask(part) for ledger in others]
-        brakes = [one.brake for one in answers if one.brake is not requests.Brake.NOTHING]
-        units = tuple(number for one in answers for number in one.units)
-        now = 0.0 if several else answers[0].now
-        brake = brakes[0] if brakes else requests.Brake.NOTHING
-        return requests.CutUnits(units, brake, now, all(one.over for one in answers))
+        return _joined(answers, brake=_brake, now=lambda times: 0.0 if several else times[0], over=all)
 
     # ---- units ------------------------------------------------------------------------------
     def _lease(self, request: requests.Lease) -> requests.Work | requests.Halve | requests.Idle:
@@ -228,20 +225,8 @@ class PartitionedLedger:
             idle.append(answer)
         if not idle and away is not None:
             raise away
-        brakes = [one.brake for one in idle if one.brake is not requests.Brake.NOTHING]
-        return requests.Idle(
-            brakes[0] if brakes else requests.Brake.NOTHING,
-            min((one.wait_s for one in idle), default=1.0),
-            sum(one.open for one in idle) + (away is not None),
-        )
-
-    def _give_back(self, request: requests.GiveBack) -> requests.Returned:
-        answers = self.each(request).values()
-        return requests.Returned(
-            tuple(number for one in answers for number in one.units),
-            tuple(number for one in answers for number in one.failed),
-            tuple(buried for one in answers for buried in one.buried),
-        )
+        found = _joined(idle, brake=_brake, wait_s=min)
+        return replace(found, open=found.open + (away is not None))
 
     def _list_finished(self, request: requests.ListFinished) -> requests.FinishedUnits:
         found = [unit for ledger in self._in_order() for unit in ledger.ask(request).units]
@@ -250,9 +235,7 @@ class PartitionedLedger:
     def _published(self, request: requests.Published) -> requests.Settled:
         groups = self._grouped(request.units)
         answers = [ledger.ask(replace(request, units=units)) for ledger, units in groups.items()]
-        return requests.Settled(
-            sum(one.units for one in answers), sum(one.bytes for one in answers), sum(one.rows for one in answers)
-        )
+        return _joined([requests.Settled(0), *answers])
 
     def _which_live(self, request: requests.WhichLive) -> requests.Live:
         live = {
@@ -262,69 +245,39 @@ class PartitionedLedger:
         }
         return requests.Live(tuple(number for number in request.units if number in live))
 
-    def _make_dispatch(self, request: requests.MakeDispatch) -> requests.OpenDispatches:
-        answers = self.each(request).values()
-        return requests.OpenDispatches(tuple(dispatch for one in answers for dispatch in one.dispatches))
+    def _together(self, request: Request[Any]) -> Any:
+        return _joined(self.each(request).values())
 
     def _of_dispatch(self, request: requests.Dispatched | requests.DispatchFailed) -> requests.Settled:
         return self._of(request.id).ask(request)
 
-    def _collect(self, request: requests.Collect) -> requests.Collected:
-        answers = self.each(request).values()
-        return requests.Collected(
-            sum(one.files for one in answers), sum(one.lost for one in answers), any(one.more for one in answers)
-        )
-
     # ---- users ------------------------------------------------------------------------------
-    def _alive(self, request: requests.ShowAlive | requests.Leave | requests.Pause) -> requests.Alive:
+    def _alive(self, request: requests.ShowAlive | requests.Leave | commands.Pause) -> requests.Alive:
         answers, away = [], None
         for ledger in self._ledgers.values():
             try:
                 answers.append(ledger.ask(cast("Request[requests.Alive]", request)))
             except LedgerAwayError as error:
                 away = error  # the others must see that the asker lives
-        if away is not None and (not answers or isinstance(request, requests.Pause)):
+        if away is not None and (not answers or isinstance(request, commands.Pause)):
             raise away
         return requests.Alive(max(one.generation for one in answers), all(one.paused for one in answers))
 
-    def _set_site(self, request: requests.SetSite) -> requests.SiteSet:
-        return requests.SiteSet(sum(one.freed for one in self.each(request).values()))
-
-    def _forget_site(self, request: requests.ForgetSite) -> requests.SiteForgotten:
-        answers = self.each(request).values()
-        return requests.SiteForgotten(sum(one.files for one in answers), any(one.more for one in answers))
-
-    def _retry(self, request: requests.RetryBad | requests.RetryFailed) -> requests.Retried:
-        one = request.root if isinstance(request, requests.RetryBad) else request.unit
+    def _retry(self, request: commands.RetryBad | commands.RetryFailed) -> commands.Retried:
+        one = request.root if isinstance(request, commands.RetryBad) else request.unit
         ledgers = [self._of(one)] if one is not None else self._in_order()
-        answers = [ledger.ask(cast("Request[requests.Retried]", request)) for ledger in ledgers]
-        units = tuple(number for answer in answers for number in answer.units)
-        dispatches = tuple(number for answer in answers for number in answer.dispatches)
-        return requests.Retried(units, any(answer.more for answer in answers), dispatches)
+        answers = [ledger.ask(cast("Request[commands.Retried]", request)) for ledger in ledgers]
+        return _joined(answers)
 
-    def _list_dispatches(self, request: requests.ListDispatches) -> requests.Dispatches:
-        answers = (ledger.ask(request) for ledger in self._in_order())
-        return requests.Dispatches(tuple(one for answer in answers for one in answer.dispatches))
+    def _list_dispatches(self, request: commands.ListDispatches) -> commands.Dispatches:
+        return _joined(ledger.ask(request) for ledger in self._in_order())
 
-    def _list_units(self, request: requests.ListUnits) -> requests.Units:
+    def _list_units(self, request: commands.ListUnits) -> commands.Units:
         found = [unit for ledger in self._in_order() for unit in ledger.ask(request).units]
-        return requests.Units(tuple(sorted(found, key=lambda one: -one.age_s)[: request.limit]))
+        return commands.Units(tuple(sorted(found, key=lambda one: -one.age_s)[: request.limit]))
 
-    def _list_bad(self, request: requests.ListBad) -> requests.BadRanges:
-        ranges: list[requests.BadRange] = []
-        for ledger in self._in_order():
-            answer = ledger.ask(replace(request, limit=request.limit - len(ranges)))
-            ranges.extend(answer.ranges)
-            if answer.more or len(ranges) == request.limit:
-                return requests.BadRanges(tuple(ranges), True)
-        return requests.BadRanges(tuple(ranges), False)
-
-    def _show(self, request: requests.Show) -> requests.Figures:
-        answers = list(self.each(request).values())
-        first = answers[0]
-        for one in answers[1:]:
-            first = _added(first, one)
-        return first
+    def _show(self, request: commands.Show) -> commands.Figures:
+        return _joined(self.each(request).values(), **_FIGURES)
 
 
 def _part(url: str) -> int:
@@ -332,96 +285,94 @@ def _part(url: str) -> int:
     return 1 + stable_hash(url) % (PARTS_MAX - 1)
 
 
-def _added(one: requests.Figures, other: requests.Figures) -> requests.Figures:
-    ages = [age for age in (one.oldest_s, other.oldest_s) if age is not None]
-    states = {*one.units, *other.units}
-    units = {state: (one.units.get(state, (0, 0)), other.units.get(state, (0, 0))) for state in states}
-    return requests.Figures(
-        generation=max(one.generation, other.generation),
-        paused=one.paused and other.paused,
-        files={state: one.files.get(state, 0) + other.files.get(state, 0) for state in {*one.files, *other.files}},
-        known_bytes=one.known_bytes + other.known_bytes,
-        waiting_bytes=one.waiting_bytes + other.waiting_bytes,
-        done_bytes=one.done_bytes + other.done_bytes,
-        bad_bytes=one.bad_bytes + other.bad_bytes,
-        bad_ranges=one.bad_ranges + other.bad_ranges,
-        units={state: (mine[0] + its[0], mine[1] + its[1]) for state, (mine, its) in units.items()},
-        oldest_s=max(ages, default=None),
-        # Every process is seen by every ledger.
-        workers=max(one.workers, other.workers),
-        keepers=max(one.keepers, other.keepers),
-        pace=max(one.pace, other.pace),
-        dispatches_open=one.dispatches_open + other.dispatches_open,
-        dispatches_failed=one.dispatches_failed + other.dispatches_failed,
-        sites_down=tuple(sorted({*one.sites_down, *other.sites_down})),
-        sites=_sites_added((*one.sites, *other.sites)),
-        units_held=one.units_held + other.units_held,
-        rows_to=one.rows_to,
-        place=one.place,
-        published_units=one.published_units + other.published_units,
-        backups_won=one.backups_won + other.backups_won,
-        p50_s=_slower(one.p50_s, other.p50_s),
-        p99_s=_slower(one.p99_s, other.p99_s),
-        unfinished_bytes=max(one.unfinished_bytes, other.unfinished_bytes),
-        copies=max(one.copies, other.copies),
-        logs=one.logs,
-        # Every keeper asks every ledger.
-        looked_by=one.looked_by,
-        looked_s=one.looked_s,
-    )
+def _joined(answers: Iterable[S], **how: Callable[[list[Any]], Any]) -> S:
+    """One answer for those of several ledgers: numbers are added, lists follow one another, and so on; `how` says what
+    becomes of other fields."""
+    answers = list(answers)
+    if len(answers) == 1:
+        return answers[0]
+
+    def joined(name: str) -> Any:
+        values = [getattr(answer, name) for answer in answers]
+        if name in how:
+            return how[name](values)
+        if isinstance(values[0], bool):
+            return any(values)
+        if isinstance(values[0], int | float):
+            return sum(values)
+        return tuple(chain.from_iterable(values)) if isinstance(values[0], tuple) else values[0]
+
+    return replace(answers[0], **{name: joined(name) for name in answers[0].__struct_fields__})
 
 
-def _slower(one: float | None, other: float | None) -> float | None:
-    return max((value for value in (one, other) if value is not None), default=None)
+def _first(values: list[Any]) -> Any:
+    return values[0]
 
 
-def _sites_added(given: Sequence[requests.SiteView]) -> tuple[requests.SiteView, ...]:
-    found: dict[str, requests.SiteView] = {}
-    for one in given:
-        known = found.get(one.name)
-        if known is None:
-            found[one.name] = one
-            continue
-        ages = [age for age in (known.seen_s, one.seen_s) if age is not None]
-        found[one.name] = replace(
-            known,
-            state="down" if "down" in (known.state, one.state) else min(known.state, one.state, key=_STATES.index),
-            files=known.files + one.files,
-            bytes=known.bytes + one.bytes,
-            workers=max(known.workers, one.workers),
-            keepers=max(known.keepers, one.keepers),
-            leased=known.leased + one.leased,
-            seen_s=min(ages, default=None),
-        )
-    return tuple(found[name] for name in sorted(found))
+def _largest(values: list[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _brake(brakes: list[requests.Brake]) -> requests.Brake:
+    return next((brake for brake in brakes if brake is not requests.Brake.NOTHING), requests.Brake.NOTHING)
+
+
+def _counts(values: list[dict[str, int]]) -> dict[str, int]:
+    return {state: sum(one.get(state, 0) for one in values) for state in dict.fromkeys(chain.from_iterable(values))}
+
+
+def _units(values: list[dict[str, tuple[int, int]]]) -> dict[str, tuple[int, int]]:
+    numbers = _counts([{state: number for state, (number, _) in one.items()} for one in values])
+    sizes = _counts([{state: size for state, (_, size) in one.items()} for one in values])
+    return {state: (number, sizes[state]) for state, number in numbers.items()}
+
+
+def _state(values: list[str]) -> str:
+    return "down" if "down" in values else min(values, key=_STATES.index)
+
+
+def _sites(values: list[tuple[commands.SiteView, ...]]) -> tuple[commands.SiteView, ...]:
+    found: dict[str, list[commands.SiteView]] = {}
+    for one in chain.from_iterable(values):
+        found.setdefault(one.name, []).append(one)
+    how: dict[str, Any] = {"state": _state, "workers": max, "keepers": max}
+    how["seen_s"] = lambda ages: min((age for age in ages if age is not None), default=None)
+    return tuple(_joined(found[name], **how) for name in sorted(found))
 
 
 _STATES: Final = ("up", "silent", "down")
+#: What is not added up. Every process is seen by every ledger, and every keeper asks each of them.
+_FIGURES: Final[dict[str, Callable[[list[Any]], Any]]] = {
+    **dict.fromkeys(("generation", "workers", "keepers", "pace", "unfinished_bytes", "copies"), max),
+    **dict.fromkeys(("oldest_s", "p50_s", "p99_s"), _largest),
+    **{"paused": all, "files": _counts, "units": _units, "sites": _sites, "looked_s": _first},
+    "sites_down": lambda names: tuple(sorted({*chain.from_iterable(names)})),
+}
 #: All others name a unit, and go to its ledger.
 _RULES: Final[dict[type, Callable[[PartitionedLedger, Any], Any]]] = {
     requests.Open: PartitionedLedger._open,
-    requests.Rebuild: PartitionedLedger._rebuild,
+    commands.Rebuild: PartitionedLedger._rebuild,
     requests.ReportScan: PartitionedLedger._report,
-    requests.ListFiles: PartitionedLedger._list_files,
+    requests.ListFiles: PartitionedLedger._page,
     requests.Cut: PartitionedLedger._cut,
     requests.Lease: PartitionedLedger._lease,
-    requests.GiveBack: PartitionedLedger._give_back,
+    requests.GiveBack: PartitionedLedger._together,
     requests.ListFinished: PartitionedLedger._list_finished,
     requests.Published: PartitionedLedger._published,
     requests.WhichLive: PartitionedLedger._which_live,
-    requests.MakeDispatch: PartitionedLedger._make_dispatch,
+    requests.MakeDispatch: PartitionedLedger._together,
     requests.Dispatched: PartitionedLedger._of_dispatch,
     requests.DispatchFailed: PartitionedLedger._of_dispatch,
-    requests.Collect: PartitionedLedger._collect,
+    requests.Collect: PartitionedLedger._together,
     requests.ShowAlive: PartitionedLedger._alive,
     requests.Leave: PartitionedLedger._alive,
-    requests.Pause: PartitionedLedger._alive,
-    requests.SetSite: PartitionedLedger._set_site,
-    requests.ForgetSite: PartitionedLedger._forget_site,
-    requests.RetryBad: PartitionedLedger._retry,
-    requests.RetryFailed: PartitionedLedger._retry,
-    requests.ListUnits: PartitionedLedger._list_units,
-    requests.ListBad: PartitionedLedger._list_bad,
-    requests.ListDispatches: PartitionedLedger._list_dispatches,
-    requests.Show: PartitionedLedger._show,
+    commands.Pause: PartitionedLedger._alive,
+    commands.SetSite: PartitionedLedger._together,
+    commands.ForgetSite: PartitionedLedger._together,
+    commands.RetryBad: PartitionedLedger._retry,
+    commands.RetryFailed: PartitionedLedger._retry,
+    commands.ListUnits: PartitionedLedger._list_units,
+    commands.ListBad: PartitionedLedger._page,
+    commands.ListDispatches: PartitionedLedger._list_dispatches,
+    commands.Show: PartitionedLedger._show,
 }

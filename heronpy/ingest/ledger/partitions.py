@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
 from heronpy.common.hashing import stable_hash
@@ -22,8 +23,7 @@ from heronpy.common.hashing import stable_hash
 _TIME: Final = re.compile(r"(?<!\d)(20\d\d)[-_./]?(\d\d)[-_./]?(\d\d)(?:[-_./T ]?(\d\d)(?:[-_.:]?(\d\d))?)?(?!\d)")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """The ledgers of files born before `until`, in seconds since 1970; None: of all later ones."""
 
     urls: tuple[str, ...]
@@ -82,8 +82,7 @@ def url_of(entries: Sequence[Entry], key: str, birth: float) -> str:
     return entry.urls[stable_hash(key) % len(entry.urls)]
 
 
-@dataclass(frozen=True, slots=True)
-class Partitions:
+class Partitions(Struct, frozen=True):
     """The map. `version` grows by one with each change; 0: what a site proposes to a pipeline that has none yet."""
 
     entries: tuple[Entry, ...]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
+
+from msgspec import Struct
 
 from heronpy.ingest.ledger import ranges
 from heronpy.ingest.ledger.types import Config, Unit
@@ -44,8 +45,7 @@ IDLE_S: Final = 0.25
 COLLECT_MAX: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """Bytes of a file that wait to be cut, and the sites that have all of them."""
 
     file: int
@@ -55,8 +55,7 @@ class Waiting:
     sites: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Struct, frozen=True):
     """A unit to make; `since`: of its oldest byte."""
 
     pieces: tuple[ranges.Piece, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 Range = tuple[int, int]
 #: A range of a file: `(file, begin, end)`.
@@ -37,6 +37,16 @@ def subtract(ranges: Iterable[Range], minus: Iterable[Range]) -> list[Range]:
         if begin < end:
             left.append((begin, end))
     return left
+
+
+def overlaps(owned: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str, str]]:
+    """The bytes that two of them have, of `(begin, end, whose)`: `(begin, end, whose, whose)`."""
+    last: tuple[int, int, str] | None = None
+    for one in sorted(owned):
+        if last is not None and one[0] < last[1]:
+            yield one[0], min(one[1], last[1]), last[2], one[2]
+        if last is None or one[1] > last[1]:
+            last = one
 
 
 def total(pieces: Iterable[Piece]) -> int:

@@ -6,19 +6,20 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError, NoPipelineError
 from heronpy.ingest.ledger.beginning import keys_of, other_files
 from heronpy.ingest.ledger.client import Ledger
+from heronpy.ingest.ledger.commands import Rebuild
 from heronpy.ingest.ledger.looking import waited_for
-from heronpy.ingest.ledger.opening import open_store
 from heronpy.ingest.ledger.partitioned import PartitionedLedger
 from heronpy.ingest.ledger.partitions import Entry, Partitions, entries_of, newest, partitions_of
-from heronpy.ingest.ledger.requests import Open, Opened, Rebuild, Request, Who
+from heronpy.ingest.ledger.requests import Open, Opened, Request, Who
 from heronpy.ingest.ledger.sqlite import SqliteStore
 from heronpy.ingest.ledger.store import Changes, Store
 from heronpy.ingest.ledger.types import Config, Pipeline, Row
@@ -29,6 +30,30 @@ A = TypeVar("A")
 NEW = "(new)"
 #: What a user gives: a URL, or the entries of several ledgers.
 Setting = str | Sequence[Mapping[str, Any]]
+
+
+def open_store(url: str, must_exist: bool = False) -> Store:
+    """The store, which connects at its first call; LedgerError for a URL that cannot be one.
+
+    `must_exist`: LedgerError rather than a new file, for who only looks.
+    """
+    scheme, colon, rest = url.partition(":")
+    if colon and scheme == "sqlite":
+        path = Path(rest.removeprefix("//")) if rest.startswith("///") else Path(rest)
+        if not path.is_absolute() or (rest.startswith("//") and not rest.startswith("///")):
+            raise LedgerError(f"{url!r} does not name a file; write sqlite:/folder/ledger.db")
+        if must_exist and not path.exists():
+            raise LedgerError(
+                f"there is no ledger {path}; name another one by --ledger, or make a lost one anew from its table:"
+                " heron units rebuild"
+            )
+        return SqliteStore(path)
+    if colon and scheme in ("postgresql", "postgres"):
+        from heronpy.ingest.ledger.postgres import PostgresStore  # psycopg is an extra
+
+        return PostgresStore(url)
+    shown = scheme if colon else "without one"
+    raise LedgerError(f"a ledger is at sqlite:/folder/file or postgresql://user@host/database, and not {shown!a}")
 
 
 def text_of(given: Setting) -> str:
@@ -110,7 +135,6 @@ class Reached:
         return Partitions((Entry((self.text,)),), self._version)
 
     def ask(self, request: Request[A]) -> A:
-        """See `Ledger.ask`."""
         if isinstance(request, Open | Rebuild) and isinstance(self._ledger, Ledger):
             alone = replace(self.partitions, version=max(self._version, int(isinstance(request, Rebuild))))
             request = cast("Request[A]", replace(request, partitions=alone.to_json()))
@@ -219,7 +243,6 @@ def _having(text: str, pipeline: str, opened: ExitStack) -> tuple[set[str], dict
 
 
 def _has(url: str, pipeline: str) -> bool:
-    """Whether a ledger has a pipeline; it is not made."""
     try:
         store = open_store(url, must_exist=True)
     except LedgerError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.draft import Draft

@@ -7,12 +7,13 @@ have parameters only; a dialect says how types and parameters are written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger.store import KEPT, Changes, SiteLook, SiteSums, Sums
@@ -44,8 +45,7 @@ Execute = Callable[[str, Values], list[Any]]
 ExecuteMany = Callable[[str, Iterable[Values]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """`text`: a type that sorts by code points; `suffix`: what a table without hidden row numbers needs."""
 
     text: str
@@ -67,7 +67,7 @@ class _Table:
         hints = get_type_hints(kind)
         self.kind = kind
         self.name = _NAMES.get(kind, f"{kind.__name__.lower()}s")
-        self.columns = [field.name for field in fields(kind)]
+        self.columns = list(kind.__struct_fields__)
         self.types = [hints[name] for name in self.columns]
         #: Columns whose values are not what a database gives.
         self.converted = [

@@ -8,8 +8,9 @@ only the rows that are asked for, as they were before the transaction.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
+
+from msgspec import Struct
 
 from heronpy.ingest.ledger.types import (
     Answer,
@@ -159,8 +160,7 @@ class View(Protocol):
         """The configuration of each pipeline of this ledger."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
+class Sums(Struct, frozen=True):
     """See `View.sums`."""
 
     files: dict[str, int]
@@ -170,8 +170,7 @@ class Sums:
     bad_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class SiteSums:
+class SiteSums(Struct, frozen=True):
     """See `View.site_sums`; workers and keepers are those that were seen since."""
 
     files: int = 0
@@ -184,8 +183,7 @@ class SiteSums:
     leased: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SiteLook:
+class SiteLook(Struct, frozen=True):
     """See `View.looks`. `up`: no user has taken the site down; `seen`: when one of its processes was last seen."""
 
     look: Look
@@ -197,8 +195,7 @@ class SiteLook:
 KEPT: Final = (Client, Answer, Site)
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(Struct, frozen=True):
     """Rows to write, new or changed, and keys of rows to remove; `wipe`: first remove all but those of `KEPT`."""
 
     puts: tuple[Row, ...] = ()

@@ -1,29 +1,16 @@
-"""What becomes of files: reports of scans, cuts, and what is forgotten. Pure."""
+"""What becomes of files: reports of scans, cuts, seals of bounded runs, and what is forgotten. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import Enum, auto
 
+from msgspec.structs import replace
+
 from heronpy.common.errors import LedgerError
-from heronpy.ingest.ledger import looking, policy, sealing, sites
+from heronpy.ingest.ledger import looking, policy, requests, sites
 from heronpy.ingest.ledger.draft import Draft
+from heronpy.ingest.ledger.finishing import units_held
 from heronpy.ingest.ledger.ranges import Piece, total
-from heronpy.ingest.ledger.requests import (
-    Brake,
-    Collect,
-    Collected,
-    Cut,
-    CutUnits,
-    GoneFile,
-    KnownFile,
-    KnownFiles,
-    ListFiles,
-    Reported,
-    ReportScan,
-    SeenFile,
-    Who,
-)
 from heronpy.ingest.ledger.types import (
     REPORT_MAX,
     TEXT_MAX,
@@ -32,6 +19,7 @@ from heronpy.ingest.ledger.types import (
     File,
     FileState,
     Kind,
+    Seal,
     SpanState,
     Unit,
     UnitState,
@@ -51,16 +39,15 @@ class _Refused(Enum):
 
 
 # ---- reports --------------------------------------------------------------------------------
-def report(draft: Draft, request: ReportScan, who: Who) -> Reported:
-    """See `ReportScan`."""
+def report(draft: Draft, request: requests.ReportScan, who: requests.Who) -> requests.Reported:
     if len(request.seen) + len(request.gone) > REPORT_MAX:
         raise LedgerError(f"a report of more than {REPORT_MAX} files is refused; make several")
     if request.generation not in (0, draft.pipeline.generation):
-        return Reported((), tuple(range(len(request.seen))), ())
+        return requests.Reported((), tuple(range(len(request.seen))), ())
     known: dict[int, File] = {}
     new: dict[tuple[str, int], int] = {}
     stale, late = [], []
-    knows_all, sealed = _knows_all(draft, request), sealing.is_sealed(draft, request.run, who)
+    knows_all, sealed = _knows_all(draft, request), is_sealed(draft, request.run, who)
     for index, seen in enumerate(request.seen):
         _check(seen)
         found = _file_of(draft, seen, new, knows_all, sealed)
@@ -80,10 +67,10 @@ def report(draft: Draft, request: ReportScan, who: Who) -> Reported:
         if file is not None:
             known[file.id] = file
     rows = (draft.get(File, number) or file for number, file in known.items())
-    return Reported(tuple(_known(draft, file, who.site) for file in rows), tuple(stale), tuple(late))
+    return requests.Reported(tuple(_known(draft, file, who.site) for file in rows), tuple(stale), tuple(late))
 
 
-def _check(seen: SeenFile) -> None:
+def _check(seen: requests.SeenFile) -> None:
     for text in (seen.key, seen.path, seen.inode, seen.head, seen.tail):
         if "\0" in text or len(text) > TEXT_MAX or (not text.isascii() and not _is_text(text)):
             raise LedgerError(
@@ -101,7 +88,7 @@ def _is_text(text: str) -> bool:
     return True
 
 
-def _knows_all(draft: Draft, request: ReportScan) -> bool:
+def _knows_all(draft: Draft, request: requests.ReportScan) -> bool:
     """Whether the asker knows all files that there are, also by what it reports now."""
     if not request.made:
         return True
@@ -120,7 +107,7 @@ def _knows_all(draft: Draft, request: ReportScan) -> bool:
 
 
 def _file_of(
-    draft: Draft, seen: SeenFile, new: dict[tuple[str, int], int], knows_all: bool, sealed: bool
+    draft: Draft, seen: requests.SeenFile, new: dict[tuple[str, int], int], knows_all: bool, sealed: bool
 ) -> File | _Refused:
     """The row of a seen file, or why it has none. `new`: ids that this report has made."""
     others = {one.generation: draft.get(File, one.id) or one for one in draft.view.files_of(seen.key)}
@@ -144,7 +131,7 @@ def _file_of(
     return file
 
 
-def _grow(draft: Draft, file: File, seen: SeenFile, site: str, sealed: bool) -> None:
+def _grow(draft: Draft, file: File, seen: requests.SeenFile, site: str, sealed: bool) -> None:
     copy = draft.get(Copy, file.id, site)
     if sealed and seen.size > file.size:
         # What it has more is for a later run, which finds it by the size and the tail that are kept.
@@ -166,7 +153,7 @@ def _grow(draft: Draft, file: File, seen: SeenFile, site: str, sealed: bool) -> 
         give_up(draft, new, MUTATED)
 
 
-def _go(draft: Draft, gone: GoneFile, site: str) -> File | None:
+def _go(draft: Draft, gone: requests.GoneFile, site: str) -> File | None:
     file, copy = draft.get(File, gone.file), draft.get(Copy, gone.file, site)
     if file is None or copy is None or copy.inode != gone.inode:
         return file
@@ -174,32 +161,30 @@ def _go(draft: Draft, gone: GoneFile, site: str) -> File | None:
     return file
 
 
-def _known(draft: Draft, file: File, site: str) -> KnownFile:
+def _known(draft: Draft, file: File, site: str) -> requests.KnownFile:
     copies = {one.site: draft.get(Copy, file.id, one.site) for one in draft.view.copies(file.id)}
     copies[site] = draft.get(Copy, file.id, site)
-    return KnownFile(file, tuple(copy for _, copy in sorted(copies.items()) if copy is not None))
+    return requests.KnownFile(file, tuple(copy for _, copy in sorted(copies.items()) if copy is not None))
 
 
-def list_files(draft: Draft, request: ListFiles, who: Who) -> KnownFiles:
-    """See `ListFiles`."""
+def list_files(draft: Draft, request: requests.ListFiles, who: requests.Who) -> requests.KnownFiles:
     limit = min(request.limit, REPORT_MAX)
     files = draft.view.files(request.after, limit + 1)
-    page = (KnownFile(file, tuple(draft.view.copies(file.id))) for file in files[:limit])
-    return KnownFiles(tuple(page), len(files) > limit)
+    page = (requests.KnownFile(file, tuple(draft.view.copies(file.id))) for file in files[:limit])
+    return requests.KnownFiles(tuple(page), len(files) > limit)
 
 
 # ---- cuts -----------------------------------------------------------------------------------
-def cut(draft: Draft, request: Cut, who: Who) -> CutUnits:
-    """See `Cut`."""
+def cut(draft: Draft, request: requests.Cut, who: requests.Who) -> requests.CutUnits:
     looking.note(draft, request, who)
     looking.note_unfinished(draft, request, who)
-    sealing.note(draft, request, who)
-    return replace(_cut(draft), now=draft.now, over=sealing.is_over(draft, request, who))
+    seal(draft, request, who)
+    return replace(_cut(draft), now=draft.now, over=is_over(draft, request, who))
 
 
-def _cut(draft: Draft) -> CutUnits:
+def _cut(draft: Draft) -> requests.CutUnits:
     if draft.pipeline.paused:
-        return CutUnits((), Brake.PAUSED)
+        return requests.CutUnits((), requests.Brake.PAUSED)
     config, view, now = draft.config, draft.view, draft.now
     workers = view.seen(Kind.WORKER, now - config.silent_s)
     ready, _ = view.totals().get(UnitState.READY, (0, 0))
@@ -208,13 +193,13 @@ def _cut(draft: Draft) -> CutUnits:
         ready = sites.ready_count(draft, ready, live)
     room = min(most - ready, policy.CUT_UNITS_MAX)
     if room <= 0:
-        return CutUnits((), Brake.READY)
+        return requests.CutUnits((), requests.Brake.READY)
     # What only lost sites have must not fill the page.
     named = live if live - {""} else frozenset()
     files = {file.id: file for file in view.waiting(policy.CUT_FILES_MAX, named)}
     young = all(now - file.since < config.unit_wait_s for file in files.values() if file.since is not None)
     if young and sum(file.size - file.cut for file in files.values()) < config.unit_bytes:
-        return CutUnits((), Brake.YOUNG if files else Brake.NOTHING)
+        return requests.CutUnits((), requests.Brake.YOUNG if files else requests.Brake.NOTHING)
     copies: dict[int, dict[str, int]] = {}
     for copy in view.copies_of_waiting(policy.CUT_FILES_MAX, named):
         copies.setdefault(copy.file, {})[copy.site] = copy.size
@@ -236,8 +221,8 @@ def _cut(draft: Draft) -> CutUnits:
         file = files[number]
         draft.put(replace(file, cut=end, since=file.since if end < file.size else None))
     if len(planned) == room:
-        return CutUnits(tuple(numbers), Brake.READY)
-    return CutUnits(tuple(numbers), Brake.YOUNG if young else Brake.NOTHING)
+        return requests.CutUnits(tuple(numbers), requests.Brake.READY)
+    return requests.CutUnits(tuple(numbers), requests.Brake.YOUNG if young else requests.Brake.NOTHING)
 
 
 # ---- what nobody can read, and what is forgotten ----------------------------------------------
@@ -267,8 +252,7 @@ def give_up(draft: Draft, file: File, error: str) -> int:
     return lost
 
 
-def collect(draft: Draft, request: Collect, who: Who) -> Collected:
-    """See `Collect`."""
+def collect(draft: Draft, request: requests.Collect, who: requests.Who) -> requests.Collected:
     view, now, limit = draft.view, draft.now, policy.COLLECT_MAX
     old = view.gone(now - draft.config.days * 86_400, limit)
     forgotten = 0
@@ -292,4 +276,35 @@ def collect(draft: Draft, request: Collect, who: Who) -> Collected:
         answer = draft.get(Answer, client.name)
         if answer is not None:
             draft.drop(answer)
-    return Collected(forgotten, lost, forgotten == limit or lost > 0 or len(silent) == limit)
+    return requests.Collected(forgotten, lost, forgotten == limit or lost > 0 or len(silent) == limit)
+
+
+# ---- what a bounded run (`until="now"`) processes: what its site had until its first complete look ----
+def seal(draft: Draft, request: requests.Cut, who: requests.Who) -> None:
+    """The first complete look of a run seals what its site has."""
+    if request.run and request.complete and not is_sealed(draft, request.run, who):
+        draft.put(Seal(who.site, request.run, draft.now))
+
+
+def is_sealed(draft: Draft, run: str, who: requests.Who) -> bool:
+    """Whether the asker's site adds no more files or bytes in this run; "" is an endless run."""
+    found = draft.get(Seal, who.site)
+    return run != "" and found is not None and found.run == run
+
+
+def is_over(draft: Draft, request: requests.Cut, who: requests.Who) -> bool:
+    """Whether all that a run has to process is published, bad or failed."""
+    seal, view = draft.get(Seal, who.site), draft.view
+    if seal is None or not is_sealed(draft, request.run, who):
+        return False
+    totals, waiting = view.totals(), view.waiting(1)
+    live = {state: count for state, (count, _) in totals.items() if state is not UnitState.FAILED}
+    if waiting or sum(live.values()) != units_held(draft):
+        # What another site has added since then is up to that site, which may follow its files for ever.
+        since = [file.since or 0.0 for file in waiting]
+        for state in live:
+            since += [unit.since for unit in view.units(state, (-1, -1), policy.LOOKED_AT_MAX)]
+        if not who.site or sum(live.values()) > policy.LOOKED_AT_MAX or min(since) <= seal.at:
+            return False
+    # Bytes of files that were removed are counted as bad before the run ends.
+    return not view.vanished(draft.now, 1)

@@ -7,9 +7,10 @@ turn back; ranges are bytes, half open: `[begin, end)`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final
+
+from msgspec import Struct
 
 #: Changes with the rows: a ledger of a higher version is refused.
 VERSION: Final = 4
@@ -69,8 +70,7 @@ class DispatchState(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(Struct, frozen=True):
     """The numbers of a pipeline, the same for all of its processes."""
 
     #: The pattern of its files; it never changes.
@@ -108,8 +108,7 @@ class Config:
     place: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(Struct, frozen=True):
     """The one row of a pipeline that every transaction locks."""
 
     KEY: ClassVar[int] = 0
@@ -130,8 +129,7 @@ class Pipeline:
     partitions: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(Struct, frozen=True):
     """A file, whatever its path is now: `key` and `generation` name it on all sites."""
 
     KEY: ClassVar[int] = 1
@@ -153,8 +151,7 @@ class File:
     gone: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(Struct, frozen=True):
     """A file on a site."""
 
     KEY: ClassVar[int] = 2
@@ -172,8 +169,7 @@ class Copy:
     seen: float
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """A range of a file below its `cut`; neighbours of equal state without unit are one span."""
 
     KEY: ClassVar[int] = 2
@@ -188,8 +184,7 @@ class Span:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(Struct, frozen=True):
     """A list of spans that one attempt processes whole."""
 
     KEY: ClassVar[int] = 1
@@ -229,8 +224,7 @@ class Unit:
     backup: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatch:
+class Dispatch(Struct, frozen=True):
     """Committed units that go to Spark together; repeated, it has the same id and units."""
 
     KEY: ClassVar[int] = 1
@@ -240,8 +234,7 @@ class Dispatch:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(Struct, frozen=True):
     """A process that asks."""
 
     KEY: ClassVar[int] = 1
@@ -254,8 +247,7 @@ class Client:
     seen: float
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The answer to the last numbered request of a process, for when it got lost."""
 
     KEY: ClassVar[int] = 1
@@ -266,8 +258,7 @@ class Answer:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(Struct, frozen=True):
     """A site that a user has taken down, or up again."""
 
     KEY: ClassVar[int] = 1
@@ -275,8 +266,7 @@ class Site:
     up: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """Up to when a site has reported what is in its files; written while another pipeline waits for this one."""
 
     KEY: ClassVar[int] = 1
@@ -289,8 +279,7 @@ class Look:
     closed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """How long a committed unit took, in seconds per byte; the last `policy.PACES` are kept."""
 
     KEY: ClassVar[int] = 1
@@ -300,8 +289,7 @@ class Pace:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """What became of units whose rows are gone, since the ledger was made or rebuilt."""
 
     KEY: ClassVar[int] = 0
@@ -310,8 +298,7 @@ class Tally:
     backups_won: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
+class Unfinished(Struct, frozen=True):
     """Bytes of last lines without an end on a site; written when it was long ago, or when it begins or ends."""
 
     KEY: ClassVar[int] = 1
@@ -322,8 +309,7 @@ class Unfinished:
     copies: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Seal:
+class Seal(Struct, frozen=True):
     """A bounded run processes what its site had until its first complete look; no later look adds to it."""
 
     KEY: ClassVar[int] = 1
@@ -343,4 +329,4 @@ ROWS: Final[tuple[type[Row], ...]] = (
 
 def key_of(row: Row) -> tuple[int | str, ...]:
     """The primary key of a row within its pipeline."""
-    return tuple(getattr(row, name) for name in row.__slots__[: row.KEY])
+    return tuple(getattr(row, name) for name in row.__struct_fields__[: row.KEY])

@@ -4,38 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from statistics import median
 
+from msgspec.structs import replace
+
 from heronpy.common.errors import LedgerError
-from heronpy.ingest.ledger import policy, sites, waits
+from heronpy.ingest.ledger import commands, policy, requests, sites, waits
 from heronpy.ingest.ledger.draft import Draft
 from heronpy.ingest.ledger.finishing import dispatch_again, units_held
-from heronpy.ingest.ledger.requests import (
-    Alive,
-    BadRange,
-    BadRanges,
-    Dispatches,
-    DispatchView,
-    Figures,
-    ForgetSite,
-    ListBad,
-    ListDispatches,
-    ListUnits,
-    Pause,
-    Retried,
-    RetryBad,
-    RetryFailed,
-    SetSite,
-    Show,
-    ShowAlive,
-    SiteForgotten,
-    SiteSet,
-    SiteView,
-    Units,
-    UnitView,
-    Who,
-)
 from heronpy.ingest.ledger.store import SiteSums
 from heronpy.ingest.ledger.types import (
     PART,
@@ -57,8 +33,7 @@ PAGE_MAX = 1_000
 
 
 # ---- looking --------------------------------------------------------------------------------
-def show(draft: Draft, request: Show, who: Who) -> Figures:
-    """See `Show`."""
+def show(draft: Draft, request: commands.Show, who: requests.Who) -> commands.Figures:
     view, now, pipeline = draft.view, draft.now, draft.pipeline
     sums, dispatches = view.sums(), [one.state for one in view.dispatches()]
     paces = [pace.pace for pace in view.paces()]
@@ -67,7 +42,7 @@ def show(draft: Draft, request: Show, who: Who) -> Figures:
     config = draft.config
     since = now - config.silent_s
     oldest, keeper = view.oldest_open(view.name), view.last(Kind.KEEPER)
-    return Figures(
+    return commands.Figures(
         generation=pipeline.generation,
         paused=pipeline.paused,
         files=sums.files,
@@ -107,25 +82,24 @@ def _percentile(ordered: Sequence[float], part: float) -> float | None:
     return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)] if ordered else None
 
 
-def _sites(draft: Draft) -> Iterator[SiteView]:
+def _sites(draft: Draft) -> Iterator[commands.SiteView]:
     found = draft.view.site_sums(draft.now - draft.config.silent_s)
     names = {*found, *(site.name for site in draft.view.sites())}
     for name in sorted(names) if names - {""} else ():
         one = found.get(name, SiteSums())
         state = "down" if sites.is_down(draft, name) else "silent" if sites.is_lost(draft, name) else "up"
         seen_s = draft.now - one.seen if one.seen > float("-inf") else None
-        yield SiteView(name, state, one.files, one.bytes, one.workers, one.keepers, one.leased, seen_s)
+        yield commands.SiteView(name, state, one.files, one.bytes, one.workers, one.keepers, one.leased, seen_s)
 
 
-def list_units(draft: Draft, request: ListUnits, who: Who) -> Units:
-    """See `ListUnits`."""
+def list_units(draft: Draft, request: commands.ListUnits, who: requests.Who) -> commands.Units:
     found = draft.view.units(request.state, (-1, -1), min(request.limit, PAGE_MAX))
     others = waits.Others(draft)
-    return Units(tuple(_view(draft, unit, who.site, others) for unit in found))
+    return commands.Units(tuple(_view(draft, unit, who.site, others) for unit in found))
 
 
-def _view(draft: Draft, unit: Unit, site: str, others: waits.Others) -> UnitView:
-    return UnitView(
+def _view(draft: Draft, unit: Unit, site: str, others: waits.Others) -> commands.UnitView:
+    return commands.UnitView(
         unit=unit.id,
         root=unit.root,
         state=unit.state,
@@ -141,18 +115,16 @@ def _view(draft: Draft, unit: Unit, site: str, others: waits.Others) -> UnitView
     )
 
 
-def list_dispatches(draft: Draft, request: ListDispatches, who: Who) -> Dispatches:
-    """See `ListDispatches`."""
+def list_dispatches(draft: Draft, request: commands.ListDispatches, who: requests.Who) -> commands.Dispatches:
     found = []
     for one in draft.view.dispatches():
         units = [unit for number in one.units if (unit := draft.get(Unit, number)) is not None]
         rows, size = sum(unit.rows for unit in units), sum(unit.bytes for unit in units)
-        found.append(DispatchView(one.id, one.state, one.units, rows, size, one.error))
-    return Dispatches(tuple(found))
+        found.append(commands.DispatchView(one.id, one.state, one.units, rows, size, one.error))
+    return commands.Dispatches(tuple(found))
 
 
-def list_bad(draft: Draft, request: ListBad, who: Who) -> BadRanges:
-    """See `ListBad`."""
+def list_bad(draft: Draft, request: commands.ListBad, who: requests.Who) -> commands.BadRanges:
     limit = min(request.limit, PAGE_MAX)
     spans = draft.view.bad((request.after_file, request.after_begin), limit + 1)
     ranges = []
@@ -162,18 +134,18 @@ def list_bad(draft: Draft, request: ListBad, who: Who) -> BadRanges:
         assert file is not None
         if file.id not in places:
             places[file.id] = tuple((copy.site, copy.path) for copy in draft.view.copies(file.id))
-        ranges.append(BadRange(file.key, file.generation, span, file.head, places[file.id]))
-    return BadRanges(tuple(ranges), len(spans) > limit)
+        ranges.append(commands.BadRange(file.key, file.generation, span, file.head, places[file.id]))
+    return commands.BadRanges(tuple(ranges), len(spans) > limit)
 
 
-def show_alive(draft: Draft, request: ShowAlive, who: Who) -> Alive:
+def show_alive(draft: Draft, request: requests.ShowAlive, who: requests.Who) -> requests.Alive:
     """See `ShowAlive`; that it asks is what counts."""
     pipeline = draft.pipeline
-    return Alive(pipeline.generation, pipeline.paused, pipeline.next_file // PART)
+    return requests.Alive(pipeline.generation, pipeline.paused, pipeline.next_file // PART)
 
 
 # ---- acting ---------------------------------------------------------------------------------
-def retry_bad(draft: Draft, request: RetryBad, who: Who) -> Retried:
+def retry_bad(draft: Draft, request: commands.RetryBad, who: requests.Who) -> commands.Retried:
     """See `RetryBad`. A line below is one range, so that a unit may have many; it never mixes roots."""
     limit = max(1, min(request.limit, PAGE_MAX))
     spans = draft.view.bad((0, -1), limit + 1, request.root)
@@ -185,11 +157,10 @@ def retry_bad(draft: Draft, request: RetryBad, who: Who) -> Retried:
         for first in range(0, len(group), policy.CHUNKS_MAX):
             part = group[first : first + policy.CHUNKS_MAX]
             units.append(draft.make_unit(((one.file, one.begin, one.end) for one in part), draft.now))
-    return Retried(tuple(units), len(spans) > limit)
+    return commands.Retried(tuple(units), len(spans) > limit)
 
 
-def retry_failed(draft: Draft, request: RetryFailed, who: Who) -> Retried:
-    """See `RetryFailed`."""
+def retry_failed(draft: Draft, request: commands.RetryFailed, who: requests.Who) -> commands.Retried:
     limit = max(1, min(request.limit, PAGE_MAX))
     dispatches: tuple[int, ...] = ()
     if request.unit is not None:
@@ -203,11 +174,10 @@ def retry_failed(draft: Draft, request: RetryFailed, who: Who) -> Retried:
         dispatches = tuple(dispatch_again(draft, dispatch) for dispatch in lost)
     for unit in found[:limit]:
         draft.put(replace(unit, state=UnitState.READY, tries=0, suspect="", until=draft.now, site="", site_until=0.0))
-    return Retried(tuple(unit.id for unit in found[:limit]), len(found) > limit, dispatches)
+    return commands.Retried(tuple(unit.id for unit in found[:limit]), len(found) > limit, dispatches)
 
 
-def set_site(draft: Draft, request: SetSite, who: Who) -> SiteSet:
-    """See `SetSite`."""
+def set_site(draft: Draft, request: commands.SetSite, who: requests.Who) -> commands.SiteSet:
     draft.put(Site(request.site, request.up))
     freed, after = 0, (-1, -1)
     while not request.up:
@@ -219,11 +189,10 @@ def set_site(draft: Draft, request: SetSite, who: Who) -> SiteSet:
         if len(page) < policy.LOOKED_AT_MAX:
             break
         after = (page[-1].root, page[-1].id)
-    return SiteSet(freed)
+    return commands.SiteSet(freed)
 
 
-def forget_site(draft: Draft, request: ForgetSite, who: Who) -> SiteForgotten:
-    """See `ForgetSite`."""
+def forget_site(draft: Draft, request: commands.ForgetSite, who: requests.Who) -> commands.SiteForgotten:
     silent_s = draft.config.silent_s
     found = draft.view.site_sums(draft.now - silent_s).get(request.site)
     if found is not None and found.workers + found.keepers:
@@ -240,10 +209,9 @@ def forget_site(draft: Draft, request: ForgetSite, who: Who) -> SiteForgotten:
     for known in (draft.get(kind, request.site) for kind in (Site, Look, Seal, Unfinished)):
         if known is not None:
             draft.drop(known)
-    return SiteForgotten(min(len(copies), limit), len(copies) > limit)
+    return commands.SiteForgotten(min(len(copies), limit), len(copies) > limit)
 
 
-def pause(draft: Draft, request: Pause, who: Who) -> Alive:
-    """See `Pause`."""
+def pause(draft: Draft, request: commands.Pause, who: requests.Who) -> requests.Alive:
     draft.put(replace(draft.pipeline, paused=request.paused))
-    return Alive(draft.pipeline.generation, request.paused)
+    return requests.Alive(draft.pipeline.generation, request.paused)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from heronpy.ingest.ledger import policy, sites
+from heronpy.ingest.ledger.commands import AfterView
 from heronpy.ingest.ledger.draft import Draft
-from heronpy.ingest.ledger.requests import AfterView
 from heronpy.ingest.ledger.store import SiteLook
 from heronpy.ingest.ledger.types import Unit, UnitState
 

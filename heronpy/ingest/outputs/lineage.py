@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
 from heronpy.common.folders import read_own
@@ -24,8 +25,7 @@ BATCH_MAX_BYTES = 256 << 20
 _SIZE_MAX = 1 << 50
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """A range of a file, and the digest of the lines that begin in it; ValueError for one that cannot be."""
 
     key: str
@@ -40,8 +40,7 @@ class Range:
             raise ValueError(f"{self.begin}-{self.end} of generation {self.generation} is no range of a file")
 
 
-@dataclass(frozen=True, slots=True)
-class Lineage:
+class Lineage(Struct, frozen=True):
     """What one attempt has processed."""
 
     pipeline: str
@@ -61,8 +60,7 @@ class Lineage:
         return msgspec.json.encode(self).decode()
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLineage:
+class BatchLineage(Struct, frozen=True):
     """What a dispatch has published: `_batch.json` in its folders."""
 
     pipeline: str
@@ -84,11 +82,7 @@ def batches(table: str) -> Iterator[BatchLineage]:
 
     A folder `batch=...` without record is one of a SparkSink.
     """
-    try:
-        folders = sorted(path for path in Path(table).iterdir() if path.name.startswith(BATCH))
-    except FileNotFoundError:
-        return
-    for folder in folders:
+    for folder in _folders(table, BATCH):
         try:
             data = read_own(folder / LINEAGE, BATCH_MAX_BYTES)
             found = msgspec.json.decode(data, type=BatchLineage)
@@ -115,12 +109,15 @@ def folder_name(generation: int, unit: int) -> str:
 
 def published(table: str) -> Iterator[tuple[Path, Lineage]]:
     """All published units of a table with their folders, by name; LedgerError for a record that cannot be read."""
-    try:
-        folders = sorted(path for path in Path(table).iterdir() if path.name.startswith(PREFIX))
-    except FileNotFoundError:
-        return
-    for folder in folders:
+    for folder in _folders(table, PREFIX):
         yield folder, record_of(folder)
+
+
+def _folders(table: str, prefix: str) -> list[Path]:
+    try:
+        return sorted(path for path in Path(table).iterdir() if path.name.startswith(prefix))
+    except FileNotFoundError:
+        return []
 
 
 def record_of(folder: Path) -> Lineage:

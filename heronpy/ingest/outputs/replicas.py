@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from heronpy.common.folders import make_folders
-from heronpy.connectors.durable_files import sync_folder
+from heronpy.connectors.durable_files import sync_path
 
 HOME = "_units"
 #: Of a copy that is being made.
@@ -39,7 +39,7 @@ class Replicas:
                 # Of the same attempt, by a process whose commit got lost.
                 shutil.rmtree(folder / stage.name)
                 os.rename(made, folder / stage.name)
-            sync_folder(folder)
+            sync_path(folder)
 
     def find(self, generation: str, name: str) -> Path | None:
         """A copy of a stage that is there."""
@@ -63,7 +63,7 @@ def copied(stage: Path, folder: Path) -> Path:
                 os.fsync(target.fileno())
                 os.fchmod(target.fileno(), os.fstat(source.fileno()).st_mode & 0o777)
         made.chmod(stage.stat().st_mode & 0o777)
-        sync_folder(made)
+        sync_path(made)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from msgspec.structs import replace
+
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import heron_home
 from heronpy.common.units import parse_bytes
-from heronpy.connectors.spark.options import encode_aggregate
+from heronpy.connectors.spark.options import encode_aggregate, plain_json
 from heronpy.connectors.spark.requirements import DISPATCH_KEY
 from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.outputs.base import Output
@@ -66,16 +67,13 @@ class SparkBatches(ParquetTable):
             raise ConfigError(
                 f"home {home!r} of SparkBatches has one of * ? [ ] {{ }} \\, which Spark takes for patterns"
             )
-        super().__init__(home or str(_default_homes()), schema)
+        super().__init__(home or str(heron_home() / "units"), schema)
         for column in self.schema:
             _check_type(column)
         self._has_home = bool(home)
         self.aggregate = encode_aggregate(aggregate)
-        try:
-            # As they arrive: a path is a text then.
-            self.options: dict[str, Any] = json.loads(json.dumps(options, default=_plain))
-        except TypeError as error:
-            raise ConfigError(f"options of SparkBatches must be plain values (text, numbers, lists): {error}") from None
+        # As they arrive: a path is a text then.
+        self.options: dict[str, Any] = json.loads(plain_json(options, "SparkBatches"))
         try:
             self.dispatch_bytes = parse_bytes(dispatch_bytes)
         except (ValueError, ConfigError):
@@ -106,11 +104,6 @@ class SparkBatches(ParquetTable):
         return {DISPATCH_KEY: str(Path(self.table) / HOME)}
 
 
-def _default_homes() -> Path:
-    home = Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser()
-    return home.absolute() / "units"
-
-
 def _check_type(column: pa.Field) -> None:
     """ConfigError for a type that Spark does not read from Parquet."""
     import pyarrow.types as types
@@ -126,9 +119,3 @@ def _check_type(column: pa.Field) -> None:
         fix = "give it a type"
     if fix:
         raise ConfigError(f"column {column.name!r} of SparkBatches is {kind}, which Spark does not read; {fix}")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    raise TypeError(f"{value!r} is a {type(value).__name__}")

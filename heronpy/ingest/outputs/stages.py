@@ -24,15 +24,15 @@ import shutil
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 import msgspec
+from msgspec import Struct
 
 from heronpy.common.errors import LedgerError
 from heronpy.common.folders import make_folders, make_output, open_private, read_own
-from heronpy.connectors.durable_files import make_record, sync_folder, write_record
+from heronpy.connectors.durable_files import make_record, sync_path, write_record
 from heronpy.ingest.ledger.partitions import Partitions
 from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.outputs.lineage import FILE, PREFIX, Lineage, folder_name, record_of
@@ -47,8 +47,7 @@ _ABOUT_MAX = 1 << 20
 _ENDED_S = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Struct, frozen=True):
     """Of which pipeline a table is, and its numbers."""
 
     pipeline: str
@@ -96,7 +95,7 @@ class Stages:
 
     def make(self, generation: int, unit: int, attempt: int) -> Path:
         """An empty folder for an attempt; what an earlier process has left there is removed."""
-        stage = self._stage(generation, unit, attempt)
+        stage = self.stage_of(generation, unit, attempt)
         self.prepare()
         self.refuse_older(generation)
         make_folders(stage.parent)
@@ -107,7 +106,7 @@ class Stages:
 
     def stage_of(self, generation: int, unit: int, attempt: int) -> Path:
         """The folder of an attempt."""
-        return self._stage(generation, unit, attempt)
+        return self.home / f"g{generation}" / f"{unit}-{attempt}"
 
     def finish(self, stage: Path, lineage: Lineage) -> None:
         """All files of the stage, with its lineage, are on disk and may be published.
@@ -123,11 +122,11 @@ class Stages:
         with open(open_private(stage / FILE, os.O_WRONLY | os.O_EXCL), "w", encoding="utf-8") as out:
             out.write(lineage.to_json())
         for name in os.listdir(stage):
-            _sync(stage / name)
-        sync_folder(stage)
+            sync_path(stage / name)
+        sync_path(stage)
         # What readers of the table may do is up to the umask of who made the table.
         stage.chmod(0o777 & self._table.stat().st_mode)
-        sync_folder(stage.parent)
+        sync_path(stage.parent)
         self._replicas.put(stage)
 
     def discard(self, stage: Path) -> None:
@@ -141,7 +140,7 @@ class Stages:
         StageGoneError when somebody has removed it, and there is no copy; OlderGenerationError when a newer one began.
         """
         self.refuse_older(generation)
-        stage, target = self._stage(generation, unit, winner), self._table / folder_name(generation, unit)
+        stage, target = self.stage_of(generation, unit, winner), self._table / folder_name(generation, unit)
         restored = False
         try:
             os.rename(stage, target)
@@ -156,7 +155,7 @@ class Stages:
                     raise StageGoneError(
                         f"unit {unit} cannot be published ({error.strerror}): {_way_out(stage, target)}"
                     ) from None
-        sync_folder(self._table)
+        sync_path(self._table)
         self._replicas.discard(stage.parent.name, stage.name)
         return restored
 
@@ -165,7 +164,7 @@ class Stages:
 
         Nothing is changed. A unit that is published at this moment may look like one whose stage is gone.
         """
-        stage, target = self._stage(generation, unit, winner), self._table / folder_name(generation, unit)
+        stage, target = self.stage_of(generation, unit, winner), self._table / folder_name(generation, unit)
         if not stage.parent.is_dir():
             return ""  # the table is on another host
         if stage.exists():
@@ -249,7 +248,6 @@ class Stages:
 
     @staticmethod
     def _begun(home: Path) -> list[int]:
-        """The generations that have a folder."""
         try:
             return [int(name[1:]) for name in os.listdir(home) if name.startswith("g") and name[1:].isdecimal()]
         except FileNotFoundError:
@@ -291,14 +289,7 @@ class Stages:
         """
         folder = self.home / f"g{generation}"
         make_folders(folder)
-        sync_folder(folder.parent)
-
-    def has_published(self) -> bool:
-        """Whether a unit of the table is published."""
-        try:
-            return any(name.startswith(PREFIX) for name in os.listdir(self._table))
-        except FileNotFoundError:
-            return False
+        sync_path(folder.parent)
 
     def claim(self, about: About, rebuilt: bool = False) -> None:
         """Say of which pipeline and ledger the table is; LedgerError when it is another one's.
@@ -366,9 +357,6 @@ class Stages:
                 if path.name != f"ended-{run}" and time.time() - path.lstat().st_mtime > _ENDED_S:
                     path.unlink()
 
-    def _stage(self, generation: int, unit: int, attempt: int) -> Path:
-        return self.home / f"g{generation}" / f"{unit}-{attempt}"
-
 
 def _make_own(folder: Path) -> None:
     with suppress(FileExistsError):  # also a link to nowhere
@@ -398,11 +386,3 @@ def _check_own(folder: Path) -> None:
         raise LedgerError(f"{folder} is no folder; remove it")
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise LedgerError(f"{folder} belongs to somebody else, or others may write there; give another folder")
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

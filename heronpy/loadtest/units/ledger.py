@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from heronpy.growing.identity import digest
 from heronpy.ingest.ledger import requests
 from heronpy.ingest.ledger.client import Ledger
-from heronpy.ingest.ledger.opening import open_store
+from heronpy.ingest.ledger.reaching import open_store
 from heronpy.ingest.ledger.types import Config, File, Kind, Row, Span, SpanState, Unit, UnitState
 from heronpy.ingest.ledger.validate import validate
 from heronpy.loadtest.checks import Check

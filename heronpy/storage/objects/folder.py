@@ -120,10 +120,6 @@ class FolderObjects:
                 with contextlib.suppress(FileNotFoundError):
                     self._sync(folder)
 
-    def local_path(self, key: str) -> Path | None:
-        path = self._path(key)
-        return path if path.is_file() else None
-
     def _path(self, key: str) -> Path:
         if any(part in ("", ".", "..") for part in key.split("/")):
             raise ValueError(f"{key!r} is not a key")

@@ -85,6 +85,3 @@ class Objects(Protocol):
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects; those that are absent are no error."""
-
-    def local_path(self, key: str) -> Path | None:
-        """The file of this object on this host, for reading; None if it is not a file here."""

@@ -135,9 +135,6 @@ class RemoteObjects:
             with self._trouble(), contextlib.suppress(FileNotFoundError):
                 obstore.delete(self._store, key)
 
-    def local_path(self, key: str) -> Path | None:
-        return None
-
     @contextlib.contextmanager
     def _trouble(self, key: str | None = None) -> Iterator[None]:
         from obstore.exceptions import BaseError

@@ -47,9 +47,6 @@ class MemoryObjects:
             for key in keys:
                 self._held.pop(key, None)
 
-    def local_path(self, key: str) -> Path | None:
-        return None
-
 
 def below_prefix(below: dict[str, int], start: str, deep: bool) -> Listing:
     """A listing of the keys that begin with `start` (pure)."""
