@@ -84,6 +84,7 @@ def refused(heron: Heron, flags: tuple[object, ...], *words: str) -> None:
 
 
 # ---- the ledger ---------------------------------------------------------------------------------
+@pytest.mark.heavy
 def test_a_ledger_of_a_later_release_is_refused_and_stays_as_it_is(heron: Heron, logs: Path, table: Path) -> None:
     lines = processed(heron, logs, table)
     ledger = heron.home / "ledger" / "units.db"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -40,7 +39,7 @@ from heronpy.ingest.worker import LogWorker
 from heronpy.verify.units.logs import BAD, DEADLY, RotatedLogs, judge
 from tests.sim.kernel import START_S, Process, Thread, World, current_process
 from tests.sim.modules import SimEvent, SimThread, Time
-from tests.sim.run import Result, simulator
+from tests.sim.run import Result, played, simulator
 from tests.support.memory_ledger import MemoryStore
 
 T = TypeVar("T")
@@ -539,29 +538,19 @@ def _patched() -> Iterator[None]:
 
 
 def simulated(seed: int, folder: Path, story: bool, play: Callable[[World, Path, Counter[str]], None]) -> Result:
-    began = time.process_time()
-    world = World(seed, 30_000_000)
-    World.active = world
-    if story:
-        world.trace.story = []
-    stats: Counter[str] = Counter()
+    """One run in a home of its own below the folder."""
     home = folder / f"units-{seed:06}"
+
+    def at_home(world: World, result: Result) -> None:
+        result.mode = "units"
+        play(world, home, result.stats)
+
     home.mkdir()
     try:
-        play(world, home, stats)
-    except AssertionError as error:
-        world.wrong("".join(traceback.format_exception(error)))
+        return played(seed, at_home, events_max=30_000_000, story=story, again="make sim WHAT=units")
     finally:
-        digest, took_s, tail = world.trace.digest(), world.now - START_S, world.trace.tail()
-        if world.trace.story is not None:
-            tail = "\n".join(f"  {when - START_S:10.6f}  {kind:<9} {text}" for when, kind, text in world.trace.story)
-        world.close()
-        World.active = Cluster.active = None
+        Cluster.active = None
         _remove(home)
-    return Result(
-        seed, digest, world.events, took_s, time.process_time() - began, "units", list(world.violations), tail,
-        stats, again="make sim WHAT=units",
-    )  # fmt: skip
 
 
 def _remove(folder: Path) -> None:
