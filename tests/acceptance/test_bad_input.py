@@ -19,7 +19,7 @@ from tests.support.waiting import wait_for
 @pytest.mark.parametrize(
     ("signum", "after"),
     [
-        (signal.SIGINT, "container_1_count_4"),
+        pytest.param(signal.SIGINT, "container_1_count_4", marks=pytest.mark.heavy),
         (signal.SIGTERM, "Launching topology"),
         pytest.param(signal.SIGINT, "Launching topology", marks=pytest.mark.heavy),
         pytest.param(signal.SIGTERM, "container_1_count_4", marks=pytest.mark.heavy),
@@ -49,6 +49,7 @@ def test_interrupted_submit_leaves_nothing(heron: Heron, tmp_path: Path, signum:
     heron.check_clean()
 
 
+@pytest.mark.heavy
 def test_two_submits_of_one_name_at_the_same_time(heron: Heron) -> None:
     racers = [heron.start("submit", "local", WORD_COUNT, "twin") for _ in range(3)]
     results = [(racer.communicate(timeout=90), racer.returncode) for racer in racers]

@@ -154,6 +154,7 @@ def test_a_table_of_another_pipeline_or_with_a_link_inside_is_refused(heron: Her
     assert not (heron.home / "ledger").exists()
 
 
+@pytest.mark.heavy
 def test_two_patterns_under_one_name_are_refused_and_another_name_is_not_found(
     heron: Heron, logs: Path, table: Path
 ) -> None:

@@ -121,14 +121,10 @@ def test_a_value_whose_decoding_ends_the_process_is_one_dead_letter(heron: Heron
         assert letter["tries"] == 3
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("mode", "asynchronous"),
-    [
-        pytest.param("ATMOST_ONCE", False, marks=pytest.mark.heavy),
-        pytest.param("ATLEAST_ONCE", False, marks=pytest.mark.heavy),
-        ("ATLEAST_ONCE", True),
-        pytest.param("EFFECTIVELY_ONCE", False, marks=pytest.mark.heavy),
-    ],
+    [("ATMOST_ONCE", False), ("ATLEAST_ONCE", False), ("ATLEAST_ONCE", True), ("EFFECTIVELY_ONCE", False)],
 )
 def test_a_value_that_cannot_be_decoded_is_one_dead_letter(
     heron: Heron, out: Path, mode: str, asynchronous: bool
