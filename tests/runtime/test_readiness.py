@@ -104,7 +104,7 @@ def test_spouts_are_called_when_the_last_sink_is_ready(heron: Heron, home: Path,
     try:
         status = heron.when("gated", lambda now: "the gate is shut" in now["cause"], "what is waited for")
         assert status["lifecycle"] == "WAITING"
-        heron.when("gated", lambda now: seconds_of(now["cause"]) >= 1, "a cause that tells the time")
+        heron.when("gated", lambda now: seconds_of(now["cause"]) >= 3, "a cause that tells the time")
         assert submit.poll() is None
         gate.touch()
         out, err = submit.communicate(timeout=PATIENCE_S)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.sim.placing import run_placement
 from tests.sim.run import Result, run_seed, simulator
-from tests.sim.units import run_units, units_simulator
+from tests.sim.units import units_simulator
 from tests.sim.units_after import run_two
 from tests.sim.units_ledgers import run_homes, run_sealed, run_sites
 
@@ -53,17 +53,3 @@ def each(planted: Iterable[tuple[Any, ...]], heavy_but: Iterable[Patch] | None =
         pytest.param(*case, id=case[0].__name__, marks=() if quick is None or case[0] in quick else pytest.mark.heavy)
         for case in planted
     ]
-
-
-__all__ = [
-    "BESIDE",
-    "Patch",
-    "Run",
-    "each",
-    "found_by",
-    "machine_of",
-    "passes",
-    "run_placement",
-    "run_seed",
-    "run_units",
-]

@@ -13,7 +13,8 @@ from heronpy.scheduler.leases import Grants, Permit
 from heronpy.scheduler.placement import Placement
 from heronpy.scheduler.placement_events import Activate, Listed, Persist
 from heronpy.scheduler.submissions import Container, Submission
-from tests.sim.planted import Patch, each, found_by, run_placement
+from tests.sim.placing import run_placement
+from tests.sim.planted import Patch, each, found_by
 
 #: The rarest is found by one in two thousand.
 SEEDS = 4000

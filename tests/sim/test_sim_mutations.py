@@ -21,7 +21,8 @@ from stmgr.acker import Acker
 from stmgr.attempts import Attempts
 from stmgr.links import Source
 from stmgr.neighbours import LocalTask
-from tests.sim.planted import Patch, each, found_by, run_seed
+from tests.sim.planted import Patch, each, found_by
+from tests.sim.run import run_seed
 from tests.sim.workload import AT_LEAST, EFFECTIVELY
 
 SEEDS = 150

@@ -25,7 +25,8 @@ from heronpy.ingest.ledger.store import SiteLook
 from heronpy.ingest.ledger.types import Look, Span
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.worker import LogWorker
-from tests.sim.planted import Patch, Run, each, found_by, run_units
+from tests.sim.planted import Patch, Run, each, found_by
+from tests.sim.units import run_units
 from tests.sim.units_after import run_two
 from tests.sim.units_ledgers import run_homes, run_sealed, run_sites
 from tests.support.memory_ledger import Tables

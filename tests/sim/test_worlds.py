@@ -11,8 +11,10 @@ import pytest
 
 from heronpy.api import global_metrics
 from heronpy.engines.lease import Fencing
-from tests.sim.planted import BESIDE, Run, machine_of, passes, run_placement, run_seed, run_units
-from tests.sim.units import Cluster, run_days
+from tests.sim.placing import run_placement
+from tests.sim.planted import BESIDE, Run, machine_of, passes
+from tests.sim.run import run_seed
+from tests.sim.units import Cluster, run_days, run_units
 from tests.sim.units_after import run_two
 from tests.sim.units_ledgers import run_homes, run_sealed, run_sites
 
