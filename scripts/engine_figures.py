@@ -54,7 +54,7 @@ from tests.support.kubernetes_client import Client  # noqa: E402
 from tests.support.kubernetes_real import real_kubernetes  # noqa: E402
 from tests.support.object_server import ObjectServer  # noqa: E402
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster  # noqa: E402
-from tests.support.slurm_topologies import NAME, Submitted  # noqa: E402
+from tests.support.slurm_topologies import NAME, Submitted, processes_of  # noqa: E402
 from tests.support.waiting import wait_for  # noqa: E402
 
 #: The values of the how-to for a fast answer to a silent host.
@@ -148,7 +148,7 @@ class Figures:
             found = self._kill(it, found)
             found = self.adopt(it, found)
             victim = max(found.values(), key=lambda one: (one.host != found["executor-0"].host, one.name))
-            stopped, lost = it.processes_of(victim.engine_id), victim.host
+            stopped, lost = processes_of(victim.engine_id), victim.host
             began = time.monotonic()
             cluster.lose_node(lost)
             for process in stopped:
@@ -203,7 +203,7 @@ class Figures:
 
     def _kill(self, it: Submitted, found: Records) -> Records:
         victim = found["executor-1"]
-        processes = it.processes_of(victim.engine_id)
+        processes = processes_of(victim.engine_id)
         began = time.monotonic()
         for process in processes:
             with suppress(psutil.Error):

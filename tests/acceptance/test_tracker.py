@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -144,27 +140,6 @@ def wait_for_rows(told: Iterator[tuple[str, Any]], component: str, tasks: int) -
     raise AssertionError("the stream has ended")
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can ask as another user")
-def test_another_user_of_the_machine_needs_a_token(heron: Heron, ui: Http) -> None:
-    program = (
-        "import os, sys, http.client, encodings.idna\nos.setuid(65534)\n"
-        "c = http.client.HTTPConnection('127.0.0.1', int(sys.argv[2]))\n"
-        "token = {'Authorization': sys.argv[3]} if sys.argv[3] else {}\n"
-        "c.request('GET', '/api/v1/topologies', headers={'Host': sys.argv[1], **token})\n"
-        "print(c.getresponse().status)\n"
-    )
-
-    def ask(authorization: str) -> str:
-        words = [sys.executable, "-c", program, ui.place.netloc, str(ui.place.port), authorization]
-        return subprocess.run(words, capture_output=True, text=True, check=True, cwd="/").stdout.strip()
-
-    assert ask("") == "401"
-    token = heron("ui", "token", "view").ok().out.strip()
-    assert ask(f"Bearer {token}") == "200"
-    heron("ui", "token", "view", "--remove").ok()
-    assert ask(f"Bearer {token}") == "401"
-
-
 def test_its_files_are_private_and_its_port_moves_when_taken(heron: Heron) -> None:
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -185,14 +160,3 @@ def test_its_files_are_private_and_its_port_moves_when_taken(heron: Heron) -> No
     assert "No tracker runs" in heron("ui", "status").ok().out, "a record of a killed tracker is not believed"
     assert heron("ui").ok().out.strip()
     heron("ui", "stop").ok()
-
-
-def test_off_loopback_it_wants_tls_and_a_token(heron: Heron, tmp_path: Path) -> None:
-    heron("tracker", "--host", "0.0.0.0", "--port", "0").refused(2, "in the clear", "--tls")
-    heron("tracker", "--behind-proxy", "heron.example.org", "--port", "0").refused(
-        2, "there is none", "heron ui token view"
-    )
-    heron("ui", "token", "view").ok()
-    missing = tmp_path / "no.pem"
-    heron("tracker", "--host", "0.0.0.0", "--port", "0", "--tls", missing, missing).refused(2, "cannot be used")
-    heron("tracker", "--cluster", "locl").refused(2, "did you mean 'local'")

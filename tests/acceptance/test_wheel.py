@@ -54,6 +54,7 @@ def installed(wheel: Path, tmp_path: Path, home: Path) -> Iterator[Heron]:
         heron.kill(name)
 
 
+@pytest.mark.heavy
 def test_wheel_holds_what_runs_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()

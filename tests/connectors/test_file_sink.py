@@ -47,7 +47,7 @@ def out(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("point", POINTS)
 def test_every_row_is_published_once_whatever_crashes_where(tmp_path: Path, point: str) -> None:
     crashed = 0
-    runs = RUNS or 20
+    runs = RUNS or 8
     for seed in range(runs):
         out = tmp_path / f"out{seed}"
         harness = Harness(tmp_path / str(seed), FileSink, config_of(out, fields=["n"]), seed, 40, lambda n: [n])

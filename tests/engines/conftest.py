@@ -1,16 +1,24 @@
-"""Kubernetes for the tests of its engine: one of the tests' own, and by `make engines` the real control plane."""
+"""Kubernetes for the tests of its engine: a store of the tests' own, and by `make engines` the real control plane."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
-from tests.support import control_plane
+from tests.support import control_plane, slurm
 from tests.support.kubernetes import kubernetes
 from tests.support.kubernetes_real import real_kubernetes
+
+
+def needs_slurm() -> None:
+    """Skip, or fail where HERON_TEST_SLURM says that it is required."""
+    if why := slurm.missing():
+        (pytest.fail if os.environ.get("HERON_TEST_SLURM") == "required" else pytest.skip)(why)
+
 
 World = Callable[..., AbstractContextManager[tuple[Any, Any]]]
 _REAL = [pytest.mark.engines, pytest.mark.timeout(400)]
@@ -35,6 +43,12 @@ def make_kubernetes(request: pytest.FixtureRequest) -> World:
         return kubernetes
     real = request.getfixturevalue("plane")
     return lambda *given, **named: real_kubernetes(real, *given, **named)
+
+
+@pytest.fixture(scope="session", params=[pytest.param("real", marks=_REAL)])
+def make_real(plane: control_plane.ControlPlane) -> World:
+    """For what Kubernetes itself decides."""
+    return lambda *given, **named: real_kubernetes(plane, *given, **named)
 
 
 @pytest.fixture(scope="session")

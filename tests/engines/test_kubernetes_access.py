@@ -26,7 +26,7 @@ DOOR_HOST = "heron-k8s.streams.svc"
 
 
 def put_scheduler_pod(cluster: Any) -> None:
-    """The pod of the Deployment: the fake has no such controller, and its scheduler runs beside the tests."""
+    """The pod of the Deployment, whose scheduler runs beside the tests."""
     container = {
         "name": "heron", "image": IMAGE, "command": ["sleep", "3600"], "env": [], "volumeMounts": [],
     }  # fmt: skip
@@ -45,8 +45,8 @@ def put_scheduler_pod(cluster: Any) -> None:
 
 
 @pytest.fixture
-def world(make_kubernetes: World) -> Iterator[tuple[Any, Kubelets]]:
-    with make_kubernetes() as (cluster, kubelets):
+def world(make_real: World) -> Iterator[tuple[Any, Kubelets]]:
+    with make_real() as (cluster, kubelets):
         yield cluster, kubelets
 
 
@@ -61,7 +61,6 @@ def test_what_cannot_be_forwarded_is_said(world: tuple[Any, Kubelets], monkeypat
         forwarded(api, "k8s", 20000)
 
 
-@pytest.mark.heavy
 @pytest.mark.timeout(400)
 @pytest.mark.skipif(not can_make_hosts(), reason="pods are made of namespaces, which only root can make")
 def test_every_verb_reaches_the_scheduler_through_the_api_server(world: tuple[Any, Kubelets], home: Path) -> None:

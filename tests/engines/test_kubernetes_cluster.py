@@ -1,6 +1,7 @@
 """The Kubernetes engine on an API server, whose kubelets run pods as processes: seen, ended, lost.
 
-`world` is an API server of the tests' own, and by `make engines` the real control plane as well; `fake` the former alone.
+`world` is a store of the tests' own, and by `make engines` the real control plane as well; `fake` is the former alone, `real`
+the latter.
 """
 
 from __future__ import annotations
@@ -54,6 +55,13 @@ time.sleep(600)
 @pytest.fixture
 def world(make_kubernetes: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Kubelets]]:
     with make_kubernetes() as (cluster, kubelets):
+        monkeypatch.setenv("KUBECONFIG", cluster.env["KUBECONFIG"])
+        yield cluster, kubelets
+
+
+@pytest.fixture
+def real(make_real: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Kubelets]]:
+    with make_real() as (cluster, kubelets):
         monkeypatch.setenv("KUBECONFIG", cluster.env["KUBECONFIG"])
         yield cluster, kubelets
 
@@ -218,8 +226,8 @@ def test_what_ended_before_it_was_asked_to_is_removed_as_well(world: tuple[Any, 
         wait_for(lambda kind=kind: not cluster.names(kind), 30, f"no {kind}")
 
 
-def test_drain_is_no_fault_and_deletion_by_others_is_told_apart(world: tuple[Any, Kubelets]) -> None:
-    cluster, _ = world
+def test_drain_is_no_fault_and_deletion_by_others_is_told_apart(real: tuple[Any, Kubelets]) -> None:
+    cluster, _ = real
     engine = engine_of()
     ids = engine.submit([ask(1), ask(2)])
     with watched(engine) as told:
@@ -234,28 +242,6 @@ def test_drain_is_no_fault_and_deletion_by_others_is_told_apart(world: tuple[Any
     drained = (Ended.CONFIRMED, ExitReason.PREEMPTED, False) if cluster.tells_disruption else by_others
     assert [(one.ended, one.reason, one.cancelled) for one in seen.values()] == [drained, by_others]
     assert not cluster.tells_disruption or "evicting" in seen[1, 1].words
-
-
-def test_an_older_server_has_budgets_of_an_older_version_and_tells_no_drain(
-    make_fake: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with make_fake(release=(1, 20)) as (cluster, _):
-        monkeypatch.setenv("KUBECONFIG", cluster.env["KUBECONFIG"])
-        engine = engine_of()
-        assert all(one.ok for one in engine.check())
-        ids = engine.submit([ask(1), ask(2)])
-        with watched(engine):
-            when(engine, all_run, "both running")
-            [found] = cluster.all("poddisruptionbudgets")
-            assert (found["apiVersion"], found["spec"]["minAvailable"]) == ("policy/v1beta1", 1)
-            cluster.evict(ids[1, 1])
-            seen = when(engine, lambda seen: seen[1, 1].ended is Ended.CONFIRMED, "its end")
-            assert (seen[1, 1].reason, seen[1, 1].cancelled) == (ExitReason.KILLED, True)
-    with make_fake(release=(1, 19)) as (cluster, _):
-        monkeypatch.setenv("KUBECONFIG", cluster.env["KUBECONFIG"])
-        assert [(one.what, one.fix) for one in engine_of().check() if not one.ok] == [
-            ("release", "1.20 or newer is needed")
-        ]
 
 
 def test_the_log_of_a_container_is_read_to_its_end(world: tuple[Any, Kubelets]) -> None:
@@ -277,8 +263,8 @@ def test_a_container_that_hears_nothing_is_killed_after_the_grace(world: tuple[A
         assert when(engine, all_ended, "it killed")[1, 1].ended is Ended.CONFIRMED
 
 
-def test_what_waits_says_why(world: tuple[Any, Kubelets]) -> None:
-    _, kubelets = world
+def test_what_waits_says_why(real: tuple[Any, Kubelets]) -> None:
+    _, kubelets = real
     engine = engine_of()
     ids = engine.submit([ask(1, cpu=64)])
     seen = when(engine, lambda seen: bool(seen[1, 1].words), "the reason")
@@ -299,7 +285,7 @@ def test_what_waits_says_why(world: tuple[Any, Kubelets]) -> None:
     assert "CreateContainerConfigError: container has runAsNonRoot" in seen[1, 1].words
 
 
-def test_hosts_are_avoided_and_containers_kept_apart(world: tuple[Any, Kubelets]) -> None:
+def test_hosts_are_avoided_and_containers_kept_apart(real: tuple[Any, Kubelets]) -> None:
     engine = engine_of()
     engine.submit([ask(0), ask(1, avoid=("n1",)), ask(2, avoid=("n1", "n2")), ask(3, avoid=("gone",))])
     seen = when(engine, all_run, "all running, also where every node is to be avoided")
@@ -308,9 +294,9 @@ def test_hosts_are_avoided_and_containers_kept_apart(world: tuple[Any, Kubelets]
     assert when(engine, lambda seen: (4, 1) in seen and all_run(seen), "it runs")[4, 1].host != seen[0, 1].host
 
 
-def test_a_lost_node_confirms_nothing(world: tuple[Any, Kubelets], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_node_confirms_nothing(real: tuple[Any, Kubelets], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its kubelet is silent: pods are deleted and stay, one is forced away, and all of them run on."""
-    cluster, kubelets = world
+    cluster, kubelets = real
     monkeypatch.setattr("heronpy.engines.kubernetes.seen.OVERDUE_S", 0.5)
     monkeypatch.setattr("heronpy.engines.kubernetes.pods.TOLERATED_S", 1)
     monkeypatch.setattr(engine_module, "GONE_S", 0.2)
@@ -418,8 +404,8 @@ def test_half_a_pod_that_cannot_become_whole_is_removed(fake: tuple[Cluster, Kub
     wait_for(lambda: [*engine.list()] and not cluster.names("pods"), 20, "the pod being removed")
 
 
-def test_refusals_have_the_words_of_the_server(world: tuple[Any, Kubelets]) -> None:
-    cluster, _ = world
+def test_refusals_have_the_words_of_the_server(real: tuple[Any, Kubelets]) -> None:
+    cluster, _ = real
     cluster.pods_max = 0
     with pytest.raises(EngineFatalError, match=r"create pods in namespace streams: .*exceeded quota: small"):
         engine_of().submit([ask(1)])

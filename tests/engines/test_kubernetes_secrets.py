@@ -14,17 +14,16 @@ import pytest
 from tests.engines.conftest import World
 from tests.support.hosts import needs_hosts
 from tests.support.kubernetes_client import PATIENCE_S, Client
-from tests.support.kubernetes_real import RealCluster
 from tests.support.waiting import wait_for
 
 #: Folders of keys on the host of a scheduler: of links and the door, and of the user's commands.
 KEYS = ("keys", "access")
-pytestmark = [needs_hosts, pytest.mark.heavy, pytest.mark.timeout(400)]
+pytestmark = [needs_hosts, pytest.mark.timeout(400)]
 
 
 @pytest.fixture
-def k8s(make_kubernetes: World, tmp_path: Path) -> Iterator[Client]:
-    with make_kubernetes() as (cluster, kubelets):
+def k8s(make_real: World, tmp_path: Path) -> Iterator[Client]:
+    with make_real() as (cluster, kubelets):
         found = Client(cluster, kubelets, tmp_path)
         yield found
         if found.conf.exists():
@@ -52,10 +51,9 @@ def told_by(k8s: Client) -> dict[str, bytes]:
     """Everything that others than the owner of the keys may read, and all logs."""
     cluster = k8s.cluster
     found = {kind: json.dumps(cluster.all(kind)).encode() for kind in ("pods", "poddisruptionbudgets", "nodes")}
-    if isinstance(cluster, RealCluster):
-        for path in (cluster.path("events"), cluster.path("configmaps")):
-            found[path] = json.dumps(cluster.rest.call("GET", path)).encode()
-        found["audit.log"] = (cluster.folder / "audit.log").read_bytes()
+    for path in (cluster.path("events"), cluster.path("configmaps")):
+        found[path] = json.dumps(cluster.rest.call("GET", path)).encode()
+    found["audit.log"] = (cluster.folder / "audit.log").read_bytes()
     for name, pod in list(k8s.kubelets.pods.items()):
         found[f"log of {name}"] = k8s.kubelets.log(name)
         for process in pod.processes():

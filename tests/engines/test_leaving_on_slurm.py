@@ -5,14 +5,14 @@ The real daemons; the input and its judge are those of `heron verify`, so every 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.slurm import SlurmCluster, missing, slurm_cluster
-from tests.support.slurm_topologies import JUDGED, RESTARTS, Judged
+from tests.engines.conftest import needs_slurm
+from tests.support.slurm import SlurmCluster, slurm_cluster
+from tests.support.slurm_topologies import RESTARTS, Judged
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.heavy, pytest.mark.slow, pytest.mark.timeout(590)]
@@ -24,11 +24,7 @@ LEAVE_S = 25
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
-    why = missing()
-    if why and os.environ.get("HERON_TEST_SLURM") == "required":
-        pytest.fail(why)
-    if why:
-        pytest.skip(why)
+    needs_slurm()
     with slurm_cluster(memory_mb=4000) as found:
         yield found
 
@@ -53,13 +49,12 @@ def test_preemption_costs_no_restart_and_no_tuple(cluster: SlurmCluster, home: P
             after = it.all_run()["executor-1"]
             assert (after.submission, after.epoch) > (before.submission, before.epoch)
             it.flows()
-        verdict = it.judge()
-        assert verdict["loss"] == 0 and verdict["ok"], verdict
+        assert it.judge().loss == 0
         assert "PREEMPTED" in it.log()
     finally:
         for job in urgent:
             cluster.run("scancel", job)
-        it.heron("kill", "hpc", JUDGED)
+        it.heron("kill", "hpc", it.name)
     assert not cluster.run("squeue", "-h", "-r", "-t", "RUNNING,PENDING,COMPLETING", "-n", "wrap", "-o", "%i").split()
 
 
@@ -80,11 +75,10 @@ def test_the_end_of_its_time_is_handed_over(cluster: SlurmCluster, home: Path, t
         for name, one in it.records().items():
             assert one.epoch == before[name].epoch + 1, "no submission acted in between"
         it.flows()
-        verdict = it.judge()
-        assert verdict["loss"] == 0 and verdict["ok"], verdict
+        assert it.judge().loss == 0
         log = it.log()
         for number in range(len(before)):
             assert f"container {number} has to leave" in log
         assert "TIMEOUT" not in log, "they had ended before Slurm ended them"
     finally:
-        it.heron("kill", "hpc", JUDGED)
+        it.heron("kill", "hpc", it.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 
@@ -14,7 +13,8 @@ from heronpy.engines.contract import Ended, EngineAwayError, EngineFatalError, E
 from heronpy.engines.slurm.batch import SlurmOptions
 from heronpy.engines.slurm.engine import SlurmEngine
 from heronpy.procs.exit_reason import ExitReason
-from tests.support.slurm import SlurmCluster, missing, slurm_cluster
+from tests.engines.conftest import needs_slurm
+from tests.support.slurm import SlurmCluster, slurm_cluster
 from tests.support.waiting import wait_for
 
 heavy = pytest.mark.heavy
@@ -41,11 +41,7 @@ time.sleep(600)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
-    why = missing()
-    if why and os.environ.get("HERON_TEST_SLURM") == "required":
-        pytest.fail(why)
-    if why:
-        pytest.skip(why)
+    needs_slurm()
     with slurm_cluster() as found:
         yield found
 

@@ -3,78 +3,41 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support import fish
-from tests.support.command import REPO
+from tests.engines.conftest import needs_slurm
+from tests.support.cluster_client import ClusterClient
 from tests.support.pages import DOCS, PageRun
-from tests.support.slurm import SlurmCluster, missing, slurm_cluster
+from tests.support.slurm import SlurmCluster, slurm_cluster
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.heavy, pytest.mark.slow, pytest.mark.timeout(240)]
-SMALL = {"packing": "instance_ram_bytes: 100MB\ninstance_cpu: 0.1\n"}
 PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
-    why = missing()
-    if why and os.environ.get("HERON_TEST_SLURM") == "required":
-        pytest.fail(why)
-    if why:
-        pytest.skip(why)
+    needs_slurm()
     with slurm_cluster() as found:
         yield found
 
 
-class Hpc:
+class Hpc(ClusterClient):
     """`heron` with cluster "hpc" on the tests' Slurm."""
 
     def __init__(self, cluster: SlurmCluster, folder: Path) -> None:
-        self.cluster, self.folder = cluster, folder
-        self.conf = folder / "client" / "conf" / "hpc"
-        self.env = {**cluster.env, "HERON_HOME": str(folder / "home"), "HERON_CONFIG_HOME": str(folder / "client")}
-        self.env |= {"PYTHONPATH": str(REPO), "COLUMNS": "150"}
-        self.env.pop("HERON_CONF", None)
-        self.program = folder / "fish.py"
-        shutil.copy(fish.__file__, self.program)
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-m", "heronpy.cli", *words]
-        return subprocess.Popen(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def run(self, *words: str, code: int = 0) -> str:
-        """What it prints."""
-        process = self.start(*words)
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == code, f"{words}: {process.returncode}\n{out}\n{err}"
-        return out + err
-
-    def init(self) -> None:
-        self.run("cluster", "init", "hpc", "--engine", "slurm")
-        for room, text in {**SMALL, "engine": f"home: {self.folder / 'node'}\n"}.items():
-            with open(self.conf / f"{room}.yaml", "a", encoding="utf-8") as file:
-                file.write(text)
+        self.cluster = cluster
+        super().__init__("hpc", "slurm", folder, cluster.env, {"engine": f"home: {folder / 'node'}\n"})
 
     def jobs(self) -> list[str]:
         return self.cluster.run("squeue", "--noheader", "--array", "--format=%i %T").splitlines()
-
-    def placed(self) -> dict[int, dict[str, object]]:
-        [row] = json.loads(self.run("list", "hpc", "--json"))
-        return {one["container"]: one for one in row["containers"] or ()}
-
-    def phases(self) -> set[object]:
-        return {one["phase"] for one in self.placed().values()}
 
 
 @pytest.fixture
@@ -118,8 +81,7 @@ def test_a_topology_is_submitted_shown_moved_and_killed(hpc: Hpc) -> None:
 
 
 def test_a_drain_of_the_only_host_fails_and_moves_nothing(tmp_path: Path) -> None:
-    if why := missing():
-        pytest.skip(why)
+    needs_slurm()
     with slurm_cluster(nodes=1, memory_mb=4000, cpus=6) as cluster:
         hpc = Hpc(cluster, tmp_path)
         hpc.init()

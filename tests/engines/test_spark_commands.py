@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from tests.support import fish
-from tests.support.command import REPO
+from tests.support.cluster_client import ClusterClient
 from tests.support.pages import DOCS, PageRun
 from tests.support.standalone_spark import StandaloneSpark, answers, end_all, free_port, standalone_spark
 from tests.support.waiting import wait_for
@@ -39,56 +34,18 @@ def spark() -> Iterator[StandaloneSpark]:
         yield found
 
 
-class Sparky:
+class Sparky(ClusterClient):
     """`heron` with cluster "sparky" on the tests' Spark."""
 
+    patience_s = PATIENCE_S
+
     def __init__(self, spark: StandaloneSpark, folder: Path) -> None:
-        self.spark, self.folder = spark, folder
-        self.conf, self.node = folder / "client" / "conf" / "sparky", folder / "node"
+        self.spark, self.node = spark, folder / "node"
         defaults = folder / "spark-conf"
         defaults.mkdir()
         (defaults / "spark-defaults.conf").write_text(f"spark.master {spark.url}\n")
-        self.env = {**os.environ, "HERON_HOME": str(folder / "home"), "HERON_CONFIG_HOME": str(folder / "client")}
-        self.env |= {"PYTHONPATH": str(REPO), "COLUMNS": "200", "SPARK_CONF_DIR": str(defaults)}
-        self.env.pop("HERON_CONF", None)
-        self.program = folder / "fish.py"
-        shutil.copy(fish.__file__, self.program)
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-m", "heronpy.cli", *words]
-        return subprocess.Popen(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def run(self, *words: str, code: int = 0) -> str:
-        """What it prints."""
-        process = self.start(*words)
-        out, err = process.communicate(timeout=200)
-        assert process.returncode == code, f"{words}: {process.returncode}\n{out}\n{err}\n{self.scheduler_log()}"
-        return out + err
-
-    def scheduler_log(self) -> str:
-        return "\n".join(one.read_text(errors="replace")[-4000:] for one in self.folder.rglob("scheduler.log"))
-
-    def init(self) -> None:
-        self.run("cluster", "init", "sparky", "--engine", "spark")
-        rooms = {
-            "packing": "instance_ram_bytes: 100MB\ninstance_cpu: 0.1\n",
-            "engine": f"home: {self.node}\npoll_s: 0.5\nrenew_s: 1\nfence_s: 8\nlost_s: 15\npermit_s: 30\n",
-        }
-        for room, text in rooms.items():
-            with open(self.conf / f"{room}.yaml", "a", encoding="utf-8") as file:
-                file.write(text)
-
-    def placed(self) -> dict[int, dict[str, Any]]:
-        [row] = json.loads(self.run("list", "sparky", "--json"))
-        return {one["container"]: one for one in row["containers"] or ()}
-
-    def all_run(self, containers: int = 3) -> dict[int, dict[str, Any]]:
-        def look() -> dict[int, dict[str, Any]]:
-            found = self.placed()
-            good = len(found) == containers and all(one["phase"] == "RUNNING" for one in found.values())
-            return found if good else {}
-
-        return wait_for(look, PATIENCE_S, f"{containers} containers running\n{self.scheduler_log()}")
+        engine = f"home: {self.node}\npoll_s: 0.5\nrenew_s: 1\nfence_s: 8\nlost_s: 15\npermit_s: 30\n"
+        super().__init__("sparky", "spark", folder, {"SPARK_CONF_DIR": str(defaults)}, {"engine": engine})
 
     def processes(self) -> list[psutil.Process]:
         """First processes of containers, schedulers, drivers and their JVMs."""
@@ -137,7 +94,7 @@ def test_a_topology_is_submitted_shown_changed_and_killed(sparky: Sparky) -> Non
     assert "room:   spark is asked for 3 containers: container 0 with " in sparky.run(
         "submit", "sparky", str(sparky.program)
     )
-    before = sparky.all_run()
+    before = sparky.all_run(containers=3)
     assert {one["engine_id"] for one in before.values()} == {"0.1", "1.1", "2.1"}
     assert all(one["host"] for one in before.values()) and len(sparky.spark.executors()) == 3
     shown = sparky.run("status", "sparky", "fish")
@@ -150,18 +107,18 @@ def test_a_topology_is_submitted_shown_changed_and_killed(sparky: Sparky) -> Non
 
     # In order and in place: its processes are new, and the engine's container is the same.
     assert "container 2: 2 tasks back" in sparky.run("restart", "sparky", "fish", "2")
-    after = sparky.all_run()
+    after = sparky.all_run(containers=3)
     assert {number: (one["engine_id"], one["epoch"]) for number, one in after.items()} == {
         number: (f"{number}.1", 1) for number in range(3)
     }
 
     # A container that is added gets an application of its own, which is given back with it.
     sparky.run("update", "sparky", "fish", "--component-parallelism", "count:5", "--container-number", "3")
-    grown = sparky.all_run(4)
+    grown = sparky.all_run(containers=4)
     assert [grown[number]["engine_id"] for number in range(3)] == ["0.1", "1.1", "2.1"]
     assert len(sparky.spark.executors()) == 4
     sparky.run("update", "sparky", "fish", "--component-parallelism", "count:3", "--container-number", "2")
-    sparky.all_run(3)
+    sparky.all_run(containers=3)
     wait_for(lambda: len(sparky.spark.executors()) == 3, PATIENCE_S, "the end of the other application")
 
     assert "Successfully killed topology 'fish'" in sparky.run("kill", "sparky", "fish")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fault.conftest import Verify
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 
 #: What may be stopped alone.
 KINDS = ("task", "stmgr", "tmaster", "executor", "guardian", "scheduler", "fork-server", "fork-servers")
@@ -19,7 +19,7 @@ TASKS = ("F01-spout", "F01-bolt", "F01-sink")
 
 @pytest.mark.parametrize(
     "mode",
-    ["ATLEAST_ONCE", *(pytest.param(mode, marks=pytest.mark.heavy) for mode in ("ATMOST_ONCE", "EFFECTIVELY_ONCE"))],
+    ["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"],
 )
 def test_kill_9_of_tasks_and_a_stream_manager(verify: Verify, mode: str) -> None:
     """F01, F02; siblings of a killed task are not touched where nothing has to be rewound."""
@@ -28,7 +28,6 @@ def test_kill_9_of_tasks_and_a_stream_manager(verify: Verify, mode: str) -> None
     assert document["restart_p99_s"] is not None
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
 def test_kill_9_of_master_executor_and_containers(verify: Verify, mode: str) -> None:
     """F03 (also with a standby, and without any master for a while), F04 (no orphans), F05 (also all containers)."""
@@ -36,7 +35,6 @@ def test_kill_9_of_master_executor_and_containers(verify: Verify, mode: str) -> 
     assert (len(of_tuples["faults"]), len(of_units["faults"])) == (7, 1)
 
 
-@pytest.mark.heavy
 def test_what_only_watches_is_killed(verify: Verify) -> None:
     """F06: commands killed in a loop and pages of metrics left half read lose not one tuple at most once."""
     [document] = verify("ATMOST_ONCE", "F06")
@@ -44,13 +42,11 @@ def test_what_only_watches_is_killed(verify: Verify) -> None:
     assert document["notes"]["watchers_killed"] > 0
 
 
-@pytest.mark.heavy
 def test_kills_during_restore_and_checkpoint(verify: Verify) -> None:
     """F09: never half of a state."""
     verify("EFFECTIVELY_ONCE", "F09", times=2)
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("kind", [*KINDS, "all"])
 @pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
 def test_processes_that_stop_and_go_on(verify: Verify, mode: str, kind: str) -> None:
@@ -59,14 +55,12 @@ def test_processes_that_stop_and_go_on(verify: Verify, mode: str, kind: str) -> 
     assert len(document["faults"]) == 2
 
 
-@pytest.mark.heavy
 def test_a_crash_loop_fails_the_topology_names_the_cause_and_burns_no_cpu(verify: Verify) -> None:
     """F11: then the cause is removed, the task restarted, and nothing is lost."""
     [document] = verify("EFFECTIVELY_ONCE", "F11")
     assert "container_" in document["notes"]["cause"]
 
 
-@pytest.mark.heavy
 def test_updates_of_adjacent_components_lose_nothing_at_most_once(verify: Verify) -> None:
     """F44: what comes from a task that a receiver does not know yet waits for the plan."""
     [document] = verify("ATMOST_ONCE", "F44")

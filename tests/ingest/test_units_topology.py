@@ -54,6 +54,7 @@ def test_what_is_there_is_processed_once_and_the_run_ends(heron: Heron, logs: Pa
     assert sorted(rows_of(table)) == sorted([*expected, "unfinished line", "b last"])
 
 
+@pytest.mark.heavy
 def test_a_full_disk_of_the_ledger_is_said_until_there_is_room(heron: Heron, logs: Path, table: Path) -> None:
     disk = SmallDisk(heron.home / "ledger", 4 << 20)
     try:

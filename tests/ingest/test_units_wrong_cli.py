@@ -49,6 +49,7 @@ def refused(heron: Heron, flags: tuple[object, ...], *words: str) -> None:
 
 
 # ---- the ledger ---------------------------------------------------------------------------------
+@pytest.mark.heavy
 def test_a_ledger_of_a_later_release_is_refused_and_stays_as_it_is(heron: Heron, logs: Path, table: Path) -> None:
     lines = processed(heron, logs, table)
     ledger = heron.home / "ledger" / "units.db"
@@ -118,6 +119,7 @@ def test_a_table_of_another_pipeline_or_with_a_link_inside_is_refused(heron: Her
     assert not (heron.home / "ledger").exists()
 
 
+@pytest.mark.heavy
 def test_two_patterns_under_one_name_are_refused_and_another_name_is_not_found(
     heron: Heron, logs: Path, table: Path
 ) -> None:

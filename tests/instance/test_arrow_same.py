@@ -74,7 +74,7 @@ fitting = {"default": FITTING["default"], "times": ["shuffle", "field", "fields"
 row = st.tuples(st.sampled_from([None, "", "a", "b", "é", "y" * 1500]), st.sampled_from([None, 0, -1, 2**62]))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(chains(Program, fitting, row.map(list), ["arrow", "table"]))
 def test_arrow_and_single_tuples_give_the_same(program: Program) -> None:
     program.check()

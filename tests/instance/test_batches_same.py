@@ -63,7 +63,7 @@ plain = st.sampled_from([0, 1, 2, None, "x", "key", b"ab", 0.5])
 row = st.one_of(*(st.lists(kind, min_size=2, max_size=2) for kind in (values, plain, plain)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(chains(Program, FITTING, row, ["rows", "dict", "numpy", "list"]))
 def test_batches_and_single_tuples_give_the_same(program: Program) -> None:
     program.check()

@@ -112,14 +112,14 @@ def test_a_slow_bolt_is_busy_what_is_before_it_blocked_and_what_is_after_it_idle
     with cluster_of(3, Program(made, None)) as (cluster, _):
         world = cluster.world
         cluster.until(control_pb2.LIFE_RUNNING)
-        world.run(world.now + 5.0, lambda: False)
+        world.run(world.now + 1.0, lambda: False)
         tasks = {name: cluster.tasks(name)[0].program for name in ("spout", "slow", "quick")}
 
         def looks() -> dict[str, Totals]:
             return {name: task.time_use.totals(round(world.now * 1e9)) for name, task in tasks.items()}
 
         before, began = looks(), world.now
-        world.run(world.now + 10.0, lambda: False)
+        world.run(world.now + 3.0, lambda: False)
         after, took_ns = looks(), (world.now - began) * 1e9
         part = {
             name: Totals(*(round(100 * (new - old) / took_ns) for new, old in zip(after[name], before[name])))
@@ -180,7 +180,7 @@ def test_waiting_for_room_is_blocked_and_no_execute_time() -> None:
 
         cluster.run(lambda: bool(executed()))
         before, began = look(), world.now
-        world.run(world.now + 15.0, lambda: False)
+        world.run(world.now + 5.0, lambda: False)
         after, took_ns = look(), (world.now - began) * 1e9
         assert after[0].blocked - before[0].blocked > 0.9 * took_ns
         assert after[1] - before[1] < 0.05 * took_ns

@@ -9,8 +9,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +17,8 @@ import pytest
 
 from heronpy.proto import control_pb2
 from tests.support.command import Heron
-from tests.support.inside import ask_master, metric
-from tests.support.waiting import alive, wait_for
+from tests.support.inside import ask_master
+from tests.support.waiting import wait_for
 
 PROGRAM = Path(__file__).parent / "programs" / "stateful.py"
 NAME = "stateful"
@@ -151,59 +149,3 @@ def test_too_much_to_hold_back_is_declined_and_counted(heron: Heron, out: Path) 
     finish(heron, out)
     now = master(heron)
     assert now.restores == 0 and now.aborted + now.failed == 1
-
-
-@pytest.mark.heavy
-def test_an_unaligned_checkpoint_under_full_backpressure_restores_what_was_under_way(heron: Heron, out: Path) -> None:
-    """F38: aligned barriers would stand behind half a minute of tuples."""
-    (out / "slow").touch()
-    submit(heron, out, "--pad", 1000, "--store-pause-ms", 20,
-           interval_s=3600, timeout_s=30, unaligned="true")  # fmt: skip
-    heron.when(NAME, lambda now: now["backpressure"], "backpressure")
-    heron("checkpoints", "trigger", "local", NAME).ok()
-    newest = master(heron).complete[-1].checkpoint
-    shown = heron("checkpoints", "show", "local", NAME, newest, "--json").json()
-    assert sum(task["channel_tuples"] for task in shown["tasks"]) > 500
-    os.kill(heron.pid(NAME, "container_1_store_4"), signal.SIGKILL)
-    when(heron, lambda now: now.restores == 1, "the restore")
-    (out / "slow").unlink()
-    finish(heron, out)
-
-
-@pytest.mark.heavy
-def test_a_task_that_was_replaced_while_it_stood_still_does_no_harm(heron: Heron, out: Path) -> None:
-    """F10: when it goes on, its frames are refused and counted, and it ends itself."""
-    submit(heron, out, "--source-pause-ms", 1)
-    victim = "container_1_work_3"
-    when(heron, lambda now: now.completed > 1, "checkpoints")
-    zombie = heron.pid(NAME, victim)
-    # It stands still in the middle of a tuple, with others waiting.
-    (out / "pinned").touch()
-    wait_for((out / "pinned.holds").exists, 60, "the hold")
-    os.kill(zombie, signal.SIGSTOP)
-    (out / "pinned").unlink()
-    launch = heron.log_dir(NAME).parent / "launch.json"
-    argv = ["-m", "instance", "--launch", launch, "--container", 1, "--task", 3, "--epoch", 1 << 20]
-    with open(out / "replacement.log", "wb") as log:
-        replacement = subprocess.Popen(
-            [sys.executable, *map(str, argv)], env=heron.env, cwd=heron.cwd, stdout=log, stderr=subprocess.STDOUT
-        )
-    try:
-        now = when(heron, lambda now: now.restores == 1, "the restore")
-        when(heron, lambda later: later.completed > now.completed, "a checkpoint with the replacement")
-        before = refused(heron)
-        os.kill(zombie, signal.SIGCONT)
-        wait_for(lambda: not alive(zombie), 60, "the end of the zombie")
-        wait_for(lambda: refused(heron) > before, 10, "frames that were refused")
-        later = master(heron)
-        when(heron, lambda now: now.completed > later.completed + 1, "checkpoints after it")
-        assert replacement.poll() is None and master(heron).restores == 1
-        finish(heron, out)
-    finally:
-        replacement.kill()
-        replacement.wait()
-
-
-def refused(heron: Heron) -> int:
-    """Frames of replaced processes that the stream manager refused."""
-    return metric(ask_master(heron, NAME, control_pb2.GetMetrics()), "__stmgr_stale_frames")

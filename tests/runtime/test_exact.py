@@ -13,7 +13,7 @@ from tests.support.command import Heron
 from tests.support.inside import when_totals
 
 PROGRAMS = Path(__file__).parent / "programs"
-COUNT = 4000
+COUNT = 1000
 
 
 def tally(out: Path, component: str) -> tuple[Counter[str], list[Counter[str]], int]:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import resource
-import signal
 import socket
 import urllib.request
 from collections.abc import Iterator
@@ -165,32 +164,6 @@ def test_the_host_of_the_containers_refuses_what_it_lacks(heron: Heron, out: Pat
         assert heron.names() == [] and not heron.processes()
 
 
-@pytest.mark.heavy
-def test_preemptions_use_up_no_budget(heron: Heron, out: Path) -> None:
-    """Far more of them than a failing task may have."""
-    submit(heron, out, "", executor__restart_budget=2, executor__restart_backoff_s=0.001)
-    for times in range(1, 6):
-        before = record(heron)
-        os.kill(before.pid, signal.SIGTERM)
-        now = wait_for(lambda n=times: (r := record(heron)).restarts >= n and r.pid and r, PATIENCE_S, "a restart")
-        assert now.exit_reason == "preempted"
-    heron.when_state("exits", "RUNNING")
-    os.kill(record(heron).pid, signal.SIGKILL)
-    assert when_restarted(heron, 6).exit_reason == "killed", "another reason has a budget of its own"
-
-
-@pytest.mark.heavy
-def test_errors_of_the_user_surface_after_their_own_budget(heron: Heron, out: Path) -> None:
-    """Three exceptions with a limit of three end it, with the traceback; without poison_tries (F19)."""
-    submit(heron, out, "raise", instance__poison_tries=0, executor__restart_budgets='{"user_exception": 2}')
-    heron.when_state("exits", "FAILED", 30.0)
-    text = heron("status", "local", "exits").out
-    assert f"{VICTIM} failed: user exception: ended 3 times within 300 s: ValueError: no luck today" in text
-    [told] = heron("exceptions", "local", "exits", "--json").json()["exceptions"]
-    assert told["count"] == 3 and "raise ValueError" in told["traceback"]
-    assert heron("dead-letters", "local", "exits", "--json").json() == []
-
-
 def test_an_end_is_known_to_every_view_as_soon_as_to_one(heron: Heron, out: Path) -> None:
     """Its task was RUNNING, and counted as up, until its stream manager had heard nothing of it for ten seconds."""
     submit(heron, out, "exit", executor__restart_backoff_s=50, stmgr__instance_lost_s=600)
@@ -210,27 +183,6 @@ def test_an_end_is_known_to_every_view_as_soon_as_to_one(heron: Heron, out: Path
     [event] = heron.when_events("exits", "restart", 1)
     assert f"{VICTIM} will be started again in " in event["text"]
     assert f"{VICTIM} has ended: " in heron("logs", "local", "exits", VICTIM).out
-
-
-@pytest.mark.heavy
-def test_a_crash_loop_has_growing_pauses_and_an_end(heron: Heron, out: Path) -> None:
-    """F11: a process that says nothing; its cause is in status and exceptions."""
-    submit(
-        heron,
-        out,
-        "exit",
-        executor__restart_budget=4,
-        executor__restart_backoff_s=0.1,
-        executor__restart_backoff_max_s=0.4,
-    )
-    heron.when_state("exits", "FAILED")
-    assert "exit code 42" in heron("status", "local", "exits").out
-    shown = heron("exceptions", "local", "exits").ok().out
-    assert "Exited: 5 times" in shown and VICTIM in shown and "exit code 42" in shown
-    pauses = re.findall(rf"{VICTIM} ended .*; restart in ([\d.]+) s", heron.log_text("exits", "executor-1"))
-    assert pauses == ["0.1", "0.2", "0.4", "0.4"]
-    seen = (out / "seen").stat().st_size
-    wait_for(lambda: (out / "seen").stat().st_size > seen, PATIENCE_S, "the neighbour going on")
 
 
 def test_a_crash_at_start_refuses_the_topology(heron: Heron, out: Path) -> None:

@@ -22,6 +22,7 @@ import pytest
 from heronpy.cli import exits
 from tests.support import process_engine
 from tests.support.hosts import SimHost, made_hosts, needs_hosts
+from tests.support.judged import write_rooms
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.heavy, needs_hosts, pytest.mark.timeout(600)]
@@ -34,13 +35,6 @@ ROOMS: dict[str, dict[str, Any]] = {
     },
     "security": {"port_range": "20000-20999"},
 }  # fmt: skip
-
-
-def write_settings(conf: Path, rooms: dict[str, dict[str, Any]]) -> None:
-    folder = conf / "hosts"
-    folder.mkdir(parents=True, mode=0o700)
-    for room, values in rooms.items():
-        (folder / f"{room}.yaml").write_text("".join(f"{name}: {value}\n" for name, value in values.items()))
 
 
 @dataclass
@@ -117,13 +111,13 @@ def world(home: Path) -> Iterator[World]:
         *nodes, client = hosts
         engine = home / "engine"
         engine.mkdir(mode=0o700)
-        write_settings(home / "conf", ROOMS)
+        write_rooms(home / "conf", "hosts", ROOMS)
         env = {**os.environ, **process_engine.offer(engine), "HERON_CONF": str(home / "conf")}
         process_engine.on_hosts(engine, address, nodes)
         for node in nodes:  # the client has no route to them
             client.run("ip", "route", "add", "blackhole", f"{node.address}/32")
         (client.tmp / "home").mkdir(mode=0o700)
-        write_settings(client.tmp / "conf", {"engine": {"kind": process_engine.KIND}})
+        write_rooms(client.tmp / "conf", "hosts", {"engine": {"kind": process_engine.KIND}})
         there = {
             **env, "HERON_HOME": "/tmp/home", "HERON_CONF": "/tmp/conf", "HERON_CONFIG_HOME": "/tmp/client",
             "TMPDIR": "/tmp",

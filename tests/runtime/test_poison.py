@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -107,21 +105,6 @@ def test_the_first_failure_of_what_nobody_sends_again_is_a_dead_letter(heron: He
 
 
 @pytest.mark.heavy
-def test_effectively_once_every_kind_becomes_one_dead_letter(heron: Heron, out: Path) -> None:
-    """Each try is a rewind, so the task must remember over rewinds what it tried."""
-    poison = {20: "raise", 60: "exit", 100: "hang"}
-    options = ("heron.instance.execute_timeout_s=0.5", "heron.checkpoint.interval_s=0.2")
-    words = [word for option in options for word in ("--config-property", option)]
-    submit(heron, out, poison, "--mode", "EFFECTIVELY_ONCE", *words)
-    heron.when_state("poison", "FINISHED", 120)
-    # What is written to a file at once is not taken back, so only what never came counts here.
-    assert set(numbers(out / "stored")) == set(range(COUNT)) - set(poison)
-    found = letters(heron)
-    assert sorted(letter["payload"][0] for letter in found) == sorted(poison)
-    assert all(letter["tries"] == 3 for letter in found)
-
-
-@pytest.mark.heavy
 @pytest.mark.parametrize("words", [["ATLEAST_ONCE"], ["ATLEAST_ONCE", "--batches"], ["EFFECTIVELY_ONCE"]])
 def test_a_value_whose_decoding_ends_the_process_is_one_dead_letter(heron: Heron, out: Path, words: list[str]) -> None:
     """It is found although no tuple of its frame was made; the others arrive, and the topology goes on."""
@@ -138,14 +121,10 @@ def test_a_value_whose_decoding_ends_the_process_is_one_dead_letter(heron: Heron
         assert letter["tries"] == 3
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("mode", "asynchronous"),
-    [
-        pytest.param("ATMOST_ONCE", False, marks=pytest.mark.heavy),
-        pytest.param("ATLEAST_ONCE", False, marks=pytest.mark.heavy),
-        ("ATLEAST_ONCE", True),
-        pytest.param("EFFECTIVELY_ONCE", False, marks=pytest.mark.heavy),
-    ],
+    [("ATMOST_ONCE", False), ("ATLEAST_ONCE", False), ("ATLEAST_ONCE", True), ("EFFECTIVELY_ONCE", False)],
 )
 def test_a_value_that_cannot_be_decoded_is_one_dead_letter(
     heron: Heron, out: Path, mode: str, asynchronous: bool
@@ -174,70 +153,3 @@ def test_a_value_that_cannot_be_decoded_is_one_dead_letter(
     )  # fmt: skip
     if mode == "ATLEAST_ONCE":
         assert numbers(out / "acked") == Counter(range(COUNT))
-
-
-EQUAL = Path(__file__).parent / "programs" / "equal.py"
-
-
-@pytest.mark.parametrize("mode", [pytest.param("ATLEAST_ONCE", marks=pytest.mark.heavy), "EFFECTIVELY_ONCE"])
-def test_a_kill_from_outside_blames_no_tuple(heron: Heron, out: Path, mode: str) -> None:
-    """However often a task is killed while tuples of one content pass, none of them is given up."""
-    often = ("--config-property", "heron.checkpoint.interval_s=0.3")
-    heron.submit(EQUAL, "poison", "--out", out, "--count", 6000, "--mode", mode, *QUICK, *often)
-    killed: set[int] = set()
-    for _ in range(6):
-        pid = wait_for(lambda: busy_worker(heron, killed), 60, "a worker that has processed tuples")
-        os.kill(pid, signal.SIGKILL)
-        killed.add(pid)
-    heron.when_state("poison", "FINISHED", 120)
-    assert letters(heron) == []
-    if mode == "EFFECTIVELY_ONCE":
-        assert (out / "counted").read_text() == "6000"
-    else:
-        assert set(numbers(out / "acked")) == set(range(6000))
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
-def test_equal_tuples_are_not_given_up_one_after_the_other_while_a_dependency_is_away(
-    heron: Heron, out: Path, mode: str
-) -> None:
-    """The task pauses between its tries, as one of distinct tuples does; giving up a tuple takes all its tries."""
-    often = ("--config-property", "heron.checkpoint.interval_s=0.3")
-    budget = ("--config-property", "heron.checkpoint.restore_budget=1000")
-    heron.submit(EQUAL, "poison", "--out", out, "--count", 2000, "--away-s", 4, "--mode", mode, *often, *budget)
-    heron.when_state("poison", "FINISHED", 120)
-    raised = len((out / "raised").read_text())
-    assert 1 < raised < 40, "it pauses"
-    if mode == "ATLEAST_ONCE":
-        assert letters(heron) == []
-        assert set(numbers(out / "acked")) == set(range(2000))
-    else:
-        assert len(letters(heron)) <= raised // 3
-
-
-def busy_worker(heron: Heron, killed: set[int]) -> int:
-    """The present process of the worker, once it is in the middle of its work; 0 while it is not."""
-    [worker] = [task for task in inside(heron, "poison").tasks if task.component == "work"]
-    return 0 if worker.pid in killed or worker.executed < 50 else worker.pid
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
-def test_many_equal_tuples_of_poison_cost_few_deaths(heron: Heron, out: Path, mode: str) -> None:
-    """Each of them becomes a dead letter, and not a process each; the innocent among them arrive."""
-    often = ("--config-property", "heron.checkpoint.interval_s=0.3")
-    budget = ("--config-property", "heron.checkpoint.restore_budget=1000")
-    poison, count = 40, 400
-    heron.submit(EQUAL, "poison", "--out", out, "--count", count, "--poison", poison, "--mode", mode,
-                 *QUICK, *often, *budget)  # fmt: skip
-    heron.when_state("poison", "FINISHED", 120)
-    found = letters(heron)
-    assert {tuple(letter["payload"]) for letter in found} == {("poison",)}
-    assert len((out / "deaths").read_text()) < 20
-    if mode == "EFFECTIVELY_ONCE":
-        assert len(found) == poison
-        assert (out / "counted").read_text() == str(count - poison)
-    else:
-        assert len(found) >= poison
-        assert set(numbers(out / "acked")) == set(range(count))

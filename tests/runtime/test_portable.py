@@ -43,6 +43,7 @@ def nodes_of(heron: Heron) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.heavy
 def test_a_launch_runs_where_nothing_of_its_host_is(heron: Heron, other: Heron, out: Path) -> None:
     (words := out / "words").write_text("one fish two fish\n")
     flags = ("--file", words, "--out", out / "counts", "--times", 1_000_000, "--rate", 50)

@@ -92,7 +92,7 @@ def seconds_of(cause: str) -> int:
     ("mode", "kind"),
     [
         ("ATLEAST_ONCE", "sync"),
-        ("EFFECTIVELY_ONCE", "sync"),
+        pytest.param("EFFECTIVELY_ONCE", "sync", marks=pytest.mark.heavy),
         pytest.param("ATLEAST_ONCE", "async", marks=pytest.mark.heavy),
     ],
 )
@@ -144,47 +144,3 @@ def test_a_sink_that_is_never_ready_fails_with_what_it_waits_for(heron: Heron, h
                  "--config-property", "heron.instance.ready_timeout_s=1.5")  # fmt: skip
     done.refused(1, "store is not ready after 1.5 s: the gate is shut", "heron.instance.ready_timeout_s")
     wait_for(lambda: not heron.processes(), PATIENCE_S, "nothing that is left")
-
-
-SLOW_START = """
-    import sys
-    import time
-    from pathlib import Path
-
-
-    class Numbers(Spout):
-        outputs = ["n"]
-        sent = 0
-
-        def next_tuple(self):
-            if self.sent == 200:
-                self.end_of_input()
-                return
-            self.sent += 1
-            self.emit([self.sent], tup_id=self.sent)
-
-
-    class Slow(Bolt):
-        def initialize(self, config, context):
-            time.sleep(3)
-            self.out = open(config["out"], "a")
-
-        def process(self, tup):
-            print(tup.values[0], file=self.out, flush=True)
-            self.ack(tup)
-
-
-    builder = TopologyBuilder("slow-start")
-    numbers = builder.add_spout("numbers", Numbers, par=1)
-    builder.add_bolt("slow", Slow, par=1, inputs={numbers: Grouping.SHUFFLE}, config={"out": sys.argv[1]})
-    builder.set_config({"topology.reliability.mode": "ATLEAST_ONCE", "topology.message.timeout.secs": 1})
-    builder.build_and_submit()
-"""
-
-
-@pytest.mark.heavy
-def test_no_tuple_times_out_while_a_bolt_initialises(heron: Heron, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    done = heron("submit", "local", write_program(tmp_path, SLOW_START), "-", out, "--wait").ok()
-    assert "acked 200, failed 0, replayed 0" in done.out
-    assert sorted(map(int, out.read_text().split())) == list(range(1, 201))

@@ -107,28 +107,6 @@ def test_only_the_connected_region_goes_back_and_the_data_path_needs_no_master(h
 
 
 @pytest.mark.heavy
-def test_rescaling_under_load_is_exact_also_when_something_dies_meanwhile(heron: Heron, out: Path) -> None:
-    """F31: 3 -> 7 -> 2 -> 4."""
-    submit(heron, out, "--counters", 3)
-    when_newer(heron)
-    for parallelism in (7, 2):
-        heron("update", "local", "counted", "--component-parallelism", f"count-a:{parallelism}").ok()
-        assert sum("count" in task for task in pids(heron, "a")) == parallelism
-        moves(out, "a")
-    victim = next(task for task in pids(heron, "a") if "count" in task)
-    pid = heron.pid("counted", victim)
-    update = heron.start("update", "local", "counted", "--component-parallelism", "count-a:4")
-    os.kill(pid, signal.SIGKILL)
-    _, error = update.communicate(timeout=120)
-    if update.returncode:
-        assert error.startswith("error: "), error
-        heron.when("counted", lambda now: all(r["started"] for r in now["checkpoints"]["regions"]), "the restore")
-        heron("update", "local", "counted", "--component-parallelism", "count-a:4").ok()
-    assert sum("count" in task for task in pids(heron, "a")) == 4
-    finished_exactly(heron, out, "a")
-
-
-@pytest.mark.heavy
 def test_verbs_leave_the_result_exact(heron: Heron, out: Path) -> None:
     """Savepoint, restore and delete while it runs and while it rests; restart; more containers; settings."""
     submit(heron, out, "--counters", 2)

@@ -28,6 +28,7 @@ def when_stored(out: Path, more: int) -> None:
     wait_for(lambda: len(stored(out)) >= wanted, PATIENCE_S, f"{more} more numbers stored")
 
 
+@pytest.mark.heavy
 def test_a_sink_whose_dependency_was_away_comes_back_by_itself(heron: Heron, out: Path) -> None:
     """Each process raises at once, far more often than other reasons may; nothing is given up or lost."""
     heron.submit(

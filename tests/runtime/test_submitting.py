@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -11,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import EXAMPLES, PATIENCE_S, Heron
-from tests.support.user_programs import write_program
+from tests.support.command import EXAMPLES, Heron
 
 WORD_COUNT = EXAMPLES / "word_count.py"
 PROGRAM = Path(__file__).parent / "programs" / "arguments.py"
@@ -65,41 +63,3 @@ def interrupted_wait(heron: Heron, signum: int, *flags: str) -> tuple[int, str, 
         submit.kill()
         submit.wait()
     return submit.returncode, out, err
-
-
-STEADY = """
-    class Steady(Spout):
-        outputs = ["n"]
-        sent = 0
-
-        def next_tuple(self):
-            time.sleep(0.01)
-            if self.sent == 500:
-                self.end_of_input()
-                return
-            self.sent += 1
-            self.emit([self.sent])
-
-
-    builder = TopologyBuilder("steady")
-    steady = builder.add_spout("steady", Steady, par=1)
-    builder.add_bolt("sink", Sink, par=1, inputs={steady: Grouping.SHUFFLE})
-    builder.build_and_submit()
-"""
-
-
-@pytest.mark.heavy
-def test_wait_outlasts_a_scheduler_that_is_killed_and_started_again(heron: Heron, tmp_path: Path) -> None:
-    submit = heron.start("submit", "local", write_program(tmp_path, STEADY), "--wait")
-    try:
-        heron.when_state("steady", "RUNNING")
-        killed = heron.scheduler_pid("steady")
-        os.kill(killed, signal.SIGKILL)
-        said, _ = submit.communicate(timeout=PATIENCE_S * 2)
-        # Its containers ended with it, and the spout began again, at most once.
-        assert submit.returncode == 7 and "task 1 of steady began again" in said, said
-        assert "Topology 'steady' FINISHED WITH LOSSES: an unknown number; it is removed" in said, said
-    finally:
-        submit.kill()
-        submit.communicate()
-    heron.check_clean()

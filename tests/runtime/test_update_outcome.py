@@ -29,6 +29,7 @@ def connections(path: str) -> int:
     return sum(line.endswith(f" {path}") for line in Path("/proc/net/unix").read_text().splitlines())
 
 
+@pytest.mark.heavy
 def test_settings_outlive_the_master_that_was_asked(heron: Heron) -> None:
     """It is killed while it is asked."""
     heron.submit(EXAMPLES / "word_count.py", "wc")

@@ -28,13 +28,11 @@ from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame, message_of
 from tests.security.messages import Bomb
 from tests.security.test_run import LOOPBACK, doors, sockets_of, start, words_of, words_received
 from tests.support.command import REPO, Heron
-from tests.support.waiting import wait_for
 
 NOBODY = 65534
 IS_ROOT = os.getuid() == 0
 #: What a metrics page and ZeroMQ's greeting begin with; a connection that is reset says as much as one that is closed.
 HTTP = ("answered b'HTTP/1.1", "Connection")
-GREETING = ("answered b'\\xff", "Connection")
 
 
 @pytest.fixture
@@ -191,40 +189,6 @@ def idle_connections(places: list[str] | list[int], count: int, uid: int, says: 
         assert idle.poll() is None
 
 
-@pytest.mark.heavy
-def test_a_thousand_idle_connections_of_the_same_user_end_no_process(default: Heron) -> None:
-    pids = {process.pid for process in default.processes()}
-    for pid in pids:
-        soft, hard = psutil.Process(pid).rlimit(psutil.RLIMIT_NOFILE)
-        assert soft == hard, psutil.Process(pid).cmdline()
-    paths = [str(path) for path in sockets_of(default) if path.name in ("stmgr-1.data", "stmgr-2.control")]
-    with idle_connections(paths, 1100, 0):
-        before = words_received(default)
-        default.when("wc", lambda status: words_of(status) > before, "words that still flow")
-        manager = psutil.Process(default.pid("wc", "stmgr-1"))
-        wait_for(lambda: manager.num_fds() < 300, what="the end of those who say nothing")
-    assert {process.pid for process in default.processes()} == pids
-
-
-@pytest.mark.heavy
-def test_a_thousand_idle_connections_over_tcp_end_no_stream_manager(heron: Heron) -> None:
-    """Of another user, who has no key: to both ports of one stream manager and to one of the other."""
-    start(heron, "--config-property", "heron.security.transport=tcp")
-    pids = {process.pid for process in heron.processes()}
-    known = doors(heron)
-    managers = [port for port, (name, _) in sorted(known.items()) if name.startswith("stmgr")]
-    assert len(managers) == 4, known
-    with idle_connections(managers[:3], 1100, NOBODY * IS_ROOT):
-        before = words_received(heron)
-        heron.when("wc", lambda status: words_of(status) > before, "words that still flow")
-        for name in ("stmgr-1", "stmgr-2"):
-            manager = psutil.Process(heron.pid("wc", name))
-            wait_for(lambda one=manager: one.num_fds() < 300, what="the end of those who say nothing")
-    assert {process.pid for process in heron.processes()} == pids
-    before = words_received(heron)
-    heron.when("wc", lambda status: words_of(status) > before, "words that flow afterwards")
-
-
 @pytest.mark.parametrize(
     "says",
     ["", "GET /metrics HT", pytest.param("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", marks=pytest.mark.heavy)],
@@ -241,18 +205,3 @@ def test_a_flood_of_another_user_takes_the_metrics_page_from_nobody(default: Her
         before = words_received(default)
         default.when("wc", lambda status: words_of(status) > before, "words that still flow")
     assert {process.pid for process in default.processes()} == pids
-
-
-@pytest.mark.heavy
-def test_no_port_of_a_topology_over_tcp_opens_without_its_key(heron: Heron, mark: Path) -> None:
-    start(heron, "--config-property", "heron.security.transport=tcp")
-    pages = {int(one["metrics_port"]) for one in heron.status("wc")["containers"]}
-    ports = sorted(set(doors(heron)) - pages)
-    assert len(ports) == 8, "a topology master, data and control of two stream managers, the files of three executors"
-    who, what, before = identities(heron), messages(mark), words_received(heron)
-    for place, how, outcome in attack([f"tcp://{LOOPBACK}:{port}" for port in ports], who, what, [], NOBODY * IS_ROOT):
-        # ZeroMQ greets everybody before it asks for the key.
-        assert outcome in ("refused", "silent", "closed") or outcome.startswith(GREETING), (place, how, outcome)
-        assert how.startswith("raw") or outcome == "refused", (place, how, outcome)
-    assert not mark.exists()
-    heron.when("wc", lambda status: words_of(status) > before, "words that still flow")

@@ -141,6 +141,7 @@ def ask(host: str, port: int, keys: Keys | None) -> str:
     return "silent"
 
 
+@pytest.mark.heavy
 def test_every_door_opens_to_the_key_only_and_nothing_of_a_run_tells_a_secret(encrypted: Heron) -> None:
     found = doors(encrypted)
     kinds = sorted(name for name, _ in found.values())

@@ -161,26 +161,6 @@ def test_s04_files_of_the_tracker_that_hold_pickles_are_set_aside(
 # ---- S05: missing credentials -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("uid", [None, os.getuid() + 1], ids=["unknown", "another user"])
-def test_s05_every_route_and_method_refuses_who_shows_nothing(
-    uid: int | None, house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also routes that are not there: what there is, is not told either."""
-    monkeypatch.setattr(peer, "uid_of", lambda client, server: uid)
-    paths = {path_of(route) for route in ROUTES} | {"/api/v1/openapi.json", "/api/v1/nothing", "/topologies/nothing"}
-
-    async def ask(asker: Asker) -> None:
-        for path in sorted(paths):
-            for method in METHODS:
-                answer = await asker.send(method, path, headers=CHANGE, body=b"{}" if method == "POST" else b"")
-                assert answer.status == 401, (method, path, answer.status)
-                assert answer.headers["www-authenticate"] == "Bearer"
-
-    house.within(ask)
-    orders = [name for name, _ in house.topology.asked]
-    assert not orders, "no topology master was asked"
-
-
 def test_s05_a_kernel_that_cannot_be_asked_lets_nobody_in(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
 

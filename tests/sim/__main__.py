@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def run(seed: int, story: bool = False) -> Result:
         if options.what == "placement":
-            return run_placement(seed, Fencing(options.mode) if options.mode else None, story)
+            return run_placement(seed, fencing=Fencing(options.mode) if options.mode else None, story=story)
         if options.what == "units":
             result = run_units(seed, folder, story=story)
             for more in (run_two, *LEDGERS[seed % 4 : seed % 4 + 1]):

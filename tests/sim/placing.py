@@ -7,9 +7,9 @@ shell that does what the effects say. Several schedulers may live at a time, the
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from heronpy.engines.contract import Ended
@@ -40,9 +40,9 @@ from heronpy.scheduler.placement_events import (
     Tick,
 )
 from tests.sim.engine import Box, Host, SimEngine
-from tests.sim.kernel import START_S, Process, World
+from tests.sim.kernel import Process, World
 from tests.sim.placing_faults import Faults
-from tests.sim.run import Result
+from tests.sim.run import Result, played
 
 #: By how long a scheduler grants without its permit.
 TIMES = {permit_s: LeaseTimes(1.0, 6.0, 8.0, 1.0, permit_s) for permit_s in (9.0, 25.0)}
@@ -409,18 +409,22 @@ class Cluster:
         return acting == planned and live == planned and len(self.engine.boxes()) == len(planned)
 
 
-def run_placement(seed: int, fencing: Fencing | None = None, story: bool = False, among: Sequence[str] = ()) -> Result:
+def run_placement(
+    seed: int,
+    folder: Path | None = None,
+    *,
+    fencing: Fencing | None = None,
+    story: bool = False,
+    among: Sequence[str] = (),
+) -> Result:
     """One run of schedulers over an engine; `among`: only these kinds of faults come."""
-    began = time.process_time()
-    world = World(seed, events_max=400_000)
-    World.active = world
-    if story:
-        world.trace.story = []
-    drawn = random.Random(f"{seed}:fencing").choices(list(Fencing), (6, 2, 2))[0]
-    cluster = Cluster(world, fencing or drawn)
-    faults = Faults(cluster, among)
-    faults.plan()
-    try:
+
+    def play(world: World, result: Result) -> None:
+        drawn = random.Random(f"{seed}:fencing").choices(list(Fencing), (6, 2, 2))[0]
+        cluster = Cluster(world, fencing or drawn)
+        result.stats, result.mode = cluster.stats, f"placement, {cluster.fencing.value}"
+        faults = Faults(cluster, among)
+        faults.plan()
         world.run(faults.until, lambda: False)
         faults.end()
         ends = world.now + HEAL_S
@@ -435,16 +439,5 @@ def run_placement(seed: int, fencing: Fencing | None = None, story: bool = False
             world.wrong(
                 f"not well {HEAL_S:g} s after the last fault: {views}; jobs {jobs}; state {cluster.state.ledger}"
             )
-    except AssertionError as error:
-        world.wrong(f"{type(error).__name__}: {error}")
-    tail = world.trace.tail()
-    if world.trace.story is not None:
-        tail = "\n".join(f"  {when - START_S:10.6f}  {kind:<9} {text}" for when, kind, text in world.trace.story)
-    world.close()
-    World.active = None
-    took_s, real_s = world.now - START_S, time.process_time() - began
-    stats, mode = cluster.stats, f"placement, {cluster.fencing.value}"
-    return Result(
-        seed, world.trace.digest(), world.events, took_s, real_s, mode, list(world.violations), tail, stats,
-        again="make sim WHAT=placement",
-    )  # fmt: skip
+
+    return played(seed, play, events_max=400_000, story=story, again="make sim WHAT=placement")

@@ -34,12 +34,12 @@ class Result:
     """How a seed went."""
 
     seed: int
-    digest: str
-    events: int
+    digest: str = ""
+    events: int = 0
     #: Virtual time, and time of a real processor.
-    took_s: float
-    real_s: float
-    mode: str
+    took_s: float = 0.0
+    real_s: float = 0.0
+    mode: str = ""
     violations: list[str] = field(default_factory=list)
     tail: str = ""
     stats: Counter[str] = field(default_factory=Counter)
@@ -137,6 +137,29 @@ def _empty(folder: Path) -> None:
         shutil.rmtree(content, ignore_errors=True)
 
 
+Play = Callable[[World, Result], None]
+
+
+def played(
+    seed: int, play: Play, *, events_max: int = 3_000_000, story: bool = False, again: str = "make sim"
+) -> Result:
+    """One run of any world: `play` draws, strikes, heals, demands the end, and says in the result what it was."""
+    began = time.process_time()
+    world = World.active = World(seed, events_max)
+    world.trace.story = [] if story else None
+    result = Result(seed, again=again)
+    try:
+        play(world, result)
+    except AssertionError as error:
+        world.wrong("".join(traceback.format_exception(error)))
+    result.digest, result.tail, result.events = world.trace.digest(), world.trace.tail(), world.events
+    result.took_s = world.now - START_S
+    result.violations = list(world.violations)
+    _bury(world)
+    result.real_s = time.process_time() - began
+    return result
+
+
 def run_seed(seed: int, folder: Path, *, mode: str = "", story: bool = False, events_max: int = 3_000_000,
              adapt: Callable[[Cluster], None] | None = None, asked: bool = True, ways: bool = True,
              users: tuple[Any, ...] = ()) -> Result:  # fmt: skip
@@ -145,25 +168,20 @@ def run_seed(seed: int, folder: Path, *, mode: str = "", story: bool = False, ev
     Without `ways` user code and batching are the plain ones, as they were in the days of some seeds; `users` are its
     classes, if they are not to be drawn.
     """
-    began = time.process_time()
-    world = World(seed, events_max)
-    World.active = world
-    if story:
-        world.trace.story = []
-    rng = world.chance("swarm")
-    shape = draw_shape(rng, mode)
-    chance, batching = world.chance("ways"), dict[str, Any]()
-    if ways:
-        shape = replace(shape, users=draw_users(chance))
-        batching = draw_batching(chance)
-    if users:
-        shape = replace(shape, users=users)
-    stats: Counter[str] = Counter()
-    cluster = None
-    try:
+
+    def play(world: World, result: Result) -> None:
+        rng = world.chance("swarm")
+        shape = draw_shape(rng, mode)
+        chance, batching = world.chance("ways"), dict[str, Any]()
+        if ways:
+            shape = replace(shape, users=draw_users(chance))
+            batching = draw_batching(chance)
+        if users:
+            shape = replace(shape, users=users)
+        result.mode = shape.mode
         cluster = Cluster(world, shape, folder, {**draw_settings(rng, world.chance("standby")), **batching})
         auditor = Auditor(cluster)
-        stats = auditor.stats
+        result.stats = auditor.stats
         faults = Faults(cluster, auditor, rng)
         faults.plan()
         verbs = Verbs(cluster, auditor, world.chance("verbs"))
@@ -172,23 +190,8 @@ def run_seed(seed: int, folder: Path, *, mode: str = "", story: bool = False, ev
         if adapt is not None:
             adapt(cluster)
         _run(cluster, auditor, faults)
-    except AssertionError as error:
-        world.wrong("".join(traceback.format_exception(error)))
-    digest, took_s, tail = world.trace.digest(), world.now - START_S, world.trace.tail()
-    if world.trace.story is not None:
-        tail = "\n".join(f"  {when - START_S:10.6f}  {kind:<9} {text}" for when, kind, text in world.trace.story)
-    _bury(world)
-    return Result(
-        seed,
-        digest,
-        world.events,
-        took_s,
-        time.process_time() - began,
-        shape.mode,
-        list(world.violations),
-        tail,
-        stats,
-    )
+
+    return played(seed, play, events_max=events_max, story=story)
 
 
 @contextmanager
@@ -244,8 +247,9 @@ def describe(cluster: Cluster) -> dict[str, Any]:
 def _bury(world: World) -> None:
     """End the run's threads and loops, and give the memory back."""
     world.close()
-    for process in world.processes:
-        if process.loop is not None:
-            process.loop.bury()
+    loops = [process.loop for process in world.processes if process.loop is not None]
+    for loop in loops:
+        loop.bury()
     World.active = None
-    gc.collect()
+    if loops:
+        gc.collect()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +14,10 @@ from heronpy.scheduler.placement import Placement
 from heronpy.scheduler.placement_events import Activate, Listed, Persist
 from heronpy.scheduler.submissions import Container, Submission
 from tests.sim.placing import run_placement
+from tests.sim.planted import Patch, each, found_by
 
 #: The rarest is found by one in two thousand.
 SEEDS = 4000
-Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def activate_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -165,14 +164,11 @@ PLANTED: list[tuple[Patch, int]] = [
 AMONG = {count_from_the_answer: ("door", "hide")}
 
 
-@pytest.mark.parametrize(("plant", "seed"), PLANTED, ids=[plant.__name__ for plant, _ in PLANTED])
+@pytest.mark.parametrize(("plant", "seed"), each(PLANTED))
 def test_a_planted_bug_is_found(plant: Patch, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    if not run_placement(seed).ok:
-        return
-    # The product changes, and another seed may find it then.
-    among = AMONG.get(plant, ())
-    for number in range(SEEDS):
-        if not run_placement(number, Fencing.LEASE if among else None, among=among).ok:
-            return
-    pytest.fail(f"{plant.__name__} was found by none of {SEEDS} seeds")
+    if found_by(run_placement, (seed,)) is None:
+        # The product changes, and another seed may find it then.
+        among = AMONG.get(plant, ())
+        found = found_by(run_placement, range(SEEDS), fencing=Fencing.LEASE if among else None, among=among)
+        assert found is not None, f"found by none of {SEEDS} seeds"

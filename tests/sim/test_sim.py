@@ -2,53 +2,38 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from heronpy.api import global_metrics
 from tests.sim.cluster import Cluster
+from tests.sim.planted import passes
 from tests.sim.run import run_seed, simulator
 from tests.sim.ways import COUNTS, RELAYS, SINKS, SOURCES, AsyncSource
 from tests.sim.workload import AT_LEAST, AT_MOST, EFFECTIVELY
 
-ROOT = Path(__file__).parents[2]
 #: Each has found a bug of the product once; where it is False, nobody asked for anything in those days.
 FOUND = {16: False, 388: False, 916: False, 1013: False, 80: True, 1741: True}
 
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.heavy) for first in (3, 6, 9, 12))])
 def test_seeds_come_to_the_right_end(first: int) -> None:
-    with simulator() as folder:
-        for seed in range(first, first + 3):
-            result = run_seed(seed, folder)
-            assert result.ok, result.report()
+    passes(run_seed, range(first, first + 3))
 
 
 @pytest.mark.parametrize("mode", [EFFECTIVELY, AT_LEAST, AT_MOST])
 def test_each_mode_keeps_its_promise(mode: str) -> None:
-    with simulator() as folder:
-        for seed in (30, 31):
-            result = run_seed(seed, folder, mode=mode)
-            assert result.ok, result.report()
+    passes(run_seed, (30, 31), mode=mode)
 
 
 def test_a_cancellation_that_comes_with_a_reply_is_not_lost() -> None:
     """A stream manager that was asked to end went on without its heartbeats: before 3.12 asyncio.wait_for does that."""
-    with simulator() as folder:
-        result = run_seed(2063, folder, mode=AT_LEAST, ways=False)
-        assert result.ok, result.report()
+    passes(run_seed, (2063,), mode=AT_LEAST, ways=False)
 
 
 @pytest.mark.parametrize(("seed", "asked"), FOUND.items())
 def test_seeds_that_found_a_bug_pass(seed: int, asked: bool) -> None:
-    with simulator() as folder:
-        result = run_seed(seed, folder, mode=EFFECTIVELY, asked=asked, ways=False)
-        assert result.ok, result.report()
+    passes(run_seed, (seed,), mode=EFFECTIVELY, asked=asked, ways=False)
 
 
 USERS = [
@@ -65,28 +50,7 @@ def test_each_way_of_the_api_keeps_the_promise_of_each_mode(mode: str, users: tu
 
     Of the three of a coroutine's mode one found a topology master that kept a core busy until it was found itself.
     """
-    with simulator() as folder:
-        result = run_seed(3, folder, mode=mode, users=users)
-        assert result.ok, result.report()
-
-
-@pytest.mark.heavy
-def test_a_seed_replays_bit_equal() -> None:
-    """Two runs here, and one in a process with other hashes of texts: no order of a set or dict shows.
-
-    Nor does what this process has done before.
-    """
-    global_metrics.incr("counted_before")
-    with simulator() as folder:
-        results = [run_seed(6, folder) for _ in range(2)]
-    assert results[0].digest == results[1].digest
-    assert results[0].events > 1000
-    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
-    other = subprocess.run(
-        [sys.executable, "-m", "tests.sim", "--seed", "6"],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100, check=True,
-    )  # fmt: skip
-    assert f"trace {results[0].digest}" in other.stdout
+    passes(run_seed, (3,), mode=mode, users=users)
 
 
 def test_seeds_differ() -> None:
@@ -109,6 +73,7 @@ def test_a_failure_says_how_to_see_it_again() -> None:
 
 def test_the_machine_is_itself_again_afterwards() -> None:
     """The stand-ins are taken out of the product when a simulation is over."""
+    import os
     import time
 
     import zmq

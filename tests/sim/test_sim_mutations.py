@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,11 +21,11 @@ from stmgr.acker import Acker
 from stmgr.attempts import Attempts
 from stmgr.links import Source
 from stmgr.neighbours import LocalTask
-from tests.sim.run import run_seed, simulator
+from tests.sim.planted import Patch, each, found_by
+from tests.sim.run import run_seed
 from tests.sim.workload import AT_LEAST, EFFECTIVELY
 
 SEEDS = 150
-Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def skip_alignment(patch: pytest.MonkeyPatch) -> None:
@@ -169,14 +168,10 @@ PLANTED: list[tuple[Patch, str, int]] = [
 ]
 
 
-@pytest.mark.heavy
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("plant", "mode", "seed"), PLANTED, ids=[plant.__name__ for plant, _, _ in PLANTED])
+@pytest.mark.parametrize(("plant", "mode", "seed"), each(PLANTED, ()))
 def test_a_planted_bug_is_found(plant: Patch, mode: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    with simulator() as folder:
-        # The product changes, and another seed may find it then.
-        for number in (seed, *range(SEEDS)):
-            if not run_seed(number, folder, mode=mode, events_max=400_000, ways=False).ok:
-                return
-    pytest.fail(f"{plant.__name__} was found by none of {SEEDS} seeds")
+    # The product changes, and another seed may find it then.
+    found = found_by(run_seed, (seed, *range(SEEDS)), mode=mode, events_max=400_000, ways=False)
+    assert found is not None, f"found by none of {SEEDS} seeds"

@@ -45,6 +45,6 @@ class Trace:
         return self._hash.hexdigest()
 
     def tail(self, lines: int = 60) -> str:
-        """The last lines."""
-        shown = list(self.lines)[-lines:]
+        """The last lines, or the whole story if it is kept."""
+        shown = self.story if self.story is not None else list(self.lines)[-lines:]
         return "\n".join(f"  {when - 1000.0:10.6f}  {kind:<9} {text}" for when, kind, text in shown)

@@ -8,15 +8,13 @@ stop, and go on beside their successors), and time. A judge that knows the seed 
 from __future__ import annotations
 
 import os
-import random
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import fields
 
@@ -30,175 +28,29 @@ from heronpy.ingest.keys import OPTIONS_KEY, ROWS_KEY
 from heronpy.ingest.ledger import reaching
 from heronpy.ingest.ledger.beginning import SCANNED_S
 from heronpy.ingest.ledger.requests import Line
-from heronpy.ingest.ledger.store import Decide
 from heronpy.ingest.ledger.types import Config, File, Pipeline, Row, Span, SpanState, Unit, UnitState
 from heronpy.ingest.ledger.validate import validate
 from heronpy.ingest.options import UnitOptions
-from heronpy.ingest.outputs.lineage import Lineage, published
+from heronpy.ingest.outputs.lineage import published
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.unit import LogUnit
 from heronpy.ingest.worker import LogWorker
-from heronpy.verify.units.logs import BAD, DEADLY, RotatedLogs, judge
+from heronpy.verify.units.logs import BAD, DEADLY, judge
 from tests.sim.kernel import START_S, Process, Thread, World, current_process
-from tests.sim.modules import SimEvent, SimThread, Time
-from tests.sim.run import Result, simulator
+from tests.sim.modules import SimEvent, SimThread
+from tests.sim.run import Result, played, simulator
+from tests.sim.units_faults import STOPPED_S, Faults
+from tests.sim.units_machine import Clock, Delegate, Ledger, Logs, SimStages
 from tests.support.memory_ledger import MemoryStore
 
-T = TypeVar("T")
 PIPELINE, LEDGER = "logs", "sim:"
 WORKERS, KEEPERS = 3, 2
 SETTLE_S = SCANNED_S + 300.0
 TASKS = WORKERS + KEEPERS
 #: A task ends when its executor is gone for so long, here at most.
 ORPHANED_S = 30.0
-#: A process is stopped for so long at most.
-STOPPED_S = 30.0
 #: How the end of a process is known to its successor.
 ENDS = {9: "killed", 11: "crashed", 256: "user_exception"}
-
-
-class Clock(Time):
-    """A look takes no time."""
-
-    @staticmethod
-    def thread_time() -> float:
-        return 0.0
-
-
-class Ledger:
-    """The database, reached over a network: an answer may get lost, and so may a question."""
-
-    def __init__(self, world: World, name: str = "ledger") -> None:
-        self.world = world
-        self.rng = world.chance(name)
-        self.away = False
-        #: Of questions, and of answers.
-        self.loss = 0.0
-        self.store = MemoryStore(lambda: world.now)
-        self.requests = 0
-
-    def transact(self, pipeline: str, decide: Decide[T], lasting: bool = True) -> T:
-        self._travel()
-        if self.away or self.rng.random() < self.loss:
-            self._lost("did not get a question")
-        current_process().operate()
-        self.requests += 1
-        answer = self.store.transact(pipeline, decide)
-        for problem in validate(self.store.snapshot(pipeline)) if self.requests % 8 == 0 else ():
-            self.world.wrong(f"the ledger is not sound: {problem}")
-        self._travel()
-        if self.rng.random() < self.loss:
-            self._lost("answered, and nobody heard")
-        return answer
-
-    def _lost(self, how: str) -> None:
-        self.world.trace.note("ledger", f"{how}: {current_process().name}")
-        raise LedgerAwayError("no answer")
-
-    def _travel(self) -> None:
-        thread = Thread.current()
-        assert thread is not None
-        thread.sleep(self.rng.uniform(0.0002, 0.004))
-
-    def pipelines(self) -> tuple[str, ...]:
-        return self.store.pipelines()
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class SimStages(Stages):
-    """The product's stages; time passes around each step, and a process may end there."""
-
-    def _step(self) -> None:
-        process, thread = current_process(), Thread.current()
-        process.operate()
-        assert thread is not None
-        thread.sleep(process.rng.uniform(0.0, 0.005))
-
-    def make(self, generation: int, unit: int, attempt: int) -> Path:
-        self._step()
-        return super().make(generation, unit, attempt)
-
-    def finish(self, stage: Path, lineage: Lineage) -> None:
-        self._step()
-        super().finish(stage, lineage)
-        self._step()
-
-    def publish(self, generation: int, unit: int, winner: int) -> bool:
-        self._step()
-        restored = super().publish(generation, unit, winner)
-        self._step()
-        return restored
-
-    def discard(self, stage: Path) -> None:
-        self._step()
-        super().discard(stage)
-
-    def staged_units(self, generation: int) -> dict[int, list[Path]]:
-        found = super().staged_units(generation)
-        self._step()
-        return found
-
-    def drop_older(self, generation: int) -> None:
-        self._step()
-        super().drop_older(generation)
-
-
-class Delegate:
-    """What the runtime does for a spout."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self.wait_s = 0.0
-
-    def wait(self, seconds: float) -> None:
-        self.wait_s = max(self.wait_s, seconds)
-
-    def wait_outside(self, outage: str, pause_s: float) -> None:
-        self._cluster.world.trace.note("outage", f"{current_process().name}: {outage}")
-
-    def busy(self) -> None:
-        """Called again at once."""
-
-    def end_of_input(self) -> None:
-        self._cluster.has_ended(current_process())
-
-    def report_error(self, error: Exception) -> None:
-        self._cluster.world.trace.note("error", f"{current_process().name}: {type(error).__name__}")
-        self._cluster.stats[type(error).__name__] += 1
-
-    def log(self, message: str, level: str | None = None) -> None:
-        self._cluster.world.trace.tick("log")
-
-    logger = None
-
-
-class Logs(RotatedLogs):
-    """Seeded logs; when a file has changed is known in simulated time."""
-
-    def __init__(self, world: World, folder: Path, names: tuple[str, ...], poison: int) -> None:
-        super().__init__(folder, world.seed, names, poison)
-        self.world = world
-        self._changed: dict[int, tuple[tuple[int, int], float]] = {}
-
-    def changed_ns(self, status: os.stat_result) -> int:
-        known, now = (status.st_size, status.st_ctime_ns), self.world.now
-        if self._changed.get(status.st_ino, (None, 0.0))[0] != known:
-            self._changed[status.st_ino] = known, now
-        return int((self._changed[status.st_ino][1] + 1.7e9) * 1e9)
-
-    def note(self) -> None:
-        """Something was done to the files."""
-        for entry in os.scandir(self.folder):
-            self.changed_ns(entry.stat(follow_symlinks=False))
-
-    def forget(self, log: str, keep: int) -> int:
-        """Remove rotated files of a log beyond the newest ones; how many."""
-        count = self._rotated(log)
-        for number in range(keep + 1, count + 1):
-            os.unlink(self.folder / f"{log}.{number}")
-        return max(0, count - keep)
 
 
 class Cluster:
@@ -421,87 +273,6 @@ def _active() -> Cluster:
     return Cluster.active
 
 
-class Faults:
-    """The faults of one run; each seed leaves out some kinds."""
-
-    def __init__(self, cluster: Cluster, rng: random.Random, among: tuple[str, ...] = (), throws: bool = True) -> None:
-        self.cluster, self.world, self.rng = cluster, cluster.world, rng
-        #: Whether logs are truncated: lines may then be gone that a unit waits for.
-        self.throws = throws
-        self.until = START_S + rng.uniform(15.0, 50.0)
-        kinds = [kind for kind in (among or KINDS) if among or rng.random() < 0.6]
-        cluster.ledger.loss = rng.choice((0.0, 0.01, 0.05))
-        for _ in range(rng.choice((0, 6, 12, 20)) if kinds else 0):
-            kind = rng.choice(kinds)
-            self.world.at(rng.uniform(START_S + 0.5, self.until), None, self._strike, kind)
-        for log in tuple(cluster.logs.written.lines):
-            self._write(log)
-
-    def _strike(self, kind: str) -> None:
-        self.cluster.stats[f"fault_{kind}"] += 1
-        self.world.trace.note("fault", kind)
-        getattr(self, f"_{kind}")()
-
-    def _write(self, log: str) -> None:
-        """The logs grow and rotate while there are faults."""
-        if not self._grow():
-            return
-        logs, rng = self.cluster.logs, self.rng
-        if rng.random() < 0.12:
-            logs.rotate(log, rng, self.throws)
-        else:
-            logs.append(log, rng.randint(1, 30))
-        logs.note()
-        self.world.later(rng.uniform(0.05, 2.0), self._write, log)
-
-    def _grow(self) -> bool:
-        return self.world.now < self.until
-
-    def _victim(self) -> Process | None:
-        running = sorted(self.cluster.running.values(), key=lambda process: process.name)
-        return self.rng.choice(running) if running else None
-
-    def _kill(self) -> None:
-        victim = self._victim()
-        if victim is not None:
-            victim.kill()
-
-    def _fuse(self) -> None:
-        victim = self._victim()
-        if victim is not None:
-            victim.fuse = self.rng.randint(1, 12)
-
-    def _stop(self) -> None:
-        victim = self._victim()
-        if victim is not None:
-            victim.stop()
-            lasts_s = self.rng.choice((0.5, 8.0, STOPPED_S))
-            self.world.later(lasts_s, victim.proceed)
-            if self.rng.random() < 0.6:
-                self.world.later(lasts_s * self.rng.random(), self.cluster.replace, victim)
-
-    def _away(self) -> None:
-        self.cluster.ledger.away = True
-        self.world.later(self.rng.uniform(0.5, 12.0), lambda: setattr(self.cluster.ledger, "away", False))
-
-    def _lose(self) -> None:
-        self.cluster.lose()
-
-    def end(self) -> None:
-        """No further fault, and nobody is stopped."""
-        self.cluster.ledger.away, self.cluster.ledger.loss = False, 0.0
-        for log in self.cluster.logs.written.lines:
-            self.cluster.logs.finish(log)
-        self.cluster.logs.note()
-        for process in self.world.processes:
-            process.fuse = None
-            process.proceed()
-        self.world.trace.note("faults", "are over")
-
-
-KINDS = ("kill", "kill", "fuse", "stop", "stop", "away", "lose")
-
-
 @contextmanager
 def units_simulator() -> Iterator[Path]:
     """What stands in for the machine, and an empty folder in memory."""
@@ -540,29 +311,19 @@ def _patched() -> Iterator[None]:
 
 
 def simulated(seed: int, folder: Path, story: bool, play: Callable[[World, Path, Counter[str]], None]) -> Result:
-    began = time.process_time()
-    world = World(seed, 30_000_000)
-    World.active = world
-    if story:
-        world.trace.story = []
-    stats: Counter[str] = Counter()
+    """One run in a home of its own below the folder."""
     home = folder / f"units-{seed:06}"
+
+    def at_home(world: World, result: Result) -> None:
+        result.mode = "units"
+        play(world, home, result.stats)
+
     home.mkdir()
     try:
-        play(world, home, stats)
-    except AssertionError as error:
-        world.wrong("".join(traceback.format_exception(error)))
+        return played(seed, at_home, events_max=30_000_000, story=story, again="make sim WHAT=units")
     finally:
-        digest, took_s, tail = world.trace.digest(), world.now - START_S, world.trace.tail()
-        if world.trace.story is not None:
-            tail = "\n".join(f"  {when - START_S:10.6f}  {kind:<9} {text}" for when, kind, text in world.trace.story)
-        world.close()
-        World.active = Cluster.active = None
+        Cluster.active = None
         _remove(home)
-    return Result(
-        seed, digest, world.events, took_s, time.process_time() - began, "units", list(world.violations), tail,
-        stats, again="make sim WHAT=units",
-    )  # fmt: skip
 
 
 def _remove(folder: Path) -> None:

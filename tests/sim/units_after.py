@@ -15,7 +15,8 @@ from heronpy.ingest.unit import LogUnit
 from heronpy.verify.units.logs import read_rows
 from tests.sim.kernel import Process, World
 from tests.sim.run import Result
-from tests.sim.units import KEEPERS, PIPELINE, WORKERS, Cluster, Faults, settle, simulated
+from tests.sim.units import KEEPERS, PIPELINE, WORKERS, Cluster, settle, simulated
+from tests.sim.units_faults import Faults
 
 #: Not the loss of the ledger: it is of both.
 KINDS = ("kill", "fuse", "stop", "away")

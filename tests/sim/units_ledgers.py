@@ -23,7 +23,9 @@ from heronpy.ingest.outputs.stages import Stages
 from heronpy.verify.units.logs import Written, judge
 from tests.sim.kernel import START_S, Process, Thread, World, current_process
 from tests.sim.run import Result
-from tests.sim.units import PIPELINE, SETTLE_S, TASKS, Cluster, Faults, Ledger, settle, simulated
+from tests.sim.units import PIPELINE, SETTLE_S, TASKS, Cluster, settle, simulated
+from tests.sim.units_faults import Faults
+from tests.sim.units_machine import Ledger
 from tests.support.memory_ledger import MemoryStore
 
 URLS = ("sim:a", "sim:b", "sim:c")

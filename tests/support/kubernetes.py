@@ -1,8 +1,8 @@
-"""A small Kubernetes of the tests' own: an API server on loopback with TLS and a token, a scheduler, and controllers.
+"""A store of objects that answers as the API server of Kubernetes does, on loopback with TLS and a token.
 
-It knows what the engine uses of pods, secrets, budgets, nodes and namespaces, and does it as the real one was seen to do it
-(`tests.support.control_plane`). Nodes are
-in `tests.support.kubernetes_node`: their kubelets run pods as processes.
+It is for what a test does to the server itself: an answer that is lost, a list that is too old, a refusal. What Kubernetes
+decides (where pods go, quotas, admission, drains, lost nodes, port forwarding) is tested on its real control plane
+(`tests.support.control_plane`). The kubelets of `tests.support.kubernetes_node` run pods of both as processes.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import copy
 import json
 import re
+import shutil
 import ssl
 import tempfile
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,22 +28,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from heronpy.engines.kubernetes.nodes import quantity
 from tests.support.certificates import make_certificates
-from tests.support.kubernetes_forward import forward
-from tests.support.kubernetes_places import problem_of, score, terms_of
-from tests.support.waiting import wait_for
 
 TOKEN, ADMIN_TOKEN = "the-token-of-the-tests", "the-token-of-the-operator"
 NAMESPACE = "streams"
-KINDS = {"pods": "Pod", "secrets": "Secret", "poddisruptionbudgets": "PodDisruptionBudget", "nodes": "Node"}
-RELEASE = 1, 31
-#: Of nodes that are lost, as fast as a test wants it.
-LOST_S = 0.5
+KINDS = ("pods", "secrets", "poddisruptionbudgets", "nodes")
 TICK_S = 0.03
-_PATH = re.compile(r"/(?:api/v1|apis/policy/(v1|v1beta1))(?:/namespaces/([^/]+))?/([a-z]+)(?:/([^/]+))?(?:/([a-z]+))?")
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.\-]{0,61}[A-Za-z0-9])?)?")
+_PATH = re.compile(r"/(?:api/v1|apis/policy/v1)(?:/namespaces/([^/]+))?/([a-z]+)(?:/([^/]+))?(?:/([a-z]+))?")
 
 
 class RefusedError(Exception):
@@ -76,10 +69,12 @@ def timestamp(wall: float) -> str:
 
 
 class Cluster:
-    """All objects, and what happens to them; `env` is what the engine needs to reach it."""
+    """All objects; `env` is what the engine needs to reach it."""
 
-    def __init__(self, release: tuple[int, int] = RELEASE) -> None:
-        self.release = release
+    #: Why a pod is ended is told, as since release 1.26.
+    tells_disruption = True
+
+    def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="hpk-", dir="/tmp"))
         self.changed = threading.Condition(threading.RLock())
         self.objects: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -90,13 +85,12 @@ class Cluster:
         self.faults: list[Fault] = []
         #: What our user may not do: "verb resource".
         self.forbidden: set[str] = set()
-        self.pods_max: int | None = None
-        self.denied = ""
         self.requests: list[str] = []
         self.tick_s = TICK_S
         self.log_of: Callable[[str], bytes] = lambda name: b""
         self._over = threading.Event()
-        self._server = _Server(self)
+        make_certificates(self.folder)
+        self._server = TlsServer(self, _Handler)
         self._serve = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._control = threading.Thread(target=self._run, daemon=True)
         self.kubeconfig = self.folder / "kubeconfig"
@@ -126,17 +120,10 @@ class Cluster:
         self.kubeconfig.write_text(yaml.safe_dump(config))
 
     @property
-    def tells_disruption(self) -> bool:
-        """Why a pod is ended is told since release 1.26 only."""
-        return self.release >= (1, 26)
-
-    @property
     def url(self) -> str:
         return f"https://127.0.0.1:{self._server.server_address[1]}"
 
     def close(self) -> None:
-        import shutil
-
         self._over.set()
         with self.changed:
             self.changed.notify_all()
@@ -177,11 +164,6 @@ class Cluster:
             found = self.objects.get((kind, "" if kind == "nodes" else NAMESPACE, name))
             return copy.deepcopy(found) if found is not None else None
 
-    def make(self, *objects: dict[str, Any]) -> None:
-        """As `kubectl create` does."""
-        for one in objects:
-            self.create(f"{one['kind'].lower()}s", NAMESPACE, one, False)
-
     def change(self, kind: str, name: str, by: Callable[[dict[str, Any]], None]) -> None:
         """Change an object that may be gone."""
         with self.changed:
@@ -204,13 +186,7 @@ class Cluster:
             self.put("nodes", node, "ADDED")
 
     def lose_node(self, name: str) -> None:
-        """Nothing is heard of it."""
-
-        def by(node: dict[str, Any]) -> None:
-            node["lost_at"] = time.monotonic()
-            node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
-
-        self.change("nodes", name, by)
+        """Nothing is heard of it, which changes nothing here."""
 
     def finish(self, name: str) -> None:
         """The last word of a kubelet."""
@@ -222,26 +198,12 @@ class Cluster:
     # ---- what others do ------------------------------------------------------------------------
     def condition(self, name: str, reason: str, message: str = "") -> None:
         """The cluster is going to end a pod."""
-        if not self.tells_disruption:
-            return
 
         def by(pod: dict[str, Any]) -> None:
             told = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
             pod["status"].setdefault("conditions", []).append(told)
 
         self.change("pods", name, by)
-
-    def evict(self, name: str) -> None:
-        """As `kubectl drain` does, which tries again while the budget refuses."""
-        wait_for(self._may_evict, 20.0, f"the budget letting {name} go")
-        self.condition(name, "EvictionByEvictionAPI", "Eviction API: evicting")
-        self.delete("pods", name, None)
-
-    def _may_evict(self) -> bool:
-        """One budget, as there is one topology in a test that evicts."""
-        ready = [one for one in self.all("pods") if {"type": "Ready", "status": "True"} in one["status"]["conditions"]]
-        least = [one["spec"]["minAvailable"] for one in self.all("poddisruptionbudgets")]
-        return len(ready) > max(least, default=0)
 
     def delete(self, kind: str, name: str, grace_s: int | None) -> dict[str, Any]:
         """Graceful for a pod that has a node; forced with 0."""
@@ -267,32 +229,15 @@ class Cluster:
         if namespace not in self.namespaces:
             raise RefusedError(404, "NotFound", f'namespaces "{namespace}" not found', "namespaces")
         found = copy.deepcopy(body)
-        metadata = found.setdefault("metadata", {})
-        name = metadata.get("name", "")
-        if not _NAME.fullmatch(name) or any(not _LABEL.fullmatch(str(v)) for v in metadata.get("labels", {}).values()):
-            raise RefusedError(422, "Invalid", f'{KINDS[kind]} "{name}" is invalid: metadata', kind)
+        metadata = found["metadata"]
+        name = metadata["name"]
         with self.changed:
-            if kind == "pods":
-                self._admit(found, name)
             if (kind, namespace, name) in self.objects:
                 raise RefusedError(409, "AlreadyExists", f'{kind} "{name}" already exists', kind)
             metadata |= {"namespace": namespace, "uid": str(uuid.uuid4()), "creationTimestamp": timestamp(time.time())}
             if kind == "pods":
                 found["status"] = {"phase": "Pending", "conditions": []}
             return found if dry else self.put(kind, found, "ADDED")
-
-    def _admit(self, pod: dict[str, Any], name: str) -> None:
-        problem = _invalid(pod)
-        if problem:
-            raise RefusedError(422, "Invalid", f'Pod "{name}" is invalid: {problem}', "pods")
-        if self.denied:
-            raise RefusedError(
-                403, "Forbidden", f'admission webhook "policy" denied the request: {self.denied}', "pods"
-            )
-        count = len([one for one in self.all("pods") if one["status"]["phase"] in ("Pending", "Running")])
-        if self.pods_max is not None and count >= self.pods_max:
-            said = f'pods "{name}" is forbidden: exceeded quota: small, requested: pods=1, used: pods={count}'
-            raise RefusedError(403, "Forbidden", f"{said}, limited: pods={self.pods_max}", "pods")
 
     def apply(self, kind: str, namespace: str, name: str, body: dict[str, Any]) -> dict[str, Any]:
         with self.changed:
@@ -303,45 +248,22 @@ class Cluster:
             found["metadata"]["ownerReferences"] = body["metadata"].get("ownerReferences", [])
             return self.put(kind, found)
 
-    # ---- scheduler and controllers ---------------------------------------------------------------
+    # ---- scheduler and collector -----------------------------------------------------------------
     def _run(self) -> None:
         while not self._over.wait(TICK_S):
             with self.changed:
                 self._schedule()
-                self._lose_nodes()
                 self._collect()
 
     def _schedule(self) -> None:
+        """To the node that has the fewest pods."""
         pods = [one for (kind, _, _), one in self.objects.items() if kind == "pods"]
-        nodes = [one for (kind, _, _), one in self.objects.items() if kind == "nodes"]
+        nodes = [name for kind, _, name in self.objects if kind == "nodes"]
         for pod in pods:
-            if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
-                continue
-            fits = {one["metadata"]["name"]: problem_of(pod, one, pods) for one in nodes}
-            usable = [name for name, problem in fits.items() if not problem]
-            told = [one for one in pod["status"]["conditions"] if one["type"] != "PodScheduled"]
-            if usable:
-                best = max(usable, key=lambda name: (score(pod, name, pods), name))
-                pod["spec"]["nodeName"] = best
-                pod["status"]["conditions"] = [*told, {"type": "PodScheduled", "status": "True"}]
+            if not pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp") and nodes:
+                taken = Counter(one["spec"].get("nodeName") for one in pods)
+                pod["spec"]["nodeName"] = min(nodes, key=lambda name: (taken[name], name))
                 self.put("pods", pod)
-                continue
-            why = f"0/{len(nodes)} nodes are available: {', '.join(sorted(set(fits.values()))) or 'there are none'}."
-            now = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
-            if now not in pod["status"]["conditions"]:
-                pod["status"]["conditions"] = [*told, now]
-                self.put("pods", pod)
-
-    def _lose_nodes(self) -> None:
-        """Pods of nodes that do not answer are deleted after their toleration, and stay until somebody forces them."""
-        for node in [one for (kind, _, _), one in self.objects.items() if kind == "nodes"]:
-            if node.get("lost_at") is None or time.monotonic() - node["lost_at"] < LOST_S:
-                continue
-            for pod in [one for (kind, _, _), one in self.objects.items() if kind == "pods"]:
-                if pod["spec"].get("nodeName") == node["metadata"]["name"]:
-                    if not pod["metadata"].get("deletionTimestamp"):
-                        self.condition(pod["metadata"]["name"], "DeletionByTaintManager", "Taint manager: deleting")
-                        self.delete("pods", pod["metadata"]["name"], None)
 
     def _collect(self) -> None:
         """Owned objects go with the last of their owners."""
@@ -352,48 +274,25 @@ class Cluster:
                 self.put(kind, found, "DELETED")
 
 
-def _invalid(pod: dict[str, Any]) -> str:
-    """What the real server would refuse of a pod, as far as the engine could get it wrong."""
-    spec = pod.get("spec", {})
-    volumes = [one["name"] for one in spec.get("volumes", [])]
-    if len(volumes) != len(set(volumes)):
-        return "spec.volumes: Duplicate value"
-    for container in spec.get("containers", []):
-        paths = [one["mountPath"] for one in container.get("volumeMounts", [])]
-        if len(paths) != len(set(paths)):
-            return "spec.containers.volumeMounts: Duplicate value"
-        if unknown := {one["name"] for one in container.get("volumeMounts", [])} - set(volumes):
-            return f"spec.containers.volumeMounts.name: Not found: {unknown}"
-        for kind in ("requests", "limits"):
-            for name, given in container.get("resources", {}).get(kind, {}).items():
-                if quantity(given) is None:
-                    return f"resources.{kind}.{name}"
-        if not container.get("image"):
-            return "spec.containers.image: Required value"
-    for term in terms_of(pod):
-        if any(len(one["values"]) != 1 for one in term.get("matchFields", [])):
-            return "matchFields: must be only one value when operator is In or NotIn"
-    return ""
+class TlsServer(ThreadingHTTPServer):
+    """Serves a cluster on loopback with the certificates of its folder."""
 
-
-class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, cluster: Any, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
         self.cluster = cluster
         self.connections: set[Any] = set()
-        make_certificates(cluster.folder)
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.load_cert_chain(cluster.folder / "ca.pem", cluster.folder / "ca.key")
 
     def get_request(self) -> Any:
         link, address = super().get_request()
         link.settimeout(60)
-        found = self._tls.wrap_socket(link, server_side=True, do_handshake_on_connect=False), address
-        self.connections.add(found[0])
-        return found
+        found = self._tls.wrap_socket(link, server_side=True, do_handshake_on_connect=False)
+        self.connections.add(found)
+        return found, address
 
     def shutdown_request(self, request: Any) -> None:
         self.connections.discard(request)
@@ -412,13 +311,25 @@ class _Server(ThreadingHTTPServer):
                 one.close()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class TlsHandler(BaseHTTPRequestHandler):
+    """Sends whole answers."""
+
     protocol_version = "HTTP/1.1"
-    server: _Server
+    server: TlsServer
 
     def log_message(self, format: str, *args: Any) -> None:
         return
 
+    def send(self, status: int, found: Any, kind: str = "application/json") -> None:
+        text = found if isinstance(found, bytes) else json.dumps(found).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+
+class _Handler(TlsHandler):
     def do_GET(self) -> None:
         self._answer()
 
@@ -438,9 +349,6 @@ class _Handler(BaseHTTPRequestHandler):
             fault = self._fault(cluster, url.path)
             if fault is not None and not fault.after:
                 raise RefusedError(fault.status, fault.reason, fault.message)
-            if url.path.endswith("/portforward"):
-                self._forward(cluster, url.path, query)
-                return
             if query.get("watch"):
                 self._watch(cluster, query)
                 return
@@ -449,19 +357,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 self.connection.shutdown(2)
                 return
-            self._send(200, found)
+            self.send(200, found)
         except RefusedError as error:
-            self._send(error.status, error.body)
-
-    def _forward(self, cluster: Cluster, path: str, query: dict[str, str]) -> None:
-        match = _PATH.fullmatch(path)
-        name = match[4] if match is not None else ""
-        if "get pods/portforward" in cluster.forbidden:
-            said = f'pods "{name}" is forbidden: User "me" cannot get resource "pods/portforward" in API group ""'
-            raise RefusedError(403, "Forbidden", said, "pods")
-        if cluster.get("pods", name) is None:
-            raise RefusedError(404, "NotFound", f'pods "{name}" not found', "pods")
-        forward(self, int(query["ports"]))
+            self.send(error.status, error.body)
 
     def _fault(self, cluster: Cluster, path: str) -> Fault | None:
         for fault in cluster.faults:
@@ -470,28 +368,18 @@ class _Handler(BaseHTTPRequestHandler):
                 return fault
         return None
 
-    def _send(self, status: int, found: Any) -> None:
-        text = found if isinstance(found, bytes) else json.dumps(found).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
     def _do(self, cluster: Cluster, path: str, query: dict[str, str], body: dict[str, Any], all_allowed: bool) -> Any:
         if path == "/version":
-            major, minor = cluster.release
-            return {"major": str(major), "minor": f"{minor}+", "gitVersion": f"v{major}.{minor}.0-fake"}
+            return {"major": "1", "minor": "31+", "gitVersion": "v1.31.0-fake"}
         if path.endswith("selfsubjectaccessreviews"):
             asked = body["spec"]["resourceAttributes"]
             kind = "/".join(part for part in (asked["resource"], asked["subresource"]) if part)
             here = asked.get("namespace") == NAMESPACE and f"{asked['verb']} {kind}" not in cluster.forbidden
             return {"status": {"allowed": all_allowed or here}}
         match = _PATH.fullmatch(path)
-        known = {"v1": cluster.release >= (1, 21), "v1beta1": cluster.release < (1, 25), None: True}
-        if match is None or match[3] not in KINDS or not known[match[1]]:
+        if match is None or match[2] not in KINDS:
             raise RefusedError(404, "NotFound", "the server could not find the requested resource")
-        namespace, kind, name, part = match[2] or "", match[3], match[4], match[5]
+        namespace, kind, name, part = match[1] or "", match[2], match[3], match[4]
         verb = {"GET": "get" if name else "list", "POST": "create", "DELETE": "delete", "PATCH": "patch"}[self.command]
         if not all_allowed and (namespace not in ("", NAMESPACE) or f"{verb} {kind}" in cluster.forbidden):
             said = f'{kind} is forbidden: User "me" cannot {verb} resource "{kind}" in API group "" in the namespace'
@@ -569,13 +457,11 @@ def _page(cluster: Cluster, kind: str, query: dict[str, str]) -> dict[str, Any]:
 
 
 @contextmanager
-def kubernetes(
-    nodes: int = 2, cpu: str = "4", memory: str = "2Gi", release: tuple[int, int] = RELEASE
-) -> Iterator[tuple[Cluster, Any]]:
+def kubernetes(nodes: int = 2, cpu: str = "4", memory: str = "2Gi") -> Iterator[tuple[Cluster, Any]]:
     """A cluster with nodes, whose kubelets run pods as processes."""
     from tests.support.kubernetes_node import Kubelets
 
-    cluster = Cluster(release)
+    cluster = Cluster()
     kubelets = Kubelets(cluster)
     try:
         for number in range(1, nodes + 1):

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import copy
 import json
-import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from heronpy.engines.contract import EngineAwayError, EngineError, EngineFatalError
 from heronpy.engines.kubernetes.api_server import NEEDED, ExistsError, GoneError
 from tests.support.control_plane import ADMIN_TOKEN, NAMESPACE, ControlPlane
-from tests.support.kubernetes import log_part
+from tests.support.kubernetes import TlsHandler, TlsServer, log_part
 from tests.support.kubernetes_forward import forward
 from tests.support.rest import Rest
 from tests.support.waiting import wait_for
@@ -55,7 +53,7 @@ class RealCluster:
         self._denied = ""
         self._over = threading.Event()
         self._requests_from = len(self._audited())
-        self._door = _Door(self)
+        self._door = TlsServer(self, _Handler)
         self._threads = [
             threading.Thread(target=self._door.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True),
             threading.Thread(target=self._beat, daemon=True),
@@ -342,74 +340,26 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class _Door(ThreadingHTTPServer):
+class _Handler(TlsHandler):
     """What the API server asks: kubelets for logs and ports of pods, a webhook for its opinion."""
-
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, cluster: RealCluster) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.cluster = cluster
-        self.connections: set[Any] = set()
-        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._tls.load_cert_chain(cluster.folder / "ca.pem", cluster.folder / "ca.key")
-
-    def get_request(self) -> Any:
-        link, address = super().get_request()
-        link.settimeout(20)
-        found = self._tls.wrap_socket(link, server_side=True, do_handshake_on_connect=False)
-        self.connections.add(found)
-        return found, address
-
-    def shutdown_request(self, request: Any) -> None:
-        self.connections.discard(request)
-        with suppress(OSError):
-            request.close()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        return  # the API server goes away when a test stops it
-
-    def server_close(self) -> None:
-        super().server_close()
-        for one in [*self.connections]:
-            with suppress(OSError):
-                one.shutdown(2)
-            with suppress(OSError):
-                one.close()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Door
-
-    def log_message(self, format: str, *args: Any) -> None:
-        return
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
         _, what, _, pod, _ = [*url.path.split("/"), "", "", "", ""][:5]
         query = dict(parse_qsl(url.query))
         if what == "containerLogs":
-            self._send(200, log_part(self.server.cluster.log_of(pod), query), "text/plain")
+            self.send(200, log_part(self.server.cluster.log_of(pod), query), "text/plain")
         elif what == "portForward":
             self.connection.settimeout(None)  # a connection that says nothing for a while is none that has ended
             forward(self, int(query["port"]))
         else:
-            self._send(404, b"")
+            self.send(404, b"")
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
         why = self.server.cluster.denied
         answer = {"uid": asked["request"]["uid"], "allowed": not why, "status": {"message": why}}
-        self._send(200, json.dumps({**asked, "request": None, "response": answer}).encode())
-
-    def _send(self, status: int, text: bytes, kind: str = "application/json") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
+        self.send(200, {**asked, "request": None, "response": answer})
 
 
 @contextmanager

@@ -34,7 +34,7 @@ class LeakCheck:
 
     def leaks_of_home(self) -> list[str]:
         """Processes with our HERON_HOME, and files in the folder of sockets."""
-        return self._patiently(self._look_home)
+        return self._patiently(self.look_home)
 
     def kill_home(self) -> None:
         """SIGKILL, until nothing is left: what is forked meanwhile would write into folders that are being removed."""
@@ -69,7 +69,8 @@ class LeakCheck:
         assert self._home, "it was made without a home"
         return processes_of(self._home, *([str(self._sockets)] if self._sockets is not None else []))
 
-    def _look_home(self) -> list[str]:
+    def look_home(self) -> list[str]:
+        """What there is of both now."""
         found = [f"process {_describe(process)}" for process in self._processes()]
         if self._sockets is not None:
             for path in self._sockets.glob("heron-*/*/*"):

@@ -19,7 +19,7 @@ def test_processes_of_homes_below_the_folder_of_a_test_are_killed(tmp_path: Path
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environ) as process:
         try:
             check = LeakCheck(home=str(tmp_path / "home"), sockets=tmp_path / "t")
-            assert [word for word in check.leaks_of_home() if f"process {process.pid} " in word]
+            assert [word for word in check.look_home() if f"process {process.pid} " in word]
             assert processes_of(str(tmp_path / "hom")) == []
             check.kill_home()
             assert process.wait(60) < 0

@@ -572,7 +572,7 @@ def test_axe_is_shown_every_page() -> None:
     assert modules - {"list", "topology"} == asked - {"", "tasks", "component"}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.heavy)])
 def test_axe_finds_nothing(site: Site, browser: Any, scheme: str) -> None:
     try:
         from axe_playwright_python.sync_playwright import Axe

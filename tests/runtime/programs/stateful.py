@@ -112,7 +112,6 @@ class Work(Noted, Bolt, StatefulComponent):
         self.note_call(f"ticks {self.state.get('ticks', 0)}")
 
     def process(self, tup):
-        self.hold("pinned")
         self.state["seen"] = self.state.get("seen", 0) + 1
         self.emit(list(tup.values))
 
@@ -159,14 +158,12 @@ class Store(Noted, Bolt, TwoPhaseStatefulComponent):
     def initialize(self, config, context):
         self.open_notes(config, context)
         self.result = self.out / f"result.{context.get_task_id()}"
-        self.pause_s, self.keys = config["store_pause_ms"] / 1000, config["keys"]
+        self.keys = config["keys"]
         self.state.setdefault("counts", Counter())
         self.publish()
 
     def process(self, tup):
         self.hold("stuck")
-        if self.pause_s and self.wants("slow"):
-            time.sleep(self.pause_s)
         number = tup.values[0]
         self.state["counts"][number % self.keys if self.keys else number] += 1
 
@@ -195,7 +192,6 @@ def stateful(args: argparse.Namespace) -> TopologyBuilder:
         "out": args.out,
         "pad": args.pad,
         "source_pause_ms": args.source_pause_ms,
-        "store_pause_ms": args.store_pause_ms,
         "keys": args.keys,
         "topology.reliability.mode": "EFFECTIVELY_ONCE",
         "topology.stmgrs": args.containers,
@@ -217,7 +213,6 @@ def main() -> None:
     parser.add_argument("--pad", type=int, default=0)
     parser.add_argument("--containers", type=int, default=1)
     parser.add_argument("--source-pause-ms", type=float, default=0)
-    parser.add_argument("--store-pause-ms", type=float, default=0)
     parser.add_argument("--keys", type=int, default=0, help="how many different numbers are counted; 0: each by itself")
     parser.add_argument("--asynchronous", action="store_true")
     parser.add_argument("--asynchronous-source", action="store_true")

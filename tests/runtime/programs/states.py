@@ -9,7 +9,6 @@ from pathlib import Path
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.spout.spout import Spout
-from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 
@@ -55,28 +54,6 @@ class DeafNumbers(Numbers):
         super().next_tuple()
 
 
-class KeptNumbers(Numbers, StatefulComponent):
-    """Goes back to a checkpoint with the others."""
-
-    def init_state(self, stateful_state):
-        self.state = stateful_state
-
-    def initialize(self, config, context):
-        super().initialize(config, context)
-        self.number = self.state.get("number", 0)
-
-    def next_tuple(self):
-        super().next_tuple()
-        self.state["number"] = self.number
-
-
-class EmptyNumbers(Numbers, StatefulComponent):
-    """Says that it goes back to a checkpoint, but keeps nothing that it could go back to."""
-
-    def init_state(self, stateful_state):
-        pass
-
-
 class Store(Bolt):
     def initialize(self, config, context):
         self.poison, self.refuse = config["poison"], config["refuse"]
@@ -100,7 +77,7 @@ class Store(Bolt):
         self.ack(tup)
 
 
-SPOUTS = {"plain": Numbers, "deaf": DeafNumbers, "kept": KeptNumbers, "empty": EmptyNumbers}
+SPOUTS = {"plain": Numbers, "deaf": DeafNumbers}
 
 
 def main() -> None:

@@ -1,7 +1,4 @@
-"""Each verb that looks at a topology or changes it, on containers that Slurm runs; and what of its secrets is left.
-
-The tests stand on one topology, in their order: real daemons, real first processes, the state at the scheduler's door.
-"""
+"""What of a topology's secrets others may read on Slurm while it runs, and what is left of them: nothing."""
 
 from __future__ import annotations
 
@@ -9,9 +6,6 @@ import json
 import os
 import re
 import stat
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +13,9 @@ import pytest
 
 from heronpy.net import curve
 from heronpy.net.ticket import Ticket
-from tests.support.slurm import SlurmCluster, missing, slurm_cluster
-from tests.support.slurm_topologies import ROOT, Submitted
+from tests.engines.conftest import needs_slurm
+from tests.support.slurm import SlurmCluster, slurm_cluster
+from tests.support.slurm_topologies import Submitted
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.heavy, pytest.mark.slow, pytest.mark.timeout(590)]
@@ -60,11 +55,8 @@ if __name__ == "__main__":
 """
 
 
-def test_verbs_and_secrets(home: Path, tmp_path: Path) -> None:
-    if why := missing():
-        if os.environ.get("HERON_TEST_SLURM") == "required":
-            pytest.fail(why)
-        pytest.skip(why)
+def test_what_is_secret_is_shown_and_left_nowhere(home: Path, tmp_path: Path) -> None:
+    needs_slurm()
     # Ended jobs are forgotten soon, and with them what Slurm keeps of their scripts.
     with slurm_cluster(nodes=3, purge_s=20, memory_mb=4000) as cluster:
         outputs = tmp_path / "outputs"
@@ -80,70 +72,13 @@ def test_verbs_and_secrets(home: Path, tmp_path: Path) -> None:
         it.heron("submit", "hpc", str(program))
         try:
             it.all_run()
-            looks(it, tmp_path, outputs)
-            changes(it)
+            wait_for(lambda: "no such word" in it.heron("exceptions", "hpc", NAME), 60, "the exception")
             secrets = secrets_of(it, tmp_path / "hosts")
             assert len(secrets) >= 6
             shown_nowhere(it, secrets, (home, tmp_path, cluster.folder))
         finally:
             it.heron("kill", "hpc", NAME)
         left_nowhere(secrets, home, tmp_path, cluster)
-
-
-# ---- verbs ------------------------------------------------------------------------------------------
-def looks(it: Submitted, folder: Path, outputs: Path) -> None:
-    assert '"RUNNING"' in it.heron("status", "hpc", NAME, "--json")
-    [row] = json.loads(it.heron("list", "hpc", "--json"))
-    assert {one["host"] for one in row["containers"]} <= set(it.cluster.nodes)
-    wait_for(lambda: "ValueError" in it.heron("exceptions", "hpc", NAME), 60, "the exception")
-    assert "no such word" in it.heron("exceptions", "hpc", NAME, "count")
-    wait_for(lambda: json.loads(it.heron("dead-letters", "hpc", NAME, "--json")), 60, "the dead letter")
-    [letter] = json.loads(it.heron("dead-letters", "hpc", NAME, "--json"))
-    assert "bad" in json.dumps(letter) and "ValueError" in json.dumps(letter)
-    assert "count" in it.heron("top", "hpc", NAME, "--once")
-    assert "__execute-count" in it.heron("metrics", "hpc", NAME, "count", "--all")
-    # The hosts of the tests' Slurm are this machine, so their loopback is ours.
-    [pages] = json.loads(it.heron("metrics", "targets", "hpc"))
-    assert len(pages["targets"]) == len(it.records()) and all("127.0.0.1:" in one for one in pages["targets"])
-    stacks = it.heron("stacks", "hpc", NAME, "words")
-    assert "next_tuple" in stacks or "most recent call first" in stacks.lower() or "Thread" in stacks, stacks
-    it.heron("profile", "hpc", NAME, "words", "--duration", "2", "--out", str(folder / "profile"))
-    assert [*(folder / "profile").iterdir()]
-    assert "seen" in it.heron("logs", "hpc", NAME, "count")
-    assert "no such word" in it.heron("logs", "hpc", NAME, "--find", "no such word")
-    follow = subprocess.Popen(
-        [sys.executable, "-m", "heronpy.cli", "logs", "hpc", NAME, "count", "-f", "-n", "1"],
-        env=it.env, cwd=ROOT, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert follow.stdout is not None
-        began = time.time()
-        lines = (line for line in follow.stdout if "seen" in line)
-        first, second = next(lines), next(lines)
-        assert first != second and time.time() - began < 60
-    finally:
-        follow.kill()
-        follow.communicate()
-    # And once more in the files of Slurm, each line behind its process.
-    text = "".join(one.read_text(errors="replace") for one in outputs.glob("*.out"))
-    assert re.search(r"^container_\d+_count_\d+ \| .*seen \d+$", text, re.MULTILINE), text[-2000:]
-    assert re.search(r"^executor-1 \| ", text, re.MULTILINE) and re.search(r"^bootstrap-1 \| ", text, re.MULTILINE)
-    assert re.search(r"^tmaster \| ", text, re.MULTILINE) and re.search(r"^stmgr-1 \| ", text, re.MULTILINE)
-
-
-def changes(it: Submitted) -> None:
-    before = it.records()
-    it.heron("update", "hpc", NAME, "--component-parallelism", "count:4", "--container-number", "3")
-    grown = it.all_run()
-    assert set(grown) == {f"executor-{number}" for number in range(4)} and set(before) < set(grown)
-    assert {name: grown[name].engine_id for name in before} == {name: one.engine_id for name, one in before.items()}
-    it.heron("update", "hpc", NAME, "--component-parallelism", "count:2", "--container-number", "2")
-    wait_for(lambda: len(it.records()) == 3, 60, "one container less")
-    it.heron("deactivate", "hpc", NAME)
-    assert "PAUSED" in it.heron("status", "hpc", NAME)
-    it.heron("activate", "hpc", NAME)
-    it.heron("restart", "hpc", NAME, "1")
-    it.all_run()
 
 
 # ---- secrets ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""At least once with tuples that take long: loops that they leave, and windows that hold them."""
+"""Tuples that go round in loops: all of them leave, are acked, and come to their end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heronpy.simulator import Simulator
 from tests.support.command import Heron
 
 PROGRAMS = Path(__file__).parent / "programs"
-LOOPS, WINDOWED = PROGRAMS / "loops.py", PROGRAMS / "windowed.py"
+LOOPS = PROGRAMS / "loops.py"
 EVERY_NUMBER = list(range(1, 401))
 
 
@@ -57,18 +57,3 @@ def test_the_simulator_runs_the_same_loop(mode: str, tmp_path: Path) -> None:
     assert ast.literal_eval((tmp_path / "acks").read_text()) == EVERY_NUMBER
     lost = 1 if mode == "ATMOST_ONCE" else 0
     assert len(ast.literal_eval((tmp_path / "done").read_text())) == 401 - lost
-
-
-@pytest.mark.heavy
-def test_a_window_beyond_the_timeout_is_refused_and_derived_limits_count_once(heron: Heron, out: Path) -> None:
-    sums = out / "sums"
-    words = (WINDOWED, "w", "--out", sums, "--window", "3")
-    refused = heron("submit", "local", *words, "--message-timeout", "2")
-    refused.refused(2, "'ones' stay pending for up to 3 s", "topology.message.timeout.secs is 2", "set it to 4 or more")
-    assert heron.names() == []
-
-    done = heron("submit", "local", *words, "--wait").ok()
-    assert sum(map(int, sums.read_text().split())) == 4000, str(done)
-    # With the usual 100 pending tuples there would be 40 windows.
-    assert len(sums.read_text().split()) <= 4
-    assert "failed 0, replayed 0, dead letters 0, lost 0" in done.out
