@@ -89,13 +89,13 @@ def test_a_missing_launch_file_makes_no_plain_link(wordy: FakeTopology) -> None:
         ).submitted
         wordy.state.set(paths.launch("wordy"), submitted.to_bytes())
         if transport == "ipc":
-            assert session.keys("wordy") is None
+            assert session.keys(wordy.record) is None
             continue
         with pytest.raises(Exception, match=r"cannot read launch file .*launch.json: No such file"):
-            session.keys("wordy")
+            session.keys(wordy.record)
         move(wordy)
         with pytest.raises(ClusterError, match=r"on host elsewhere, where its files are .*; run the command there"):
-            session.keys("wordy")
+            session.keys(wordy.record)
 
 
 def test_a_restart_of_the_host_changes_nothing(wordy: FakeTopology, heron: Heron) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.masters import Link, Master, NoMasterError
-from heronpy.clusters.session import Session
+from heronpy.clusters.session import Session, Way
 from heronpy.clusters.target import Target
 from heronpy.common.errors import DeadlineError, InvalidRpcError
 from heronpy.executor.file_service import FileService, door_name
@@ -57,7 +57,7 @@ def test_a_peer_that_is_not_there_costs_its_deadline(sockets: Path) -> None:
     async def run() -> None:
         link = Link()
         with pytest.raises(DeadlineError, match="nobody did not answer within"):
-            await link.ask(f"ipc://{sockets}/none", None, "nobody", control_pb2.GetLoad(), 0.1)
+            await link.ask(Way(f"ipc://{sockets}/none", "nobody"), control_pb2.GetLoad(), 0.1)
         link.close()
 
     asyncio.run(run())
@@ -106,7 +106,7 @@ def test_the_door_answers_nothing_else(wordy: FakeTopology, sockets: Path) -> No
     async def run() -> None:
         door, link = FileService(launch, 0), Link()
         with pytest.raises(InvalidRpcError, match="does not answer restart_processes"):
-            await link.ask(door.endpoint, None, "the door", control_pb2.RestartProcesses(names=["x"]), 5.0)
+            await link.ask(Way(door.endpoint, "the door"), control_pb2.RestartProcesses(names=["x"]), 5.0)
         door.close()
         link.close()
 
