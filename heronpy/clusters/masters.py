@@ -113,17 +113,24 @@ class Master:
             self._launch = self.session.launch_of(self.record)
         return self._launch
 
-    async def list_files(self, container: int, timeout_s: float = ASK_S) -> control_pb2.ListFilesReply:
-        """The files of a container."""
-        reply: control_pb2.ListFilesReply = await self._at_door(container, control_pb2.ListFiles(), timeout_s)
-        return reply
+    @overload
+    async def ask_executor(
+        self, container: int, request: control_pb2.ListFiles, timeout_s: float = ...
+    ) -> control_pb2.ListFilesReply: ...
+    @overload
+    async def ask_executor(
+        self, container: int, request: control_pb2.ReadFile, timeout_s: float = ...
+    ) -> control_pb2.ReadFileReply: ...
+    @overload
+    async def ask_executor(
+        self, container: int, request: control_pb2.SearchFile, timeout_s: float = ...
+    ) -> control_pb2.SearchFileReply: ...
+    async def ask_executor(self, container: int, request: Message, timeout_s: float = ASK_S) -> Any:
+        """A list of the files of a container, a piece of one of them, or hits in a log.
 
-    async def read_file(
-        self, container: int, request: control_pb2.ReadFile, timeout_s: float = ASK_S
-    ) -> control_pb2.ReadFileReply:
-        """A piece of one of them; RpcError when there is no such file."""
-        reply: control_pb2.ReadFileReply = await self._at_door(container, request, timeout_s)
-        return reply
+        RpcError when there is no such file, RetryableRpcError when others search.
+        """
+        return await self._ask_executor(self._doors.setdefault(container, Link()), container, request, timeout_s)
 
     async def take(self, container: int, request: Message, timeout_s: float) -> Message:
         """Evidence of a process of a container; RpcError when it cannot be taken."""
@@ -134,16 +141,6 @@ class Master:
             return reply
         finally:
             link.close()
-
-    async def search_file(
-        self, container: int, request: control_pb2.SearchFile, timeout_s: float = ASK_S
-    ) -> control_pb2.SearchFileReply:
-        """Hits in a log, from its end on; RpcError when there is no such log, RetryableRpcError when others search."""
-        reply: control_pb2.SearchFileReply = await self._at_door(container, request, timeout_s)
-        return reply
-
-    async def _at_door(self, container: int, body: Message, timeout_s: float) -> Any:
-        return await self._ask_executor(self._doors.setdefault(container, Link()), container, body, timeout_s)
 
     async def _ask_executor(self, link: Link, container: int, body: Message, timeout_s: float) -> Any:
         way = await asyncio.to_thread(self._known_way, container)

@@ -21,7 +21,6 @@ from heronpy.clusters import killing, records, takedown
 from heronpy.clusters.session import Session
 from heronpy.common.errors import RpcError
 from heronpy.common.log_format import format_record
-from heronpy.executor.file_service import ContainerFiles
 from heronpy.net import access, door_keys
 from heronpy.net.access import DoorPlace
 from heronpy.net.curve import Keys
@@ -34,6 +33,7 @@ from heronpy.statemgr import paths
 from heronpy.statemgr.root_host import OtherHostError
 from tests.cli.conftest import FakeTopology, Heron
 from tests.cli.test_elsewhere import move
+from tests.support.container_files import serve_files
 
 
 class DoorInThread:
@@ -134,14 +134,7 @@ def test_logs_that_only_the_schedulers_host_has_are_named(
     line = format_record(2e9, "INFO", "container_1_count_2", "user", "it counts")
     (there / "log-files" / "container_1_count_2.log").write_text(f"{line}\n")
 
-    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
-        return ContainerFiles(there, container).listed()
-
-    async def read_file(self: object, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        return ContainerFiles(there, container).read(request)
-
-    for function in (list_files, read_file):
-        monkeypatch.setattr(f"heronpy.clusters.masters.Master.{function.__name__}", function)
+    serve_files(monkeypatch, there)
     where = "not read from here; look on host elsewhere, in /nowhere/log-files"
     for words in ((), ("--find", "counts")):
         shown = heron("logs", "local", "wordy", *words)

@@ -14,11 +14,11 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target
 from heronpy.common.host import Host, this_host
 from heronpy.common.log_format import format_record
-from heronpy.executor.file_service import ContainerFiles
 from heronpy.net import curve
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron
+from tests.support.container_files import serve_files
 from tests.support.launch import launch_spec
 from tests.support.views import events
 
@@ -121,14 +121,7 @@ def reached(wordy: FakeTopology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (there / "log-files" / "container_1_count_3.log").write_text("")
     (there / "log-files" / "container_1_count_3.log.1").write_text("rotated\n")
 
-    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
-        return ContainerFiles(there, container).listed()
-
-    async def read_file(self: object, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        return ContainerFiles(there, container).read(request)
-
-    for function in (list_files, read_file):
-        monkeypatch.setattr(f"heronpy.clusters.masters.Master.{function.__name__}", function)
+    serve_files(monkeypatch, there)
     return there
 
 
@@ -152,10 +145,10 @@ def test_evidence_has_the_logs_of_another_host(
 def test_evidence_names_containers_whose_logs_cannot_be_read(
     reached: Path, wordy: FakeTopology, heron: Heron, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
+    async def ask_executor(self: object, container: int, request: object) -> None:
         raise ClusterError(f"container {container} is away")
 
-    monkeypatch.setattr("heronpy.clusters.masters.Master.list_files", list_files)
+    monkeypatch.setattr("heronpy.clusters.masters.Master.ask_executor", ask_executor)
     wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
     wordy.answers["get_events"] = events()
     wordy.answers["get_exceptions"] = control_pb2.ExceptionsReply()

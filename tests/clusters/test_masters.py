@@ -77,20 +77,20 @@ def test_files_are_read_through_the_door(wordy: FakeTopology, sockets: Path) -> 
         master = Master(session, session.find("wordy"))
         door = FileService(launch, 1)
         assert door.endpoint == endpoint_of(launch, door_name(1)) == f"ipc://{sockets}/executor-1.files"
-        listed = await master.list_files(1)
+        listed = await master.ask_executor(1, control_pb2.ListFiles())
         assert [file.name for file in listed.files] == ["log-files/stmgr-1.log"]
-        piece = await master.read_file(1, control_pb2.ReadFile(name="log-files/stmgr-1.log"))
+        piece = await master.ask_executor(1, control_pb2.ReadFile(name="log-files/stmgr-1.log"))
         assert (piece.data, piece.size) == (b"hello\n", 6)
         with pytest.raises(InvalidRpcError, match=r"no file '\.\./launch\.json'"):
-            await master.read_file(1, control_pb2.ReadFile(name="../launch.json"))
+            await master.ask_executor(1, control_pb2.ReadFile(name="../launch.json"))
         log = listed.files[0]
         wanted = control_pb2.SearchFile(name=log.name, file=log.file, text="ell", until=log.bytes, hits=5)
-        found = await master.search_file(1, wanted)
+        found = await master.ask_executor(1, wanted)
         assert ([hit.line for hit in found.hits], found.until, found.searched) == ([b"hello"], 0, 6)
         with pytest.raises(InvalidRpcError, match=r"no log '\.\./launch\.json'"):
-            await master.search_file(1, control_pb2.SearchFile(name="../launch.json", text="ell"))
+            await master.ask_executor(1, control_pb2.SearchFile(name="../launch.json", text="ell"))
         with pytest.raises(ClusterError, match="executor of container 2 of 'wordy' does not run now"):
-            await master.list_files(2, 60)  # without a socket nobody is waited for
+            await master.ask_executor(2, control_pb2.ListFiles(), 60)  # without a socket nobody is waited for
         door.close()
         master.close()
 
