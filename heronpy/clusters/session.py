@@ -214,9 +214,10 @@ class Session(Records):
                 " again"
             )
 
-    def executor(self, name: str, container: int, endpoint: str) -> RpcClient:
-        """A client of an executor's door, at `endpoint` for whoever is on its topology's host."""
-        return self.way(name, self.record(name), "executor", endpoint, container).client()
+    def ask_executor(self, name: str, container: int, endpoint: str, request: Message, timeout_s: float) -> Any:
+        """Ask an executor, which listens at `endpoint` for whoever is on its topology's host."""
+        with self.way(name, self.record(name), "executor", endpoint, container).client() as client:
+            return client.call(request, timeout_s)
 
     def is_here(self, record: plan_pb2.ExecutionState) -> bool:
         """Whether the processes and files that a record names are of this host, so that they are asked directly."""
