@@ -14,10 +14,8 @@ from heronpy.clusters.errors import ClusterError, DoorAwayError
 from heronpy.common.errors import StateError
 from heronpy.common.setting_types import StatemgrSettings
 from heronpy.net import access
-from heronpy.net.access import DoorPlace
-from heronpy.net.curve import Pair
 from heronpy.net.door_state import DoorStateManager
-from heronpy.net.ticket import Membership
+from heronpy.net.ticket import Membership, Ticket
 from heronpy.statemgr.base import Watch
 from heronpy.statemgr.paths import check_path
 
@@ -26,9 +24,9 @@ _MEMBER = Membership(0, 0, b"")
 
 
 class AccessState:
-    """`reach` finds the address of a door, or raises a ClusterError."""
+    """`reach` is that of `Records`."""
 
-    def __init__(self, cluster: str, settings: StatemgrSettings, reach: Callable[[str, DoorPlace, Pair], str]) -> None:
+    def __init__(self, cluster: str, settings: StatemgrSettings, reach: Callable[[str, Ticket], Ticket]) -> None:
         self._cluster = cluster
         self._settings = settings
         self._reach = reach
@@ -109,9 +107,8 @@ class AccessState:
                     " access'"
                 )
             try:
-                address = self._reach(name, place, client)
+                ticket = self._reach(name, place.ticket(client))
             except ClusterError as error:
                 raise DoorAwayError(str(error)) from None
-            ticket = DoorPlace(place.topology_id, (address,), place.server).ticket(client)
             self._doors[name] = DoorStateManager.of(ticket, _MEMBER, self._settings)
             return self._doors[name]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, overload
 
 from heronpy.clusters.log_folders import container_of
 from heronpy.clusters.masters import Master
@@ -31,16 +31,14 @@ EARLIER_MAX: Final = 50
 
 
 class Door(Protocol):
-    """The files of one container. All raise HeronError."""
+    """The files of one container: what there is, a piece of one of them, hits in one of the logs. HeronError."""
 
-    async def list_files(self) -> control_pb2.ListFilesReply:
-        """What there is."""
-
-    async def read_file(self, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        """A piece of one of them."""
-
-    async def search_file(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
-        """Hits in one of the logs."""
+    @overload
+    async def ask(self, request: control_pb2.ListFiles) -> control_pb2.ListFilesReply: ...
+    @overload
+    async def ask(self, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply: ...
+    @overload
+    async def ask(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply: ...
 
 
 class MasterFileService:
@@ -49,17 +47,9 @@ class MasterFileService:
     def __init__(self, master: Master, container: int) -> None:
         self._master, self._container = master, container
 
-    async def list_files(self) -> control_pb2.ListFilesReply:
+    async def ask(self, request: Any) -> Any:
         """See `Door`."""
-        return await self._master.list_files(self._container)
-
-    async def read_file(self, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        """See `Door`."""
-        return await self._master.read_file(self._container, request)
-
-    async def search_file(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
-        """See `Door`."""
-        return await self._master.search_file(self._container, request)
+        return await self._master.ask_executor(self._container, request)
 
 
 class LocalFileService:
@@ -68,17 +58,9 @@ class LocalFileService:
     def __init__(self, working_dir: Path, container: int) -> None:
         self._files = ContainerFiles(working_dir, container)
 
-    async def list_files(self) -> control_pb2.ListFilesReply:
+    async def ask(self, request: Any) -> Any:
         """See `Door`."""
-        return await asyncio.to_thread(self._files.listed)
-
-    async def read_file(self, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        """See `Door`."""
-        return await asyncio.to_thread(self._files.read, request)
-
-    async def search_file(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
-        """See `Door`."""
-        return await asyncio.to_thread(self._files.search, request)
+        return await asyncio.to_thread(self._files.answer, request)
 
 
 class EitherFileService:
@@ -87,24 +69,18 @@ class EitherFileService:
     def __init__(self, door: Door, local: Door) -> None:
         self._door, self._local = door, local
 
-    async def list_files(self) -> control_pb2.ListFilesReply:
-        """See `Door`; the others use what this has found."""
+    async def ask(self, request: Any) -> Any:
+        """See `Door`; a list decides where the requests that follow it go."""
+        if not isinstance(request, control_pb2.ListFiles):
+            return await self._door.ask(request)
         try:
-            return await self._door.list_files()
+            return await self._door.ask(request)
         except HeronError:
-            found = await self._local.list_files()
+            found = await self._local.ask(request)
             if not found.files:
                 raise
         self._door = self._local
         return found
-
-    async def read_file(self, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        """See `Door`."""
-        return await self._door.read_file(request)
-
-    async def search_file(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
-        """See `Door`."""
-        return await self._door.search_file(request)
 
 
 class WithEarlier:
@@ -114,11 +90,17 @@ class WithEarlier:
         self._doors = (door, *earlier)
         self._where: dict[str, tuple[Door, str]] = {}
 
-    async def list_files(self) -> control_pb2.ListFilesReply:
-        """See `Door`; the others use what this has found."""
+    async def ask(self, request: Any) -> Any:
+        """See `Door`; a list decides where the requests that follow it go."""
+        if isinstance(request, control_pb2.ListFiles):
+            return await self._list(request)
+        door, request.name = self._where.get(request.name, (self._doors[0], request.name))
+        return await door.ask(request)
+
+    async def _list(self, request: control_pb2.ListFiles) -> control_pb2.ListFilesReply:
         found = control_pb2.ListFilesReply()
         for back, door in enumerate(self._doors):
-            for entry in (await door.list_files()).files:
+            for entry in (await door.ask(request)).files:
                 match = _LOG_FILE.fullmatch(entry.name)
                 if back and match is None:
                     continue  # only logs are kept
@@ -129,16 +111,6 @@ class WithEarlier:
                 entry.name = name
                 found.files.append(entry)
         return found
-
-    async def read_file(self, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        """See `Door`."""
-        door, request.name = self._where.get(request.name, (self._doors[0], request.name))
-        return await door.read_file(request)
-
-    async def search_file(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
-        """See `Door`."""
-        door, request.name = self._where.get(request.name, (self._doors[0], request.name))
-        return await door.search_file(request)
 
 
 def file_services_of(

@@ -46,7 +46,7 @@ class Letters:
         found: list[Letter] = []
         present: set[tuple[int, int]] = set()
         try:
-            for file in (await door.list_files()).files:
+            for file in (await door.ask(control_pb2.ListFiles())).files:
                 if _LETTERS.fullmatch(file.name):
                     present.add((container, file.file))
                     found += await self._rest(container, door, file)
@@ -69,7 +69,7 @@ class Letters:
         found, cut = list[Letter](), b""
         while at + len(cut) < file.bytes:
             request = control_pb2.ReadFile(name=file.name, offset=at + len(cut), bytes=PIECE_BYTES)
-            reply = await door.read_file(request)
+            reply = await door.ask(request)
             if reply.file != file.file or not reply.data:
                 break
             whole, newline, rest = (cut + reply.data).rpartition(b"\n")

@@ -80,6 +80,5 @@ def answer_s(takes_s: float) -> float:
 
 def take(session: Session, topology: str, process: Process, request: Message, takes_s: float) -> Message:
     """Ask the door of its executor; blocking. RpcError when it is refused, DeadlineError without an answer in time."""
-    with session.executor(topology, process.container, process.door) as client:
-        reply: Message = client.call(request, answer_s(takes_s))
-        return reply
+    reply: Message = session.ask_executor(topology, process.container, process.door, request, answer_s(takes_s))
+    return reply

@@ -57,7 +57,7 @@ async def _ends(doors: Mapping[int, Door], first: Sequence[str], logs_max: int, 
 
     async def listed(container: int, door: Door) -> list[control_pb2.FileEntry]:
         try:
-            return list((await door.list_files()).files)
+            return list((await door.ask(control_pb2.ListFiles())).files)
         except HeronError as error:
             unreachable[container] = str(error)
             return []
@@ -81,7 +81,7 @@ async def _ends(doors: Mapping[int, Door], first: Sequence[str], logs_max: int, 
 
 async def _end(door: Door, name: str, tail_bytes: int) -> End:
     try:
-        reply = await door.read_file(control_pb2.ReadFile(name=name, bytes=tail_bytes, from_end=True))
+        reply = await door.ask(control_pb2.ReadFile(name=name, bytes=tail_bytes, from_end=True))
     except HeronError as error:
         return End(error=str(error))
     return End(reply.data, reply.offset > 0)

@@ -24,7 +24,11 @@ def log_tail(
     request = control_pb2.ReadFile(name=f"log-files/{process}.log", bytes=TAIL_BYTES, from_end=True)
     door = next((one.files_door for one in status.executors if one.container == container), "")
     try:
-        reply = _ask(session, topology, door, container, request, timeout_s)
+        if not door:
+            raise ClusterError(
+                f"the executor of container {container} is not registered, so its logs cannot be read now"
+            )
+        reply: control_pb2.ReadFileReply = session.ask_executor(topology, container, door, request, timeout_s)
     except HeronError:
         record = session.record(topology)
         with suppress(HeronError, OSError):
@@ -32,16 +36,6 @@ def log_tail(
                 return lines_of(ContainerFiles(record.working_dir, container).read(request))
         raise
     return lines_of(reply)
-
-
-def _ask(
-    session: Session, topology: str, door: str, container: int, request: control_pb2.ReadFile, timeout_s: float
-) -> control_pb2.ReadFileReply:
-    if not door:
-        raise ClusterError(f"the executor of container {container} is not registered, so its logs cannot be read now")
-    with session.executor(topology, container, door) as client:
-        reply: control_pb2.ReadFileReply = client.call(request, timeout_s)
-        return reply
 
 
 def lines_of(reply: control_pb2.ReadFileReply) -> list[str]:

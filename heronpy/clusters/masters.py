@@ -14,13 +14,11 @@ from google.protobuf.message import Message
 from msgspec import Struct
 
 from heronpy.clusters.errors import ClusterError
-from heronpy.clusters.session import Session
-from heronpy.clusters.way import Way
+from heronpy.clusters.session import Session, Way
 from heronpy.common.errors import DeadlineError, LostReplyError
 from heronpy.common.ids import executor_id
 from heronpy.net.answers import read
-from heronpy.net.curve import Keys
-from heronpy.net.relaying import SLACK_S, TMASTER, To, relayed
+from heronpy.net.relaying import SLACK_S, relayed
 from heronpy.net.rpc import ControlClient
 from heronpy.net.transport import PATH_MAX_BYTES
 from heronpy.plan.launch import LaunchSpec
@@ -39,32 +37,20 @@ class Link:
     """A connection to one endpoint, made when it is first used."""
 
     def __init__(self) -> None:
-        self._at: tuple[str, Keys | None] | None = None
+        self._way: Way | None = None
         self._client: ControlClient | None = None
 
-    async def ask(
-        self,
-        endpoint: str,
-        keys: Keys | None,
-        peer: str,
-        body: Message,
-        timeout_s: float,
-        to: To | None = None,
-        topology_id: str = "",
-    ) -> Any:
-        """The body of the answer. DeadlineError when there is none in time, RpcError when it is refused.
-
-        With `to` the endpoint is a door that passes the request on. `topology_id` is the same for each request.
-        """
-        if self._client is None or self._at != (endpoint, keys):
+    async def ask(self, way: Way, body: Message, timeout_s: float) -> Any:
+        """The body of the answer. DeadlineError when there is none in time, RpcError when it is refused."""
+        if self._client is None or self._way != way:
             self.close()
-            self._client = ControlClient(endpoint, _ignore, keys=keys, topology_id=topology_id)
-            self._at = endpoint, keys
+            self._client = ControlClient(way.endpoint, _ignore, keys=way.keys, topology_id=way.topology_id)
+            self._way = way
         client = self._client
         try:
-            if to is None:
+            if way.to is None:
                 return await client.call(body, timeout_s)
-            relay = to.request(body, timeout_s)
+            relay = way.to.request(body, timeout_s)
             relay.awaits = client.awaits
             return relayed(await client.call(relay, timeout_s + SLACK_S))
         except LostReplyError:
@@ -72,7 +58,7 @@ class Link:
         except DeadlineError:
             if client is self._client:
                 self.close()
-            raise DeadlineError(f"{peer} did not answer within {timeout_s:g} s") from None
+            raise DeadlineError(f"{way.peer} did not answer within {timeout_s:g} s") from None
 
     def close(self) -> None:
         """Idempotent; the next question connects again."""
@@ -95,7 +81,6 @@ class Master:
         self._link = Link()
         self._doors: dict[int, Link] = {}
         self._launch: LaunchSpec | None = None
-        self._keys: tuple[Keys | None] | None = None
 
     @overload
     async def ask(self, body: control_pb2.GetStatus, timeout_s: float = ...) -> control_pb2.StatusReply: ...
@@ -107,16 +92,13 @@ class Master:
     async def ask(self, body: control_pb2.GetCheckpoints, timeout_s: float = ...) -> control_pb2.CheckpointsReply: ...
     async def ask(self, body: Message, timeout_s: float = ASK_S) -> Any:
         """Ask the topology master; NoMasterError when it does not run, DeadlineError when it does not answer."""
-        location = await asyncio.to_thread(self.session.tmaster_location, self.name)
+        return await self._link.ask(await asyncio.to_thread(self._way), body, timeout_s)
+
+    def _way(self) -> Way:
+        location = self.session.tmaster_location(self.name)
         if location is None:
             raise NoMasterError(f"the topology master of '{self.name}' is not running")
-        peer = f"the topology master of '{self.name}'"
-        way = await self._by_door()
-        if way is not None:
-            return await self._link.ask(way.address, way.keys, peer, body, timeout_s, TMASTER)
-        self.session.check_endpoint(self.record, location.endpoint, "its topology master")
-        keys = await self._own_keys()
-        return await self._link.ask(location.endpoint, keys, peer, body, timeout_s, topology_id=self.record.topology_id)
+        return self.session.way(self.name, self.record, "tmaster", location.endpoint)
 
     async def look(self, body: Message, shape: type[T], timeout_s: float = ASK_S) -> T:
         """Ask as `ask` does, for an answer that is only read: the struct of this shape."""
@@ -124,31 +106,31 @@ class Master:
 
     async def launch(self) -> LaunchSpec:
         """The launch file; HeronError when it cannot be read."""
+        return await asyncio.to_thread(self._launch_here)
+
+    def _launch_here(self) -> LaunchSpec:
         if self._launch is None:
-            self._launch = await asyncio.to_thread(self.session.launch_of, self.record)
+            self._launch = self.session.launch_of(self.record)
         return self._launch
 
-    async def _by_door(self) -> Way | None:
-        if self.session.is_here(self.record):
-            return None  # without a thread: most are of this host
-        return await asyncio.to_thread(self.session.by_door, self.record)
+    @overload
+    async def ask_executor(
+        self, container: int, request: control_pb2.ListFiles, timeout_s: float = ...
+    ) -> control_pb2.ListFilesReply: ...
+    @overload
+    async def ask_executor(
+        self, container: int, request: control_pb2.ReadFile, timeout_s: float = ...
+    ) -> control_pb2.ReadFileReply: ...
+    @overload
+    async def ask_executor(
+        self, container: int, request: control_pb2.SearchFile, timeout_s: float = ...
+    ) -> control_pb2.SearchFileReply: ...
+    async def ask_executor(self, container: int, request: Message, timeout_s: float = ASK_S) -> Any:
+        """A list of the files of a container, a piece of one of them, or hits in a log.
 
-    async def _own_keys(self) -> Keys | None:
-        if self._keys is None:
-            self._keys = (await asyncio.to_thread(self.session.keys, self.name),)
-        return self._keys[0]
-
-    async def list_files(self, container: int, timeout_s: float = ASK_S) -> control_pb2.ListFilesReply:
-        """The files of a container."""
-        reply: control_pb2.ListFilesReply = await self._at_door(container, control_pb2.ListFiles(), timeout_s)
-        return reply
-
-    async def read_file(
-        self, container: int, request: control_pb2.ReadFile, timeout_s: float = ASK_S
-    ) -> control_pb2.ReadFileReply:
-        """A piece of one of them; RpcError when there is no such file."""
-        reply: control_pb2.ReadFileReply = await self._at_door(container, request, timeout_s)
-        return reply
+        RpcError when there is no such file, RetryableRpcError when others search.
+        """
+        return await self._ask_executor(self._doors.setdefault(container, Link()), container, request, timeout_s)
 
     async def take(self, container: int, request: Message, timeout_s: float) -> Message:
         """Evidence of a process of a container; RpcError when it cannot be taken."""
@@ -160,41 +142,31 @@ class Master:
         finally:
             link.close()
 
-    async def search_file(
-        self, container: int, request: control_pb2.SearchFile, timeout_s: float = ASK_S
-    ) -> control_pb2.SearchFileReply:
-        """Hits in a log, from its end on; RpcError when there is no such log, RetryableRpcError when others search."""
-        reply: control_pb2.SearchFileReply = await self._at_door(container, request, timeout_s)
-        return reply
-
-    async def _at_door(self, container: int, body: Message, timeout_s: float) -> Any:
-        return await self._ask_executor(self._doors.setdefault(container, Link()), container, body, timeout_s)
-
     async def _ask_executor(self, link: Link, container: int, body: Message, timeout_s: float) -> Any:
-        peer = f"the executor of container {container}"
-        way = await self._by_door()
-        if way is not None:
-            return await link.ask(way.address, way.keys, peer, body, timeout_s, To("executor", container))
-        keys = await self._own_keys()
-        endpoint = await self._door(container, keys)
-        return await link.ask(endpoint, keys, peer, body, timeout_s)
+        way = await asyncio.to_thread(self._known_way, container)
+        if way is None:
+            status = await self.ask(control_pb2.GetStatus())
+            door = next((one.files_door for one in status.executors if one.container == container), "")
+            if not door:
+                raise ClusterError(f"the executor of container {container} of '{self.name}' is not registered")
+            way = await asyncio.to_thread(self.session.way, self.name, self.record, "executor", door, container)
+        return await link.ask(way, body, timeout_s)
 
-    async def _door(self, container: int, keys: Keys | None) -> str:
-        """Where the executor listens: in the folder of the sockets, or as the topology master says."""
-        if keys is None:
-            # The name is that of heronpy.executor.file_service.door_name.
-            path = f"{(await self.launch()).sockets_dir}/{executor_id(container)}.files"
-            if len(path.encode()) <= PATH_MAX_BYTES:
-                self.session.check_here(self.record, "its executors listen for that host only")
-                if not os.path.exists(path):  # nobody would answer
-                    raise ClusterError(f"the executor of container {container} of '{self.name}' does not run now")
-                return f"ipc://{path}"
-        status = await self.ask(control_pb2.GetStatus())
-        door = next((one.files_door for one in status.executors if one.container == container), "")
-        if not door:
-            raise ClusterError(f"the executor of container {container} of '{self.name}' is not registered")
-        self.session.check_endpoint(self.record, door, "its executor")
-        return door
+    def _known_way(self, container: int) -> Way | None:
+        """The way to an executor by the door, or in the folder of the sockets; else the topology master knows it."""
+        session, record = self.session, self.record
+        if session.by_door(record) is not None:
+            return session.way(self.name, record, "executor", "", container)
+        if session.keys(record) is not None:
+            return None
+        # The name is that of heronpy.executor.file_service.door_name.
+        path = f"{self._launch_here().sockets_dir}/{executor_id(container)}.files"
+        if len(path.encode()) > PATH_MAX_BYTES:
+            return None
+        session.check_here(record, "its executors listen for that host only")
+        if not os.path.exists(path):  # nobody would answer
+            raise ClusterError(f"the executor of container {container} of '{self.name}' does not run now")
+        return Way(f"ipc://{path}", f"the executor of container {container}")
 
     def close(self) -> None:
         """Close all connections."""

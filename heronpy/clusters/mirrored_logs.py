@@ -82,7 +82,7 @@ class Mirror:
 
     async def _copy(self, master: Master, container: int) -> None:
         try:
-            for entry in (await master.list_files(container)).files:
+            for entry in (await master.ask_executor(container, control_pb2.ListFiles())).files:
                 if entry.name.startswith(_LOGS) and entry.name.endswith(".log"):
                     await self._copy_log(master, container, entry)
             self._told.discard(f"container {container}")
@@ -120,7 +120,7 @@ class Mirror:
             at, cut = entry.bytes - FIRST_MAX_BYTES, True
             self._tell(name, f"only the last {FIRST_MAX_BYTES >> 20} MB of the log of {name[:-4]} are shown")
         for _ in range(PIECES_MAX):
-            reply = await master.read_file(
+            reply = await master.ask_executor(
                 container, control_pb2.ReadFile(name=entry.name, offset=at, bytes=PIECE_BYTES)
             )
             if file not in (0, reply.file) or reply.size < at:

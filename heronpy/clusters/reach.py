@@ -2,56 +2,71 @@
 
 from __future__ import annotations
 
+import enum
 import socket
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from heronpy.clusters.errors import ClusterError
+from heronpy.common.engine_settings import EngineSettings
+from heronpy.common.settings import HasSettings, settings_for
 from heronpy.engines.contract import EngineError
-
-if TYPE_CHECKING:
-    from heronpy.net.access import DoorPlace
-    from heronpy.net.curve import Pair
+from heronpy.engines.open import way_in
+from heronpy.net.curve import Keys
+from heronpy.net.ticket import Ticket
+from heronpy.net.transport import connect
+from heronpy.net.zsock import configure
 
 #: For a connection to one address, and how many are tried.
 CONNECT_S = 2.0
 ADDRESSES_MAX = 8
+_REFUSALS = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 
 
-def address_of(topology: str, place: DoorPlace, client: Pair, forwarded: Callable[[int], str] = lambda port: "") -> str:
-    """The first address of a door that lets us in; else a way to its port that `forwarded` has made.
+class Probe(enum.Enum):
+    """What became of a connection to an address."""
 
-    ClusterError when there is none.
+    LET_IN = enum.auto()
+    #: Somebody is there who does not know our key, or has another one than we expect.
+    REFUSED = enum.auto()
+    SILENT = enum.auto()
+
+
+def address_of(topology: str, door: Ticket, cluster: str, resolve: Callable[[], HasSettings]) -> str:
+    """The first address of a door that lets us in; else one of this host from which the engine forwards to its port.
+
+    ClusterError when there is none. `resolve` reads the settings of the cluster, whose engine may be asked.
     """
-    # Only here: it takes as long to import as all the rest.
-    from heronpy.net.probing import Probe, probe
-
     refused = False
     why = "no answer"
-    for address in place.addresses[:ADDRESSES_MAX]:
+    for address in door.addresses[:ADDRESSES_MAX]:
         unknown = _unknown(address)
         if unknown:
             why = unknown
             continue
-        found = probe(address, place.keys(client), CONNECT_S)
+        found = _probe(address, door.keys())
         if found is Probe.LET_IN:
             return address
         refused = refused or found is Probe.REFUSED
     if refused:
         raise ClusterError(
-            f"the door of topology '{topology}' at {', '.join(place.addresses)} does not take the key of this host;"
+            f"the door of topology '{topology}' at {', '.join(door.addresses)} does not take the key of this host;"
             " bring the access anew by 'heron cluster access'"
         )
-    for port in sorted({int(address.rpartition(":")[2]) for address in place.addresses}):
+    for port in sorted({int(address.rpartition(":")[2]) for address in door.addresses}):
+        resolved = resolve()
         try:
-            way = forwarded(port)
+            way = way_in(settings_for(resolved, EngineSettings).kind, resolved, cluster, port)
         except EngineError as error:
             why = f"{why}, and {error}"
             continue
         if way:
             return way
     raise ClusterError(
-        f"the door of topology '{topology}' does not answer this host at {', '.join(place.addresses)} ({why}); let this"
+        f"the door of topology '{topology}' does not answer this host at {', '.join(door.addresses)} ({why}); let this"
         " host connect to it, or run the command where its scheduler is; if it was killed or has moved, bring the"
         " access anew by 'heron cluster access'"
     )
@@ -65,3 +80,21 @@ def _unknown(address: str) -> str:
     except OSError as error:
         return f"{host}: {error.strerror}"
     return ""
+
+
+def _probe(endpoint: str, keys: Keys) -> Probe:
+    """Connect, and hear what the other side says of the handshake: nothing is asked."""
+    sock = configure(zmq.Context.instance().socket(zmq.DEALER))
+    monitor = sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | _REFUSALS)
+    try:
+        connect(sock, endpoint, keys)
+        deadline = time.monotonic() + CONNECT_S
+        while (left_s := deadline - time.monotonic()) > 0:
+            if monitor.poll(int(left_s * 1000) + 1):
+                event = recv_monitor_message(monitor)["event"]
+                return Probe.LET_IN if event == zmq.EVENT_HANDSHAKE_SUCCEEDED else Probe.REFUSED
+        return Probe.SILENT
+    finally:
+        sock.disable_monitor()
+        monitor.close(linger=0)
+        sock.close(linger=0)

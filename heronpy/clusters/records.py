@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
+from msgspec.structs import replace
 
 from heronpy.clusters.client_config import ClientConfig
 from heronpy.clusters.errors import ClusterError, DoorAwayError, NotThereError, RequestError
@@ -36,8 +37,7 @@ from heronpy.statemgr.file_locks import OtherHostError
 from heronpy.storage.objects.url import place_of
 
 if TYPE_CHECKING:
-    from heronpy.net.access import DoorPlace
-    from heronpy.net.curve import Pair
+    from heronpy.net.ticket import Ticket
 
 M = TypeVar("M", bound=Message)
 
@@ -216,21 +216,25 @@ class Records:
         # Only here: its connections take as long to import as all the rest.
         from heronpy.clusters.access_state import AccessState
 
-        return AccessState(self.target.cluster, room, self.address_of)
+        return AccessState(self.target.cluster, room, self.reach)
 
-    def address_of(self, topology: str, place: DoorPlace, client: Pair) -> str:
-        """The address at which this host reaches a door; ClusterError when there is none."""
+    @cached_property
+    def doors(self) -> dict[str, Ticket]:
+        """Those that this host has reached, by topology id."""
+        return {}
 
-        def forwarded(port: int) -> str:
-            from heronpy.engines.open import way_in  # needed for few clusters
+    def reach(self, topology: str, ticket: Ticket) -> Ticket:
+        """The door of a topology, at the one address at which it lets this host in; ClusterError if there is none.
 
-            resolved = self.resolve()
-            kind = settings.settings_for(resolved, EngineSettings).kind
-            return way_in(kind, resolved, self.target.cluster, port)
+        This is the only way from another host to a topology, for its state and for requests to its processes.
+        """
+        found = self.doors.get(ticket.topology_id)
+        if found is None:
+            from heronpy.clusters.reach import address_of  # it takes as long to import as all the rest
 
-        from heronpy.clusters import reach
-
-        return reach.address_of(topology, place, client, forwarded)
+            address = address_of(topology, ticket, self.target.cluster, self.resolve)
+            found = self.doors[ticket.topology_id] = replace(ticket, addresses=(address,))
+        return found
 
     def of_this_host(self) -> str:
         """To be added where no topology is known although another host may have submitted some; else empty."""

@@ -114,7 +114,7 @@ class Search:
 
         async def of(container: int, door: Door) -> list[control_pb2.FileEntry]:
             try:
-                return list((await door.list_files()).files)
+                return list((await door.ask(control_pb2.ListFiles())).files)
             except HeronError as error:
                 self.unreachable[container] = str(error)
                 return []
@@ -184,7 +184,7 @@ class _Source:
             ignore_case=wanted.ignore_case,
         )
         async with self._turns:
-            reply = await self._door.search_file(request)
+            reply = await self._door.ask(request)
         self._search.searched_bytes += reply.searched
         self._until = reply.until
         if not reply.until:

@@ -6,7 +6,7 @@ A Session is made per command and knows one cluster.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import cached_property
@@ -26,9 +26,10 @@ from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 
 if TYPE_CHECKING:
-    from heronpy.clusters.way import Way
     from heronpy.net.curve import Keys
+    from heronpy.net.relaying import To
     from heronpy.net.rpc import RpcClient
+    from heronpy.net.ticket import Ticket
 
 T = TypeVar("T", bound=Struct)
 
@@ -70,11 +71,37 @@ class Waiting(Enum):
     TMASTER = "its topology master has not started yet"
 
 
+#: The processes that are asked, by the names that a relay has for them.
+_WHAT = {"scheduler": "its scheduler", "tmaster": "its topology master", "executor": "its executor"}
+
+
+class Way(Struct, frozen=True):
+    """How a process of a topology is asked."""
+
+    #: Where the process listens; with `to`, where the door of its scheduler does, which passes requests on.
+    endpoint: str
+    peer: str
+    keys: Keys | None = None
+    topology_id: str = ""
+    to: To | None = None
+
+    def client(self, registered: Callable[[], bool] | None = None) -> RpcClient:
+        """A blocking client; see `RpcClient` for `registered`."""
+        # Only here: they take as long to import as all the rest, and a cluster may have no topology to ask.
+        if self.to is not None:
+            from heronpy.net.relaying import RelayClient
+
+            return RelayClient(self.endpoint, self.to, self.peer, self.keys)
+        from heronpy.net.rpc import RpcClient
+
+        return RpcClient(self.endpoint, None, self.peer, self.keys, registered, self.topology_id)
+
+
 class Session(Records):
     """One command's view of one cluster, with its masters."""
 
     @cached_property
-    def _ways(self) -> dict[str, Way]:
+    def _keys(self) -> dict[str, Keys | None]:
         """By topology id."""
         return {}
 
@@ -133,17 +160,6 @@ class Session(Records):
                 raise DeadlineError(f"{error}, and {self.no_scheduler(name)}") from None
 
     def _master_at(self, endpoint: str, name: str) -> RpcClient:
-        # Only here: it takes as long to import as all the rest, and a cluster may have no topology to ask.
-        from heronpy.net.rpc import RpcClient
-
-        record = self.record(name)
-        way = self.by_door(record)
-        if way is not None:
-            from heronpy.net.relaying import TMASTER
-
-            return way.client(TMASTER, f"the topology master of '{name}'")
-        self.check_endpoint(record, endpoint, "its topology master")
-
         def registered() -> bool:
             try:
                 location = self.tmaster_location(name)
@@ -151,27 +167,40 @@ class Session(Records):
                 return True  # unknown
             return location is not None and location.endpoint == endpoint
 
-        return RpcClient(
-            endpoint,
-            peer=f"the topology master of '{name}'",
-            keys=self.keys(name),
-            registered=registered,
-            topology_id=record.topology_id if record is not None else "",
-        )
+        return self.way(name, self.record(name), "tmaster", endpoint).client(registered)
 
-    def keys(self, name: str) -> Keys | None:
+    def way(
+        self, name: str, record: plan_pb2.ExecutionState | None, kind: str, endpoint: str, container: int = 0
+    ) -> Way:
+        """How a process is asked that listens at `endpoint` for whoever is on its topology's host.
+
+        `kind`: `scheduler`, `tmaster` or `executor`, this one of a container. ClusterError as for `by_door` and
+        `check_endpoint`.
+        """
+        peers = {"scheduler": f"the scheduler of '{name}'", "tmaster": f"the topology master of '{name}'"}
+        peer = peers.get(kind, f"the executor of container {container}")
+        door = self.by_door(record)
+        if door is not None:
+            from heronpy.net.relaying import To
+
+            return Way(door.addresses[0], peer, door.keys(), to=To(kind, container))
+        self.check_endpoint(record, endpoint, _WHAT[kind])
+        if record is None or kind == "scheduler":
+            return Way(endpoint, peer)
+        return Way(endpoint, peer, self.keys(record), record.topology_id if kind == "tmaster" else "")
+
+    def keys(self, record: plan_pb2.ExecutionState) -> Keys | None:
         """The keys of a topology's TCP links; None when it has none. HeronError when they are not on this host."""
-        record = self.record(name)
-        if record is None:
-            return None
         from heronpy.net.transport import Transport, choose, keys_of
 
         if not os.path.exists(record.launch_file):
             # That the file is missing here does not make a link plain.
-            submitted = self.submitted(name)
+            submitted = self.submitted(record.topology)
             if submitted is None or choose(settings_for(submitted, SecuritySettings)) is Transport.IPC:
                 return None
-        return keys_of(self.launch_of(record))
+        if record.topology_id not in self._keys:
+            self._keys[record.topology_id] = keys_of(self.launch_of(record))
+        return self._keys[record.topology_id]
 
     def check_endpoint(self, record: plan_pb2.ExecutionState | None, endpoint: str, what: str) -> None:
         """A ClusterError for a socket of another host's file system, or of another topology; `what` listens there."""
@@ -185,34 +214,26 @@ class Session(Records):
                 " again"
             )
 
-    def executor(self, name: str, container: int, endpoint: str) -> RpcClient:
-        """A client of an executor's door, at `endpoint` for whoever is on its topology's host."""
-        from heronpy.net.rpc import RpcClient
-
-        peer = f"the executor of container {container}"
-        way = self.by_door(self.record(name))
-        if way is not None:
-            from heronpy.net.relaying import To
-
-            return way.client(To("executor", container), peer)
-        return RpcClient(endpoint, peer=peer, keys=self.keys(name))
+    def ask_executor(self, name: str, container: int, endpoint: str, request: Message, timeout_s: float) -> Any:
+        """Ask an executor, which listens at `endpoint` for whoever is on its topology's host."""
+        with self.way(name, self.record(name), "executor", endpoint, container).client() as client:
+            return client.call(request, timeout_s)
 
     def is_here(self, record: plan_pb2.ExecutionState) -> bool:
         """Whether the processes and files that a record names are of this host, so that they are asked directly."""
         return not self.elsewhere(record) and os.path.exists(record.launch_file) and not origin_of(self.target.cluster)
 
-    def by_door(self, record: plan_pb2.ExecutionState | None) -> Way | None:
-        """How the processes of an engine's topology that was submitted elsewhere are asked; None for any other.
+    def by_door(self, record: plan_pb2.ExecutionState | None) -> Ticket | None:
+        """The door by which the processes of an engine's topology that was submitted elsewhere are asked.
 
-        ClusterError when this host has no access, or the scheduler cannot be reached.
+        None for any other topology. ClusterError when this host has no access, or the scheduler cannot be reached.
         """
         if record is None or self.is_here(record):
             return None
-        known = self._ways.get(record.topology_id)
+        known = self.doors.get(record.topology_id)
         if known is not None or not self.engine_of(record.topology):
             return known
-        # Only here: they take as long to import as all the rest.
-        from heronpy.clusters.way import Way
+        # Only here: it takes as long to import as all the rest.
         from heronpy.net import access
 
         name, cluster = record.topology, self.target.cluster
@@ -232,8 +253,7 @@ class Session(Records):
                 f"the scheduler of '{name}' does not run, and other hosts reach a topology by its scheduler alone;"
                 f" start it where it was submitted: heron scheduler start {self.target} {name}"
             )
-        self._ways[record.topology_id] = Way(self.address_of(name, place, client), place.keys(client))
-        return self._ways[record.topology_id]
+        return self.reach(name, place.ticket(client))
 
     def forget(self, record: plan_pb2.ExecutionState) -> None:
         """The topology was removed by way of its scheduler's door, which is gone."""
@@ -300,19 +320,8 @@ class Session(Records):
 
     def scheduler(self, name: str) -> RpcClient | None:
         """A client of the topology's scheduler; None when it does not run. ConfigError for a socket of other users."""
-        from heronpy.net.rpc import RpcClient
-
         location = self.scheduler_location(name)
-        if location is None:
-            return None
-        record = self.record(name)
-        way = self.by_door(record)
-        if way is not None:
-            from heronpy.net.relaying import SCHEDULER
-
-            return way.client(SCHEDULER, f"the scheduler of '{name}'")
-        self.check_endpoint(record, location.endpoint, "its scheduler")
-        return RpcClient(location.endpoint, peer=f"the scheduler of '{name}'")
+        return self.way(name, self.record(name), "scheduler", location.endpoint).client() if location else None
 
     def containers(self, name: str, timeout_s: float = ASK_CONTAINERS_S) -> control_pb2.ContainersReply | None:
         """What the scheduler says of its containers; None when it does not answer."""

@@ -64,6 +64,12 @@ class ContainerFiles:
         self._container = container
         self._alone = alone
 
+    def answer(self, request: Message) -> Message:
+        """To `ListFiles`, `ReadFile` or `SearchFile`."""
+        if isinstance(request, control_pb2.ReadFile):
+            return self.read(request)
+        return self.search(request) if isinstance(request, control_pb2.SearchFile) else self.listed()
+
     def listed(self) -> control_pb2.ListFilesReply:
         """All files, by name."""
         reply = control_pb2.ListFilesReply()
@@ -208,9 +214,7 @@ class FileService:
         self._searching += searches
         try:
             # A slow disk must not hold up the heartbeats of the container.
-            if field == "list_files":
-                return await asyncio.to_thread(self._files.listed)
-            return await asyncio.to_thread(self._files.search if searches else self._files.read, body)
+            return await asyncio.to_thread(self._files.answer, body)
         finally:
             self._answering -= 1
             self._searching -= searches

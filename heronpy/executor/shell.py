@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ from heronpy.common import exit_codes
 from heronpy.common.clock import group_of, is_rare
 from heronpy.common.errors import ConfigError, FencedRpcError, HeronError, RetryableError, RpcError
 from heronpy.common.folders import make_folders
-from heronpy.common.ids import child_epoch, executor_id
+from heronpy.common.ids import child_epoch, executor_id, stmgr_id
 from heronpy.common.setting_types import (
     CheckpointSettings,
     ExecutorSettings,
@@ -36,7 +37,6 @@ from heronpy.executor.echo import open_echo
 from heronpy.executor.evidence import Evidence
 from heronpy.executor.file_service import FileService
 from heronpy.executor.handing import TopologyHanding, tasks_that_ran
-from heronpy.executor.limits import check_files
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage, check_host
 from heronpy.executor.records import progress
@@ -56,6 +56,7 @@ from heronpy.procs.forkserver import Command, ForkServer
 from heronpy.procs.handed_plans import plan_file
 from heronpy.procs.host import ProcessHost
 from heronpy.procs.jobs import Jobs
+from heronpy.procs.linux import lift_files
 from heronpy.procs.plan_watch import PlanWatch
 from heronpy.procs.restart_policy import RestartLimits, budgets_of
 from heronpy.procs.supervision import DesiredChanged, Ended, GiveUp, ProcessSpec, RestartAsked, StopAsked, Tick
@@ -73,6 +74,9 @@ RETRY_S = 1.0
 EXCEPTION_DELAY_S = 0.05
 #: Reports that come within this share a message; more than the pause of the inbox.
 REPORTS_DELAY_S = 0.06
+#: Upper estimates of the files that a process has open.
+FDS_PER_PROCESS = 40
+FDS_PER_LINK = 6
 
 
 class Executor:
@@ -430,3 +434,26 @@ class Executor:
         except RpcError as error:
             reply = control_pb2.DumpStacksReply(text=str(error))
         self._link.send(reply)
+
+
+def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int, str]:
+    """The number of files of the container's process that opens the most, and its name (pure)."""
+    if plan is None or container == 0:
+        return FDS_PER_PROCESS, "tmaster"
+    tasks = sum(len(c.instances) for c in plan.containers if c.id == container)
+    links = tasks + len(plan.containers)
+    return FDS_PER_PROCESS + FDS_PER_LINK * links, stmgr_id(container)
+
+
+def check_files(plan: plan_pb2.PackingPlan | None, container: int) -> None:
+    """Raise the soft limit of open files; ConfigError when the hard limit is below what is needed.
+
+    Called before the first process starts, so that too low a limit gives one error instead of a partial start (F26).
+    """
+    needed, name = files_needed(plan, container)
+    hard = lift_files()
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            f"container {container} may open {hard} files per process, but {name} needs {needed};"
+            " raise 'ulimit -n' for its user, or use more containers"
+        )

@@ -21,7 +21,7 @@ from msgspec import Struct
 from heronpy.common.errors import ConfigError
 from heronpy.net import curve
 from heronpy.net.access_place import KEY, ORIGIN, ORIGIN_MAX_BYTES, folder_of, has_key, origin_of
-from heronpy.net.curve import Keys, Pair
+from heronpy.net.curve import Pair
 from heronpy.net.private import make_private, read_private, write_private
 from heronpy.net.ticket import TEXT_MAX_CHARS, Ticket
 
@@ -45,10 +45,6 @@ class DoorPlace(Struct, frozen=True):
     def ticket(self, client: Pair) -> Ticket:
         """What a client connects with."""
         return Ticket(self.topology_id, self.addresses, self.server, client)
-
-    def keys(self, client: Pair) -> Keys:
-        """The same, for one of the addresses."""
-        return Keys(self.topology_id, Pair(self.server, b""), client)
 
 
 def client_of(cluster: str) -> Pair | None:

@@ -11,8 +11,6 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError
@@ -49,18 +47,16 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
     os.close(fd)
     if submitted.engine:
         # Before the guardian forks: the successor of a scheduler that was killed does not import it anew.
-        from heronpy.scheduler.keeper import EngineScheduler
-
-        return guard(lambda pulse: run_on_engine(launch, lambda: EngineScheduler(launch, pulse).run()))
+        import heronpy.scheduler.keeper  # noqa: F401
     return guard(lambda pulse: run(launch, launch_file, executor_module, pulse))
 
 
 def run(launch: LaunchSpec, launch_file: str, executor_module: str, pulse: Pulse) -> int:
-    """Run the scheduler of containers on this host; returns its exit code."""
+    """Run the scheduler of containers on this host, or on an engine; returns its exit code."""
     try:
         lift_files()  # all processes of the topology inherit it
         # Before any thread, socket, event loop or lock exists in this process.
-        server = ForkServer.start("fork-server", PRELOAD, output=1)
+        server = ForkServer.start("fork-server", PRELOAD, output=1) if not launch.submitted.engine else None
         from heronpy.storage.roots import check_folders
 
         check_folders(launch)
@@ -72,31 +68,16 @@ def run(launch: LaunchSpec, launch_file: str, executor_module: str, pulse: Pulse
     from heronpy.common.settings import settings_for
     from heronpy.net.zsock import send_the_rest
     from heronpy.procs.loop import run_loop
-    from heronpy.scheduler.local import LocalScheduler
 
     setup("scheduler", settings_for(launch, LoggingSettings).level)
-    code = run_loop(lambda: LocalScheduler(launch, launch_file, server, executor_module, pulse).run())
-    send_the_rest()
-    return code
+    if server is None:
+        from heronpy.scheduler.keeper import EngineScheduler
 
+        code = run_loop(lambda: EngineScheduler(launch, pulse).run())
+    else:
+        from heronpy.scheduler.local import LocalScheduler
 
-def run_on_engine(launch: LaunchSpec, scheduler: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run the scheduler of containers that an engine runs; returns its exit code."""
-    from heronpy.common.logs import setup
-    from heronpy.common.setting_types import LoggingSettings
-    from heronpy.common.settings import settings_for
-    from heronpy.net.zsock import send_the_rest
-    from heronpy.procs.loop import run_loop
-    from heronpy.storage.roots import check_folders
-
-    setup("scheduler", settings_for(launch, LoggingSettings).level)
-    try:
-        lift_files()
-        check_folders(launch)
-    except (HeronError, OSError) as error:
-        print(f"scheduler: {error}", file=sys.stderr, flush=True)
-        return exit_codes.STARTUP_FAILURE
-    code = run_loop(scheduler)
+        code = run_loop(lambda: LocalScheduler(launch, launch_file, server, executor_module, pulse).run())
     send_the_rest()
     return code
 

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heronpy.common import exit_codes
+from heronpy.common.errors import ConfigError, FencedError, HeronError, RetryableError
 from heronpy.procs.exit_reason import ExitReason, describe_status
 from heronpy.procs.linux import die_with_parent
 from heronpy.procs.restart_policy import RestartHistory, RestartLimits, decide_restart
@@ -215,6 +216,17 @@ def _wait(pid: int, pulse: Pulse, watchman: Watchman, signals: _Signals) -> tupl
         if done:
             watchman.hangs(pulse.read(), time.monotonic())
             return status, asked, hung
+
+
+def refused(topology: str, error: HeronError) -> int:
+    """The exit code of a scheduler that cannot start; its log says why, and a submit shows the last line of that."""
+    log.error("the scheduler of %s cannot start", topology)
+    log.error("%s", error)
+    if isinstance(error, RetryableError):
+        return START_OVER
+    if isinstance(error, FencedError):
+        return exit_codes.FENCED
+    return exit_codes.REFUSED if isinstance(error, ConfigError) else exit_codes.STARTUP_FAILURE
 
 
 def _say(text: str) -> None:

@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from google.protobuf.message import Message
 
 from heronpy.common import exit_codes
-from heronpy.common.errors import ConfigError, FencedError, HeronError, RetryableError, RpcError
+from heronpy.common.errors import FencedError, HeronError, RpcError
 from heronpy.common.setting_types import LoggingSettings, TmasterSettings
 from heronpy.common.settings import settings_for
 from heronpy.engines.contract import traits_of
@@ -38,7 +38,7 @@ from heronpy.scheduler.admission import Admission
 from heronpy.scheduler.containers import container_specs, record_of
 from heronpy.scheduler.door import Door, forget_port
 from heronpy.scheduler.engine_client import EngineClient
-from heronpy.scheduler.guardian import START_OVER, Pulse
+from heronpy.scheduler.guardian import START_OVER, Pulse, refused
 from heronpy.scheduler.keeper_setup import (
     Setup,
     boot_clock,
@@ -124,15 +124,8 @@ class EngineScheduler:
         try:
             await self._open()
         except HeronError as error:
-            # A submit shows the last line of this log.
-            log.error("the scheduler of %s cannot start", self._launch.topology)
-            log.error("%s", error)
             self._opened.close()
-            if isinstance(error, RetryableError):
-                return START_OVER
-            if isinstance(error, FencedError):
-                return exit_codes.FENCED
-            return exit_codes.REFUSED if isinstance(error, ConfigError) else exit_codes.STARTUP_FAILURE
+            return refused(self._launch.topology, error)
         tasks = [
             asyncio.create_task(self._watched(work))
             for work in (self._outbox.run(), self._client.run(), self._tick(), self._prove(), self._check_log())

@@ -18,12 +18,10 @@ from google.protobuf.message import Message
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import (
-    ConfigError,
     DeadlineError,
     FencedError,
     HeronError,
     NodeExistsError,
-    RetryableError,
     RpcError,
 )
 from heronpy.common.ids import container_of, executor_id
@@ -52,8 +50,7 @@ from heronpy.procs.supervision import (
 )
 from heronpy.procs.supervisor import Supervisor
 from heronpy.proto import control_pb2, plan_pb2
-from heronpy.scheduler.executors import desired_containers
-from heronpy.scheduler.guardian import START_OVER, Pulse
+from heronpy.scheduler.guardian import START_OVER, Pulse, refused
 from heronpy.scheduler.resources import check_host
 from heronpy.scheduler.teardown import remove_sockets, remove_state
 from heronpy.statemgr import paths
@@ -125,15 +122,8 @@ class LocalScheduler:
         try:
             self._open()
         except HeronError as error:
-            # A submit shows the last line of this log.
-            log.error("the scheduler of %s cannot start", self._launch.topology)
-            log.error("%s", error)
             self._host.close()
-            if isinstance(error, RetryableError):
-                return START_OVER
-            if isinstance(error, FencedError):
-                return exit_codes.FENCED
-            return exit_codes.REFUSED if isinstance(error, ConfigError) else exit_codes.STARTUP_FAILURE
+            return refused(self._launch.topology, error)
         tasks = [asyncio.create_task(work) for work in (self._check_log(), self._show_life())]
         await self._end.wait()
         self._pulse.end()
@@ -282,7 +272,10 @@ class LocalScheduler:
         self._reconcile()
 
     def _reconcile(self) -> None:
-        self._host.handle(DesiredChanged(desired_containers(self._plan, self._grace_s)))
+        """Container 0 for the topology master, and those of the plan."""
+        numbers = {0} | ({one.id for one in self._plan.containers} if self._plan is not None else set())
+        specs = [ProcessSpec(executor_id(one), "executor", stop_grace_s=self._grace_s) for one in sorted(numbers)]
+        self._host.handle(DesiredChanged(tuple(specs)))
 
     # ---- what the host needs ----------------------------------------------------------------
     def command_of(self, spec: ProcessSpec, number: int) -> Command:

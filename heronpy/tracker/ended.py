@@ -186,13 +186,11 @@ class _Kept(Master):
         checkpoints = str(checkpoints_dir(record.cluster))
         return LaunchSpec(submitted, Here(record.working_dir, sockets_dir="", python="", checkpoints=checkpoints))
 
-    async def _at_door(self, container: int, body: Message, timeout_s: float) -> Any:
-        files = ContainerFiles(self.record.working_dir, container)
-        if isinstance(body, control_pb2.ListFiles):
-            return await asyncio.to_thread(files.listed)
-        if isinstance(body, control_pb2.ReadFile):
-            return await asyncio.to_thread(files.read, body)
-        raise EndedError(self._why)
+    async def ask_executor(self, container: int, request: Message, timeout_s: float = 0.0) -> Any:
+        """What the working folder has of its files; EndedError for anything else."""
+        if not isinstance(request, control_pb2.ListFiles | control_pb2.ReadFile):
+            raise EndedError(self._why)
+        return await asyncio.to_thread(ContainerFiles(self.record.working_dir, container).answer, request)
 
 
 def _rows(report: control_pb2.MetricsReport) -> float:

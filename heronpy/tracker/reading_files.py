@@ -46,7 +46,7 @@ async def _listed(watched: Watched) -> tuple[dict[int, control_pb2.ListFilesRepl
 
     async def of(container: int) -> control_pb2.ListFilesReply | str:
         try:
-            return await watched.master.list_files(container)
+            return await watched.master.ask_executor(container, control_pb2.ListFiles())
         except HeronError as error:
             return str(error)
 
@@ -154,14 +154,14 @@ async def _read(call: Call, process: str, name: str, offset: int | None, count: 
         request.bytes, request.offset = 1, (1 << 63) - 1  # nothing, but its size
     container = container_of(process)
     try:
-        return await call.watched.master.read_file(container, request)
+        return await call.watched.master.ask_executor(container, request)
     except InvalidRpcError:
         listed = (await logs(call)).files
         # The name of a standby topology master does not tell its container.
         other = next((one.container for one in listed if one.process == process and one.container != container), None)
         if other is not None:
             with suppress(InvalidRpcError):
-                return await call.watched.master.read_file(other, request)
+                return await call.watched.master.ask_executor(other, request)
         known = [one.process for one in listed]
         raise Problem(
             404, "not-found", f"topology '{call.watched.name}' has no log of {process[:200]!r}",
@@ -236,7 +236,7 @@ async def letters(call: Call) -> Letters:
             break  # nothing in the files that are left is newer
         request = control_pb2.ReadFile(name=name, bytes=PIECE_MAX_BYTES, from_end=True)
         try:
-            reply = await call.watched.master.read_file(container, request)
+            reply = await call.watched.master.ask_executor(container, request)
         except HeronError as error:
             unreachable[str(container)] = str(error)
             continue

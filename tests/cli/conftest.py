@@ -18,7 +18,6 @@ from msgspec import Struct
 from heronpy.cli.main import main
 from heronpy.cli.submit import submission
 from heronpy.cli.submit.loader import child_environment
-from heronpy.executor.file_service import ContainerFiles
 from heronpy.health.signals import Looks
 from heronpy.net.answers import packed
 from heronpy.net.rpc import ControlServer, body_of
@@ -242,16 +241,3 @@ def _defaults() -> dict[str, dict[str, Any]]:
     from heronpy.common import settings
 
     return settings.resolve("local", [], {}, {}, []).settings
-
-
-def serve_files(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The executors of all containers give the files of this folder."""
-
-    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
-        return ContainerFiles(there, container).listed()
-
-    async def read_file(self: object, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        return ContainerFiles(there, container).read(request)
-
-    for function in (list_files, read_file):
-        monkeypatch.setattr(f"heronpy.clusters.masters.Master.{function.__name__}", function)

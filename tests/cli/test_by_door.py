@@ -31,8 +31,9 @@ from heronpy.scheduler.door import Door
 from heronpy.scheduler.relay import Relay
 from heronpy.statemgr import paths
 from heronpy.statemgr.file_locks import OtherHostError
-from tests.cli.conftest import FakeTopology, Heron, serve_files
+from tests.cli.conftest import FakeTopology, Heron
 from tests.cli.test_elsewhere import move
+from tests.support.container_files import serve_files
 
 
 class DoorInThread:
@@ -132,7 +133,8 @@ def test_logs_that_only_the_schedulers_host_has_are_named(
     (there / "log-files").mkdir(parents=True)
     line = format_record(2e9, "INFO", "container_1_count_2", "user", "it counts")
     (there / "log-files" / "container_1_count_2.log").write_text(f"{line}\n")
-    serve_files(there, monkeypatch)
+
+    serve_files(monkeypatch, there)
     where = "not read from here; look on host elsewhere, in /nowhere/log-files"
     for words in ((), ("--find", "counts")):
         shown = heron("logs", "local", "wordy", *words)

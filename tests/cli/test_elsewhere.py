@@ -17,7 +17,8 @@ from heronpy.common.log_format import format_record
 from heronpy.net import curve
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
-from tests.cli.conftest import FakeTopology, Heron, serve_files
+from tests.cli.conftest import FakeTopology, Heron
+from tests.support.container_files import serve_files
 from tests.support.launch import launch_spec
 from tests.support.views import events
 
@@ -88,13 +89,13 @@ def test_a_missing_launch_file_makes_no_plain_link(wordy: FakeTopology) -> None:
         ).submitted
         wordy.state.set(paths.launch("wordy"), submitted.to_bytes())
         if transport == "ipc":
-            assert session.keys("wordy") is None
+            assert session.keys(wordy.record) is None
             continue
         with pytest.raises(Exception, match=r"cannot read launch file .*launch.json: No such file"):
-            session.keys("wordy")
+            session.keys(wordy.record)
         move(wordy)
         with pytest.raises(ClusterError, match=r"on host elsewhere, where its files are .*; run the command there"):
-            session.keys("wordy")
+            session.keys(wordy.record)
 
 
 def test_a_restart_of_the_host_changes_nothing(wordy: FakeTopology, heron: Heron) -> None:
@@ -119,7 +120,8 @@ def reached(wordy: FakeTopology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (there / "log-files" / f"{process}.log").write_text(line + "\n")
     (there / "log-files" / "container_1_count_3.log").write_text("")
     (there / "log-files" / "container_1_count_3.log.1").write_text("rotated\n")
-    serve_files(there, monkeypatch)
+
+    serve_files(monkeypatch, there)
     return there
 
 
@@ -143,10 +145,10 @@ def test_evidence_has_the_logs_of_another_host(
 def test_evidence_names_containers_whose_logs_cannot_be_read(
     reached: Path, wordy: FakeTopology, heron: Heron, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
+    async def ask_executor(self: object, container: int, request: object) -> None:
         raise ClusterError(f"container {container} is away")
 
-    monkeypatch.setattr("heronpy.clusters.masters.Master.list_files", list_files)
+    monkeypatch.setattr("heronpy.clusters.masters.Master.ask_executor", ask_executor)
     wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
     wordy.answers["get_events"] = events()
     wordy.answers["get_exceptions"] = control_pb2.ExceptionsReply()

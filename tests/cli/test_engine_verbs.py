@@ -27,7 +27,6 @@ from heronpy.engines.contract import (
     Found,
     NodeSize,
 )
-from heronpy.executor.file_service import ContainerFiles
 from heronpy.plan.launch import Submitted, save_submitted
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
@@ -35,6 +34,7 @@ from heronpy.storage.log_archive import LogArchive
 from heronpy.storage.objects.port import ObjectsError, Trouble
 from tests.cli.conftest import FakeTopology, Heron, Server, word_count
 from tests.cli.engine_settings import settings
+from tests.support.container_files import serve_files
 from tests.support.fake_engine import FakeEngine, running
 from tests.support.views import event, events, load_answer
 
@@ -359,17 +359,7 @@ def archived(placed: FakeTopology, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ):
         write_log(folder, name, at, text)
 
-    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
-        return ContainerFiles(live, container).listed()
-
-    async def read_file(self: object, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        return ContainerFiles(live, container).read(request)
-
-    async def search_file(self: object, container: int, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
-        return ContainerFiles(live, container).search(request)
-
-    for function in (list_files, read_file, search_file):
-        monkeypatch.setattr(f"heronpy.clusters.masters.Master.{function.__name__}", function)
+    serve_files(monkeypatch, live)
     found = placed.state.get(paths.launch("wordy"))
     assert found is not None
     submitted = Submitted.from_bytes(found[0], "test")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -13,7 +14,6 @@ from heronpy.cli.look.logs import Lines
 from heronpy.common.errors import DeadlineError
 from heronpy.common.log_format import Record, format_record
 from heronpy.executor.file_service import ContainerFiles
-from heronpy.proto import control_pb2
 from tests.cli.conftest import FakeTopology, Heron
 
 
@@ -28,17 +28,12 @@ def logs(wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the logs; container 1 answers at its door, container 0 does not."""
     folder = Path(wordy.record.working_dir)
 
-    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
+    async def ask_executor(self: object, container: int, request: Any) -> Any:
         if container == 0:
             raise DeadlineError("the executor of container 0 did not answer within 5 s")
-        return ContainerFiles(folder, container).listed()
+        return ContainerFiles(folder, container).answer(request)
 
-    async def search_file(self: object, container: int, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
-        assert container == 1
-        return ContainerFiles(folder, container).search(request)
-
-    monkeypatch.setattr("heronpy.clusters.masters.Master.list_files", list_files)
-    monkeypatch.setattr("heronpy.clusters.masters.Master.search_file", search_file)
+    monkeypatch.setattr("heronpy.clusters.masters.Master.ask_executor", ask_executor)
     return folder / "log-files"
 
 

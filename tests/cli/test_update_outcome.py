@@ -184,9 +184,9 @@ def test_a_master_that_ends_while_it_is_asked_ends_the_waiting(
     wordy.state.create(paths.tmaster("wordy"), nowhere.SerializeToString(), ephemeral=True)
     original = Session.keys
 
-    def removed(self: Session, name: str) -> Any:
-        keys = original(self, name)
-        for path in (paths.tmaster(name), paths.execution_state(name)):
+    def removed(self: Session, record: plan_pb2.ExecutionState) -> Any:
+        keys = original(self, record)
+        for path in (paths.tmaster("wordy"), paths.execution_state("wordy")):
             wordy.state.delete(path)
         return keys
 

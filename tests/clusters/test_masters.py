@@ -12,7 +12,7 @@ import pytest
 
 from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.masters import Link, Master, NoMasterError
-from heronpy.clusters.session import Session
+from heronpy.clusters.session import Session, Way
 from heronpy.clusters.target import Target
 from heronpy.common.errors import DeadlineError, InvalidRpcError
 from heronpy.executor.file_service import FileService, door_name
@@ -57,7 +57,7 @@ def test_a_peer_that_is_not_there_costs_its_deadline(sockets: Path) -> None:
     async def run() -> None:
         link = Link()
         with pytest.raises(DeadlineError, match="nobody did not answer within"):
-            await link.ask(f"ipc://{sockets}/none", None, "nobody", control_pb2.GetLoad(), 0.1)
+            await link.ask(Way(f"ipc://{sockets}/none", "nobody"), control_pb2.GetLoad(), 0.1)
         link.close()
 
     asyncio.run(run())
@@ -77,20 +77,20 @@ def test_files_are_read_through_the_door(wordy: FakeTopology, sockets: Path) -> 
         master = Master(session, session.find("wordy"))
         door = FileService(launch, 1)
         assert door.endpoint == endpoint_of(launch, door_name(1)) == f"ipc://{sockets}/executor-1.files"
-        listed = await master.list_files(1)
+        listed = await master.ask_executor(1, control_pb2.ListFiles())
         assert [file.name for file in listed.files] == ["log-files/stmgr-1.log"]
-        piece = await master.read_file(1, control_pb2.ReadFile(name="log-files/stmgr-1.log"))
+        piece = await master.ask_executor(1, control_pb2.ReadFile(name="log-files/stmgr-1.log"))
         assert (piece.data, piece.size) == (b"hello\n", 6)
         with pytest.raises(InvalidRpcError, match=r"no file '\.\./launch\.json'"):
-            await master.read_file(1, control_pb2.ReadFile(name="../launch.json"))
+            await master.ask_executor(1, control_pb2.ReadFile(name="../launch.json"))
         log = listed.files[0]
         wanted = control_pb2.SearchFile(name=log.name, file=log.file, text="ell", until=log.bytes, hits=5)
-        found = await master.search_file(1, wanted)
+        found = await master.ask_executor(1, wanted)
         assert ([hit.line for hit in found.hits], found.until, found.searched) == ([b"hello"], 0, 6)
         with pytest.raises(InvalidRpcError, match=r"no log '\.\./launch\.json'"):
-            await master.search_file(1, control_pb2.SearchFile(name="../launch.json", text="ell"))
+            await master.ask_executor(1, control_pb2.SearchFile(name="../launch.json", text="ell"))
         with pytest.raises(ClusterError, match="executor of container 2 of 'wordy' does not run now"):
-            await master.list_files(2, 60)  # without a socket nobody is waited for
+            await master.ask_executor(2, control_pb2.ListFiles(), 60)  # without a socket nobody is waited for
         door.close()
         master.close()
 
@@ -106,7 +106,7 @@ def test_the_door_answers_nothing_else(wordy: FakeTopology, sockets: Path) -> No
     async def run() -> None:
         door, link = FileService(launch, 0), Link()
         with pytest.raises(InvalidRpcError, match="does not answer restart_processes"):
-            await link.ask(door.endpoint, None, "the door", control_pb2.RestartProcesses(names=["x"]), 5.0)
+            await link.ask(Way(door.endpoint, "the door"), control_pb2.RestartProcesses(names=["x"]), 5.0)
         door.close()
         link.close()
 

@@ -25,14 +25,12 @@ class Files:
     def __init__(self, *_: Any) -> None:
         self.text = b""
 
-    async def list_files(self, container: int) -> control_pb2.ListFilesReply:
-        if container:
-            return control_pb2.ListFilesReply()
-        return control_pb2.ListFilesReply(files=[control_pb2.FileEntry(name="log-files/a.log", bytes=len(self.text))])
-
-    async def read_file(self, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        data = self.text[request.offset : request.offset + request.bytes]
-        return control_pb2.ReadFileReply(data=data, size=len(self.text), file=7)
+    async def ask_executor(self, container: int, request: Any) -> Any:
+        if isinstance(request, control_pb2.ReadFile):
+            data = self.text[request.offset : request.offset + request.bytes]
+            return control_pb2.ReadFileReply(data=data, size=len(self.text), file=7)
+        files = [] if container else [control_pb2.FileEntry(name="log-files/a.log", bytes=len(self.text))]
+        return control_pb2.ListFilesReply(files=files)
 
     def close(self) -> None:
         pass
@@ -74,7 +72,7 @@ def test_a_container_that_is_away_for_a_moment_is_not_told_of(tmp_path: Path, mo
     said, asked = list[str](), list[int]()
 
     class Away(Files):
-        async def list_files(self, container: int) -> control_pb2.ListFilesReply:
+        async def ask_executor(self, container: int, request: Any) -> Any:
             asked.append(container)
             raise DeadlineError("no answer")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -27,18 +28,17 @@ class FileService:
         self._busy, self._refusal, self._hangs = busy, refusal, hangs
         self.asked = 0
 
-    async def list_files(self) -> control_pb2.ListFilesReply:
+    async def ask(self, request: Any) -> Any:
         if self._refusal:
             raise RpcError(self._refusal)
-        return self._files.listed()
-
-    async def search_file(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
+        if isinstance(request, control_pb2.ListFiles):
+            return self._files.listed()
         self.asked += 1
         if self._hangs:
             await asyncio.Event().wait()
         if self.asked <= self._busy:
             raise RetryableRpcError("the executor is reading other files; try again")
-        return self._files.search(request)
+        return self._files.answer(request)
 
 
 def write(folder: Path, process: str, *texts: tuple[float, str], back: int = 0) -> None:
@@ -121,8 +121,10 @@ def test_a_log_that_is_rotated_meanwhile_is_searched_once(tmp_path: Path) -> Non
     logs = tmp_path / "log-files"
 
     class Rotating(FileService):
-        async def list_files(self) -> control_pb2.ListFilesReply:
-            reply = await super().list_files()
+        async def ask(self, request: Any) -> Any:
+            reply = await super().ask(request)
+            if not isinstance(request, control_pb2.ListFiles):
+                return reply
             (logs / "container_1_word_1.log.1").rename(logs / "container_1_word_1.log.2")
             (logs / "container_1_word_1.log").rename(logs / "container_1_word_1.log.1")
             write(tmp_path, "container_1_word_1", (3e9, "needle"))

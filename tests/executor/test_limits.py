@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from heronpy.common.errors import ConfigError
-from heronpy.executor.limits import check_files, files_needed
+from heronpy.executor.shell import check_files, files_needed
 from heronpy.procs.linux import FILES_MAX
 from heronpy.proto import plan_pb2
 

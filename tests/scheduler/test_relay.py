@@ -91,7 +91,7 @@ def client(running: Running, pair: Pair | None = None) -> ControlClient:
     mine = pair or access.client_of(CLUSTER)
     assert mine is not None
     found = place(running)
-    return ControlClient(found.addresses[0], lambda _: None, keys=found.keys(mine))
+    return ControlClient(found.addresses[0], lambda _: None, keys=found.ticket(mine).keys())
 
 
 async def ask(at: ControlClient, to: To, body: Any, timeout_s: float = 30.0) -> Any:
@@ -142,7 +142,7 @@ def test_each_process_is_asked_by_the_door_and_answers_as_itself(play: Callable[
                 found = place(running)
                 pair = access.client_of(CLUSTER)
                 assert pair is not None
-                with RelayClient(found.addresses[0], TMASTER, "the master", found.keys(pair)) as blocking:
+                with RelayClient(found.addresses[0], TMASTER, "the master", found.ticket(pair).keys()) as blocking:
                     return str(blocking.call(control_pb2.SetState(active=True)).text)
 
             assert await asyncio.to_thread(block) == "set_state"

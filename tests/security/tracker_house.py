@@ -12,13 +12,13 @@ from urllib.parse import unquote
 
 import pytest
 
-from heronpy.executor.file_service import ContainerFiles
 from heronpy.proto import control_pb2
 from heronpy.tracker.app import App, routes
 from heronpy.tracker.calls import Route
 from heronpy.tracker.tracker import Tracker
 from heronpy.views.past import Slow
 from tests.cli.conftest import FakeTopology
+from tests.support.container_files import serve_files
 from tests.support.views import events, traces
 from tests.tracker.conftest import HOST, Asking
 
@@ -113,17 +113,7 @@ def house(asking: Asking, busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -
         "get_events": events(), "get_checkpoints": control_pb2.CheckpointsReply(),
     }  # fmt: skip
 
-    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
-        return ContainerFiles(folder, container).listed()
-
-    async def read_file(self: object, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        return ContainerFiles(folder, container).read(request)
-
-    async def search_file(self: object, container: int, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
-        return ContainerFiles(folder, container).search(request)
-
-    for function in (list_files, read_file, search_file):
-        monkeypatch.setattr(f"heronpy.clusters.masters.Master.{function.__name__}", function)
+    serve_files(monkeypatch, folder)
     yield House(asking, busy, folder)
 
 

@@ -21,6 +21,7 @@ from heronpy.tmaster.traces import TraceStore
 from heronpy.tracker import reading_files
 from heronpy.tracker.tracker import Tracker
 from tests.cli.conftest import FakeTopology
+from tests.support.container_files import serve_files
 from tests.support.views import event, events, timeline
 from tests.tracker.conftest import WORDY, Asking, load_reply
 
@@ -245,18 +246,7 @@ def with_files(busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The doors answer without a network: what they open is tested with the executor."""
     folder = Path(busy.record.working_dir)
 
-    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
-        return ContainerFiles(folder, container).listed()
-
-    async def read_file(self: object, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        return ContainerFiles(folder, container).read(request)
-
-    async def search_file(self: object, container: int, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
-        return ContainerFiles(folder, container).search(request)
-
-    monkeypatch.setattr("heronpy.clusters.masters.Master.search_file", search_file)
-    monkeypatch.setattr("heronpy.clusters.masters.Master.list_files", list_files)
-    monkeypatch.setattr("heronpy.clusters.masters.Master.read_file", read_file)
+    serve_files(monkeypatch, folder)
     return folder
 
 
@@ -267,17 +257,11 @@ def test_the_log_of_a_standby_is_read_where_it_lies(
     (with_files / "log-files").mkdir(exist_ok=True)
     (with_files / "log-files" / "tmaster-standby-1.log").write_text("it leads\n")
 
-    def of(container: int) -> ContainerFiles:
-        return ContainerFiles(with_files if container == 1 else with_files / "other", container, alone=True)
+    async def ask_executor(self: object, container: int, request: Any) -> Any:
+        folder = with_files if container == 1 else with_files / "other"
+        return ContainerFiles(folder, container, alone=True).answer(request)
 
-    async def list_files(self: object, container: int) -> control_pb2.ListFilesReply:
-        return of(container).listed()
-
-    async def read_file(self: object, container: int, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        return of(container).read(request)
-
-    monkeypatch.setattr("heronpy.clusters.masters.Master.list_files", list_files)
-    monkeypatch.setattr("heronpy.clusters.masters.Master.read_file", read_file)
+    monkeypatch.setattr("heronpy.clusters.masters.Master.ask_executor", ask_executor)
     assert "it leads" in asking.ask("GET", f"{WORDY}/logs/tmaster-standby-1").text
     assert asking.ask("GET", f"{WORDY}/logs/tmaster-standby-2").status_code == 404
 
