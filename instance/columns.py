@@ -112,7 +112,7 @@ def outlets_of(
     """The tuples for each task of one consumer, in their order; `memo` as for `columns.turns_of`."""
     if isinstance(chooser, Shuffle):
         # Slices; the task that comes first moves on with each batch.
-        return [ArrowOutlet(stream, chooser.tasks, batch, marks, chooser.tasks.index(chooser.target()))]
+        return [ArrowOutlet(stream, chooser.open, batch, marks, chooser.open.index(chooser.target()))]
     if isinstance(chooser, All | Lowest):
         return [ArrowOutlet(stream, [task], batch, marks, 0) for task in chooser.targets(())]
     assert isinstance(chooser, Fields)
