@@ -90,11 +90,14 @@ class Batches:
         self._trace: Traced | None = None
         #: With acking: tuples were sent that belong to no tuple tree.
         self.untracked = False
+        #: How many tuples a frame for a slow task may hold.
+        self.limits: dict[int, int] = {}
         #: How often an outlet was sent.
         self.flushes = 0
         #: Flush every outlet after this many tuples; adapts to the size of the tuples.
         self.limit: int = settings.batch_tuples
         self._limit_max: int = settings.batch_tuples
+        self._batch_tuples: int = settings.batch_tuples
         self._batch_bytes: int = settings.batch_bytes
         #: A batch of several tuples is cut above this. Acks of a batch may need a third more than its roots.
         self._cut_above = frame_max_bytes // 3
@@ -107,6 +110,11 @@ class Batches:
         self._copied_stream = 0
         self._copied_base = 0
         self._touched: list[Outlet] = []
+
+    def limit_to(self, tuples: int) -> None:
+        """From now on an outlet is sent after so many tuples at the latest, or fewer if they are large."""
+        self._limit_max = min(tuples, self._batch_tuples)
+        self.limit = min(self.limit, self._limit_max)
 
     # ---- batches ------------------------------------------------------------------------------
 
@@ -138,7 +146,7 @@ class Batches:
             for kind in set(kinds):
                 self.streams[kind].emitted += kinds.count(kind)
         start = 0
-        for dest, size in outlet.shares(total):
+        for dest, size in outlet.shares(total, self.limits):
             values = flat if size == total else flat[start * width : (start + size) * width]
             if not self.tracked:
                 self._send_run(outlet, dest, values, kinds, size, None, start)

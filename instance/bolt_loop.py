@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2
-from heronpy.wire.frames import BARRIER, DATA, fits, root_tasks_of, roots_of
+from heronpy.wire.frames import BARRIER, CLAMP, DATA, fits, root_tasks_of, roots_of
 
 from . import dead_letters
 from .acks import BoltAcks
@@ -23,7 +23,7 @@ from .awake import Sleeps
 from .barriers import BoltCheckpoints
 from .dead_letters import DeadLetters
 from .executed import FEW, Executed, ExecuteWatch, Looks, SlowTuples, in_hand, keys_of
-from .in_queue import Entry, InQueue
+from .in_queue import IN_QUEUE_SHARE, Entry, InQueue, Pace
 from .linger import AckLinger, Linger
 from .opening import FrameOpener
 from .poison import PoisonGuard
@@ -64,6 +64,7 @@ class BoltTask(Task):
         self.parts: deque[Part] = deque()
         self._place = 0
         self._chunk = 1
+        self._pace = Pace()
         self._tick_s: float | None = None
         self._next_tick = 0.0
         self._linger = Linger(self.settings.linger_max_us * 1e-6)
@@ -187,6 +188,9 @@ class BoltTask(Task):
         if not fits(frame):
             self.opener.refuse_misfit(frame, size)
             return
+        if frame.kind == CLAMP:
+            self.take_hint(frame)
+            return
         if frame.kind == DATA and self._next_tick == NEVER:
             self._next_tick = time.monotonic() + (self._tick_s or 0.0)
         if self.checkpoints is not None:
@@ -195,6 +199,15 @@ class BoltTask(Task):
             self.in_queue.put(frame, size)
         elif frame.kind == BARRIER:
             self.in_queue.refuse(size, 0)
+
+    def keep_pace(self) -> None:
+        now_ns, target_s = time.monotonic_ns(), self.stmgr.queue_target_ms / 1000
+        use = self.time_use.totals(now_ns)
+        if target_s and self._pace.sample(self.progress.executed, use.busy + use.blocked):
+            self.link.pace = self._pace.rate
+            self.link.window_tuples = self.in_capacity.current
+            self.in_queue_bytes = self.link.window_bytes = self.settings.in_queue_bytes_max
+            self.in_capacity.aim(self._pace.rate * target_s * IN_QUEUE_SHARE)
 
     def arm_tick(self, now: float) -> None:
         """The next tick: in step with the ones before, or, when some were missed, an interval from now."""

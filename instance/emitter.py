@@ -16,6 +16,7 @@ Pure but for `send`, which takes finished frames, `room`, and `bits`, the source
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -46,6 +47,10 @@ from .tuples import HeronTuple, InBatch
 #: Text and bytes up to this many characters are small: a batch of them is bounded by its tuple count.
 SMALL = 1024
 _FIXED = codec.FIXED
+#: At first a task emits so many tuples at a time and per frame, for so long after the first ones.
+START_TUPLES, START_S = 256, 0.5
+#: Of the tuples that may be emitted, where nothing else limits them.
+UNLIMITED = sys.maxsize
 
 
 class Emitter:
@@ -91,6 +96,13 @@ class Emitter:
         self._room = room or _plenty
         #: One stream per set of streams that share their outlets.
         self._leaders = list(streams)
+        #: How many tuples may be emitted at once, before it is known whether a slow task has become full.
+        self.burst = START_TUPLES
+        #: When the first tuples went out; until `START_S` later nobody can know how fast their tasks are.
+        self._began_at = 0.0
+        self.batches.limit_to(START_TUPLES)
+        #: Tasks that are full: shuffles go elsewhere.
+        self._full: set[int] = set()
         #: Ids of tracked tuples that no task takes: complete at once.
         self.unrouted: list[Any] = []
 
@@ -103,6 +115,9 @@ class Emitter:
         tasks_of: dict[str, set[int]] = {}
         for name, stream in self.streams.items():
             stream.choosers = choosers.get(name, [])
+            for chooser in stream.choosers:
+                if isinstance(chooser, Shuffle):
+                    chooser.avoid(self._full)
             tasks_of[name] = {task for chooser in stream.choosers for task in chooser.tasks}
         self._leaders = share_outlets(self.streams.values(), tasks_of)
         for stream in self.streams.values():
@@ -114,10 +129,50 @@ class Emitter:
             stream.turns.clear()
             if stream.shape == "buffer":
                 chooser = stream.choosers[0]
-                dests = chooser.tasks if isinstance(chooser, Shuffle) else chooser.tasks[:1]
+                dests = chooser.open if isinstance(chooser, Shuffle) else chooser.tasks[:1]
                 # Different senders begin at different tasks, so that even few tuples spread evenly.
                 stream.share(list(dests), turn=self.task_id)
             stream.left = self._refill(stream)
+
+    def heed(self, task: int, full: bool, limit: int) -> None:
+        """A task is full or has room, and its frames hold at most `limit` tuples (0: any number)."""
+        (self._full.add if full else self._full.discard)(task)
+        limits = self.batches.limits
+        if limit:
+            limits[task] = limit
+        else:
+            limits.pop(task, None)
+        self._go_round()
+
+    def warm(self, now: float) -> None:
+        """Called now and then: some time after the first tuples, frames may be as large as they like."""
+        if self._began_at < 0 or not self.batches.flushes:
+            return
+        self._began_at = self._began_at or now
+        if now >= self._began_at + START_S:
+            self._began_at = -1.0
+            self.batches.limit_to(self.settings.batch_tuples)
+            self._go_round()
+
+    def heed_nothing(self) -> None:
+        """What was said about tasks may no longer hold."""
+        self._full.clear()
+        self.batches.limits.clear()
+        self._go_round()
+
+    def _go_round(self) -> None:
+        """Shuffles go to the tasks that have room."""
+        for stream in self.streams.values():
+            for chooser in stream.choosers:
+                if isinstance(chooser, Shuffle):
+                    chooser.avoid(self._full)
+            if stream.shared is not None and isinstance(stream.choosers[0], Shuffle):
+                stream.shared.dests = stream.choosers[0].open
+            stream.left = min(stream.left, self._refill(stream))
+        limits = self.batches.limits
+        self.burst = min(map(self._refill, self.streams.values()), default=0) if limits else UNLIMITED
+        if self._began_at >= 0:
+            self.burst = min(self.burst, START_TUPLES)
 
     def _shape(self, stream: OutStream) -> str:
         """How a stream is emitted: by one field, into one buffer, to several consumers by a field each, or generally.
@@ -174,7 +229,13 @@ class Emitter:
     def _refill(self, stream: OutStream) -> int:
         """Tuples that may be emitted before the stream is flushed."""
         fan = len(stream.shared.dests) if stream.shared is not None else len(stream.outlets)
-        return self.batches.limit * min(8, max(1, fan))
+        most, limits = self.batches.limit * min(8, max(1, fan)), self.batches.limits
+        if not limits:
+            return most
+        if stream.shared is not None:
+            return min(most, sum(limits.get(dest, most) for dest in stream.shared.dests))
+        # Any of them may get all.
+        return min([most, *(limits[dest] for dest in stream.outlets if dest in limits)])
 
     def _flush_and_refill(self, stream: OutStream) -> int:
         self._flush_stream(stream)

@@ -35,6 +35,12 @@ from .progress import Progress
 Sized = tuple[frame_pb2.Frame, int]
 #: The capacity regrows from one to its maximum in this many samples (6.4 s at 100 ms).
 GROWTH_STEPS = 64
+#: After so much time with work the pace of a task is known anew, and for the first time.
+PACE_S, FIRST_PACE_S = 1.0, 0.2
+#: What the in-queue holds until the pace is known, and what it expects until then.
+IN_QUEUE_START_BYTES, IN_QUEUE_START_TUPLES = 16 << 10, 64
+#: The in-queue aims at this part of the time for which tuples may wait.
+IN_QUEUE_SHARE = 1 / 8
 #: Of frames of tasks that the plan does not have yet.
 STRANGE_FRAMES_MAX = 1000
 STRANGE_BYTES_MAX = 8 << 20
@@ -222,19 +228,21 @@ class TunedCapacity:
 
     Capacity of one queue, in tuples.
 
-    `current` is always within [1, maximum].
+    `current` is always within [1, limit], and `limit` at most `maximum`.
 
     Every `sample_s` the length of a queue is sampled into an exponential moving average that gives the
     newest sample most of the weight. While the average is above the expected length the capacity is
-    halved, down to one; below it, it grows by a fixed small step, up to the maximum. A smaller capacity
+    halved, down to one; below it, it grows by a fixed small step, up to the limit. A smaller capacity
     throws nothing away: it withholds credit until the queue has drained. Pure: `now` is given.
     """
 
-    __slots__ = ("average", "current", "due", "expected", "maximum", "sample_s", "step", "weight")
+    __slots__ = (
+        "_expected_max", "average", "current", "due", "expected", "limit", "maximum", "sample_s", "step", "weight",
+    )  # fmt: skip
 
     def __init__(self, expected: int, maximum: int, weight: float, sample_s: float) -> None:
-        self.expected = max(1, min(expected, maximum))
-        self.maximum = maximum
+        self.expected = self._expected_max = max(1, min(expected, maximum))
+        self.maximum = self.limit = maximum
         self.weight = weight
         self.sample_s = sample_s
         self.step = max(1, maximum // GROWTH_STEPS)
@@ -242,6 +250,12 @@ class TunedCapacity:
         self.current = max(1, maximum // 2)
         self.average = 0.0
         self.due = 0.0
+
+    def aim(self, expected: float) -> None:
+        """Expect so many tuples, between one and what was expected at first, and never take twice as many."""
+        self.expected = max(1, min(int(expected), self._expected_max))
+        self.limit = self.maximum if self.expected == self._expected_max else min(self.maximum, 2 * self.expected)
+        self.current = min(self.current, self.limit)
 
     def sample(self, length: int, now: float) -> bool:
         """Take a sample when one is due; True when the capacity changed."""
@@ -253,11 +267,32 @@ class TunedCapacity:
         if self.average > self.expected:
             self.current = max(1, before // 2)
         else:
-            self.current = min(self.maximum, before + self.step)
+            self.current = min(self.limit, before + self.step)
         return self.current != before
 
 
-#: A frame and its size in bytes.
+class Pace:
+    """How many tuples per second a task processes while it has some. Pure.
+
+    The newest second of such time has half of the weight. So a pause of some seconds is seen, and one tuple that takes
+    long is not taken for the rule.
+    """
+
+    __slots__ = ("_busy_ns", "_done", "rate")
+
+    def __init__(self) -> None:
+        #: Tuples per second; 0: not known.
+        self.rate = 0.0
+        self._done = self._busy_ns = 0
+
+    def sample(self, done: int, busy_ns: int) -> bool:
+        """Tuples processed so far, and the time in which the task was not idle; True when the rate is a new one."""
+        took_s, tuples = (busy_ns - self._busy_ns) * 1e-9, done - self._done
+        if took_s < (PACE_S if self.rate else FIRST_PACE_S) or not tuples:
+            return False
+        self._done, self._busy_ns = done, busy_ns
+        self.rate = (self.rate + tuples / took_s) / 2 if self.rate else tuples / took_s
+        return True
 
 
 class EarlyFrames:

@@ -75,6 +75,8 @@ class DataLink:
         self.received_bytes = 0
         self.consumed_bytes = self.consumed_tuples = self.consumed_frames = 0
         self.window_bytes = self.window_tuples = 0
+        #: Tuples per second that the task processes while some wait; 0: not known.
+        self.pace = 0.0
         self._granted_bytes = self._reported_bytes = self._reported_tuples = self._granted_tuples = 0
         self.received_frames_bytes = self.sent_frames = self.received_frames = 0
         #: Over all incarnations: tuples of the frames sent, frames and tuples consumed, frames of every kind.
@@ -278,6 +280,7 @@ class DataLink:
             consumed_bytes=self.consumed_bytes,
             consumed_tuples=self.consumed_tuples,
             consumed_frames=self.consumed_frames,
+            pace=self.pace,
         )
         if self.sock is not None:
             self._transmit(credit.SerializeToString())

@@ -13,8 +13,9 @@ The tuples of an Arrow record batch go where they belong without a Python object
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -40,6 +41,8 @@ class Traced(Protocol):
         """The bytes of a frame of the buffer's tuples from `start` on, this one among them."""
 
 
+#: No destination wants small frames.
+NO_LIMITS: Mapping[int, int] = MappingProxyType({})
 #: The mark of a tracked tuple: its id at a spout; its anchor or anchors at a bolt.
 Mark = Any
 
@@ -83,19 +86,40 @@ class Outlet:
         self.big_bytes = self.seed = self.settled = self.origin_ns = 0
         self.trace = None
 
-    def shares(self, total: int) -> list[tuple[int, int]]:
+    def shares(self, total: int, limits: Mapping[int, int] = NO_LIMITS) -> list[tuple[int, int]]:
         """Cut `total` tuples into contiguous shares, one per destination, that differ by one at most.
 
-        The destination that comes first moves on with each flush, so that small flushes spread evenly.
+        The destination that comes first moves on with each flush, so that small flushes spread evenly. A destination
+        with a limit gets at most so many while another has none, and no share is larger than its limit.
         """
         dests = self.dests
         count = len(dests)
+        if limits:
+            return self._limited(total, limits)
         if count == 1:
             return [(dests[0], total)]
         share, rest = divmod(total, count)
         turn = self.turn % count
         self.turn = (turn + rest) % count
         return [(dests[(turn + i) % count], share + (i < rest)) for i in range(count if share else rest)]
+
+    def _limited(self, total: int, limits: Mapping[int, int]) -> list[tuple[int, int]]:
+        """Shares of at most the limit of their destination, several for one where all have a limit."""
+        found: list[tuple[int, int]] = []
+        # Those with the smallest limits first: what they cannot take is for the others.
+        order = sorted(self.dests[self.turn % len(self.dests) :] + self.dests[: self.turn % len(self.dests)],
+                       key=lambda dest: limits.get(dest, total))  # fmt: skip
+        self.turn += 1
+        free = any(dest not in limits for dest in self.dests)
+        while total:
+            for place, dest in enumerate(order):
+                share = min(-(-total // (len(order) - place)), limits.get(dest, total))
+                if share:
+                    found.append((dest, share))
+                    total -= share
+            if free:
+                break
+        return found
 
 
 class ArrowOutlet(Outlet):
@@ -279,7 +303,7 @@ def outlets_of(
     """The tuples for each task of one consumer, in their order; `memo` as for `columns.turns_of`."""
     if isinstance(chooser, Shuffle):
         # Slices; the task that comes first moves on with each batch.
-        return [ArrowOutlet(stream, chooser.tasks, batch, marks, chooser.tasks.index(chooser.target()))]
+        return [ArrowOutlet(stream, chooser.open, batch, marks, chooser.open.index(chooser.target()))]
     if isinstance(chooser, All | Lowest):
         return [ArrowOutlet(stream, [task], batch, marks, 0) for task in chooser.targets(())]
     assert isinstance(chooser, Fields)

@@ -9,7 +9,6 @@ says when it wants to be called again (`wait`, `wait_readable`, `busy`) is calle
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from itertools import repeat
 from operator import length_hint
@@ -50,8 +49,6 @@ BLOCKED_WAIT_S = 5.0
 MORE_S = 2e-4
 #: A shorter pause is not worth a report, nor to be ended by each completion.
 SHORT_PAUSE_S = 0.005
-#: Of the tuples that may be emitted, without `topology.max.spout.pending`.
-UNLIMITED = sys.maxsize
 
 
 def has_own(spout: object, method: str) -> bool:
@@ -189,6 +186,8 @@ class SpoutTask(Task):
                 self._completed.append(frame)
             else:
                 self.metrics.count("__malformed-frames", "", 1)
+        elif frame.kind == CLAMP and frame.dest_task:
+            self.take_hint(frame)
         elif frame.kind == CLAMP:
             self.clamped = frame.on
 
@@ -429,11 +428,11 @@ class SpoutTask(Task):
             self._at_limit = False
             return 0
         if not self.max_pending:
-            return UNLIMITED
+            return self.emitter.burst
         batches, pending = self.emitter.batches, self.pending.total + self.emitter.buffered() + beside
         free, self._resume_at = room(self.max_pending, pending, batches.limit, self._resume_at, batches.now)
         self._at_limit = not free
-        return free
+        return min(free, self.emitter.burst)
 
     def call_user(self, calls: int) -> int:
         """Call next_tuple this many times, or fewer when the loop is interrupted; returns how often it did."""

@@ -26,7 +26,7 @@ from heronpy.wire.frames import LEAVE, Frame
 from .checkpoints import Attempt, Checkpoints, CutOutput, CutPorts, CutWork, RestoreError, open_state, region_of
 from .control import ControlThread, Refused
 from .emitter import Emitter
-from .in_queue import TunedCapacity
+from .in_queue import IN_QUEUE_START_BYTES, IN_QUEUE_START_TUPLES, TunedCapacity
 from .inbox import act, leave
 from .link import DataLink
 from .memory import explain
@@ -112,6 +112,11 @@ class Task:
         tuned = partial(TunedCapacity, weight=settings.queue_ema_weight, sample_s=settings.queue_sample_ms / 1000)
         self.in_capacity = tuned(settings.in_queue_expected_tuples, settings.in_queue_tuples_max)
         self.out_capacity = tuned(settings.out_queue_expected_tuples, settings.out_queue_tuples_max)
+        #: Of the incoming queue; less until the pace of the task is known.
+        self.in_queue_bytes: int = settings.in_queue_bytes_max
+        if stmgr.queue_target_ms:
+            self.in_queue_bytes = min(IN_QUEUE_START_BYTES, self.in_queue_bytes)
+            self.in_capacity.aim(IN_QUEUE_START_TUPLES)
         self.user: UserCode
         self.emitter: Emitter
         self.marks: LatencyMarkers
@@ -364,11 +369,17 @@ class Task:
 
     def registered(self, reply: control_pb2.RegisterInstanceReply) -> None:
         if self.link.epoch:
+            if self.plan is not None:  # else nothing was emitted yet
+                self.emitter.heed_nothing()
             self.on_link_lost()
-        self.link.open(reply.link_epoch, self.settings.in_queue_bytes_max, self.in_capacity.current, reply.stmgr_epoch)
+        self.link.open(reply.link_epoch, self.in_queue_bytes, self.in_capacity.current, reply.stmgr_epoch)
 
     def on_link_lost(self) -> None:
         """The stream manager is a new one: what it had is gone (tuples are replayed by timeout)."""
+
+    def take_hint(self, frame: frame_pb2.Frame) -> None:
+        """A CLAMP about one task: it is full or has room, and its frames are to be small."""
+        self.emitter.heed(frame.dest_task, frame.on, frame.count)
 
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
         """A data frame for this task."""
@@ -391,9 +402,14 @@ class Task:
         if now >= self._next_progress:
             self._next_progress = now + PROGRESS_S
             self.publish_progress(now)
+            self.keep_pace()
+            self.emitter.warm(now)
             if self.checkpoints is not None:
                 self.checkpoints.check(now)
             self.ask_readiness(now)
+
+    def keep_pace(self) -> None:
+        """Take the pace of a task that others send to."""
 
     def ask_readiness(self, now: float) -> None:
         """Ask a bolt that has not been ready, while the plan holds the spouts for it."""

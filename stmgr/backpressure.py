@@ -1,16 +1,23 @@
-"""Spout backpressure with high and low byte marks, carried as a lease (decision D5). Pure.
+"""Spout backpressure with high and low marks, carried as a lease (decision D5). Pure.
 
-A stream manager whose frames for a task pile up announces this to all, naming the culprit;
-every stream manager clamps its local spouts while any announcement is valid. An announcement is a
-lease: it is renewed each second and expires after three, so a dead announcer never stops the world.
+The marks of a queue are a time: what the task processes in a quarter and in an eighth of the target (`marks_of`).
+Until the pace of the task is known they are a few bytes, and for links to other stream managers those of the settings.
 
-It never flaps: after an episode a link rests before its next one may begin. In that time its senders
-are held by credit alone (stmgr/links.py); a queue past twice the high mark ends the rest.
+A stream manager whose frames for a task pile up announces this to all, naming the culprit. The episode is *avoided*
+while the task gets its input by shuffle alone and another task of its component has room: its senders go there, and no
+spout is held. An announcement is a lease: it is renewed each second and expires after three, so a dead announcer never
+stops the world.
+
+Spouts are stopped only where credit is not enough: the senders of a full task get no credit back (stmgr/links.py), so
+they are held to its pace one frame at a time, hop by hop up to the spouts. A queue past twice the high mark clamps all
+spouts until it has shrunk to that mark. Clamps never flap: one rests before the next may begin, unless the queue is
+past four times the mark.
 Pure: `now` is given, and what to announce is returned.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +25,28 @@ from heronpy.proto import control_pb2
 
 #: Announcements of other stream managers that are kept.
 ACTIVE_MAX = 10_000
-#: A link's next episode begins this long after its last one at the earliest: below one toggle a second.
-REST_S = 2.0
+#: A link's next clamp begins this long after its last one at the earliest: below one toggle a second.
+REST_S = 1.0
+#: In units of the high mark: where spouts are clamped, and where they are even while the link rests.
+CLAMP, CLAMP_SOON = 2, 4
+#: Of the target: the high mark of a queue, and the most that one frame may hold. The rest is for what is in transit.
+QUEUE_SHARE, FRAME_SHARE = 1 / 4, 1 / 8
+#: The high mark of a queue for a task of which no pace is known yet.
+QUEUE_START_BYTES = 8 << 10
+#: A frame that may hold so many tuples is not limited.
+FRAME_TUPLES_MAX = 2000
+
+
+def marks_of(high: int, low: int, bytes_per_s: float, target_s: float) -> tuple[int, int]:
+    """The high and low marks in bytes of a queue that is processed at this pace; at most `high` and `low`."""
+    wanted = int(bytes_per_s * target_s * QUEUE_SHARE)
+    return (max(1, wanted), wanted // 2) if wanted < high else (high, low)
+
+
+def frame_limit(pace: float, target_s: float) -> int:
+    """How many tuples a frame may hold for a task of this pace in tuples per second; 0: any number."""
+    limit = max(1, int(pace * target_s * FRAME_SHARE))
+    return limit if limit < FRAME_TUPLES_MAX else 0
 
 
 @dataclass(slots=True)
@@ -31,6 +58,12 @@ class Episode:
     task: int
     since: float
     queued_bytes: int
+    high: int = 0
+    #: The queue has passed the mark where spouts are clamped.
+    over: bool = False
+    #: Its senders go elsewhere, and since when that is so, or is not.
+    avoided: bool = False
+    judged: float = 0.0
 
 
 @dataclass(slots=True)
@@ -42,6 +75,21 @@ class Remote:
     expires: float
     culprits: list[Any] = field(default_factory=list)
 
+    @property
+    def holds(self) -> bool:
+        """Whether it holds back senders, by credit at least."""
+        return not self.culprits or any(not culprit.avoided for culprit in self.culprits)
+
+    @property
+    def clamps(self) -> bool:
+        """Whether it stops the spouts."""
+        return not self.culprits or any(culprit.clamps for culprit in self.culprits)
+
+
+def clamps(episode: Episode) -> bool:
+    """Whether spouts are stopped for it."""
+    return episode.over and not episode.avoided
+
 
 class Backpressure:
     """What this stream manager announces and what others announced."""
@@ -52,36 +100,62 @@ class Backpressure:
         self.local: dict[str, Episode] = {}
         self.remote: dict[str, Remote] = {}
         self.clamped = False
+        #: Of each task that gets its input by shuffle alone: all tasks of its component.
+        self.alike: Mapping[int, frozenset[int]] = {}
         self._episodes = 0
         #: Until when a link rests.
         self._rest: dict[str, float] = {}
         self._announced = False
+        self._announced_kinds: set[tuple[bool, bool]] = set()
         self._next_renewal = 0.0
-        #: Seconds per culprit task that this stream manager has announced, finished episodes only.
+        #: Seconds per culprit task that this stream manager has announced, until the latest judgement of an episode.
         self.spent_s: dict[int, float] = {}
-        #: Seconds that local spouts were clamped, finished clamps only.
-        self.clamped_s = 0.0
-        self._clamped_since = 0.0
+        #: The same of avoided episodes, and how many episodes began as such.
+        self.avoided_s: dict[int, float] = {}
+        self.avoided_started = 0
+        #: Whether a full task holds back its senders, by credit or by a clamp, and for how many seconds it was so.
+        self.holding = False
+        self.held_s = self._held_since = 0.0
         self.episodes_started = 0
 
-    def observe(self, link: str, queued_bytes: int, top_task: Any, now: float) -> bool:
-        """Look at a link's queue; `top_task()` names the culprit. True when the announcement changed."""
+    def observe(
+        self, link: str, queued_bytes: int, top_task: Any, now: float, marks: tuple[int, int] | None = None
+    ) -> bool:
+        """Look at a link's queue; `top_task()` names the culprit. True when the announcement changed.
+
+        `marks`: high and low in bytes, by default those of links whose pace is not known.
+        """
+        high, low = marks or (self.high, self.low)
         episode = self.local.get(link)
         if episode is None:
-            if queued_bytes <= self.high:
-                return False
-            if queued_bytes <= 2 * self.high and now < self._rest.get(link, 0.0):
+            if queued_bytes <= high:
                 return False
             self._episodes += 1
             self.episodes_started += 1
-            self.local[link] = Episode(self._episodes, link, top_task()[0], now, queued_bytes)
+            episode = self.local[link] = Episode(
+                self._episodes, link, top_task()[0], now, queued_bytes, high, judged=now
+            )
+            episode.avoided = self._can_avoid(episode)
+            self.avoided_started += episode.avoided
+            self._measure(episode, now)
             return True
-        episode.queued_bytes = queued_bytes
-        if queued_bytes > self.low:
-            return False
+        episode.queued_bytes, episode.high = queued_bytes, high
+        if queued_bytes > low:
+            return self._measure(episode, now)
         self._close(episode, now)
-        self._rest[link] = now + REST_S
         return True
+
+    def _measure(self, episode: Episode, now: float) -> bool:
+        """Whether the queue has crossed a mark of clamping."""
+        queued, link = episode.queued_bytes, episode.link
+        if episode.over:
+            episode.over = queued > episode.high
+            if not episode.over:
+                self._rest[link] = now + REST_S
+            return not episode.over
+        if queued > CLAMP_SOON * episode.high or (queued > CLAMP * episode.high and now >= self._rest.get(link, 0.0)):
+            episode.over = True
+        return episode.over
 
     def forget(self, link: str, now: float) -> bool:
         """A link is gone for good."""
@@ -94,7 +168,32 @@ class Backpressure:
 
     def _close(self, episode: Episode, now: float) -> None:
         del self.local[episode.link]
-        self.spent_s[episode.task] = self.spent_s.get(episode.task, 0.0) + now - episode.since
+        if episode.over:
+            self._rest[episode.link] = now + REST_S
+        self._bank(episode, now)
+
+    def _bank(self, episode: Episode, now: float) -> None:
+        spent = self.avoided_s if episode.avoided else self.spent_s
+        spent[episode.task] = spent.get(episode.task, 0.0) + now - episode.judged
+        episode.judged = now
+
+    def full(self) -> set[int]:
+        """Tasks whose queues are above their marks, here or elsewhere."""
+        here = {episode.task for episode in self.local.values()}
+        return here.union(*({culprit.task_id for culprit in remote.culprits} for remote in self.remote.values()))
+
+    def _can_avoid(self, episode: Episode) -> bool:
+        """Whether its senders can go to another task of its component; not when memory is at stake."""
+        alike = self.alike.get(episode.task)
+        return alike is not None and episode.queued_bytes <= 2 * self.high and not alike <= self.full()
+
+    def _judge(self, now: float) -> None:
+        """Which episodes can be avoided now."""
+        for episode in self.local.values():
+            avoided = self._can_avoid(episode)
+            if avoided != episode.avoided:
+                self._bank(episode, now)
+                episode.avoided = avoided
 
     def heard(self, message: control_pb2.Backpressure, now: float) -> None:
         """Take another stream manager's announcement; one of an older incarnation is ignored."""
@@ -119,22 +218,26 @@ class Backpressure:
             del self.remote[stmgr_id]
 
     def clamp_changed(self, now: float) -> bool:
-        """Must the local spouts be told? Reads and updates `clamped`."""
-        clamped = bool(self.local or self.remote)
+        """Must the local spouts be told? Reads and updates `clamped` and `holding`."""
+        self._judge(now)
+        holding = any(not episode.avoided for episode in self.local.values()) or any(
+            remote.holds for remote in self.remote.values()
+        )
+        if self.holding:
+            self.held_s += now - self._held_since
+        self.holding, self._held_since = holding, now
+        clamped = any(map(clamps, self.local.values())) or any(remote.clamps for remote in self.remote.values())
         if clamped == self.clamped:
             return False
         self.clamped = clamped
-        if clamped:
-            self._clamped_since = now
-        else:
-            self.clamped_s += now - self._clamped_since
         return True
 
     def announcement_due(self, now: float, changed: bool) -> bool | None:
         """True or False: announce on or off now; None: no announcement."""
         if self.local:
-            if changed or not self._announced or now >= self._next_renewal:
-                self._announced = True
+            kinds = {(episode.avoided, clamps(episode)) for episode in self.local.values()}
+            if changed or not self._announced or kinds != self._announced_kinds or now >= self._next_renewal:
+                self._announced, self._announced_kinds = True, kinds
                 self._next_renewal = now + self.renew_s
                 return True
             return None
@@ -150,13 +253,14 @@ class Backpressure:
             times.append(self._next_renewal)
         return min(times, default=None)
 
-    def clamped_until(self, now: float) -> float:
-        """Seconds that local spouts were clamped, a running clamp included."""
-        return self.clamped_s + (now - self._clamped_since if self.clamped else 0.0)
+    def held_until(self, now: float) -> float:
+        """Seconds in which a full task held back its senders."""
+        return self.held_s + (now - self._held_since if self.holding else 0.0)
 
-    def spent(self, now: float) -> dict[int, float]:
-        """Seconds per culprit task, running episodes included."""
-        total = dict(self.spent_s)
+    def spent(self, now: float, avoided: bool = False) -> dict[int, float]:
+        """Seconds per culprit task for which spouts were held, or not because senders went elsewhere."""
+        total = dict(self.avoided_s if avoided else self.spent_s)
         for episode in self.local.values():
-            total[episode.task] = total.get(episode.task, 0.0) + now - episode.since
+            if episode.avoided == avoided:
+                total[episode.task] = total.get(episode.task, 0.0) + now - episode.judged
         return total

@@ -18,13 +18,12 @@ from heronpy.common.errors import HeronError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.setting_types import StmgrSettings
 from heronpy.plan.logical import LogicalPlan
-from heronpy.proto import control_pb2, plan_pb2
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 
 from . import events
-from .backpressure import Backpressure
+from .backpressure import Backpressure, clamps
 from .events import Duty, Note, Reply, Signal, Tell
 from .sessions import Session, Sessions
-from .switch import NEVER
 
 #: A change is reported after this, together with other changes of the same moment.
 DEBOUNCE_S = 0.003
@@ -119,7 +118,7 @@ class Control:
     def _begin_round(self, now: float) -> None:
         """Set the next round, and the next metrics if nothing moves."""
         interval_s, moved = self._settings.heartbeat_interval_s, self._moved
-        self._moved = bool(self.peers) or self._pressure.clamped
+        self._moved = bool(self.peers) or self._pressure.holding
         self._round_at = self._next(now, interval_s)
         if not moved and not self._moved and self._silence_s > interval_s:
             rare_s = int(self._silence_s / interval_s) * interval_s
@@ -292,7 +291,7 @@ class Control:
         self._note(f"physical plan {plan.version}: {len(plan.instances)} tasks in {len(plan.stmgrs)} containers", now)
         self.instances = {i.task_id: i for i in plan.instances}
         self._spouts = frozenset(spout.comp.name for spout in plan.topology.spouts)
-        high, cyclic = self._settings.backpressure_high_bytes, LogicalPlan.from_topology(plan.topology).cycle()
+        self._pressure.alike = alike_of(plan)
         self._effects.append(
             events.SwitchPlan(
                 plan,
@@ -300,7 +299,8 @@ class Control:
                 elsewhere={i.task_id: stmgr_id(i.container) for i in plan.instances if not self._is_here(i.task_id)},
                 spouts=self._spouts,
                 connected=frozenset(self.sessions.by_task),
-                hold_above=NEVER if cyclic else high,
+                # In a cycle a queue could wait for itself.
+                holds=not LogicalPlan.from_topology(plan.topology).cycle(),
             )
         )
         self._take_peers({record.id: record for record in plan.stmgrs if record.id != self.name})
@@ -358,11 +358,12 @@ class Control:
         self._unlogged_episodes += 1
         if now < self._pressure_logged_at + PRESSURE_LOG_S:
             return
-        names = ", ".join(c.instance_id or c.peer for c in message.culprits)
+        held = [c.instance_id or c.peer for c in message.culprits if not c.avoided]
+        avoided = [c.instance_id or c.peer for c in message.culprits if c.avoided]
+        parts = [f"the queue of {', '.join(held)} is full"] if held else []
+        parts += [f"the queue of {', '.join(avoided)} is full, and other tasks take its share"] if avoided else []
         self._note(
-            f"backpressure: {names} had more than {self._pressure.high} bytes waiting"
-            f" ({self._unlogged_episodes} episodes since the last such line)",
-            now,
+            f"backpressure: {'; '.join(parts)} ({self._unlogged_episodes} episodes since the last such line)", now
         )
         self._pressure_logged_at, self._unlogged_episodes = now, 0
 
@@ -379,6 +380,22 @@ class Control:
                 peer=episode.link if episode.link in self.peers else "",
                 queued_bytes=episode.queued_bytes,
                 since_s=now - episode.since,
+                avoided=episode.avoided,
+                clamps=clamps(episode),
             )
             for episode, record in found
         ]
+
+
+def alike_of(plan: plan_pb2.PhysicalPlan) -> dict[int, frozenset[int]]:
+    """Of each task of a bolt whose input is shuffled, and only that: all tasks of the bolt."""
+    shuffled = {
+        bolt.comp.name
+        for bolt in plan.topology.bolts
+        if all(source.gtype in (topology_pb2.SHUFFLE, topology_pb2.NONE) for source in bolt.inputs)
+    }
+    tasks: dict[str, set[int]] = {}
+    for record in plan.instances:
+        if record.component in shuffled:
+            tasks.setdefault(record.component, set()).add(record.task_id)
+    return {task: frozenset(group) for group in tasks.values() if len(group) > 1 for task in group}

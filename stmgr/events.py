@@ -100,8 +100,8 @@ class SwitchPlan(Struct, frozen=True):
     spouts: frozenset[str]
     #: Tasks with a session.
     connected: frozenset[int]
-    #: A queue above this many bytes keeps the credit of its senders.
-    hold_above: int
+    #: Whether a full queue keeps the credit of its senders.
+    holds: bool
 
 
 class AttachTask(Struct, frozen=True):

@@ -34,6 +34,8 @@ _pack_header = LINK_HEADER.pack
 Transmit = Callable[[bytes, bytes], bool]
 #: Control frames that wait for a peer's link to open, in bytes.
 KEPT_MAX_BYTES = 4 << 20
+#: The window of a sender does not shrink below this, and begins at that.
+WINDOW_MIN_BYTES, WINDOW_START_BYTES = 1024, 16 << 10
 #: No peer grants more than this beyond what was sent to it; ZeroMQ would hide what it does not read.
 GRANT_MAX_BYTES = 1 << 30
 
@@ -56,6 +58,7 @@ class Source:
         "epoch",
         "gaps",
         "granted",
+        "grown_bytes",
         "holding",
         "name",
         "received_bytes",
@@ -66,15 +69,22 @@ class Source:
         "settled_reported",
         "settled_tuples",
         "stale_frames",
+        "steady_until",
         "task",
         "window",
+        "window_max",
     )  # fmt: skip
 
     def __init__(self, name: str, task: int, epoch: int, window: int, reply: Callable[[bytes], object]) -> None:
         self.name = name
         self.task = task
         self.epoch = epoch
-        self.window = window
+        self.window_max = window
+        #: Grows to that while what comes need not wait.
+        self.window = min(window, WINDOW_START_BYTES) if task else window
+        #: Until when it does not grow.
+        self.steady_until = 0.0
+        self.grown_bytes = 0
         self.seq = 0
         self.received_bytes = self.received_tuples = 0
         self.absorbed_bytes = self.absorbed_tuples = self.absorbed_frames = 0
@@ -106,6 +116,17 @@ class Source:
         self.absorbed_frames += 1
         if (self.absorbed_bytes - self.reported_bytes) * 4 >= self.window:
             self.grant()
+
+    def shrink(self, window: int, until: float) -> None:
+        """What it sends has to wait: it may have at most so much in transit, or one frame, until then at least."""
+        self.window = max(WINDOW_MIN_BYTES, min(self.window, window))
+        self.steady_until = until
+
+    def grow(self, now: float) -> None:
+        """What it has sent need not wait: a quarter more of that may be in transit."""
+        sent, self.grown_bytes = self.received_bytes - self.grown_bytes, self.received_bytes
+        if now >= self.steady_until:
+            self.window = min(self.window_max, self.window + min(sent, self.window) // 4)
 
     def unreported(self) -> bool:
         """Whether the sender has not been told the latest totals."""
@@ -172,8 +193,11 @@ class Link:
         "granted_bytes",
         "granted_tuples",
         "held",
+        "high",
+        "low",
         "name",
         "open",
+        "pace",
         "probed",
         "queue",
         "queued_bytes",
@@ -196,7 +220,7 @@ class Link:
         "wanted",
     )  # fmt: skip
 
-    def __init__(self, name: str, task: int, transmit: Transmit) -> None:
+    def __init__(self, name: str, task: int, transmit: Transmit, high: int = 1 << 62, low: int = 1 << 62) -> None:
         self.name = name
         #: The task at the other end; 0 for a peer.
         self.task = task
@@ -209,6 +233,10 @@ class Link:
         #: Frames for tasks for which the peer has no room now.
         self.held: dict[int, deque[Waiting]] = {}
         self.queued_bytes = self.queued_tuples = 0
+        #: Of a task: tuples per second that it processes while some wait; 0: not known.
+        self.pace = 0.0
+        #: Marks of the queue in bytes: above the first the other end is full, below the second it has room again.
+        self.high, self.low = high, low
         #: Over all incarnations of the link.
         self.total_tuples = self.total_bytes = self.total_consumed = self.total_frames = 0
         #: Tuples that came here for the other end, sent or waiting.
@@ -350,6 +378,15 @@ class Link:
         if not self.open:
             self.wanted()
 
+    def free(self) -> bool:
+        """Return the credit of all that waits; True when there was any."""
+        waiting = [one for one in self.queue if one.creditor is not None]
+        for one in waiting:
+            creditor, one.creditor = one.creditor, None
+            assert creditor is not None
+            creditor.absorbed(len(one.data), one.tuples)
+        return bool(waiting)
+
     def hold(self, task: int) -> None:
         """Keep the frames of a task back until `release`."""
         if task not in self.held:
@@ -373,6 +410,11 @@ class Link:
         self.queued_bytes -= sum(len(waiting.data) for waiting in gone)
         self.queued_tuples -= sum(waiting.tuples for waiting in gone)
         return gone
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more waits than its mark allows; one frame always fits."""
+        return self.queued_bytes > self.high and (len(self.queue) > 1 or bool(self.held))
 
     @property
     def is_empty(self) -> bool:

@@ -29,6 +29,7 @@ class LocalTask:
         "identity",
         "in_plan",
         "is_spout",
+        "limit",
         "link",
         "source",
         "task",
@@ -51,6 +52,8 @@ class LocalTask:
         self.in_plan = False
         #: Links of peers that were asked to hold the frames of this task.
         self.held_by: list[Source] = []
+        #: How many tuples a frame for it may hold, as its senders were told; 0: any number.
+        self.limit = 0
 
     def begin(self, identity: bytes, epoch: int) -> None:
         """A process, the same or its successor, has a new link."""
@@ -65,7 +68,7 @@ class LocalTask:
 
     def release(self) -> None:
         """Peers may send frames of this task again."""
-        message = Frame(kind=CLAMP, dest_task=self.task, on=False).SerializeToString()
+        message = Frame(kind=CLAMP, dest_task=self.task, on=False, count=self.limit).SerializeToString()
         for source in self.held_by:
             source.holding.discard(self.task)
             source.reply(message)

@@ -57,7 +57,7 @@ def heartbeat(machine: Control, switch: Switch, now: float) -> control_pb2.Stmgr
         culprits=machine.culprits(now),
         discarded_tuples=sum(switch.discarded.values()),
         lost_tuples=switch.lost_tuples,
-        clamped=switch.backpressure.clamped,
+        clamped=switch.backpressure.holding,
         unacked_roots=sum(acker.live_roots for acker in switch.ackers.values()),
     )
 
@@ -148,9 +148,11 @@ def metrics(
         add(what, count)
     add("__stmgr_link_gaps", counts["link_gaps"] + sum(source.gaps for source in switch.sources.values()))
     add("__stmgr_unacked_roots", sum(a.live_roots for a in switch.ackers.values()), kind=GAUGE)
-    add("__time_spent_back_pressure_aggr", switch.backpressure.clamped_until(now) * 1000)
+    add("__time_spent_back_pressure_aggr", switch.backpressure.held_until(now) * 1000)
     for culprit, seconds in switch.backpressure.spent(now).items():
         add("__time_spent_back_pressure_by_compid", seconds * 1000, name_of(culprit))
+    for culprit, seconds in switch.backpressure.spent(now, avoided=True).items():
+        add("__time_spent_avoiding_by_compid", seconds * 1000, name_of(culprit))
     for task in switch.tasks.values():
         add("__tuples_by_instanceid", task.link.total_came, name_of(task.task))
         add("__connection_buffer_by_instanceid/bytes", task.link.queued_bytes, name_of(task.task), GAUGE)

@@ -336,12 +336,12 @@ class Stmgr:
 def apply(switch: Switch, effect: events.Effect) -> None:
     """Perform an effect on the switch."""
     match effect:
-        case events.SwitchPlan(plan, here, elsewhere, spouts, connected, hold_above):
+        case events.SwitchPlan(plan, here, elsewhere, spouts, connected, holds):
             switch.rewind(plan)
             switch.take_places(here, spouts, elsewhere)
             for task_id in switch.absent(connected, bool(plan.regions)):
                 switch.remove_task(task_id)
-            switch.hold_above = hold_above
+            switch.holds = holds
         case events.AttachTask(registration, is_spout, link_epoch):
             message = registration.message
             task = switch.add_task(message.task_id, message.component, is_spout)

@@ -19,7 +19,7 @@ from heronpy.wire.frames import ACKER_KINDS, BARRIER, CLAMP, COUNT_MAX, CREDIT, 
 
 from .acker import Acker, Acking
 from .attempts import Attempts
-from .backpressure import Backpressure
+from .backpressure import QUEUE_START_BYTES, Backpressure, frame_limit, marks_of
 from .links import Link, Source, Waiting, open_frame
 from .neighbours import LocalTask, Peer, PendingLinks, replier
 
@@ -49,7 +49,11 @@ class Switch:
             settings.backpressure_lease_s,
             settings.backpressure_renew_s,
         )
-        self.hold_above = settings.backpressure_high_bytes
+        #: Whether a full queue holds back the credit of its senders; not in a topology with a cycle.
+        self.holds = True
+        self._target_s = settings.queue_target_ms / 1000
+        #: What senders were told of tasks here and elsewhere: whether they are full, and the limit of a frame.
+        self._hints: dict[int, tuple[bool, int]] = {}
         self.counts: Counter[str] = Counter()
         #: Tuples given up, by reason.
         self.discarded: Counter[str] = Counter()
@@ -130,6 +134,8 @@ class Switch:
                 task.source.grant()
                 if task.is_spout and self.backpressure.clamped:
                     task.link.send_control(self._clamp(True))
+                for about, (full, limit) in self._hints.items():
+                    task.link.send_control(self._clamp(full, about, limit))
                 return
         match = _PEER.fullmatch(identity)
         if match is None:
@@ -196,22 +202,44 @@ class Switch:
         if local is not None:
             link = local.link
             # A peer gets its credit at once (see links.py) and is asked to hold the task's frames instead.
-            link.put(waiting, self.hold_above if source.task else NEVER)
-            if link.queued_bytes > self.hold_above and not source.task and dest not in source.holding:
+            limit = link.high if source.task and self.holds else NEVER
+            if link.queued_bytes > limit and self._is_avoided(dest):
+                # Its sender goes elsewhere; without credit it could not.
+                limit = self.backpressure.high
+            link.put(waiting, limit)
+            if link.is_full and not source.task and self.holds and dest not in source.holding:
                 source.holding.add(dest)
                 local.held_by.append(source)
-                source.reply(Frame(kind=CLAMP, dest_task=dest, on=True).SerializeToString())
+                source.reply(self._clamp(True, dest, local.limit))
         else:
             peer = self.peers.get(self.remote.get(dest, ""))
             if peer is None:
                 self._lose([waiting], "no such task")
                 return
             link = peer.link
-            link.put(waiting, self.hold_above)
-        if link.queued_bytes > self.backpressure.high:
+            # Frames that the peer has asked to hold earn no credit: one full task, not the link, is what is slow.
+            held = link.held and dest in link.held
+            link.put(waiting, NEVER if not self.holds else 0 if held else link.high)
+        if waiting.creditor is not None:
+            self._hold_sender(waiting, link)
+        if link.queued_bytes > link.high and link.is_full:
             self._observe(link)
         if not self._credit_owed:
             self._owe_credit()
+
+    def _is_avoided(self, task: int) -> bool:
+        """Whether senders to a full task have others to go to."""
+        alike = self.backpressure.alike.get(task)
+        return alike is not None and not alike <= self.backpressure.full()
+
+    def _hold_sender(self, waiting: Waiting, link: Link) -> None:
+        """The frame earns no credit before it is sent: unless its sender can go elsewhere, less may be in transit."""
+        task = waiting.dest_task
+        if not self._is_avoided(task):
+            assert waiting.creditor is not None
+            here = (self.tasks.get(one) for one in self.backpressure.alike.get(task, (task,)))
+            window = sum(one.link.high for one in here if one is not None) or len(waiting.data)
+            waiting.creditor.shrink(window, self._now() + self._target_s)
 
     def _now_ns(self) -> int:
         return int(self._now() * 1e9)
@@ -226,12 +254,49 @@ class Switch:
         """Return the credit that waits for its quarter window, so that senders know they are drained."""
         self._credit_owed = False
         for source in self.sources.values():
+            if source.window < source.window_max:
+                source.grow(self._now())
             if source.unreported():
                 source.grant()
 
     def _observe(self, link: Link) -> None:
-        if self.backpressure.observe(link.name, link.queued_bytes, link.top_task, self._now()):
+        marks = (link.high, link.low)
+        if self.backpressure.observe(link.name, link.queued_bytes, link.top_task, self._now(), marks):
+            if link.task:
+                full = link.name in self.backpressure.local
+                self._hint(link.task, full, self.tasks[link.task].limit)
+                for other in () if full else self.backpressure.alike.get(link.task, ()):
+                    # Senders that waited for a full one can come here.
+                    if other in self.tasks and self.tasks[other].link.free():
+                        self._owe_credit()
             self.on_pressure()
+
+    def _hint(self, task: int, full: bool, limit: int) -> None:
+        """Tell the tasks of this container whether a task is full, and how many tuples a frame for it may hold."""
+        if self._hints.get(task, (False, 0)) == (full, limit):
+            return
+        self._hints[task] = (full, limit)
+        if not full and not limit:
+            del self._hints[task]
+        message = self._clamp(full, task, limit)
+        for other in self.tasks.values():
+            if other.link.open:
+                other.link.send_control(message)
+
+    def _take_pace(self, task: LocalTask, pace: float) -> None:
+        """A task has reported how fast it is: the marks of its queue are a time."""
+        link, settings = task.link, self.settings
+        link.pace = pace
+        if not self._target_s or not link.total_tuples:
+            return
+        bytes_per_s = pace * link.total_bytes / link.total_tuples
+        high, low = settings.backpressure_high_bytes, settings.backpressure_low_bytes
+        link.high, link.low = marks_of(high, low, bytes_per_s, self._target_s)
+        limit = frame_limit(pace, self._target_s)
+        # Senders are told when it matters.
+        if bool(limit) != bool(task.limit) or not task.limit / 2 <= limit <= task.limit * 2:
+            task.limit = limit
+            self._hint(task.task, self._hints.get(task.task, (False, 0))[0], limit)
 
     def _pump(self, link: Link) -> None:
         """Send what the link has credit for; senders whose frames waited in its queue get theirs."""
@@ -246,9 +311,11 @@ class Switch:
             source.grant()  # a probe of a peer
         else:
             task.link.credit(frame)
+            if frame.pace and frame.pace != task.link.pace:
+                self._take_pace(task, frame.pace)
             self._owe_credit()
             self._pump(task.link)
-            if task.held_by and task.link.queued_bytes <= self.backpressure.low:
+            if task.held_by and task.link.queued_bytes <= task.link.low:
                 task.release()
 
     def peer_credit(self, stmgr_id: str, *parts: bytes) -> bool:
@@ -271,11 +338,13 @@ class Switch:
             peer.link.credit(frame)
             self._owe_credit()
             self._pump(peer.link)
-        elif frame.kind == CLAMP and frame.on:
-            peer.link.hold(frame.dest_task)
         elif frame.kind == CLAMP:
-            peer.link.release(frame.dest_task)
-            self._pump(peer.link)
+            self._hint(frame.dest_task, frame.on, frame.count)
+            if frame.on:
+                peer.link.hold(frame.dest_task)
+            else:
+                peer.link.release(frame.dest_task)
+                self._pump(peer.link)
         return True
 
     # ---- tasks --------------------------------------------------------------------------------
@@ -308,7 +377,10 @@ class Switch:
         """Add a task of this container; frames for it queue until it registers."""
         task = self.tasks.get(task_id)
         if task is None:
-            link = Link(f"task-{task_id}", task_id, self._no_peer)
+            high, low = self.settings.backpressure_high_bytes, self.settings.backpressure_low_bytes
+            if self._target_s:
+                high, low = min(high, QUEUE_START_BYTES), min(low, QUEUE_START_BYTES // 2)
+            link = Link(f"task-{task_id}", task_id, self._no_peer, high, low)
             task = self.tasks[task_id] = LocalTask(task_id, component, is_spout, link)
             if is_spout:
                 self.ackers[task_id] = Acker()
@@ -374,8 +446,9 @@ class Switch:
             self._lose(task.link.waiting(), "task removed")
         else:
             for waiting in task.link.waiting():
-                peer.link.put(waiting, self.hold_above)
+                peer.link.put(waiting, peer.link.high if self.holds else NEVER)
             self._owe_credit()
+        self._hint(task_id, False, 0)
         if self.backpressure.forget(task.link.name, self._now()):
             self.on_pressure()
         self.on_removed(task_id)
@@ -404,7 +477,7 @@ class Switch:
                 if link.name in self.backpressure.local:
                     self._observe(link)
         for task in self.tasks.values():
-            if task.held_by and task.link.queued_bytes <= self.backpressure.low:
+            if task.held_by and task.link.queued_bytes <= task.link.low:
                 task.release()
 
     def _discard(self, reason: str, tuples: int, tracked: bool = False) -> None:
@@ -427,7 +500,8 @@ class Switch:
         """
         peer = self.peers.get(stmgr_id)
         if peer is None:
-            peer = self.peers[stmgr_id] = Peer(stmgr_id, epoch, Link(stmgr_id, 0, transmit))
+            high, low = self.settings.backpressure_high_bytes, self.settings.backpressure_low_bytes
+            peer = self.peers[stmgr_id] = Peer(stmgr_id, epoch, Link(stmgr_id, 0, transmit, high, low))
         if epoch != peer.epoch:
             self._discard("peer died", peer.link.take_unsettled())
         peer.epoch = epoch
@@ -462,6 +536,9 @@ class Switch:
         if peer is None:
             return
         self.close_peer(stmgr_id)
+        # What the old link was asked to hold is asked again, by the first frame that comes too early.
+        for task in list(peer.link.held):
+            self._hint(task, False, 0)
         peer.link.start(link_epoch)
         peer.link.send_control(Frame(kind=LINK_OPEN).SerializeToString())
         peer.link.send_kept()
@@ -473,6 +550,8 @@ class Switch:
     def remove_peer(self, stmgr_id: str) -> None:
         """A peer left the plan."""
         peer = self.peers.pop(stmgr_id)
+        for task in peer.link.held:
+            self._hint(task, False, 0)
         self._lose(peer.link.close() + peer.link.waiting(), "peer removed")
         self._discard("peer removed", peer.link.take_unsettled())
         self.backpressure.lost(stmgr_id)
@@ -482,8 +561,8 @@ class Switch:
     # ---- backpressure -------------------------------------------------------------------------
 
     @staticmethod
-    def _clamp(on: bool, reason: str = "") -> bytes:
-        return Frame(kind=CLAMP, on=on, reason=reason).SerializeToString()
+    def _clamp(on: bool, task: int = 0, limit: int = 0) -> bytes:
+        return Frame(kind=CLAMP, on=on, dest_task=task, count=limit).SerializeToString()
 
     def clamp_spouts(self, on: bool) -> None:
         """Stop or resume the local spouts."""

@@ -31,6 +31,13 @@ class StmgrSettings(Room, frozen=True):
         MB, "A queue above this many bytes announces backpressure, naming the slow task.", low=1
     )
     backpressure_low_bytes: int = _setting(512 * KB, "Backpressure ends when the queue has shrunk to this size.")
+    queue_target_ms: float = _setting(
+        1000.0,
+        "How long a tuple may wait for a slow task, in its queues and on its way to them. The marks of its queue in "
+        "bytes shrink to that; 0: the marks are bytes alone.",
+        low=0,
+        high=60_000,
+    )
     backpressure_lease_s: float = _setting(
         3.0, "Backpressure ends if its announcement is not renewed for this long.", low=0.01
     )

@@ -13,7 +13,7 @@ differ by at most one.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Protocol
 
 from heronpy.common.errors import TopologyError
@@ -55,32 +55,45 @@ def _sorted_tasks(tasks: Iterable[int]) -> list[int]:
 
 
 class Shuffle:
-    """Round robin, beginning with the task at index `start` (modulo the number of tasks)."""
+    """Round robin over the tasks that have room, beginning with the one at index `start` (modulo their number)."""
 
-    __slots__ = ("_next", "tasks")
+    __slots__ = ("_next", "open", "tasks")
 
     def __init__(self, tasks: Iterable[int], start: int = 0) -> None:
         self.tasks = _sorted_tasks(tasks)
-        self._next = start % len(self.tasks)
+        #: Those that get tuples now.
+        self.open = self._near(self.tasks)
+        self._next = start % len(self.open)
+
+    def _near(self, tasks: list[int]) -> list[int]:
+        """Of tasks with room, those that get tuples."""
+        return tasks
+
+    def avoid(self, full: Container[int]) -> None:
+        """Go round the tasks that are not full, or round all if all are."""
+        self.open = self._near([task for task in self.tasks if task not in full] or self.tasks)
+        self._next %= len(self.open)
 
     def target(self, values: Sequence[Any] = ()) -> int:
         index = self._next
-        self._next = index + 1 if index + 1 < len(self.tasks) else 0
-        return self.tasks[index]
+        self._next = index + 1 if index + 1 < len(self.open) else 0
+        return self.open[index]
 
     def targets(self, values: Sequence[Any]) -> list[int]:
         return [self.target()]
 
 
 class LocalOrShuffle(Shuffle):
-    """A shuffle over the tasks of the sender's own container, or over all when it has none."""
+    """A shuffle over the tasks of the sender's own container with room; over all with room when it has none."""
 
-    __slots__ = ()
+    __slots__ = ("_local",)
 
     def __init__(self, tasks: Iterable[int], local_tasks: Iterable[int], start: int = 0) -> None:
-        everywhere = _sorted_tasks(tasks)
-        near = set(everywhere).intersection(local_tasks)
-        super().__init__(near or everywhere, start)
+        self._local = frozenset(local_tasks)
+        super().__init__(tasks, start)
+
+    def _near(self, tasks: list[int]) -> list[int]:
+        return [task for task in tasks if task in self._local] or tasks
 
 
 class Fields:

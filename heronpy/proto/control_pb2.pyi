@@ -195,7 +195,9 @@ class ContainersReply(_message.Message):
     def __init__(self, containers: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., engine_away: _Optional[str] = ..., killing: bool = ..., refused: _Optional[_Union[DoorRefusals, _Mapping]] = ..., avoided: _Optional[_Iterable[_Union[AvoidedHost, _Mapping]]] = ...) -> None: ...
 
 class Culprit(_message.Message):
-    __slots__ = ["component", "instance_id", "peer", "queued_bytes", "since_s", "stmgr_id", "task_id"]
+    __slots__ = ["avoided", "clamps", "component", "instance_id", "peer", "queued_bytes", "since_s", "stmgr_id", "task_id"]
+    AVOIDED_FIELD_NUMBER: _ClassVar[int]
+    CLAMPS_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
@@ -203,6 +205,8 @@ class Culprit(_message.Message):
     SINCE_S_FIELD_NUMBER: _ClassVar[int]
     STMGR_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    avoided: bool
+    clamps: bool
     component: str
     instance_id: str
     peer: str
@@ -210,7 +214,7 @@ class Culprit(_message.Message):
     since_s: float
     stmgr_id: str
     task_id: int
-    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., instance_id: _Optional[str] = ..., stmgr_id: _Optional[str] = ..., peer: _Optional[str] = ..., queued_bytes: _Optional[int] = ..., since_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., instance_id: _Optional[str] = ..., stmgr_id: _Optional[str] = ..., peer: _Optional[str] = ..., queued_bytes: _Optional[int] = ..., since_s: _Optional[float] = ..., avoided: bool = ..., clamps: bool = ...) -> None: ...
 
 class DataLost(_message.Message):
     __slots__ = ["attempt", "reason", "stmgr_id", "task_id", "tuples"]

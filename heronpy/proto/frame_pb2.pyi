@@ -19,7 +19,7 @@ LINK_OPEN: Kind
 REGISTER: Kind
 
 class Frame(_message.Message):
-    __slots__ = ["attempt", "channel_frames", "checkpoint", "codec", "consumed_bytes", "consumed_frames", "consumed_tuples", "count", "derived_edges", "dest_task", "edge", "failed", "granted_bytes", "granted_tuples", "kind", "on", "origin_ns", "payload", "reason", "registered", "root_base", "root_counts", "root_task", "root_tasks", "roots", "run_edge", "run_first", "run_length", "savepoint", "settled_tuples", "skip", "source_task", "stream", "streams", "trace", "trace_clock", "trace_emitted", "trace_hops", "trace_index", "trace_left", "trace_parent", "trace_sealed", "tracked", "unaligned", "values"]
+    __slots__ = ["attempt", "channel_frames", "checkpoint", "codec", "consumed_bytes", "consumed_frames", "consumed_tuples", "count", "derived_edges", "dest_task", "edge", "failed", "granted_bytes", "granted_tuples", "kind", "on", "origin_ns", "pace", "payload", "reason", "registered", "root_base", "root_counts", "root_task", "root_tasks", "roots", "run_edge", "run_first", "run_length", "savepoint", "settled_tuples", "skip", "source_task", "stream", "streams", "trace", "trace_clock", "trace_emitted", "trace_hops", "trace_index", "trace_left", "trace_parent", "trace_sealed", "tracked", "unaligned", "values"]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FRAMES_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,7 @@ class Frame(_message.Message):
     KIND_FIELD_NUMBER: _ClassVar[int]
     ON_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_NS_FIELD_NUMBER: _ClassVar[int]
+    PACE_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     REGISTERED_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +83,7 @@ class Frame(_message.Message):
     kind: Kind
     on: bool
     origin_ns: int
+    pace: float
     payload: bytes
     reason: str
     registered: bool
@@ -110,7 +112,7 @@ class Frame(_message.Message):
     tracked: bool
     unaligned: bool
     values: bytes
-    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., source_task: _Optional[int] = ..., dest_task: _Optional[int] = ..., stream: _Optional[int] = ..., count: _Optional[int] = ..., codec: _Optional[int] = ..., skip: _Optional[int] = ..., tracked: bool = ..., registered: bool = ..., root_base: _Optional[int] = ..., root_task: _Optional[int] = ..., edge: _Optional[int] = ..., derived_edges: bool = ..., roots: _Optional[bytes] = ..., root_tasks: _Optional[bytes] = ..., root_counts: _Optional[bytes] = ..., values: _Optional[bytes] = ..., streams: _Optional[bytes] = ..., attempt: _Optional[int] = ..., payload: _Optional[bytes] = ..., origin_ns: _Optional[int] = ..., trace: _Optional[int] = ..., trace_parent: _Optional[int] = ..., trace_index: _Optional[int] = ..., trace_clock: _Optional[int] = ..., trace_emitted: _Optional[int] = ..., trace_sealed: _Optional[int] = ..., trace_left: _Optional[int] = ..., trace_hops: _Optional[_Iterable[int]] = ..., granted_bytes: _Optional[int] = ..., granted_tuples: _Optional[int] = ..., consumed_bytes: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., settled_tuples: _Optional[int] = ..., run_first: _Optional[bytes] = ..., run_length: _Optional[bytes] = ..., run_edge: _Optional[bytes] = ..., failed: bool = ..., on: bool = ..., reason: _Optional[str] = ..., checkpoint: _Optional[int] = ..., channel_frames: _Optional[int] = ..., unaligned: bool = ..., savepoint: bool = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., source_task: _Optional[int] = ..., dest_task: _Optional[int] = ..., stream: _Optional[int] = ..., count: _Optional[int] = ..., codec: _Optional[int] = ..., skip: _Optional[int] = ..., tracked: bool = ..., registered: bool = ..., root_base: _Optional[int] = ..., root_task: _Optional[int] = ..., edge: _Optional[int] = ..., derived_edges: bool = ..., roots: _Optional[bytes] = ..., root_tasks: _Optional[bytes] = ..., root_counts: _Optional[bytes] = ..., values: _Optional[bytes] = ..., streams: _Optional[bytes] = ..., attempt: _Optional[int] = ..., payload: _Optional[bytes] = ..., origin_ns: _Optional[int] = ..., trace: _Optional[int] = ..., trace_parent: _Optional[int] = ..., trace_index: _Optional[int] = ..., trace_clock: _Optional[int] = ..., trace_emitted: _Optional[int] = ..., trace_sealed: _Optional[int] = ..., trace_left: _Optional[int] = ..., trace_hops: _Optional[_Iterable[int]] = ..., granted_bytes: _Optional[int] = ..., granted_tuples: _Optional[int] = ..., consumed_bytes: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., pace: _Optional[float] = ..., settled_tuples: _Optional[int] = ..., run_first: _Optional[bytes] = ..., run_length: _Optional[bytes] = ..., run_edge: _Optional[bytes] = ..., failed: bool = ..., on: bool = ..., reason: _Optional[str] = ..., checkpoint: _Optional[int] = ..., channel_frames: _Optional[int] = ..., unaligned: bool = ..., savepoint: bool = ...) -> None: ...
 
 class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

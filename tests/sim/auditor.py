@@ -231,7 +231,7 @@ class Auditor:
             self.stats["most_queued"] = max(self.stats["most_queued"], queued)
         for source in switch.sources.values():
             assert source.absorbed_bytes <= source.received_bytes, f"{source.name} absorbed more than came"
-            assert source.granted <= source.absorbed_bytes + source.window, f"{source.name} grants too much"
+            assert source.granted <= source.absorbed_bytes + source.window_max, f"{source.name} grants too much"
         for acker in switch.ackers.values():
             assert acker.live_roots >= 0, "negative roots"
 

@@ -28,14 +28,20 @@ def test_an_episode_begins_above_high_and_ends_at_low() -> None:
     p = pressure()
     assert not p.observe("task-5", MB, top, 0.0)
     assert p.observe("task-5", MB + 1, top, 0.0)
-    assert p.clamp_changed(0.0) and p.clamped
+    assert not p.clamp_changed(0.0) and p.holding, "its senders get no credit"
     assert p.announcement_due(0.0, True) is True
-    assert not p.observe("task-5", MB // 2 + 1, top, 1.0)
+    assert not p.observe("task-5", 2 * MB, top, 0.5)
+    assert p.observe("task-5", 2 * MB + 1, top, 0.6)
+    assert p.clamp_changed(0.6) and p.clamped
+    assert not p.observe("task-5", MB + 1, top, 1.0)
+    assert p.observe("task-5", MB, top, 1.1)
+    assert p.clamp_changed(1.1) and not p.clamped and p.holding
+    assert not p.observe("task-5", MB // 2 + 1, top, 1.2)
     assert p.observe("task-5", MB // 2, top, 2.0)
-    assert p.clamp_changed(2.0) and not p.clamped
+    assert not p.clamp_changed(2.0) and not p.holding
     assert p.announcement_due(2.0, True) is False
     assert p.spent(2.0) == {5: 2.0}
-    assert p.clamped_s == 2.0
+    assert p.held_until(9.0) == 2.0
 
 
 def test_an_announcement_is_renewed_each_second_and_expires_after_three() -> None:
@@ -69,8 +75,8 @@ def test_an_old_incarnation_and_an_overlong_lease_are_not_believed() -> None:
 
 def test_two_links_and_a_link_that_goes() -> None:
     p = pressure()
-    p.observe("task-5", 2 * MB, top, 0.0)
-    p.observe("task-6", 2 * MB, lambda: (6, 1), 1.0)
+    p.observe("task-5", 2 * MB + 1, top, 0.0)
+    p.observe("task-6", 2 * MB + 1, lambda: (6, 1), 1.0)
     assert p.clamp_changed(1.0)
     assert p.forget("task-5", 2.0) and not p.forget("task-5", 2.0)
     assert not p.clamp_changed(2.0) and p.clamped

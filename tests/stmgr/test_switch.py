@@ -25,7 +25,7 @@ from heronpy.wire.frames import (
     one_run,
     pack64,
 )
-from stmgr.links import GRANT_MAX_BYTES, SILENT_PROBES
+from stmgr.links import GRANT_MAX_BYTES, SILENT_PROBES, WINDOW_START_BYTES
 from stmgr.neighbours import BYTES_MAX, LINKS_MAX, PendingLinks
 from stmgr.switch import Switch
 from tests.stmgr.switch_world import BOLT, FAR, SPOUT, World, data, tracked
@@ -106,9 +106,7 @@ def test_a_successor_gets_no_credit_of_its_predecessor() -> None:
     world.grant(bolt, 1 << 30)
     world.switch.settle_credit()
     assert all(frame.consumed_tuples == 0 for frame in world.of(new, CREDIT))
-    assert (
-        max(frame.granted_bytes for frame in world.of(new, CREDIT)) == world.switch.settings.instance_out_window_bytes
-    )
+    assert max(frame.granted_bytes for frame in world.of(new, CREDIT)) == WINDOW_START_BYTES
 
 
 def test_zombies_and_old_links_are_refused_and_counted() -> None:
