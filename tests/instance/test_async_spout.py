@@ -19,7 +19,7 @@ from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, Frame, pack32, pack64
-from instance import linger
+from instance import emitter, linger
 from instance.async_spout import IDLE_WAIT_S, AsyncSpoutTask
 from instance.awake import Sleeps
 from instance.linger import BURST, STEADY
@@ -218,6 +218,7 @@ def test_at_the_limit_it_goes_on_with_enough_tuples_for_a_frame(
 ) -> None:
     """A bolt that acks a few at a time must not make it send a few at a time for ever."""
     monkeypatch.setattr(linger, "WAIT_MAX_S", 60.0)
+    monkeypatch.setattr(emitter, "START_TUPLES", 10**6)
     limit, acked_at_once = 100, 3
     patient = replace(SETTINGS, linger_max_us=100_000.0)
     h = harnesses(reliability="ATLEAST_ONCE", settings=patient, **{"topology.max.spout.pending": limit})
@@ -262,6 +263,7 @@ def test_a_saturated_spout_sends_more_rarely(
     harnesses: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     longest_s, least_s = 0.001, 0.1
+    monkeypatch.setattr(emitter, "START_TUPLES", 10**6)
     h = harnesses(settings=replace(SETTINGS, linger_max_us=longest_s * 1e6, batch_tuples=100_000))
     took: list[float] = []
 

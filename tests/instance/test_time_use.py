@@ -128,9 +128,8 @@ def test_a_slow_bolt_is_busy_what_is_before_it_blocked_and_what_is_after_it_idle
         for name in tasks:
             assert sum(after[name]) - sum(before[name]) == pytest.approx(took_ns, rel=1e-6)
         assert part["slow"].busy >= 97, part
-        # Acks are what it waits for where it has a limit, and room or backpressure where it has none.
-        waits = part["spout"].at_limit if mode == "ATLEAST_ONCE" else part["spout"].blocked
-        assert waits >= 90, part
+        # The queue before a slow bolt is short, so the spout waits for room before it waits for acks.
+        assert part["spout"].blocked >= 90, part
         assert part["quick"].idle >= 95, part
 
 
