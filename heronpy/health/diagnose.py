@@ -297,14 +297,16 @@ def _drains_s(signals: Signals, component: str) -> float | None:
 
 def _is_slow(signals: Signals) -> bool:
     """Whether something sets the pace of the spouts."""
-    return bool(signals.held >= HELD or signals.culprits or _behind(signals) or _waits_for_acks(signals))
+    return bool(
+        signals.held >= HELD or signals.culprits or signals.avoided or _behind(signals) or _waits_for_acks(signals)
+    )
 
 
 def _slow(signals: Signals) -> Iterator[Finding]:
     """For each component that sets the pace, the first cause that fits."""
     if not _is_slow(signals):
         return
-    culprits = {*signals.culprits, *(task.name for task in _behind(signals))}
+    culprits = {*signals.culprits, *signals.avoided, *(task.name for task in _behind(signals))}
     unexplained: list[list[TaskSignals]] = []
     for component in signals.components:
         tasks = [task for task in _bolts(signals) if task.component == component]

@@ -188,6 +188,8 @@ class Signals:
     #: Share of the window in which spouts were held, and the tasks or links that hold them now.
     held: float = 0.0
     culprits: list[str] = field(default_factory=list)
+    #: Tasks that are full, and that senders leave out.
+    avoided: list[str] = field(default_factory=list)
     #: Share of the last seconds in which spouts were held.
     held_now: float | None = None
     #: By spout: seconds since it has emitted last. Those that were never seen to emit are missing.
@@ -350,7 +352,8 @@ def signals_of(
     found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)
     if load is not None:
         found.held_now, found.still_s = load.load.held, load.still_s
-    found.culprits = [culprit_name(culprit) for culprit in status.culprits]
+    found.culprits = [culprit_name(culprit) for culprit in status.culprits if not culprit.avoided]
+    found.avoided = [culprit_name(culprit) for culprit in status.culprits if culprit.avoided]
     mode = reliability_mode(topology)
     found.acking = mode == "ATLEAST_ONCE"
     found.sends_again = mode != "ATMOST_ONCE"

@@ -108,7 +108,7 @@ class Figures:
         machine, shared = self._machine, self._machine.shared
         book, registry = shared.book, shared.registry
         parts, totals = self._parts(), totals_of(machine.totals(0.0))
-        window = self.loads.recent(now, parts)
+        window, culprits = self.loads.recent(now, parts), registry.culprits()
         rows = [part.row for part in parts.values()]
         for row in rows:
             # Some losses of the topology were not counted, so a component without a count may still have losses.
@@ -123,7 +123,8 @@ class Figures:
             components=rows,
             edges=self._edges(parts),
             held=window.held,
-            culprits=[culprit_of(one) for one in registry.culprits()[:CULPRITS_MAX]],
+            culprits=[culprit_of(one) for one in culprits if not one.avoided][:CULPRITS_MAX],
+            avoided=[culprit_of(one) for one in culprits if one.avoided][:CULPRITS_MAX],
             **_slowest(rows),
         )
         return LoadAnswer(

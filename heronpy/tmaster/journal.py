@@ -180,6 +180,8 @@ class _Episode:
     name: str
     since: float
     most_bytes: int = 0
+    #: The other tasks of its component take its share.
+    avoided: bool = False
     #: It is an event already.
     told: bool = False
 
@@ -194,7 +196,7 @@ class Watcher:
     #: Per container and process: its number of restarts when it was last seen.
     _restarts: dict[int, dict[str, int]] = field(default_factory=dict)
     #: Per stream manager: the culprits that it announces.
-    _episodes: dict[str, dict[tuple[int, str], _Episode]] = field(default_factory=dict)
+    _episodes: dict[str, dict[tuple[int, str, bool], _Episode]] = field(default_factory=dict)
 
     def processes(
         self,
@@ -253,13 +255,13 @@ class Watcher:
         now, open_ones = self.journal.now, self._episodes.setdefault(stmgr, {})
         there = set()
         for culprit in found:
-            key = (culprit.task_id, culprit.peer)
+            key = (culprit.task_id, culprit.peer, culprit.avoided)
             there.add(key)
             episode = open_ones.get(key)
             if episode is None:
                 since = now - culprit.since_s if isfinite(culprit.since_s) and culprit.since_s > 0 else now
                 name = culprit.instance_id or culprit.component or f"the link to {culprit.peer}"
-                episode = open_ones[key] = _Episode(name, since)
+                episode = open_ones[key] = _Episode(name, since, avoided=culprit.avoided)
             episode.most_bytes = max(episode.most_bytes, culprit.queued_bytes)
             if not episode.told and now - episode.since >= LASTING_S:
                 self._lasts(stmgr, episode)
@@ -271,19 +273,21 @@ class Watcher:
     def _lasts(self, stmgr: str, episode: _Episode) -> None:
         """Many episodes are over within a moment; one that is not is told while it lasts."""
         episode.told = True
+        what = f"the spouts are held because {episode.name} is too slow"
+        if episode.avoided:
+            what = f"{episode.name} is full, and the other tasks of its component take its share"
         self.journal.add(
             control_pb2.EVENT_BACKPRESSURE,
-            f"the spouts are held because {episode.name} is too slow"
-            f" ({format_bytes(episode.most_bytes)} wait in {stmgr})",
+            f"{what} ({format_bytes(episode.most_bytes)} wait in {stmgr})",
             subject=episode.name,
         )
 
     def _over(self, stmgr: str, episode: _Episode) -> None:
         kind, lasted_s = control_pb2.EVENT_BACKPRESSURE, max(0.0, self.journal.now - episode.since)
-        text = (
-            f"the spouts were held for {format_duration(lasted_s)} because {episode.name} was too slow"
-            f" (up to {format_bytes(episode.most_bytes)} waited in {stmgr})"
-        )
+        what = f"the spouts were held for {format_duration(lasted_s)} because {episode.name} was too slow"
+        if episode.avoided:
+            what = f"for {format_duration(lasted_s)} the other tasks of its component took the share of {episode.name}"
+        text = f"{what} (up to {format_bytes(episode.most_bytes)} waited in {stmgr})"
         if not (episode.told and self.journal.go_on(kind, text, subject=episode.name, lasted_s=lasted_s)):
             self.journal.add(kind, text, subject=episode.name, lasted_s=lasted_s)
 

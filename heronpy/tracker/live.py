@@ -94,7 +94,7 @@ def stands_out(shown: Load, now: Load) -> bool:
     """
     if (shown.state, shown.cause, shown.plan_version) != (now.state, now.cause, now.plan_version):
         return True
-    if [one.name for one in shown.culprits] != [one.name for one in now.culprits]:
+    if [one.name for one in (*shown.culprits, *shown.avoided)] != [one.name for one in (*now.culprits, *now.avoided)]:
         return True
     if [one.name for one in shown.components] != [one.name for one in now.components]:
         return True

@@ -127,6 +127,8 @@ class Load(Struct, kw_only=True):
     #: Share of the window in which spouts were held.
     held: float | None
     culprits: list[Culprit]
+    #: Full tasks whose share the other tasks of their component take; they hold no spout.
+    avoided: list[Culprit] = []
     #: From emitting a tuple at its spout to the end of its processing at the slowest sink; if none tells, to the full
     #: ack. The largest of the components' quantiles.
     latency_p50_s: float | None
@@ -265,7 +267,7 @@ def tasks_of(
     processes = {process.name: process for one in status.executors for process in one.processes if process.task_id}
     hosts = {executor.container: executor.host for executor in status.executors}
     containers = {place.instance_id: place.container for place in status.plan.instances}
-    guilty = {culprit.instance_id for culprit in status.culprits}
+    guilty = {culprit.instance_id for culprit in status.culprits if not culprit.avoided}
     found = []
     for task in sorted(status.tasks, key=lambda task: (order.get(task.component, len(order)), task.task_id)):
         if component in (None, task.component):

@@ -242,6 +242,23 @@ def test_an_episode_is_told_while_it_lasts_and_when_it_is_over() -> None:
     assert len(journal) == 2 and journal.after(0).events[-1].times == 2, "its stream manager left the plan"
 
 
+def test_a_full_task_that_others_stand_in_for_holds_no_spout() -> None:
+    watcher = Watcher(Journal())
+    full = control_pb2.Culprit(task_id=7, instance_id="container_1_count_7", since_s=0.5, queued_bytes=9, avoided=True)
+    watcher.journal.now = 10.0
+    watcher.culprits("stmgr-1", [full])
+    watcher.journal.now = 20.0
+    watcher.culprits("stmgr-1", [full])
+    full.avoided = False
+    watcher.culprits("stmgr-1", [full])
+    watcher.journal.now = 30.0
+    watcher.culprits("stmgr-1", [])
+    assert texts(watcher.journal, "backpressure") == [
+        "for 10.5s the other tasks of its component took the share of container_1_count_7 (up to 9B waited in stmgr-1)",
+        "the spouts were held for 10.5s because container_1_count_7 was too slow (up to 9B waited in stmgr-1)",
+    ]
+
+
 def test_the_machine_tells_its_story() -> None:
     """States, silence, changes by people and takeovers, in the order in which they came."""
     w = World(containers=2).running()

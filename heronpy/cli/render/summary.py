@@ -206,7 +206,7 @@ def components(
             row.failed += gone.failed
             row.at_least = row.at_least or gone.at_least
     for culprit in status.culprits:
-        if culprit.component in rows:
+        if culprit.component in rows and not culprit.avoided:
             rows[culprit.component].backpressure = True
     return list(rows.values())
 
@@ -228,7 +228,12 @@ def _add_frames(row: ComponentRow, task: control_pb2.TaskStatus, old: control_pb
 
 
 def culprit_text(culprit: control_pb2.Culprit) -> str:
-    """Who holds the topology back, as one sentence."""
+    """Who holds the topology back, or would, as one sentence."""
+    if culprit.avoided:
+        return (
+            f"full: {culprit_name(culprit)}; the other tasks of {culprit.component} take its share"
+            f" ({format_bytes(culprit.queued_bytes)} queued for {format_duration(culprit.since_s)})"
+        )
     return (
         f"backpressure: {culprit_name(culprit)} is too slow"
         f" ({format_bytes(culprit.queued_bytes)} queued for {format_duration(culprit.since_s)},"
@@ -305,7 +310,9 @@ def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow], rates: bo
         "losses": losses_text(status.totals) or None,
         "components": [row.as_json(rates) for row in rows],
         "backpressure": [
-            picked(culprit, "instance_id", "component", "task_id", "peer", "stmgr_id", "queued_bytes", "since_s")
+            picked(
+                culprit, "instance_id", "component", "task_id", "peer", "stmgr_id", "queued_bytes", "since_s", "avoided"
+            )
             for culprit in status.culprits
         ],
     }

@@ -140,6 +140,9 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
         held = f"spouts held {share(load.held)} of the time" if load.held is not None else "spouts held"
         waits = f"{format_bytes(one.queued_bytes)} queued for {format_duration(one.since_s)}"
         lines += _wrapped(f"{held}, now by {one.name} ({waits}){more}", WARN, width, 2)
+    for one in load.avoided[:1]:
+        more = f" and {len(load.avoided) - 1} more" if len(load.avoided) > 1 else ""
+        lines += _wrapped(f"full: {one.name}{more}; the other tasks of {one.component} take its share", WARN, width, 2)
     if figures.losses:
         lines.append(_line(f"tuples missing from the result: {figures.losses}", ALARM))
     for text in figures.units:

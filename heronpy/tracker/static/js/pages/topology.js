@@ -30,6 +30,7 @@ export function TopologyPage({ route }) {
     ${Object.entries(MEASURES).map(([name, one]) => html`<option key=${name} value=${name}>${one.title}</option>`)}</select></label>`;
   return html`<${TopologyFrame} route=${route} state=${state}>
     ${!topology.ended_at && load?.culprits.length > 0 && html`<p class="flow warn" role="status">Spouts are held by ${load.culprits.map((one, number) => html`${number ? ', ' : ''}<${CulpritView} place=${place} one=${one} tasks=${tasks} />`)}</p>`}
+    ${!topology.ended_at && load?.avoided?.length > 0 && html`<p class="flow warn" role="status">Full, so that others take their share: ${load.avoided.map((one, number) => html`${number ? ', ' : ''}<${CulpritView} place=${place} one=${one} tasks=${tasks} />`)}</p>`}
     <${Section} title="graph" aside=${choose}>
       <${GraphView} place=${place} plan=${plan} load=${load} by=${by} marked=${marked} onMark=${setMarked} />
       <${Containers} place=${place} plan=${plan} load=${load} tasks=${tasks?.tasks ?? null} by=${by} marked=${marked} onMark=${setMarked} />
