@@ -185,6 +185,11 @@ class _Episode:
     #: It is an event already.
     told: bool = False
 
+    @property
+    def reason(self) -> str:
+        """Apart from those in which spouts were held."""
+        return "avoided" if self.avoided else ""
+
 
 @dataclass(slots=True)
 class Watcher:
@@ -280,6 +285,7 @@ class Watcher:
             control_pb2.EVENT_BACKPRESSURE,
             f"{what} ({format_bytes(episode.most_bytes)} wait in {stmgr})",
             subject=episode.name,
+            reason=episode.reason,
         )
 
     def _over(self, stmgr: str, episode: _Episode) -> None:
@@ -288,8 +294,9 @@ class Watcher:
         if episode.avoided:
             what = f"for {format_duration(lasted_s)} the other tasks of its component took the share of {episode.name}"
         text = f"{what} (up to {format_bytes(episode.most_bytes)} waited in {stmgr})"
-        if not (episode.told and self.journal.go_on(kind, text, subject=episode.name, lasted_s=lasted_s)):
-            self.journal.add(kind, text, subject=episode.name, lasted_s=lasted_s)
+        about = {"subject": episode.name, "reason": episode.reason}
+        if not (episode.told and self.journal.go_on(kind, text, **about, lasted_s=lasted_s)):
+            self.journal.add(kind, text, **about, lasted_s=lasted_s)
 
     def place(self, containers: Iterable[int]) -> None:
         """The plan has these containers; forget the others."""
