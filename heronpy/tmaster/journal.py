@@ -294,9 +294,9 @@ class Watcher:
         if episode.avoided:
             what = f"for {format_duration(lasted_s)} the other tasks of its component took the share of {episode.name}"
         text = f"{what} (up to {format_bytes(episode.most_bytes)} waited in {stmgr})"
-        about = {"subject": episode.name, "reason": episode.reason}
-        if not (episode.told and self.journal.go_on(kind, text, **about, lasted_s=lasted_s)):
-            self.journal.add(kind, text, **about, lasted_s=lasted_s)
+        name, reason = episode.name, episode.reason
+        if not (episode.told and self.journal.go_on(kind, text, subject=name, reason=reason, lasted_s=lasted_s)):
+            self.journal.add(kind, text, subject=name, reason=reason, lasted_s=lasted_s)
 
     def place(self, containers: Iterable[int]) -> None:
         """The plan has these containers; forget the others."""
