@@ -103,8 +103,7 @@ class AccessState:
                 return None
             if client is None:
                 raise StateError(
-                    f"this host has lost its key for cluster {self._cluster}; bring the access anew by 'heron cluster"
-                    " access'"
+                    f"this host has lost its key for cluster {self._cluster}; run 'heron cluster access' again"
                 )
             try:
                 ticket = self._reach(name, place.ticket(client))

@@ -54,7 +54,7 @@ def address_of(topology: str, door: Ticket, cluster: str, resolve: Callable[[], 
     if refused:
         raise ClusterError(
             f"the door of topology '{topology}' at {', '.join(door.addresses)} does not take the key of this host;"
-            " bring the access anew by 'heron cluster access'"
+            " run 'heron cluster access' again"
         )
     for port in sorted({int(address.rpartition(":")[2]) for address in door.addresses}):
         resolved = resolve()
@@ -67,8 +67,8 @@ def address_of(topology: str, door: Ticket, cluster: str, resolve: Callable[[], 
             return way
     raise ClusterError(
         f"the door of topology '{topology}' does not answer this host at {', '.join(door.addresses)} ({why}); let this"
-        " host connect to it, or run the command where its scheduler is; if it was killed or has moved, bring the"
-        " access anew by 'heron cluster access'"
+        " host connect to it, or run the command where its scheduler is; if it was killed or has moved,"
+        " run 'heron cluster access' again"
     )
 
 

@@ -91,14 +91,14 @@ def door_of(cluster: str, topology: str) -> DoorPlace | None:
         return None
     place = _place_of(read_private(file, TEXT_MAX_CHARS))
     if place is None:
-        anew = "the scheduler of the topology writes it anew when it starts"
+        fix = "the scheduler of the topology writes it again when it starts"
         if origin_of(cluster):
-            anew = (
-                f"bring the access anew: heron cluster access {cluster} on host {origin_of(cluster)}, and heron cluster"
-                f" access {cluster} --install here"
+            fix = (
+                f"run 'heron cluster access {cluster}' on host {origin_of(cluster)} and 'heron cluster access"
+                f" {cluster} --install' here"
             )
         raise ConfigError(
-            f"the file {file} is damaged, which says where the door of topology '{topology}' is; remove it, and {anew}"
+            f"the file {file} is damaged, which says where the door of topology '{topology}' is; remove it, and {fix}"
         )
     return place
 
