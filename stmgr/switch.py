@@ -25,6 +25,8 @@ from .neighbours import LocalTask, Peer, PendingLinks, replier
 
 #: A queue is never held back by credit above this in a topology with a cycle: it could wait for itself.
 NEVER = 1 << 62
+#: No task processes more tuples per second.
+PACE_MAX = 1e12
 #: Kinds that travel in the order of the data: by credit, through queues, never dropped silently.
 _IN_LINE = frozenset((DATA, BARRIER))
 _PEER = re.compile(rb"s:(stmgr-\d+):(\d+)")
@@ -311,7 +313,8 @@ class Switch:
             source.grant()  # a probe of a peer
         else:
             task.link.credit(frame)
-            if frame.pace and frame.pace != task.link.pace:
+            # A claim of the task: infinity and what is no number are none.
+            if frame.pace != task.link.pace and 0 < frame.pace < PACE_MAX:
                 self._take_pace(task, frame.pace)
             self._owe_credit()
             self._pump(task.link)

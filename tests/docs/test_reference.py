@@ -91,7 +91,11 @@ def test_the_proofs_that_the_guarantees_name_exist() -> None:
     wrong = []
     for file, test, target in proofs:
         path = (DOCS / target).resolve()
-        if path.name != file or not path.is_file() or not re.search(rf"(?m)^def {test}\(", path.read_text("utf-8")):
+        if (
+            path.name != file
+            or not path.is_file()
+            or not re.search(rf"(?m)^(?:async )?def {test}\(", path.read_text("utf-8"))
+        ):
             wrong.append(f"{target}: {file}::{test}")
     assert len(proofs) > 50 and not wrong
     assert not re.findall(r"\btest_\w+", re.sub(r"\[`test_\w+\.py::test_\w+`\]\([^)\s]+\)", "", text)), (

@@ -161,6 +161,15 @@ def test_senders_are_told_that_a_task_is_full_and_how_large_its_frames_may_be() 
     assert hints(world, late)[-1:] == [(BOLT, False, 10)], "a new link learns what others know"
 
 
+@pytest.mark.parametrize("pace", [float("nan"), float("inf"), -5.0, 1e300])
+def test_a_pace_that_is_none_changes_nothing(pace: float) -> None:
+    world = World()
+    spout, bolt = world.register(SPOUT), world.register(BOLT)
+    world.receive(spout, data(BOLT, payload=b"x" * 80))
+    grant(world, bolt, 1, pace)
+    assert not hints(world, spout) and world.switch.tasks[BOLT].link.pace == 0.0
+
+
 def test_what_a_peer_says_of_its_tasks_is_passed_on_and_ends_with_the_link() -> None:
     world = World()
     spout = world.register(SPOUT)

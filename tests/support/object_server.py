@@ -14,6 +14,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -109,7 +110,7 @@ class _Faulty:
 
     def __init__(self, app: Any) -> None:
         self._app = app
-        self._lock = threading.Lock()
+        self._lock, self._condition = threading.Lock(), threading.Lock()
         self._faults = Faults()
         self._seen: dict[str, int] = {}
 
@@ -127,7 +128,9 @@ class _Faulty:
         if self._faults.ignore_conditions:
             environ.pop("HTTP_IF_NONE_MATCH", None)
         loses = method == "PUT" and self._takes("lose")
-        answer = self._app(environ, start_response)
+        # A store decides about a condition and writes in one step; moto takes two.
+        with self._condition if "HTTP_IF_NONE_MATCH" in environ or "HTTP_IF_MATCH" in environ else nullcontext():
+            answer = self._app(environ, start_response)
         if loses:
             list(answer)
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
