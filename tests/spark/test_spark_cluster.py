@@ -102,16 +102,22 @@ def gateway_of(tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
         one.close()
 
 
-def through_python() -> Callable[..., None]:
-    """An aggregate function whose rows pass Spark's Python workers; made here so that it travels by value."""
+def through_python(begun: str = "", pause_s: float = 0.005) -> Callable[..., None]:
+    """An aggregate function whose rows pass Spark's Python workers; made here so that it travels by value.
+
+    Row 150 makes the file `begun`.
+    """
 
     def aggregate(spark: Any, df: Any, batch: Any) -> None:
         from pyspark.sql.functions import udf
 
         def same(n: int) -> int:
+            import pathlib
             import time
 
-            time.sleep(0.005)
+            if begun and n == 150:
+                pathlib.Path(begun).touch()
+            time.sleep(pause_s)
             return n
 
         rows = df.select(udf(same, "long", useArrow=False)("n").alias("n"))
@@ -182,10 +188,11 @@ def test_a_batch_whose_executor_is_lost_has_used_up_no_attempt(
         conf = {"spark.executor.memory": "512m", "spark.task.maxFailures": "1"}
         gateway = gateway_of(spark.url, max_retries=0, conf=conf)
         gateway.supervisor.start()
-        bolt = sink(table)
+        begun = tmp_path / "begun"
+        bolt = sink(table, through_python(str(begun), pause_s=0.05))
         for n in range(200):
             bolt.process(Tup(n, (n,)))
-        drain(bolt, 0, gateway, until=lambda: bolt.delegate.acked and gateway.records.folder("store").stems("attempts"))
+        drain(bolt, 0, gateway, until=begun.exists)
         spark.executors()[0].send_signal(signal.SIGKILL)
         drain(bolt, 200, gateway)
         bolt.finish()
