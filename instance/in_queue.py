@@ -35,7 +35,7 @@ from .progress import Progress
 Sized = tuple[frame_pb2.Frame, int]
 #: The capacity regrows from one to its maximum in this many samples (6.4 s at 100 ms).
 GROWTH_STEPS = 64
-#: After so much time with work the pace of a task is known anew, and for the first time.
+#: Seconds of work after which the pace of a task is measured again, and the first time.
 PACE_S, FIRST_PACE_S = 1.0, 0.2
 #: What the in-queue holds until the pace is known, and what it expects until then.
 IN_QUEUE_START_BYTES, IN_QUEUE_START_TUPLES = 16 << 10, 64
@@ -252,7 +252,7 @@ class TunedCapacity:
         self.due = 0.0
 
     def aim(self, expected: float) -> None:
-        """Expect so many tuples, between one and what was expected at first, and never take twice as many."""
+        """Expect this number of tuples, at most what was expected at first. The capacity stays below twice that."""
         self.expected = max(1, min(int(expected), self._expected_max))
         self.limit = self.maximum if self.expected == self._expected_max else min(self.maximum, 2 * self.expected)
         self.current = min(self.current, self.limit)
