@@ -205,9 +205,9 @@ class BoltTask(Task):
         use = self.time_use.totals(now_ns)
         if target_s and self._pace.sample(self.progress.executed, use.busy + use.blocked):
             self.link.pace = self._pace.rate
+            self.in_capacity.aim(self._pace.rate * target_s * IN_QUEUE_SHARE)
             self.link.window_tuples = self.in_capacity.current
             self.in_queue_bytes = self.link.window_bytes = self.settings.in_queue_bytes_max
-            self.in_capacity.aim(self._pace.rate * target_s * IN_QUEUE_SHARE)
 
     def arm_tick(self, now: float) -> None:
         """The next tick: in step with the ones before, or, when some were missed, an interval from now."""

@@ -47,7 +47,7 @@ from .tuples import HeronTuple, InBatch
 #: Text and bytes up to this many characters are small: a batch of them is bounded by its tuple count.
 SMALL = 1024
 _FIXED = codec.FIXED
-#: At first a task emits so many tuples at a time and per frame, for so long after the first ones.
+#: Tuples that a task emits at a time and per frame at first, and seconds after the first ones for which this holds.
 START_TUPLES, START_S = 256, 0.5
 #: Of the tuples that may be emitted, where nothing else limits them.
 UNLIMITED = sys.maxsize

@@ -90,7 +90,7 @@ class Outlet:
         """Cut `total` tuples into contiguous shares, one per destination, that differ by one at most.
 
         The destination that comes first moves on with each flush, so that small flushes spread evenly. A destination
-        with a limit gets at most so many while another has none, and no share is larger than its limit.
+        with a limit gets no more than that while another has none, and no share is larger than its limit.
         """
         dests = self.dests
         count = len(dests)

@@ -219,8 +219,8 @@ class Switch:
                 self._lose([waiting], "no such task")
                 return
             link = peer.link
-            # Frames that the peer has asked to hold earn no credit: one full task, not the link, is what is slow.
-            held = link.held and dest in link.held
+            # Frames that the peer has asked to hold earn no credit, unless their sender goes elsewhere now.
+            held = link.held and dest in link.held and not self._is_avoided(dest)
             link.put(waiting, NEVER if not self.holds else 0 if held else link.high)
         if waiting.creditor is not None:
             self._hold_sender(waiting, link)

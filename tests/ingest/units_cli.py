@@ -34,7 +34,7 @@ def shown(heron: Heron, pipeline: str = "lines") -> Figures | None:
 
 
 def settled(heron: Heron, size: int, pipeline: str = "lines") -> None:
-    """Wait until so many bytes are published or bad, and nothing waits."""
+    """Wait until this number of bytes is published or bad, and nothing waits."""
 
     def is_settled() -> bool:
         found = shown(heron, pipeline)

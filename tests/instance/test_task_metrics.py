@@ -1,4 +1,4 @@
-"""The metrics of a task: its own, as if made anew for each report, the rates of its link, and those of user code."""
+"""The metrics of a task: its own, as if made again for each report, the rates of its link, and those of user code."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.sim.kernel import START_S, Process
 if TYPE_CHECKING:
     from tests.sim.units import Cluster
 
-#: A process is stopped for so long at most.
+#: Seconds for which a process is stopped at most.
 STOPPED_S = 30.0
 
 

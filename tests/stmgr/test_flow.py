@@ -187,22 +187,27 @@ def test_what_a_peer_says_of_its_tasks_is_passed_on_and_ends_with_the_link() -> 
     assert hints(world, spout)[-1] == (FAR, False, 0)
 
 
-def test_frames_for_a_full_task_elsewhere_earn_no_credit() -> None:
+def test_frames_for_a_full_task_elsewhere_earn_no_credit_unless_it_is_avoided() -> None:
     world = World()
     spout = world.register(SPOUT)
     world.switch.open_peer("stmgr-2", 50)
     frame = Frame(kind=CLAMP, dest_task=FAR, on=True, count=7)
     world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 1), frame.SerializeToString())
+    world.switch.backpressure.alike = {task: frozenset((FAR, BOLT)) for task in (FAR, BOLT)}
+    world.receive(spout, data(FAR, 3))
+    world.switch.settle_credit()
+    assert world.of(spout, CREDIT)[-1].consumed_tuples == 3, "its sender goes elsewhere, and needs its credit for that"
+    world.switch.backpressure.alike = {}
     world.receive(spout, data(FAR, 5))
     world.switch.settle_credit()
-    assert not any(credit.consumed_tuples for credit in world.of(spout, CREDIT))
+    assert world.of(spout, CREDIT)[-1].consumed_tuples == 3
     frame.on = False
     world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 2), frame.SerializeToString())
     world.switch.peer_credit(
         "stmgr-2", LINK_HEADER.pack(50, 3), Frame(kind=CREDIT, granted_bytes=1000).SerializeToString()
     )
     world.switch.settle_credit()
-    assert world.of(spout, CREDIT)[-1].consumed_tuples == 5
+    assert world.of(spout, CREDIT)[-1].consumed_tuples == 8
 
 
 def test_clamps_rest_between_two_of_them() -> None:

@@ -62,7 +62,7 @@ class ClusterClient:
         return {one["phase"] for one in self.placed().values()}
 
     def all_run(self, differs: str = "", containers: int = 1) -> dict[int, dict[str, Any]]:
-        """All containers, once so many run, and none is the object of that name any more."""
+        """All containers, once this number runs and each is a new object."""
 
         def look() -> dict[int, dict[str, Any]]:
             found = self.placed()
