@@ -73,7 +73,7 @@ class Stmgr:
         lost_s = min(self.settings.instance_lost_s, settings_for(launch, TmasterSettings).stmgr_lost_s)
         pressure = self.switch.backpressure
         self.machine = Control(self.settings, container, epoch, pressure, export_s, lost_s * SILENCE)
-        self.switch.on_pressure = partial(self.feed, Signal.PRESSURE_CHANGED)
+        self.switch.hints.on_pressure = partial(self.feed, Signal.PRESSURE_CHANGED)
         self.switch.on_credit_owed = partial(self.feed, Signal.CREDIT_OWED)
         self.switch.on_removed = lambda task: self.feed(events.TaskRemoved(task))
         self.admission = Admission(launch.topology, container)

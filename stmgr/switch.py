@@ -19,14 +19,13 @@ from heronpy.wire.frames import ACKER_KINDS, BARRIER, CLAMP, COUNT_MAX, CREDIT, 
 
 from .acker import Acker, Acking
 from .attempts import Attempts
-from .backpressure import QUEUE_START_BYTES, Backpressure, frame_limit, marks_of
+from .backpressure import Backpressure
+from .hints import Hints, clamp_frame
 from .links import Link, Source, Waiting, open_frame
 from .neighbours import LocalTask, Peer, PendingLinks, replier
 
 #: A queue is never held back by credit above this in a topology with a cycle: it could wait for itself.
 NEVER = 1 << 62
-#: No task processes more tuples per second.
-PACE_MAX = 1e12
 #: Kinds that travel in the order of the data: by credit, through queues, never dropped silently.
 _IN_LINE = frozenset((DATA, BARRIER))
 _PEER = re.compile(rb"s:(stmgr-\d+):(\d+)")
@@ -53,9 +52,7 @@ class Switch:
         )
         #: Whether a full queue holds back the credit of its senders; not in a topology with a cycle.
         self.holds = True
-        self._target_s = settings.queue_target_ms / 1000
-        #: What senders were told of tasks here and elsewhere: whether they are full, and the limit of a frame.
-        self._hints: dict[int, tuple[bool, int]] = {}
+        self.hints = Hints(settings, self.tasks, self.backpressure, now, self._owe_credit)
         self.counts: Counter[str] = Counter()
         #: Tuples given up, by reason.
         self.discarded: Counter[str] = Counter()
@@ -68,8 +65,6 @@ class Switch:
         #: Called once when credit below a quarter window is owed; `settle_credit` returns it.
         self.on_credit_owed: Callable[[], None] = _nothing
         self._credit_owed = False
-        #: Called when announcements or clamps may have changed.
-        self.on_pressure: Callable[[], None] = _nothing
         #: Called when a task that is not in the plan has gone.
         self.on_removed: Callable[[int], None] = _nothing
         #: The incarnation that the plan has, or last had, of each peer: no other may open a link (D13).
@@ -135,9 +130,8 @@ class Switch:
                 self.sources[identity] = task.source
                 task.source.grant()
                 if task.is_spout and self.backpressure.clamped:
-                    task.link.send_control(self._clamp(True))
-                for about, (full, limit) in self._hints.items():
-                    task.link.send_control(self._clamp(full, about, limit))
+                    task.link.send_control(clamp_frame(True))
+                self.hints.repeat(task.link)
                 return
         match = _PEER.fullmatch(identity)
         if match is None:
@@ -205,14 +199,14 @@ class Switch:
             link = local.link
             # A peer gets its credit at once (see links.py) and is asked to hold the task's frames instead.
             limit = link.high if source.task and self.holds else NEVER
-            if link.queued_bytes > limit and self._is_avoided(dest):
+            if link.queued_bytes > limit and self.hints.is_avoided(dest):
                 # Its sender goes elsewhere; without credit it could not.
                 limit = self.backpressure.high
             link.put(waiting, limit)
             if link.is_full and not source.task and self.holds and dest not in source.holding:
                 source.holding.add(dest)
                 local.held_by.append(source)
-                source.reply(self._clamp(True, dest, local.limit))
+                source.reply(clamp_frame(True, dest, local.limit))
         else:
             peer = self.peers.get(self.remote.get(dest, ""))
             if peer is None:
@@ -220,28 +214,14 @@ class Switch:
                 return
             link = peer.link
             # Frames that the peer has asked to hold earn no credit, unless their sender goes elsewhere now.
-            held = link.held and dest in link.held and not self._is_avoided(dest)
+            held = link.held and dest in link.held and not self.hints.is_avoided(dest)
             link.put(waiting, NEVER if not self.holds else 0 if held else link.high)
         if waiting.creditor is not None:
-            self._hold_sender(waiting, link)
+            self.hints.hold_sender(waiting)
         if link.queued_bytes > link.high and link.is_full:
-            self._observe(link)
+            self.hints.observe(link)
         if not self._credit_owed:
             self._owe_credit()
-
-    def _is_avoided(self, task: int) -> bool:
-        """Whether senders to a full task have others to go to."""
-        alike = self.backpressure.alike.get(task)
-        return alike is not None and not alike <= self.backpressure.full()
-
-    def _hold_sender(self, waiting: Waiting, link: Link) -> None:
-        """The frame earns no credit before it is sent: unless its sender can go elsewhere, less may be in transit."""
-        task = waiting.dest_task
-        if not self._is_avoided(task):
-            assert waiting.creditor is not None
-            here = (self.tasks.get(one) for one in self.backpressure.alike.get(task, (task,)))
-            window = sum(one.link.high for one in here if one is not None) or len(waiting.data)
-            waiting.creditor.shrink(window, self._now() + self._target_s)
 
     def _now_ns(self) -> int:
         return int(self._now() * 1e9)
@@ -261,51 +241,12 @@ class Switch:
             if source.unreported():
                 source.grant()
 
-    def _observe(self, link: Link) -> None:
-        marks = (link.high, link.low)
-        if self.backpressure.observe(link.name, link.queued_bytes, link.top_task, self._now(), marks):
-            if link.task:
-                full = link.name in self.backpressure.local
-                self._hint(link.task, full, self.tasks[link.task].limit)
-                for other in () if full else self.backpressure.alike.get(link.task, ()):
-                    # Senders that waited for a full one can come here.
-                    if other in self.tasks and self.tasks[other].link.free():
-                        self._owe_credit()
-            self.on_pressure()
-
-    def _hint(self, task: int, full: bool, limit: int) -> None:
-        """Tell the tasks of this container whether a task is full, and how many tuples a frame for it may hold."""
-        if self._hints.get(task, (False, 0)) == (full, limit):
-            return
-        self._hints[task] = (full, limit)
-        if not full and not limit:
-            del self._hints[task]
-        message = self._clamp(full, task, limit)
-        for other in self.tasks.values():
-            if other.link.open:
-                other.link.send_control(message)
-
-    def _take_pace(self, task: LocalTask, pace: float) -> None:
-        """A task has reported how fast it is: the marks of its queue are a time."""
-        link, settings = task.link, self.settings
-        link.pace = pace
-        if not self._target_s or not link.total_tuples:
-            return
-        bytes_per_s = pace * link.total_bytes / link.total_tuples
-        high, low = settings.backpressure_high_bytes, settings.backpressure_low_bytes
-        link.high, link.low = marks_of(high, low, bytes_per_s, self._target_s)
-        limit = frame_limit(pace, self._target_s)
-        # Senders are told when it matters.
-        if bool(limit) != bool(task.limit) or not task.limit / 2 <= limit <= task.limit * 2:
-            task.limit = limit
-            self._hint(task.task, self._hints.get(task.task, (False, 0))[0], limit)
-
     def _pump(self, link: Link) -> None:
         """Send what the link has credit for; senders whose frames waited in its queue get theirs."""
         if link.pump():
             self._owe_credit()
         if link.name in self.backpressure.local:
-            self._observe(link)
+            self.hints.observe(link)
 
     def _task_credit(self, source: Source, frame: frame_pb2.Frame) -> None:
         task = self.tasks.get(source.task)
@@ -313,9 +254,8 @@ class Switch:
             source.grant()  # a probe of a peer
         else:
             task.link.credit(frame)
-            # A claim of the task: infinity and what is no number are none.
-            if frame.pace != task.link.pace and 0 < frame.pace < PACE_MAX:
-                self._take_pace(task, frame.pace)
+            if frame.pace != task.link.pace:
+                self.hints.take_pace(task, frame.pace)
             self._owe_credit()
             self._pump(task.link)
             if task.held_by and task.link.queued_bytes <= task.link.low:
@@ -342,7 +282,7 @@ class Switch:
             self._owe_credit()
             self._pump(peer.link)
         elif frame.kind == CLAMP:
-            self._hint(frame.dest_task, frame.on, frame.count)
+            self.hints.tell(frame.dest_task, frame.on, frame.count)
             if frame.on:
                 peer.link.hold(frame.dest_task)
             else:
@@ -380,10 +320,7 @@ class Switch:
         """Add a task of this container; frames for it queue until it registers."""
         task = self.tasks.get(task_id)
         if task is None:
-            high, low = self.settings.backpressure_high_bytes, self.settings.backpressure_low_bytes
-            if self._target_s:
-                high, low = min(high, QUEUE_START_BYTES), min(low, QUEUE_START_BYTES // 2)
-            link = Link(f"task-{task_id}", task_id, self._no_peer, high, low)
+            link = Link(f"task-{task_id}", task_id, self._no_peer, *self.hints.start_marks())
             task = self.tasks[task_id] = LocalTask(task_id, component, is_spout, link)
             if is_spout:
                 self.ackers[task_id] = Acker()
@@ -451,9 +388,9 @@ class Switch:
             for waiting in task.link.waiting():
                 peer.link.put(waiting, peer.link.high if self.holds else NEVER)
             self._owe_credit()
-        self._hint(task_id, False, 0)
+        self.hints.tell(task_id, False, 0)
         if self.backpressure.forget(task.link.name, self._now()):
-            self.on_pressure()
+            self.hints.on_pressure()
         self.on_removed(task_id)
 
     def _lose(self, frames: list[Waiting], reason: str) -> None:
@@ -478,7 +415,7 @@ class Switch:
             if gone:
                 self._lose(gone, "earlier attempt")
                 if link.name in self.backpressure.local:
-                    self._observe(link)
+                    self.hints.observe(link)
         for task in self.tasks.values():
             if task.held_by and task.link.queued_bytes <= task.link.low:
                 task.release()
@@ -541,7 +478,7 @@ class Switch:
         self.close_peer(stmgr_id)
         # What the old link was asked to hold is asked again, by the first frame that comes too early.
         for task in list(peer.link.held):
-            self._hint(task, False, 0)
+            self.hints.tell(task, False, 0)
         peer.link.start(link_epoch)
         peer.link.send_control(Frame(kind=LINK_OPEN).SerializeToString())
         peer.link.send_kept()
@@ -554,22 +491,18 @@ class Switch:
         """A peer left the plan."""
         peer = self.peers.pop(stmgr_id)
         for task in peer.link.held:
-            self._hint(task, False, 0)
+            self.hints.tell(task, False, 0)
         self._lose(peer.link.close() + peer.link.waiting(), "peer removed")
         self._discard("peer removed", peer.link.take_unsettled())
         self.backpressure.lost(stmgr_id)
         if self.backpressure.forget(stmgr_id, self._now()):
-            self.on_pressure()
+            self.hints.on_pressure()
 
     # ---- backpressure -------------------------------------------------------------------------
 
-    @staticmethod
-    def _clamp(on: bool, task: int = 0, limit: int = 0) -> bytes:
-        return Frame(kind=CLAMP, on=on, dest_task=task, count=limit).SerializeToString()
-
     def clamp_spouts(self, on: bool) -> None:
         """Stop or resume the local spouts."""
-        message = self._clamp(on)
+        message = clamp_frame(on)
         for task in self.tasks.values():
             if task.is_spout:
                 task.link.send_control(message)

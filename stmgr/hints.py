@@ -1,0 +1,114 @@
+"""Which tasks are full, and how large a frame for a task may be: what senders are told. Pure.
+
+A stream manager tells its own tasks and the peers that send to it. A hint is told when it changes, and all hints are
+told again when a link opens, so none is lost. The marks of a task's queue follow from the pace that the task reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from heronpy.common.setting_types import StmgrSettings
+from heronpy.wire.frames import CLAMP, Frame
+
+from .backpressure import QUEUE_START_BYTES, Backpressure, frame_limit, marks_of
+from .links import Link, Waiting
+from .neighbours import LocalTask
+
+#: No task processes more tuples per second.
+PACE_MAX = 1e12
+
+
+def clamp_frame(on: bool, task: int = 0, limit: int = 0) -> bytes:
+    """A CLAMP: without a task an order to a spout to stop or go on, with a task a hint about it."""
+    return Frame(kind=CLAMP, on=on, dest_task=task, count=limit).SerializeToString()
+
+
+class Hints:
+    """What the senders of full tasks are told; `tasks` are those of this container."""
+
+    def __init__(
+        self,
+        settings: StmgrSettings,
+        tasks: dict[int, LocalTask],
+        backpressure: Backpressure,
+        now: Callable[[], float],
+        owe_credit: Callable[[], None],
+    ) -> None:
+        self._tasks = tasks
+        self._backpressure = backpressure
+        self._now = now
+        self._owe_credit = owe_credit
+        self._high, self._low = settings.backpressure_high_bytes, settings.backpressure_low_bytes
+        self._target_s = settings.queue_target_ms / 1000
+        #: What senders were told of tasks here and elsewhere: whether they are full, and the limit of a frame.
+        self._told: dict[int, tuple[bool, int]] = {}
+        #: Called when announcements or clamps may have changed.
+        self.on_pressure: Callable[[], None] = lambda: None
+
+    def start_marks(self) -> tuple[int, int]:
+        """The high and low marks in bytes of a task whose pace is not known yet."""
+        if not self._target_s:
+            return self._high, self._low
+        return min(self._high, QUEUE_START_BYTES), min(self._low, QUEUE_START_BYTES // 2)
+
+    def is_avoided(self, task: int) -> bool:
+        """Whether senders to a full task have others to go to."""
+        alike = self._backpressure.alike.get(task)
+        return alike is not None and not alike <= self._backpressure.full()
+
+    def hold_sender(self, waiting: Waiting) -> None:
+        """The frame earns no credit before it is sent: unless its sender can go elsewhere, less may be in transit."""
+        task = waiting.dest_task
+        if not self.is_avoided(task):
+            assert waiting.creditor is not None
+            here = (self._tasks.get(one) for one in self._backpressure.alike.get(task, (task,)))
+            window = sum(one.link.high for one in here if one is not None) or len(waiting.data)
+            waiting.creditor.shrink(window, self._now() + self._target_s)
+
+    def observe(self, link: Link) -> None:
+        """A queue has passed a mark, or may have."""
+        marks = (link.high, link.low)
+        if self._backpressure.observe(link.name, link.queued_bytes, link.top_task, self._now(), marks):
+            if link.task:
+                full = link.name in self._backpressure.local
+                self.tell(link.task, full, self._tasks[link.task].limit)
+                for other in () if full else self._backpressure.alike.get(link.task, ()):
+                    # Senders that waited for a full one can come here.
+                    if other in self._tasks and self._tasks[other].link.free():
+                        self._owe_credit()
+            self.on_pressure()
+
+    def take_pace(self, task: LocalTask, pace: float) -> None:
+        """A task has reported how many tuples per second it processes: the marks of its queue are a time."""
+        # A claim of the task: infinity and what is no number are none.
+        if not 0 < pace < PACE_MAX:
+            return
+        link = task.link
+        link.pace = pace
+        if not self._target_s or not link.total_tuples:
+            return
+        bytes_per_s = pace * link.total_bytes / link.total_tuples
+        link.high, link.low = marks_of(self._high, self._low, bytes_per_s, self._target_s)
+        limit = frame_limit(pace, self._target_s)
+        # Senders are told when it matters.
+        if bool(limit) != bool(task.limit) or not task.limit / 2 <= limit <= task.limit * 2:
+            task.limit = limit
+            self.tell(task.task, self._told.get(task.task, (False, 0))[0], limit)
+
+    def tell(self, task: int, full: bool, limit: int) -> None:
+        """Tell the tasks of this container whether a task is full, and how many tuples a frame for it may hold."""
+        if self._told.get(task, (False, 0)) == (full, limit):
+            return
+        self._told[task] = (full, limit)
+        if not full and not limit:
+            del self._told[task]
+        message = clamp_frame(full, task, limit)
+        for other in self._tasks.values():
+            if other.link.open:
+                other.link.send_control(message)
+
+    def repeat(self, link: Link) -> None:
+        """A link to a task has opened."""
+        for about, (full, limit) in self._told.items():
+            link.send_control(clamp_frame(full, about, limit))
