@@ -118,6 +118,11 @@ def waiting_bytes(rows: Iterable[Row]) -> int:
     return in_none + sum(row.end - row.begin for row in rows if isinstance(row, Span) and row.state is SpanState.UNIT)
 
 
+def bad_bytes(rows: Iterable[Row]) -> int:
+    """Bytes of bad ranges: they are in no unit and in no row of the table."""
+    return sum(row.end - row.begin for row in rows if isinstance(row, Span) and row.state is SpanState.BAD)
+
+
 def _parts(rows: Sequence[Row]) -> list[list[Row]]:
     parts: list[list[Row]] = []
     for row in rows:

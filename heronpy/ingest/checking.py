@@ -19,7 +19,7 @@ from heronpy.common.errors import HeronError, LedgerError
 from heronpy.common.folders import read_own
 from heronpy.connectors.spark.dispatches import finish_decided, forget_all, is_home, lock_out_gateways
 from heronpy.growing.chunks import read_chunk
-from heronpy.ingest.agreement import contradictions, disagreements, found_files, overlaps, waiting_bytes
+from heronpy.ingest.agreement import bad_bytes, contradictions, disagreements, found_files, overlaps, waiting_bytes
 from heronpy.ingest.ledger.beginning import joined
 from heronpy.ingest.ledger.commands import FoundFile, Rebuild, Rebuilt
 from heronpy.ingest.ledger.reaching import Reached
@@ -51,6 +51,8 @@ class Checked(Struct, frozen=True):
     bytes_waiting: int
     #: Files that are not read, because a keeper takes them for copies of others.
     copies: int = 0
+    #: Bytes of bad ranges, which are left out of the table.
+    bad_bytes: int = 0
 
 
 class _Bytes(Enum):
@@ -112,6 +114,7 @@ def check(ledger: str, pipeline: str, table: str) -> Checked:
         sizes[_Bytes.OTHER],
         waiting_bytes(rows),
         max((row.copies for row in rows if isinstance(row, Unfinished)), default=0),
+        bad_bytes(rows),
     )
 
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from heronpy.api.user_code import UserCodeError, user_traceback
 from heronpy.cli.exits import Failure
 from heronpy.cli.look.bad_ranges import show_bad
+from heronpy.cli.look.units import check_pipeline
 from heronpy.cli.verbs.units import units_command
 from heronpy.common.errors import GaveUpError
 from heronpy.ingest import LogUnit
@@ -95,6 +96,8 @@ def test_bytes_traceback_and_record_are_shown(
     [first, second] = json.loads(said(capsys, ledger, json=True))["bad"]
     assert (first["span"]["begin"], first["length"], first["text"]) == (OFFSETS[7], len(LINES[7]) + 1, LINES[7] + "\n")
     assert second["record"].endswith(".json") and "yield deep(line)" in second["traceback"]
+    check_pipeline("lines", str(table), ledger, as_json=False)
+    assert "agree" in (shown := capsys.readouterr().out) and "of bad ranges left out: heron units bad" in shown
     # A rebuilt ledger has other numbers; the records stay.
     running.end()
     assert rebuild(ledger, "lines", str(table)).bad_bytes

@@ -109,7 +109,7 @@ def lines(shown: dict[str, Any] | None) -> list[str]:
             + (f", {format_duration(each)} each" if each is not None else "")
             + f", lag {format_duration(sink['lag_s'])}"
             + (f", {sink['running']:,} in work" if sink["running"] else "")
-            + (f", {_batches(sink['failed_batches'])} FAILED" if sink["failed_batches"] else "")
+            + (f", {_batches(sink['failed_batches'])} failed (see 'heron batches')" if sink["failed_batches"] else "")
             + _times_text(sink)
         )
     return found + ([f"its pages: {shown['ui']}"] if shown["ui"] else [])

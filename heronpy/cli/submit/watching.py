@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from heronpy.cli.look import pipelines
 from heronpy.cli.look.top import LIVE_INTERVAL_S, live, samples
 from heronpy.cli.output import clean, say
 from heronpy.cli.render import summary
@@ -38,7 +39,8 @@ class Watch:
             live(self._session, looks)
         else:
             for status, rows in looks:
-                say(_line(status, rows))
+                units = pipelines.lines(pipelines.ask(self._session, status))
+                say(" | ".join([_line(status, rows), *map(clean, units)]))
         assert self.last is not None
         return self.last
 

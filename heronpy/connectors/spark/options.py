@@ -151,11 +151,13 @@ def encode_aggregate(aggregate: str | Callable[..., Any] | None) -> str:
         raise ConfigError("a SparkSink needs aggregate=: a function(spark, df, batch) or 'module.function'")
     import cloudpickle
 
+    from heronpy.api.serializer import default_serializer
+
     if getattr(aggregate, "__module__", None) == MAIN_ALIAS:
         # The topology's own file, under the module name that only its tasks use.
         cloudpickle.register_pickle_by_value(sys.modules[MAIN_ALIAS])
     try:
-        data = cloudpickle.dumps(aggregate)
+        data = default_serializer.serialize(aggregate)
     except Exception as error:
         raise ConfigError(f"function {aggregate!r} cannot be shipped to the Spark gateway: {error}") from None
     return _PICKLED + base64.b64encode(data).decode()
