@@ -19,7 +19,7 @@ def outage_of(error: BaseException) -> str | None:
             return str(one)
         if isinstance(one, OSError) and one.errno in _ERRNOS:
             return f"{one.filename}: {one.strerror}" if one.filename else str(one.strerror)
-        text = str(one)
+        text = text_of(one)
         for cause in _TEXTS:
             if cause in text:
                 return f"Spark cannot write: {cause}"
@@ -28,7 +28,15 @@ def outage_of(error: BaseException) -> str | None:
 
 def is_executor_lost(error: BaseException) -> bool:
     """Whether Spark gave up a job because executors ended: the function may be innocent, or have made them end."""
-    return any("ExecutorLostFailure" in str(one) for one in _chain(error))
+    return any("ExecutorLostFailure" in text_of(one) for one in _chain(error))
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says; "" for an error of a JVM that has ended, because py4j asks the JVM for the text."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -26,7 +26,7 @@ from heronpy.spark.driver import Driver
 from heronpy.spark.inbox import Inbox
 from heronpy.spark.jvm import JvmError
 from heronpy.spark.lanes import Ticket
-from heronpy.spark.outage import is_executor_lost, outage_of
+from heronpy.spark.outage import is_executor_lost, outage_of, text_of
 from heronpy.storage.objects.port import ObjectsError
 
 log = logging.getLogger("heronpy.spark")
@@ -116,7 +116,7 @@ class Worker:
         except Exception as error:
             killed = isinstance(error, JvmError) and error.killed
             said = str(error) if isinstance(error, HeronError) else f"Spark did not start: {first_line(error)}"
-            self._give(Lost(said, error, refused=not killed, gone=killed))
+            self._give(Lost(said, _with_text(error), refused=not killed, gone=killed))
             return
         for thread in self._threads[1:]:
             thread.start()
@@ -134,7 +134,7 @@ class Worker:
                     log.warning("batch %s of %s waits: %s", ticket.stem, ticket.component, outage)
                     self._give(Result(ticket, retry_in_s=RETRY_MAX_S, component=ticket.component, outage=outage))
                     continue
-                self._give(Lost(f"batch {ticket.stem} of {ticket.component}: {first_line(error)}", error))
+                self._give(Lost(f"batch {ticket.stem} of {ticket.component}: {first_line(error)}", _with_text(error)))
                 return
             if isinstance(result, Result):
                 result.seconds = time.monotonic() - started
@@ -199,7 +199,7 @@ class Worker:
             tables = batch.staged_tables()
         except Exception as error:
             if self._ending or self._driver.is_lost_by(error):
-                return Lost("the Spark driver is gone", error, gone=True)
+                return Lost("the Spark driver is gone", _with_text(error), gone=True)
             if batch is not None:
                 batch.drop_staged()
             if outage_of(error) is not None:
@@ -267,9 +267,18 @@ class Worker:
             return self._sessions[key]
 
 
+def _with_text(error: Exception) -> BaseException:
+    """The error with its text: py4j asks the JVM for the texts of its errors, and the JVM may end first."""
+    if isinstance(error, HeronError | OSError):
+        return error
+    kept: BaseException = type(type(error).__name__, (Exception,), {})(text_of(error))
+    kept.__cause__ = error.__cause__
+    return kept.with_traceback(error.__traceback__)
+
+
 def first_line(error: BaseException) -> str:
     """An exception's message in one line; Spark's are pages long."""
-    text = str(error).strip()
+    text = text_of(error).strip()
     return text.splitlines()[0][:500] if text else type(error).__name__
 
 

@@ -108,10 +108,9 @@ class Run:
         return self.rows_now()
 
     def rows_now(self) -> list[dict[str, str]]:
-        found: list[dict[str, str]] = (
-            pq.read_table(self.table, partitioning=None).to_pylist() if self.published() else []
-        )
-        return found
+        # Not the folder as a whole: what is staged there comes and goes.
+        parts = self.table.glob("batch=*")
+        return [row for part in parts for row in pq.read_table(part, partitioning=None).to_pylist()]
 
     def lines_now(self) -> Counter[str]:
         return Counter(row["line"] for row in self.rows_now())

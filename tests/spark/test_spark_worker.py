@@ -25,7 +25,7 @@ from heronpy.spark.inbox import Inbox
 from heronpy.spark.lanes import Ticket
 from heronpy.spark.outage import outage_of
 from heronpy.spark.reports import Reports
-from heronpy.spark.worker import DEATHS_MAX, Lost, Result, Worker
+from heronpy.spark.worker import DEATHS_MAX, Lost, Result, Worker, full_traceback
 from heronpy.storage.objects.folder import FolderObjects
 from heronpy.storage.objects.port import Objects, ObjectsError, Trouble
 from tests.spark.support import NoSpark, make_launch
@@ -188,6 +188,31 @@ def test_what_is_waited_for(error: Exception, waits: bool) -> None:
     wrapped = RuntimeError("it failed")
     wrapped.__cause__ = error
     assert (outage_of(wrapped) is not None) == waits
+
+
+def test_an_error_of_the_jvm_is_told_when_the_jvm_has_ended(world: World) -> None:
+    """py4j asks the JVM for the text of its errors."""
+
+    class OfTheJvm(Exception):
+        jvm = "lives"
+
+        def __str__(self) -> str:
+            if self.jvm == "lives":
+                return "Task 0 in stage 0.0 failed 4 times"
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    class Refused(NoSpark):
+        def start(self) -> None:
+            raise error
+
+    error = OfTheJvm()
+    worker = Worker(Inbox(world.shared, 1), Refused(), 1, lambda: None, 1, partial(Batch, epoch=1))
+    worker.start()
+    lost = worker.results.get(timeout=10)
+    OfTheJvm.jvm = "gone"
+    assert isinstance(lost, Lost) and lost.error is not None
+    assert outage_of(error) is None and outage_of(lost.error) is None
+    assert "failed 4 times" in str(lost.error) and "OfTheJvm" in full_traceback(lost.error)
 
 
 def test_the_loss_of_executors_is_no_attempt_of_the_function_until_it_goes_on_and_on(world: World) -> None:

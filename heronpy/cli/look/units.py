@@ -198,10 +198,9 @@ def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
         copies = (
             f"; {counted(found.copies, 'file')} not read, taken for {_copies(found.copies)}" if found.copies else ""
         )
-        bad = f"; {format_bytes(found.bad_bytes)} of bad ranges left out: heron units bad"
-        say(
-            f"{verdict}: {units}, {format_bytes(found.bytes)} compared{later}{gone}{copies}{bad if found.bad_bytes else ''}"
-        )
+        bad = f"{format_bytes(found.bad_bytes)} of bad ranges left out: heron units bad"
+        later += f"; {bad}" if found.bad_bytes else ""
+        say(f"{verdict}: {units}, {format_bytes(found.bytes)} compared{later}{gone}{copies}")
     if found.problems:
         raise SystemExit(1)
 
