@@ -116,7 +116,8 @@ class GatewaySupervisor:
         assert self.process is not None
         code = self.process.poll()
         if code is not None:
-            assert code in (1, -9), f"gateway ended with {code}: {self.log.read_text()[-3000:]}"
+            # The code 12 says that the JVM has ended.
+            assert code in (1, 12, -9), f"gateway ended with {code}: {self.log.read_text()[-3000:]}"
             self.start()
 
     def kill(self) -> None:
