@@ -56,6 +56,7 @@ EFFECTS = {
     "message.timeout.secs": "At least once: an unfinished tuple tree fails after this; default 30.",
     "enable.message.timeouts": "`false`: trees never time out; default true.",
     "max.spout.pending": "At least once: tuples with an id that a spout task may have unfinished; default 100.",
+    "droptuples.upon.backpressure": "At most once: what comes for a full task is discarded, and no spout is stopped. `true` or `drop_newest`: all of it; `sample`: a share is kept. See [backpressure](../backpressure.md).",
     "tick.tuple.freq.secs": "`process_tick` is called this often. Read once, after `initialize`.",
     "tick.tuple.freq.ms": "The same in milliseconds; wins over `.secs`.",
     "serializer.classname": "Class path of an `IHeronSerializer` for the values of tuples.",

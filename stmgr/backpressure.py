@@ -11,7 +11,7 @@ stops the world.
 Spouts are stopped only where credit is not enough: the senders of a full task get no credit back (stmgr/links.py), so
 they are held to its pace one frame at a time, hop by hop up to the spouts. A queue past twice the high mark clamps all
 spouts until it has shrunk to that mark. Clamps never flap: one rests before the next may begin, unless the queue is
-past four times the mark.
+past four times the mark. Where what does not fit is discarded (`drops`), nothing is held and no spout is clamped.
 Pure: `now` is given, and what to announce is returned.
 """
 
@@ -78,7 +78,7 @@ class Remote:
     @property
     def holds(self) -> bool:
         """Whether it holds back senders, by credit at least."""
-        return not self.culprits or any(not culprit.avoided for culprit in self.culprits)
+        return not self.culprits or any(not (one.avoided or one.drops) for one in self.culprits)
 
     @property
     def clamps(self) -> bool:
@@ -100,6 +100,8 @@ class Backpressure:
         self.local: dict[str, Episode] = {}
         self.remote: dict[str, Remote] = {}
         self.clamped = False
+        #: What does not fit is discarded.
+        self.drops = False
         #: Of each task that gets its input by shuffle alone: all tasks of its component.
         self.alike: Mapping[int, frozenset[int]] = {}
         self._episodes = 0
@@ -148,6 +150,8 @@ class Backpressure:
     def _measure(self, episode: Episode, now: float) -> bool:
         """Whether the queue has crossed a mark of clamping."""
         queued, link = episode.queued_bytes, episode.link
+        if self.drops:
+            return False
         if episode.over:
             episode.over = queued > episode.high
             if not episode.over:
@@ -220,9 +224,8 @@ class Backpressure:
     def clamp_changed(self, now: float) -> bool:
         """Must the local spouts be told? Reads and updates `clamped` and `holding`."""
         self._judge(now)
-        holding = any(not episode.avoided for episode in self.local.values()) or any(
-            remote.holds for remote in self.remote.values()
-        )
+        held = not self.drops and any(not episode.avoided for episode in self.local.values())
+        holding = held or any(remote.holds for remote in self.remote.values())
         if self.holding:
             self.held_s += now - self._held_since
         self.holding, self._held_since = holding, now

@@ -17,6 +17,7 @@ from heronpy.common.clock import group_of, shared_moment
 from heronpy.common.errors import HeronError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.setting_types import StmgrSettings
+from heronpy.plan.component_config import config_of, drop_policy
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 
@@ -292,6 +293,7 @@ class Control:
         self.instances = {i.task_id: i for i in plan.instances}
         self._spouts = frozenset(spout.comp.name for spout in plan.topology.spouts)
         self._pressure.alike = alike_of(plan)
+        drops = drop_policy(config_of(plan.topology))
         self._effects.append(
             events.SwitchPlan(
                 plan,
@@ -300,7 +302,8 @@ class Control:
                 spouts=self._spouts,
                 connected=frozenset(self.sessions.by_task),
                 # In a cycle a queue could wait for itself.
-                holds=not LogicalPlan.from_topology(plan.topology).cycle(),
+                holds=not drops and not LogicalPlan.from_topology(plan.topology).cycle(),
+                drops=drops,
             )
         )
         self._take_peers({record.id: record for record in plan.stmgrs if record.id != self.name})
@@ -358,10 +361,12 @@ class Control:
         self._unlogged_episodes += 1
         if now < self._pressure_logged_at + PRESSURE_LOG_S:
             return
-        held = [c.instance_id or c.peer for c in message.culprits if not c.avoided]
+        held = [c.instance_id or c.peer for c in message.culprits if not (c.avoided or c.drops)]
         avoided = [c.instance_id or c.peer for c in message.culprits if c.avoided]
         parts = [f"the queue of {', '.join(held)} is full"] if held else []
         parts += [f"the queue of {', '.join(avoided)} is full, and other tasks take its share"] if avoided else []
+        drops = [c.instance_id or c.peer for c in message.culprits if c.drops]
+        parts += [f"the queue of {', '.join(drops)} is full, and what does not fit is discarded"] if drops else []
         self._note(
             f"backpressure: {'; '.join(parts)} ({self._unlogged_episodes} episodes since the last such line)", now
         )
@@ -382,6 +387,7 @@ class Control:
                 since_s=now - episode.since,
                 avoided=episode.avoided,
                 clamps=clamps(episode),
+                drops=self._pressure.drops and not episode.avoided,
             )
             for episode, record in found
         ]

@@ -102,6 +102,8 @@ class SwitchPlan(Struct, frozen=True):
     connected: frozenset[int]
     #: Whether a full queue keeps the credit of its senders.
     holds: bool
+    #: What is discarded instead; "": nothing.
+    drops: str
 
 
 class AttachTask(Struct, frozen=True):

@@ -6,6 +6,7 @@ import asyncio
 import os
 import resource
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -43,6 +44,9 @@ def heartbeat(machine: Control, switch: Switch, now: float) -> control_pb2.Stmgr
     """The state of the tasks and queues of a container; the last statuses of replaced processes are sent once."""
     queued_bytes, queued_tuples = switch.queued()
     sessions = machine.sessions
+    dropped = Counter[str]()
+    for (component, _), tuples in switch.dropped.items():
+        dropped[component] += tuples
     return control_pb2.StmgrHeartbeat(
         stmgr_id=machine.name,
         epoch=machine.epoch,
@@ -55,8 +59,9 @@ def heartbeat(machine: Control, switch: Switch, now: float) -> control_pb2.Stmgr
         queued_tuples=queued_tuples,
         in_flight_tuples=switch.in_flight(),
         culprits=machine.culprits(now),
-        discarded_tuples=sum(switch.discarded.values()),
+        discarded_tuples=switch.discarded.total() - dropped.total(),
         lost_tuples=switch.lost_tuples,
+        dropped=dropped,
         clamped=switch.backpressure.holding,
         unacked_roots=sum(acker.live_roots for acker in switch.ackers.values()),
     )
@@ -149,7 +154,9 @@ def metrics(
     add("__stmgr_link_gaps", counts["link_gaps"] + sum(source.gaps for source in switch.sources.values()))
     add("__stmgr_unacked_roots", sum(a.live_roots for a in switch.ackers.values()), kind=GAUGE)
     add("__time_spent_back_pressure_aggr", switch.backpressure.held_until(now) * 1000)
-    for culprit, seconds in switch.backpressure.spent(now).items():
+    for (_, instance), tuples in switch.dropped.items():
+        add("__tuples_dropped_by_compid", tuples, instance)
+    for culprit, seconds in () if switch.backpressure.drops else switch.backpressure.spent(now).items():
         add("__time_spent_back_pressure_by_compid", seconds * 1000, name_of(culprit))
     for culprit, seconds in switch.backpressure.spent(now, avoided=True).items():
         add("__time_spent_avoiding_by_compid", seconds * 1000, name_of(culprit))

@@ -336,12 +336,16 @@ class Stmgr:
 def apply(switch: Switch, effect: events.Effect) -> None:
     """Perform an effect on the switch."""
     match effect:
-        case events.SwitchPlan(plan, here, elsewhere, spouts, connected, holds):
+        case events.SwitchPlan(plan, here, elsewhere, spouts, connected, holds, drops):
             switch.rewind(plan)
             switch.take_places(here, spouts, elsewhere)
             for task_id in switch.absent(connected, bool(plan.regions)):
                 switch.remove_task(task_id)
-            switch.holds = holds
+            switch.holds, switch.asks = holds, holds or bool(drops)
+            if drops:
+                from .dropping import Dropping
+
+                Dropping(switch, drops, plan)
         case events.AttachTask(registration, is_spout, link_epoch):
             message = registration.message
             task = switch.add_task(message.task_id, message.component, is_spout)

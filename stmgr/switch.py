@@ -50,13 +50,19 @@ class Switch:
             settings.backpressure_lease_s,
             settings.backpressure_renew_s,
         )
-        #: Whether a full queue holds back the credit of its senders; not in a topology with a cycle.
+        #: Whether a full queue holds back the credit of its senders; not in a topology with a cycle, or one that drops.
         self.holds = True
+        #: Whether peers are asked to hold the frames of a full task.
+        self.asks = True
+        #: Takes data frames; see `dropping.py`.
+        self.take_data = self.data
         self.hints = Hints(settings, self.tasks, self.backpressure, now, self._owe_credit)
         self.counts: Counter[str] = Counter()
         #: Tuples given up, by reason.
         self.discarded: Counter[str] = Counter()
-        #: Of those, the ones that are not replayed by a tuple tree.
+        #: Of those, the ones that were dropped on purpose, by component and instance.
+        self.dropped: Counter[tuple[str, str]] = Counter()
+        #: Of the others, those that are not replayed by a tuple tree.
         self.lost_tuples = 0
         self.acking = Acking(self.tasks, self.peers, self.remote, self.counts, settings.frame_max_bytes)
         #: Of the spouts of this container.
@@ -105,7 +111,7 @@ class Switch:
             # What vanished between two machines must be settled with all that is in flight (F14).
             self._damaged(identity)
         elif kind in _IN_LINE:
-            self._data(frame, data, source)
+            self.take_data(frame, data, source)
         elif kind == CREDIT:
             self._task_credit(source, frame)
         elif kind in ACKER_KINDS:
@@ -158,24 +164,26 @@ class Switch:
             source.mute()
             self.counts["link_gaps"] += source.gaps
 
-    def _misfit(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> None:
-        """Refuse a frame whose arrays do not fit: it is counted, and its sender gets its credit back."""
-        self.counts["malformed_frames"] += 1
+    def refuse(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> int:
+        """A frame ends here, and its sender gets its credit back; returns how many tuples are to be counted."""
         count = min(frame.count, COUNT_MAX)
         source.received_bytes += len(data)
         source.received_tuples += count
         self.counts["tuples_from_workers" if source.task else "tuples_from_stmgrs"] += count
         source.settled_tuples += count
         source.absorbed(len(data), count)
-        if frame.attempt:
-            self.attempts.give_up(frame.dest_task, frame.attempt, count, "malformed")
-        else:
-            self._discard("malformed", count)
         self._owe_credit()
+        return count
 
-    def _data(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> None:
+    def data(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> None:
+        """A frame of a task or a peer that travels in line."""
         if not fits(frame):
-            self._misfit(frame, data, source)
+            self.counts["malformed_frames"] += 1
+            count = self.refuse(frame, data, source)
+            if frame.attempt:
+                self.attempts.give_up(frame.dest_task, frame.attempt, count, "malformed")
+            else:
+                self._discard("malformed", count)
             return
         count = frame.count
         source.received_bytes += len(data)
@@ -203,7 +211,7 @@ class Switch:
                 # Its sender goes elsewhere; without credit it could not.
                 limit = self.backpressure.high
             link.put(waiting, limit)
-            if link.is_full and not source.task and self.holds and dest not in source.holding:
+            if link.is_full and not source.task and self.asks and dest not in source.holding:
                 source.holding.add(dest)
                 local.held_by.append(source)
                 source.reply(clamp_frame(True, dest, local.limit))

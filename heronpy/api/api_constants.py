@@ -18,6 +18,13 @@ class TopologyReliabilityMode:
     EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 
 
+class TopologyDropPolicy:
+    """What is kept for a task that is full, where TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE discards tuples."""
+
+    DROP_NEWEST = topology_keys.DROP_NEWEST
+    SAMPLE = topology_keys.SAMPLE
+
+
 TOPOLOGY_WORKER_CHILDOPTS = "topology.worker.childopts"
 TOPOLOGY_COMPONENT_JVMOPTS = "topology.component.jvmopts"
 TOPOLOGY_TICK_TUPLE_FREQ_SECS = topology_keys.TOPOLOGY_TICK_TUPLE_FREQ_SECS
@@ -52,6 +59,7 @@ TOPOLOGY_CAP_TICKET = "topology.cap.ticket"
 TOPOLOGY_PROJECT_NAME = "topology.project.name"
 TOPOLOGY_ADDITIONAL_CLASSPATH = "topology.additional.classpath"
 TOPOLOGY_COMPONENT_OUTPUT_BPS = "topology.component.output.bps"
+TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE = topology_keys.TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE
 
 # Ours: ticks faster than once a second.
 TOPOLOGY_TICK_TUPLE_FREQ_MS = topology_keys.TOPOLOGY_TICK_TUPLE_FREQ_MS

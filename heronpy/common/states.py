@@ -41,6 +41,11 @@ def culprit_name(culprit: control_pb2.Culprit) -> str:
     return culprit.instance_id or culprit.component or f"the link from {culprit.stmgr_id} to {culprit.peer or 'a peer'}"
 
 
+def holds(culprit: control_pb2.Culprit) -> bool:
+    """Whether senders wait for it; else its share goes elsewhere, or is discarded."""
+    return not (culprit.avoided or culprit.drops)
+
+
 def has_failed(status: control_pb2.StatusReply) -> bool:
     """Whether the topology has failed, or a task of it cannot start."""
     return status.lifecycle == control_pb2.LIFE_FAILED or bool(status.startup_exceptions)

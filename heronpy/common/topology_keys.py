@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 TOPOLOGY_COMPONENT_PARALLELISM: Final = "topology.component.parallelism"
+TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE: Final = "topology.droptuples.upon.backpressure"
 TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS: Final = "topology.enable.message.timeouts"
 TOPOLOGY_MAX_SPOUT_PENDING: Final = "topology.max.spout.pending"
 TOPOLOGY_MESSAGE_TIMEOUT_SECS: Final = "topology.message.timeout.secs"
@@ -33,6 +34,10 @@ NEEDS_ACKS: Final = "spout.needs.acks"
 
 RELIABILITY_MODES: Final = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 
+#: What is discarded where tuples are dropped upon backpressure: see `heronpy.plan.dropping`.
+DROP_NEWEST: Final = "drop_newest"
+SAMPLE: Final = "sample"
+
 
 class KeyKind(enum.Enum):
     """What the value of a known key must be."""
@@ -44,6 +49,7 @@ class KeyKind(enum.Enum):
     POSITIVE = "a number above 0"
     BYTES = "an amount of bytes such as 512MB"
     MODE = "one of " + ", ".join(RELIABILITY_MODES)
+    DROP = f"false, true, {DROP_NEWEST} or {SAMPLE}"
     ANY = "any value"
 
 
@@ -54,7 +60,7 @@ _NAMES: Final[Mapping[KeyKind, str]] = {
         stateful.spill.state.location initial.state component.resourcemap
         bolts.tuple.timestamp.field.name bolts.late.tuple.stream""",
     KeyKind.BOOL: """debug enable.message.timeouts stateful.start.clean
-        droptuples.upon.backpressure stateful.spill.state remote.debugging.enable acking""",
+        stateful.spill.state remote.debugging.enable acking""",
     KeyKind.COUNT: """stmgrs component.parallelism max.spout.pending
         container.max.num.instances bolts.window.length.count
         bolts.window.sliding.interval.count""",
@@ -69,6 +75,7 @@ _NAMES: Final[Mapping[KeyKind, str]] = {
         container.max.disk.hint container.ram.padding stmgr.ram metricsmgr.ram
         stateful.checkpointmanager.ram stateful.ckptmgr.ram""",
     KeyKind.MODE: "reliability.mode",
+    KeyKind.DROP: "droptuples.upon.backpressure",
     KeyKind.ANY: "auto.task.hooks timer.events bolts.window.custom.config",
 }
 

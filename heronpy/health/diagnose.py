@@ -297,9 +297,8 @@ def _drains_s(signals: Signals, component: str) -> float | None:
 
 def _is_slow(signals: Signals) -> bool:
     """Whether something sets the pace of the spouts."""
-    return bool(
-        signals.held >= HELD or signals.culprits or signals.avoided or _behind(signals) or _waits_for_acks(signals)
-    )
+    full = signals.culprits or signals.avoided or signals.dropped
+    return bool(signals.held >= HELD or full or _behind(signals) or _waits_for_acks(signals))
 
 
 def _slow(signals: Signals) -> Iterator[Finding]:
@@ -530,6 +529,9 @@ def _spark(signals: Signals) -> Iterator[Finding]:
 def _losses(signals: Signals) -> Iterator[Finding]:
     for component, count in signals.given_up.items():
         yield Finding(Verdict.LOSSES, component, figures={"dead_letters": count, "window_s": signals.window_s})
+    for component, per_s in signals.dropped.items():
+        figures = {"dropped": per_s, "tasks": float(len(signals.of(component))), "window_s": signals.window_s}
+        yield Finding(Verdict.LOSSES, component, figures=figures)
     if signals.lost:
         figures = {"lost": signals.lost, "window_s": signals.window_s, "sent_again": float(signals.sends_again)}
         figures["unknown"] = float(signals.lost_unknown)

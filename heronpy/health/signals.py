@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from heronpy.common.ids import executor_id
-from heronpy.common.states import UP_STATES, culprit_name
+from heronpy.common.states import UP_STATES, culprit_name, holds
 from heronpy.common.topology_keys import TOPOLOGY_MAX_SPOUT_PENDING
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import control_pb2, topology_pb2
@@ -27,6 +27,7 @@ METRICS = (
     "__dead-letters", "__gateway-lost-tuples", "__gateway-received-packets-size", "__py-physical-memory-byte",
     "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__process/__cpu_user_usec", "__process/__cpu_system_usec",
     "__py-cpu-wait-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples", "__tuples_by_instanceid",
+    "__tuples_dropped_by_compid",
     "spark-batches-waiting", "spark-lag-seconds", "spark-seconds", "spark-batches-committed",
     "spark-batches-failed", "spark-attempts-failed",
     "units-backlog-bytes", "units-published-bytes",
@@ -188,7 +189,7 @@ class Signals:
     #: Share of the window in which spouts were held, and the tasks or links that hold them now.
     held: float = 0.0
     culprits: list[str] = field(default_factory=list)
-    #: Tasks that are full, and that senders leave out.
+    #: Tasks that are full, and that senders leave out or for which tuples are discarded.
     avoided: list[str] = field(default_factory=list)
     #: Share of the last seconds in which spouts were held.
     held_now: float | None = None
@@ -220,6 +221,8 @@ class Signals:
     arrivals: dict[str, float] = field(default_factory=dict)
     #: Components with a grouping that may give one task more tuples than another; None: not known.
     keyed: list[str] | None = None
+    #: Tuples per second that were discarded because its tasks were full, by component.
+    dropped: dict[str, float] = field(default_factory=dict)
     lost: float = 0.0
     #: Nobody has counted some of what was lost since the topology began: as its totals say.
     lost_unknown: bool = False
@@ -327,18 +330,24 @@ def signals_of(
     silent = {spout.comp.name for spout in topology.spouts if not spout.outputs}
     names = [*(spout.comp.name for spout in topology.spouts), *(bolt.comp.name for bolt in topology.bolts)]
     order = {name: number for number, name in enumerate(names)}
-    hosts, sent = _hosts_of_tasks(status), _sent(metrics, found.window_s)
+    hosts, dropped = _hosts_of_tasks(status), _by_task(metrics, "__tuples_dropped_by_compid", found.window_s)
+    sent = _by_task(metrics, "__tuples_by_instanceid", found.window_s)
     for task in sorted(status.tasks, key=lambda task: (order.get(task.component, len(order)), task.task_id)):
         values = sums.get(task.instance_id, {})
         found.tasks.append(_task(task, values, task.component in spouts, found.window_s))
         found.tasks[-1].host = hosts.get(task.task_id, "")
-        found.tasks[-1].sent = sent.get(task.instance_id)
+        if task.instance_id in sent:
+            found.tasks[-1].sent = sent[task.instance_id] + dropped.get(task.instance_id, 0.0)
         found.tasks[-1].emits = task.component not in silent
         found.tasks[-1].ended = task.component in spouts and task.state in _ENDED
     found.looks = dict(looks or {})
     found.memory_limits = {name: limit for name in found.components if (limit := memory_limit(name)) > 0}
     component_of = {task.name: task.component for task in found.tasks}
     _add_losses(found, metrics, component_of)
+    for name, per_s in dropped.items():
+        if per_s and name in component_of:
+            component = component_of[name]
+            found.dropped[component] = found.dropped.get(component, 0.0) + per_s
     found.lost_unknown = status.totals.lost_unknown
     found.keyed = [bolt.comp.name for bolt in topology.bolts if any(one.gtype in _KEYED for one in bolt.inputs)]
     # As heronpy.connectors.spark.requirements has it.
@@ -352,8 +361,8 @@ def signals_of(
     found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)
     if load is not None:
         found.held_now, found.still_s = load.load.held, load.still_s
-    found.culprits = [culprit_name(culprit) for culprit in status.culprits if not culprit.avoided]
-    found.avoided = [culprit_name(culprit) for culprit in status.culprits if culprit.avoided]
+    found.culprits = [culprit_name(culprit) for culprit in status.culprits if holds(culprit)]
+    found.avoided = [culprit_name(culprit) for culprit in status.culprits if not holds(culprit)]
     mode = reliability_mode(topology)
     found.acking = mode == "ATLEAST_ONCE"
     found.sends_again = mode != "ATMOST_ONCE"
@@ -457,12 +466,12 @@ def _arrivals(
     }
 
 
-def _sent(metrics: control_pb2.MetricsReply, over_s: float) -> dict[str, float]:
-    """Tuples per second that came for each task at its stream manager, of which it may have had several."""
+def _by_task(metrics: control_pb2.MetricsReply, name: str, over_s: float) -> dict[str, float]:
+    """Tuples per second that stream managers count for each task; several may do so."""
     found: defaultdict[str, float] = defaultdict(float)
     for report in metrics.reports:
         for sample in report.samples:
-            if sample.name == "__tuples_by_instanceid":
+            if sample.name == name:
                 found[sample.label] += sample.value / over_s
     return found
 

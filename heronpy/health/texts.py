@@ -286,6 +286,9 @@ def _checkpoints(f: Finding, topology: str) -> str:
 
 def _losses(f: Finding, topology: str) -> str:
     n, window = f.figures, format_duration(round(f.figures["window_s"]))
+    if "dropped" in n:
+        rate, tasks = _rate(n["dropped"]), counted(int(n["tasks"]), "task")
+        return f"{f.component} is too small for its input: {rate} are discarded that do not fit into its {tasks}"
     if "lost" in n:
         again = "; what came of a tuple with an id is sent again" if n.get("sent_again") else ""
         # What a killed process had in hand is estimated, and nothing bounds what waited in a stream manager.
@@ -433,7 +436,9 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         else "give Spark more cores (heron.spark.master), or run batches in parallel (heron.spark.parallel_batches)"
     ),
     Verdict.LOSSES: lambda f, where: (
-        f"heron dead-letters {where}"
+        f"heron update {where} --component-parallelism {f.component}:{f.figures['tasks'] + 1:.0f}, or more"
+        if "dropped" in f.figures
+        else f"heron dead-letters {where}"
         if "lost" not in f.figures
         else f"heron events {where} says what ended; heron status {where}"
     ),

@@ -174,6 +174,7 @@ _STMGR = (
     Metric("__time_spent_back_pressure_aggr", _C, "ms", "", "Time the spouts of this container were held back."),
     Metric("__time_spent_back_pressure_by_compid", _C, "ms", "peer", "Time a task caused backpressure."),
     Metric("__time_spent_avoiding_by_compid", _C, "ms", "peer", "Time a task was full and others took its share."),
+    Metric("__tuples_dropped_by_compid", _C, "", "peer", "Tuples for a full task that were discarded on purpose."),
     Metric("__tuples_by_instanceid", _C, "", "peer", "Tuples that came for a local task, sent to it or still waiting."),
     Metric("__connection_buffer_by_instanceid", _G, "bytes", "peer", "Bytes waiting for a local task."),
     Metric("__connection_buffer_length_by_instanceid", _G, "", "peer", "Frames waiting for a local task."),

@@ -20,9 +20,12 @@ from heronpy.common import topology_keys
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.nearest import did_you_mean
 from heronpy.common.topology_keys import (
+    DROP_NEWEST,
     KINDS,
     RELIABILITY_MODES,
+    SAMPLE,
     TOPOLOGY_COMPONENT_PARALLELISM,
+    TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE,
     TOPOLOGY_NAME,
     TOPOLOGY_RELIABILITY_MODE,
     TOPOLOGY_SERIALIZER_CLASSNAME,
@@ -131,6 +134,12 @@ def reliability_mode(topology: topology_pb2.Topology) -> str:
     return str(config_of(topology).get(TOPOLOGY_RELIABILITY_MODE, RELIABILITY_MODES[0]))
 
 
+def drop_policy(config: Mapping[str, Any]) -> str:
+    """What a topology discards instead of stopping its spouts, "" for nothing; true is Apache Heron's value."""
+    value = config.get(TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE)
+    return DROP_NEWEST if value is True else str(value or "")
+
+
 def tick_interval_s(config: Mapping[str, Any]) -> float | None:
     """Seconds between the ticks of a component, None without ticks; ConfigError unless it is a number above 0.
 
@@ -153,7 +162,6 @@ def tick_interval_s(config: Mapping[str, Any]) -> float | None:
 #: Keys that this release knows but does not support, though each would change what a topology does.
 UNSUPPORTED_KEYS: dict[str, str] = {
     "topology.component.output.bps": "rate limits are not available; limit the rate in next_tuple",
-    "topology.droptuples.upon.backpressure": "nothing is dropped under backpressure; drop tuples in a bolt instead",
     "topology.timer.events": "timers are not available; use tick tuples (topology.tick.tuple.freq.ms)",
 }
 #: Prefix of the keys of Heron's Java windows, which are not supported either.
@@ -230,6 +238,7 @@ def key_problem(key: str, value: Any) -> str | None:
 
 #: Keys that shape the topology itself, so that only a new submit can change them.
 _FIXED_KEYS = frozenset({TOPOLOGY_NAME, TOPOLOGY_RELIABILITY_MODE, TOPOLOGY_SERIALIZER_CLASSNAME, "topology.id"})
+_FIXED_KEYS |= {TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE}
 _UPDATED_KEYS = {
     TOPOLOGY_COMPONENT_PARALLELISM: "--component-parallelism",
     TOPOLOGY_STMGRS: "--container-number",
@@ -300,6 +309,8 @@ def _fits(kind: KeyKind, value: Any) -> bool:
         return isinstance(value, bool)
     if kind is KeyKind.MODE:
         return value in RELIABILITY_MODES
+    if kind is KeyKind.DROP:
+        return isinstance(value, bool) or value in (DROP_NEWEST, SAMPLE)
     if kind is KeyKind.COUNT:
         return _is_number(value) and isinstance(value, int) and value >= 1
     if kind is KeyKind.BYTES:

@@ -16,10 +16,11 @@ from heronpy.common.topology_keys import (
     NEEDS_ACKS,
     NO_OUTPUTS,
     TOPOLOGY_COMPONENT_PARALLELISM,
+    TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE,
     TOPOLOGY_RELIABILITY_MODE,
 )
 from heronpy.plan import windows
-from heronpy.plan.component_config import key_problem
+from heronpy.plan.component_config import drop_policy, key_problem
 from heronpy.plan.grouping import missing_field
 from heronpy.plan.logical import ComponentDef, InputDef, LogicalPlan, StreamDef
 from heronpy.proto import topology_pb2
@@ -77,13 +78,21 @@ def _settings(plan: LogicalPlan) -> Iterator[str]:
         wrong = key_problem(key, value)
         if wrong:
             yield f"topology '{plan.name}' {wrong}"
+    mode = plan.config.get(TOPOLOGY_RELIABILITY_MODE, "ATMOST_ONCE")
+    if drop_policy(plan.config) and mode != "ATMOST_ONCE":
+        yield (
+            f"topology '{plan.name}' sets '{TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE}', and under {mode} no tuple may be"
+            f" dropped; remove that key, or set {TOPOLOGY_RELIABILITY_MODE} to ATMOST_ONCE"
+        )
     for component in plan.definitions:
         for key, value in component.config.items():
             wrong = key_problem(key, value)
+            if not wrong and key == TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE:
+                wrong = f"sets '{key}', which is for the whole topology; set it in the topology's config"
             if wrong:
                 yield f"{_kind(component)} '{component.name}' {wrong}"
         yield from windows.duration_problems(component)
-        why, mode = component.config.get(NEEDS_ACKS), plan.config.get(TOPOLOGY_RELIABILITY_MODE, "ATMOST_ONCE")
+        why = component.config.get(NEEDS_ACKS)
         if why and mode != "ATLEAST_ONCE":
             cure = f"set {TOPOLOGY_RELIABILITY_MODE} to ATLEAST_ONCE, not {mode}"
             yield f"{_kind(component)} '{component.name}' {why}; {cure}"

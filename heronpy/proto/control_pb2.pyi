@@ -195,10 +195,11 @@ class ContainersReply(_message.Message):
     def __init__(self, containers: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., engine_away: _Optional[str] = ..., killing: bool = ..., refused: _Optional[_Union[DoorRefusals, _Mapping]] = ..., avoided: _Optional[_Iterable[_Union[AvoidedHost, _Mapping]]] = ...) -> None: ...
 
 class Culprit(_message.Message):
-    __slots__ = ["avoided", "clamps", "component", "instance_id", "peer", "queued_bytes", "since_s", "stmgr_id", "task_id"]
+    __slots__ = ["avoided", "clamps", "component", "drops", "instance_id", "peer", "queued_bytes", "since_s", "stmgr_id", "task_id"]
     AVOIDED_FIELD_NUMBER: _ClassVar[int]
     CLAMPS_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    DROPS_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
     QUEUED_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -208,13 +209,14 @@ class Culprit(_message.Message):
     avoided: bool
     clamps: bool
     component: str
+    drops: bool
     instance_id: str
     peer: str
     queued_bytes: int
     since_s: float
     stmgr_id: str
     task_id: int
-    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., instance_id: _Optional[str] = ..., stmgr_id: _Optional[str] = ..., peer: _Optional[str] = ..., queued_bytes: _Optional[int] = ..., since_s: _Optional[float] = ..., avoided: bool = ..., clamps: bool = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., instance_id: _Optional[str] = ..., stmgr_id: _Optional[str] = ..., peer: _Optional[str] = ..., queued_bytes: _Optional[int] = ..., since_s: _Optional[float] = ..., avoided: bool = ..., clamps: bool = ..., drops: bool = ...) -> None: ...
 
 class DataLost(_message.Message):
     __slots__ = ["attempt", "reason", "stmgr_id", "task_id", "tuples"]
@@ -1335,11 +1337,19 @@ class StartTimes(_message.Message):
     def __init__(self, begun_at: _Optional[float] = ..., packaged_at: _Optional[float] = ..., launched_at: _Optional[float] = ..., registered_at: _Optional[float] = ..., planned_at: _Optional[float] = ..., running_at: _Optional[float] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ["cause", "culprits", "discarded_tuples", "drained", "exceptions", "executors", "lifecycle", "outages", "plan", "plan_version", "retired", "startup_exceptions", "stmgrs", "tasks", "tmaster_epoch", "topology", "topology_id", "totals", "uptime_s"]
+    __slots__ = ["cause", "culprits", "discarded_tuples", "drained", "dropped", "exceptions", "executors", "lifecycle", "outages", "plan", "plan_version", "retired", "startup_exceptions", "stmgrs", "tasks", "tmaster_epoch", "topology", "topology_id", "totals", "uptime_s"]
+    class DroppedEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     CULPRITS_FIELD_NUMBER: _ClassVar[int]
     DISCARDED_TUPLES_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
     EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
     EXECUTORS_FIELD_NUMBER: _ClassVar[int]
     LIFECYCLE_FIELD_NUMBER: _ClassVar[int]
@@ -1359,6 +1369,7 @@ class StatusReply(_message.Message):
     culprits: _containers.RepeatedCompositeFieldContainer[Culprit]
     discarded_tuples: int
     drained: bool
+    dropped: _containers.ScalarMap[str, int]
     exceptions: int
     executors: _containers.RepeatedCompositeFieldContainer[RegisterExecutor]
     lifecycle: Lifecycle
@@ -1374,13 +1385,21 @@ class StatusReply(_message.Message):
     topology_id: str
     totals: TupleTotals
     uptime_s: float
-    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., lifecycle: _Optional[_Union[Lifecycle, str]] = ..., cause: _Optional[str] = ..., plan_version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrHeartbeat, _Mapping]]] = ..., executors: _Optional[_Iterable[_Union[RegisterExecutor, _Mapping]]] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., uptime_s: _Optional[float] = ..., startup_exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., drained: bool = ..., exceptions: _Optional[int] = ..., totals: _Optional[_Union[TupleTotals, _Mapping]] = ..., retired: _Optional[_Iterable[_Union[RetiredTotals, _Mapping]]] = ..., outages: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., lifecycle: _Optional[_Union[Lifecycle, str]] = ..., cause: _Optional[str] = ..., plan_version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrHeartbeat, _Mapping]]] = ..., executors: _Optional[_Iterable[_Union[RegisterExecutor, _Mapping]]] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., uptime_s: _Optional[float] = ..., startup_exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., drained: bool = ..., exceptions: _Optional[int] = ..., totals: _Optional[_Union[TupleTotals, _Mapping]] = ..., retired: _Optional[_Iterable[_Union[RetiredTotals, _Mapping]]] = ..., dropped: _Optional[_Mapping[str, int]] = ..., outages: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StmgrHeartbeat(_message.Message):
-    __slots__ = ["clamped", "culprits", "discarded_tuples", "ends", "epoch", "in_flight_tuples", "lost_tuples", "plan_version", "queued_bytes", "queued_tuples", "stmgr_id", "tasks", "unacked_roots"]
+    __slots__ = ["clamped", "culprits", "discarded_tuples", "dropped", "ends", "epoch", "in_flight_tuples", "lost_tuples", "plan_version", "queued_bytes", "queued_tuples", "stmgr_id", "tasks", "unacked_roots"]
+    class DroppedEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     CLAMPED_FIELD_NUMBER: _ClassVar[int]
     CULPRITS_FIELD_NUMBER: _ClassVar[int]
     DISCARDED_TUPLES_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
     ENDS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_TUPLES_FIELD_NUMBER: _ClassVar[int]
@@ -1394,6 +1413,7 @@ class StmgrHeartbeat(_message.Message):
     clamped: bool
     culprits: _containers.RepeatedCompositeFieldContainer[Culprit]
     discarded_tuples: int
+    dropped: _containers.ScalarMap[str, int]
     ends: bool
     epoch: int
     in_flight_tuples: int
@@ -1404,23 +1424,41 @@ class StmgrHeartbeat(_message.Message):
     stmgr_id: str
     tasks: _containers.RepeatedCompositeFieldContainer[TaskStatus]
     unacked_roots: int
-    def __init__(self, stmgr_id: _Optional[str] = ..., epoch: _Optional[int] = ..., plan_version: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., queued_tuples: _Optional[int] = ..., in_flight_tuples: _Optional[int] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., clamped: bool = ..., unacked_roots: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., ends: bool = ...) -> None: ...
+    def __init__(self, stmgr_id: _Optional[str] = ..., epoch: _Optional[int] = ..., plan_version: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., queued_tuples: _Optional[int] = ..., in_flight_tuples: _Optional[int] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., clamped: bool = ..., unacked_roots: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., ends: bool = ...) -> None: ...
 
 class StmgrLedger(_message.Message):
-    __slots__ = ["before", "ends", "epoch", "latest", "left", "stmgr_id"]
+    __slots__ = ["before", "dropped", "dropped_before", "ends", "epoch", "latest", "left", "stmgr_id"]
+    class DroppedBeforeEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class DroppedEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     BEFORE_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
     ENDS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     STMGR_ID_FIELD_NUMBER: _ClassVar[int]
     before: _containers.RepeatedScalarFieldContainer[int]
+    dropped: _containers.ScalarMap[str, int]
+    dropped_before: _containers.ScalarMap[str, int]
     ends: bool
     epoch: int
     latest: _containers.RepeatedScalarFieldContainer[int]
     left: bool
     stmgr_id: str
-    def __init__(self, stmgr_id: _Optional[str] = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., left: bool = ..., ends: bool = ...) -> None: ...
+    def __init__(self, stmgr_id: _Optional[str] = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., left: bool = ..., dropped_before: _Optional[_Mapping[str, int]] = ..., dropped: _Optional[_Mapping[str, int]] = ..., ends: bool = ...) -> None: ...
 
 class StopTask(_message.Message):
     __slots__ = ["reason", "task_id"]

@@ -7,6 +7,7 @@ definition.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 from heronpy.api import api_constants, global_metrics
@@ -15,6 +16,8 @@ from heronpy.api.config_values import decode_config
 from heronpy.api.user_code import load_class
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings, StmgrSettings
 from heronpy.common.settings import resolve, settings_for
+from heronpy.plan.component_config import drop_policy
+from heronpy.plan.dropping import DropPolicy
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import validate
 from heronpy.simulator.acking import AckTracker
@@ -23,7 +26,8 @@ from heronpy.simulator.records import MetricsCollector, Records
 from heronpy.simulator.sinks import CollectingSink, is_spark_sink
 from heronpy.simulator.tuples import Delivery
 
-# Spouts pause while more tuples than this are queued in bolts: the simulator's backpressure.
+# Spouts pause while more tuples than this are queued in bolts: the simulator's backpressure. Where a topology drops
+# tuples instead, a task is full with so many.
 QUEUED_MAX = 1000
 
 
@@ -41,6 +45,10 @@ class Shared:
         self.tracker = AckTracker()
         self.records = Records(records_limit)
         self.queued = 0
+        policy = drop_policy(self.plan.config)
+        self.drops = DropPolicy(policy) if policy else None
+        #: Tuples that were dropped upon backpressure, by the component that they were for.
+        self.dropped: Counter[str] = Counter()
         self._last_edge = 0
         config = decode_config(topology.topology_config, unpickle=False)
         mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
@@ -73,7 +81,7 @@ class Shared:
     @property
     def is_congested(self) -> bool:
         """Whether spouts must pause."""
-        return self.queued > QUEUED_MAX
+        return self.drops is None and self.queued > QUEUED_MAX
 
     def class_of(self, message: Any) -> type[Any]:
         """The class of a component's objects: the user's, or the stand-in for a Spark sink."""

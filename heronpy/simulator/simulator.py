@@ -177,6 +177,11 @@ class Simulator:
         """Whether the input has ended and every bolt has had its `finish`."""
         return self._scheduler.is_finished
 
+    @property
+    def dropped(self) -> dict[str, int]:
+        """By component: tuples that topology.droptuples.upon.backpressure has discarded, because a task was full."""
+        return dict(self._world.dropped)
+
     def emitted(self, component: str, stream: str = "default") -> list[list[Any]]:
         """The values that a component emitted on a stream, once per emit, in order."""
         plan_component = self._world.plan.component(component)

@@ -12,7 +12,7 @@ from heronpy.common.errors import TopologyError
 from heronpy.plan.emit_rules import declared
 from heronpy.proto import components_of
 from heronpy.simulator.async_tasks import AsyncBoltTask, AsyncSpoutTask
-from heronpy.simulator.shared import Shared
+from heronpy.simulator.shared import QUEUED_MAX, Shared
 from heronpy.simulator.tasks import BoltTask, SimTask, SpoutTask
 from heronpy.simulator.tuples import Delivery, SimulatedTuple
 
@@ -121,5 +121,8 @@ class World(Shared):
     def deliver(self, task_id: int, delivery: Delivery) -> None:
         task = self.tasks[task_id]
         assert isinstance(task, BoltTask)
+        if self.drops is not None and not self.drops.keeps(task_id, (len(task.queue) + 1) / QUEUED_MAX):
+            self.dropped[task.component] += 1
+            return
         task.queue.append(delivery)
         self.queued += 1

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from heronpy.common.ids import edge_id
-from heronpy.common.states import UP_STATES, lifecycle_name
+from heronpy.common.states import UP_STATES, holds, lifecycle_name
 from heronpy.proto import control_pb2
 from heronpy.tmaster.loads import Loads, Part, Window
 from heronpy.tmaster.machine import TopologyMaster
@@ -123,8 +123,10 @@ class Figures:
             components=rows,
             edges=self._edges(parts),
             held=window.held,
-            culprits=[culprit_of(one) for one in culprits if not one.avoided][:CULPRITS_MAX],
+            culprits=[culprit_of(one) for one in culprits if holds(one)][:CULPRITS_MAX],
             avoided=[culprit_of(one) for one in culprits if one.avoided][:CULPRITS_MAX],
+            dropping=[culprit_of(one) for one in culprits if one.drops][:CULPRITS_MAX],
+            dropped=registry.totals.dropped,
             **_slowest(rows),
         )
         return LoadAnswer(

@@ -180,15 +180,16 @@ class _Episode:
     name: str
     since: float
     most_bytes: int = 0
-    #: The other tasks of its component take its share.
+    #: The other tasks of its component take its share, or what does not fit is discarded.
     avoided: bool = False
+    drops: bool = False
     #: It is an event already.
     told: bool = False
 
     @property
     def reason(self) -> str:
         """Apart from those in which spouts were held."""
-        return "avoided" if self.avoided else ""
+        return "avoided" if self.avoided else "dropped" if self.drops else ""
 
 
 @dataclass(slots=True)
@@ -266,7 +267,7 @@ class Watcher:
             if episode is None:
                 since = now - culprit.since_s if isfinite(culprit.since_s) and culprit.since_s > 0 else now
                 name = culprit.instance_id or culprit.component or f"the link to {culprit.peer}"
-                episode = open_ones[key] = _Episode(name, since, avoided=culprit.avoided)
+                episode = open_ones[key] = _Episode(name, since, avoided=culprit.avoided, drops=culprit.drops)
             episode.most_bytes = max(episode.most_bytes, culprit.queued_bytes)
             if not episode.told and now - episode.since >= LASTING_S:
                 self._lasts(stmgr, episode)
@@ -281,6 +282,8 @@ class Watcher:
         what = f"the spouts are held because {episode.name} is too slow"
         if episode.avoided:
             what = f"{episode.name} is full, and the other tasks of its component take its share"
+        elif episode.drops:
+            what = f"{episode.name} is full, and what does not fit is discarded"
         self.journal.add(
             control_pb2.EVENT_BACKPRESSURE,
             f"{what} ({format_bytes(episode.most_bytes)} wait in {stmgr})",
@@ -293,6 +296,8 @@ class Watcher:
         what = f"the spouts were held for {format_duration(lasted_s)} because {episode.name} was too slow"
         if episode.avoided:
             what = f"for {format_duration(lasted_s)} the other tasks of its component took the share of {episode.name}"
+        elif episode.drops:
+            what = f"for {format_duration(lasted_s)} {episode.name} was full, and what did not fit was discarded"
         text = f"{what} (up to {format_bytes(episode.most_bytes)} waited in {stmgr})"
         name, reason = episode.name, episode.reason
         if not (episode.told and self.journal.go_on(kind, text, subject=name, reason=reason, lasted_s=lasted_s)):

@@ -503,6 +503,7 @@ class TopologyMaster:
             tmaster_epoch=self.epoch,
             uptime_s=max(0.0, now + self._wall_offset_s - registry.totals.started_at),
             discarded_tuples=registry.totals.discarded,
+            dropped=registry.totals.dropped,
             totals=self.totals(moment),
             culprits=registry.culprits(),
             startup_exceptions=lifecycle.startup_exceptions(shared),

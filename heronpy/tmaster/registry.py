@@ -262,6 +262,7 @@ class Registry:
         self.totals.take_stmgr(
             message.stmgr_id, message.epoch, message.discarded_tuples, message.lost_tuples, message.ends
         )
+        self.totals.take_dropped(message.stmgr_id, message.dropped)
         self._judge_quiet(entry, message, now)
         changed = self._take_tasks(entry.record.container, message.tasks, now)
         kept = control_pb2.StmgrHeartbeat()

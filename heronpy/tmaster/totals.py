@@ -143,6 +143,9 @@ class _StmgrCounts:
     left: bool = False
     #: `latest` is all that it has counted, what it held when it ended included.
     ends: bool = False
+    #: By component: what it and its predecessors have discarded on purpose.
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    dropped_before: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -281,6 +284,7 @@ class Totals:
             self.uncounted, self.queues_lost = self.uncounted or died, self.queues_lost or died
             known.ends = False
             known.before = (_sum(known.before[0], known.latest[0]), _sum(known.before[1], known.latest[1]))
+            known.dropped_before, known.dropped = _added(known.dropped_before, known.dropped), {}
             known.epoch, known.latest = epoch, (discarded, lost)
             self.changes += 1
         else:
@@ -291,6 +295,11 @@ class Totals:
                 self.changes += 1
             known.latest = (max(known.latest[0], discarded), max(known.latest[1], lost))
         known.left = False
+
+    def take_dropped(self, name: str, dropped: Mapping[str, int]) -> None:
+        """Take what the same process of a stream manager has discarded on purpose, by component."""
+        known = self.stmgrs[name]
+        known.dropped = max(known.dropped, dict(dropped), key=lambda counts: sum(counts.values()))
 
     def take_restarts(self, process: control_pb2.ProcessRecord, epoch: int) -> None:
         """Take how often the executor of this epoch has started a process again; its own counts begin at zero."""
@@ -366,6 +375,11 @@ class Totals:
         """Tuples that stream managers gave up, including those that are sent again."""
         return _sum(*(known.before[0] + known.latest[0] for known in self.stmgrs.values()))
 
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Tuples that stream managers discarded on purpose, by the component that they were for."""
+        return _added(*(counts for known in self.stmgrs.values() for counts in (known.dropped_before, known.dropped)))
+
     def moment(self, tasks: Iterable[int]) -> float:
         """The newest moment after which all of these tasks, except silent ones, have reported; it never decreases."""
         newest = [known.moments[-1] for task in tasks if (known := self.tasks.get(task)) and known.moments]
@@ -418,6 +432,8 @@ class Totals:
         for name, stmgr in self.stmgrs.items():
             kept.stmgrs.add(stmgr_id=name, epoch=stmgr.epoch, before=stmgr.before, latest=stmgr.latest)
             kept.stmgrs[-1].left, kept.stmgrs[-1].ends = stmgr.left, stmgr.ends
+            kept.stmgrs[-1].dropped.update(stmgr.dropped)
+            kept.stmgrs[-1].dropped_before.update(stmgr.dropped_before)
         return kept
 
     @classmethod
@@ -442,7 +458,9 @@ class Totals:
         for stmgr in kept.stmgrs:
             if len(stmgr.before) == len(stmgr.latest) == 2:
                 before, latest = (stmgr.before[0], stmgr.before[1]), (stmgr.latest[0], stmgr.latest[1])
-                totals.stmgrs[stmgr.stmgr_id] = _StmgrCounts(stmgr.epoch, latest, before, stmgr.left, stmgr.ends)
+                totals.stmgrs[stmgr.stmgr_id] = _StmgrCounts(
+                    stmgr.epoch, latest, before, stmgr.left, stmgr.ends, dict(stmgr.dropped), dict(stmgr.dropped_before)
+                )
         return totals
 
     def summed(self, moment: float = 0.0, mode: str = "ATMOST_ONCE") -> control_pb2.TupleTotals:
@@ -465,6 +483,10 @@ class Totals:
 
 def _sum(*counts: int) -> int:
     return min(sum(counts), _MOST)
+
+
+def _added(*counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: _sum(*(one.get(name, 0) for one in counts)) for name in {name for one in counts for name in one}}
 
 
 def _retire(found: dict[str, control_pb2.RetiredTotals], task: TaskCounts, moment: float) -> None:

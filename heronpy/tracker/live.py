@@ -94,7 +94,8 @@ def stands_out(shown: Load, now: Load) -> bool:
     """
     if (shown.state, shown.cause, shown.plan_version) != (now.state, now.cause, now.plan_version):
         return True
-    if [one.name for one in (*shown.culprits, *shown.avoided)] != [one.name for one in (*now.culprits, *now.avoided)]:
+    full = [[one.name for one in (*load.culprits, *load.avoided, *load.dropping)] for load in (shown, now)]
+    if full[0] != full[1]:
         return True
     if [one.name for one in shown.components] != [one.name for one in now.components]:
         return True

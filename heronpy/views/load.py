@@ -7,7 +7,7 @@ from math import isfinite
 
 from msgspec import Struct
 
-from heronpy.common.states import UP_STATES, culprit_name, process_state_name, task_state_name
+from heronpy.common.states import UP_STATES, culprit_name, holds, process_state_name, task_state_name
 from heronpy.metrics.quantiles import IN_CALL_S, Quantile, quantiles_s
 from heronpy.proto import control_pb2
 from heronpy.views.findings import Finding
@@ -129,6 +129,10 @@ class Load(Struct, kw_only=True):
     culprits: list[Culprit]
     #: Full tasks whose share the other tasks of their component take; they hold no spout.
     avoided: list[Culprit] = []
+    #: Full tasks of a topology that discards what does not fit; they hold no spout.
+    dropping: list[Culprit] = []
+    #: Tuples that were discarded so, by the component that they were for.
+    dropped: dict[str, int] = {}
     #: From emitting a tuple at its spout to the end of its processing at the slowest sink; if none tells, to the full
     #: ack. The largest of the components' quantiles.
     latency_p50_s: float | None
@@ -267,7 +271,7 @@ def tasks_of(
     processes = {process.name: process for one in status.executors for process in one.processes if process.task_id}
     hosts = {executor.container: executor.host for executor in status.executors}
     containers = {place.instance_id: place.container for place in status.plan.instances}
-    guilty = {culprit.instance_id for culprit in status.culprits if not culprit.avoided}
+    guilty = {culprit.instance_id for culprit in status.culprits if holds(culprit)}
     found = []
     for task in sorted(status.tasks, key=lambda task: (order.get(task.component, len(order)), task.task_id)):
         if component in (None, task.component):

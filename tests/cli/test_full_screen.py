@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from rich.cells import cell_len
 
 from heronpy.cli.look.full_screen.rows import COMPONENTS, TASKS, ordered, short
@@ -194,6 +195,16 @@ def test_only_changed_lines_are_written_and_they_suffice(one: Figures, other: Fi
         shown[int(place) - 1] = text
     assert shown == after
     assert changes(after, after) == ""
+
+
+def test_what_is_dropped_upon_backpressure_is_shown() -> None:
+    data = figures()
+    assert data.load is not None
+    full = Culprit(name="container_1_join_6", component="join", task_id=6, queued_bytes=9, since_s=4.0, stmgr="s")
+    data = replace(data, load=structs.replace(data.load, dropping=[full], dropped={"join": 1200}))
+    shown = [line.rstrip() for line in texts(View(), data)]
+    assert "full: container_1_join_6; what does not fit is discarded" in shown
+    assert "tuples dropped upon backpressure: 1,200 for join" in shown
 
 
 def test_the_culprit_and_what_to_do_come_first_on_a_small_terminal() -> None:

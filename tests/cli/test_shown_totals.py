@@ -81,6 +81,22 @@ def test_what_stream_managers_gave_up_is_sent_again_only_where_that_is_so(heron:
     assert "  discarded  12 tuples, and more that nobody has counted; " in heron("status", "local", "wordy").out
 
 
+def test_what_is_dropped_on_purpose_is_shown_by_component_and_policy(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.status.lifecycle = control_pb2.LIFE_FINISHED
+    wordy.status.dropped["count"] = 1200
+    config = wordy.status.plan.topology.topology_config.kvs
+    config.add(key="topology.droptuples.upon.backpressure", value="sample").type = topology_pb2.STRING_VALUE
+    wordy.status.culprits.add(task_id=2, component="count", instance_id="container_1_count_2", drops=True)
+    for verb in (("status", "local", "wordy"), ("top", "local", "wordy", "-n", "1")):
+        shown = heron(*verb).out
+        assert "1,200 tuples for count, which was full (sample)" in shown and "WITH LOSSES" not in shown, verb
+        assert "full: container_1_count_2; what does not fit is discarded (0B queued" in shown, verb
+    told = json.loads(heron("status", "local", "wordy", "--json").out)
+    assert told["dropped"] == {"policy": "sample", "tuples": {"count": 1200}}
+    assert [one["drops"] for one in told["backpressure"]] == [True]
+    assert not any(row["backpressure"] for row in told["components"])
+
+
 def test_a_spout_that_began_again_leaves_no_bound_of_what_is_counted_twice(heron: Heron, wordy: FakeTopology) -> None:
     totals = wordy.status.totals
     totals.acked, totals.replayed = 1000, 11

@@ -254,6 +254,10 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(*EVEN, lost=9.0, sends_again=True), Verdict.LOSSES,
         "about 9 tuples lost on the way in the last 1m00s; what came of a tuple with an id is sent again",
     ),
+    "dropped upon backpressure": (
+        signals(*EVEN, dropped={"count": 1234.0}), Verdict.LOSSES,
+        "count is too small for its input: 1,234/s are discarded that do not fit into its 4 tasks",
+    ),
     "no input": (signals(*(bolt(n, 0.0, 0.0) for n in (2, 3)), emitted=0.0), Verdict.NO_INPUT, "nothing to read: words"),
     "work units are published": (
         units(backlog=3e6, published=1e6), Verdict.HEALTHY,

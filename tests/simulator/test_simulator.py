@@ -419,3 +419,23 @@ def test_wrong_topologies_and_questions_are_named() -> None:
         sim.emitted("bolt", "other")
     with pytest.raises(ValueError, match="seconds is -1"):
         sim.run(seconds=-1)
+
+
+@pytest.mark.parametrize(("policy", "most"), [("drop_newest", 1000), ("sample", 2000), (False, 5000)])
+def test_tuples_for_a_full_task_are_dropped_where_the_topology_says_so(policy: object, most: int) -> None:
+    """The bolt takes no step before the spout has emitted all, and the spout never waits."""
+
+    class Flood(ListSpout):
+        def next_tuple(self) -> None:
+            self.emit_batch([[value for _, value in self.values]])
+            self.end_of_input()
+
+    builder = TopologyBuilder("flood")
+    spout = builder.add_spout("flood", Flood, par=1, config={"values": list(range(5000))})
+    builder.add_bolt("seen", PassBolt, par=1, inputs={spout: Grouping.fields("value")})
+    builder.set_config({"topology.droptuples.upon.backpressure": policy})
+    sim = Simulator(builder)
+    assert sim.run().reason == "finished"
+    seen = [values[0] for values in sim.emitted("seen")]
+    assert len(seen) + sim.dropped.get("seen", 0) == 5000 and seen[:1000] == list(range(1000))
+    assert len(seen) <= most and (policy != "sample" or (1500 < len(seen) and seen[-1] > 3000))

@@ -259,6 +259,19 @@ def test_a_full_task_that_others_stand_in_for_holds_no_spout() -> None:
     ]
 
 
+def test_a_full_task_whose_tuples_are_discarded_holds_no_spout() -> None:
+    watcher = Watcher(Journal())
+    full = control_pb2.Culprit(task_id=7, instance_id="container_1_count_7", queued_bytes=9, drops=True)
+    for watcher.journal.now in (10.0, 12.0, 20.0):
+        watcher.culprits("stmgr-1", [full] if watcher.journal.now < 20.0 else [])
+        [text] = texts(watcher.journal, "backpressure") or [""]
+        if watcher.journal.now == 12.0:
+            assert text == "container_1_count_7 is full, and what does not fit is discarded (9B wait in stmgr-1)"
+    assert text == (
+        "for 10s container_1_count_7 was full, and what did not fit was discarded (up to 9B waited in stmgr-1)"
+    )
+
+
 def test_the_machine_tells_its_story() -> None:
     """States, silence, changes by people and takeovers, in the order in which they came."""
     w = World(containers=2).running()

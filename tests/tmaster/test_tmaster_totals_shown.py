@@ -5,6 +5,7 @@ from __future__ import annotations
 from heronpy.proto import control_pb2
 from heronpy.tmaster.events import Node
 from heronpy.tmaster.machine import TopologyMaster
+from heronpy.tmaster.totals import Totals
 from tests.tmaster.tmaster_world import World
 
 
@@ -25,6 +26,22 @@ def test_a_status_shows_totals_over_restarts_of_tasks_and_stream_managers() -> N
     assert (found.totals.dead_letters, found.totals.lost, found.discarded_tuples) == (2, 5, 12)
     assert found.totals.lost_estimated, "nobody knows what the stream manager had queued"
     assert found.totals.lost_unknown, "and nothing bounds it"
+
+
+def test_what_is_dropped_on_purpose_is_summed_over_restarts_and_is_no_loss() -> None:
+    world = World().running()
+    world.sims[1].beat.dropped["count"] = 9
+    world.round()
+    world.sims[1].restart([])
+    world.sims[1].beat = control_pb2.StmgrHeartbeat(dropped={"count": 3, "sort": 2})
+    world.rounds(2)
+    world.sims[1].beat = control_pb2.StmgrHeartbeat(dropped={"count": 1})
+    world.rounds(2)
+    found = world.status()
+    assert (dict(found.dropped), found.discarded_tuples, found.totals.lost) == ({"count": 12, "sort": 2}, 0, 0)
+    kept = world.machine.shared.registry.totals.ledger(world.topology.id)
+    heir = Totals.of(control_pb2.TotalsLedger.FromString(kept.SerializeToString()), world.topology.id)
+    assert heir.dropped == {"count": 12, "sort": 2}
 
 
 def test_a_new_topology_master_shows_what_it_inherited_of_tasks_that_it_has_not_heard_of() -> None:

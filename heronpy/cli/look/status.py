@@ -217,6 +217,8 @@ def _show_status(
         _line("" if number else "units", text)
     if status.discarded_tuples:
         _line("discarded", f"{status.discarded_tuples:,} {_discarded_text(status)}")
+    for text in summary.dropped_texts(status):
+        _line("dropped", clean(text))
     if status.exceptions:
         _line("exceptions", f"{status.exceptions:,} of user code; see 'heron exceptions {session.target} {name}'", True)
     for culprit in status.culprits:

@@ -174,6 +174,7 @@ def header(status: control_pb2.StatusReply, said: Sequence[str] = ()) -> str:
     lines += summary.trouble_texts(status)
     lines += [clean(text) for text in said]
     lines += [clean(summary.culprit_text(culprit)) for culprit in status.culprits]
+    lines += [clean(f"dropped {text}") for text in summary.dropped_texts(status)]
     lines += [clean(text) for text in summary.down_texts(status)]
     return "\n".join(lines)
 

@@ -21,9 +21,9 @@ from heronpy.common.losses import (
     lost_text,
     state_label,
 )
-from heronpy.common.states import UP_STATES, culprit_name, lifecycle_name
-from heronpy.common.units import format_bytes, format_duration, listed
-from heronpy.plan.component_config import reliability_mode
+from heronpy.common.states import UP_STATES, culprit_name, holds, lifecycle_name
+from heronpy.common.units import counted, format_bytes, format_duration, listed
+from heronpy.plan.component_config import config_of, drop_policy, reliability_mode
 from heronpy.proto import control_pb2
 
 DOWN_SHOWN = 5
@@ -206,7 +206,7 @@ def components(
             row.failed += gone.failed
             row.at_least = row.at_least or gone.at_least
     for culprit in status.culprits:
-        if culprit.component in rows and not culprit.avoided:
+        if culprit.component in rows and holds(culprit):
             rows[culprit.component].backpressure = True
     return list(rows.values())
 
@@ -229,9 +229,10 @@ def _add_frames(row: ComponentRow, task: control_pb2.TaskStatus, old: control_pb
 
 def culprit_text(culprit: control_pb2.Culprit) -> str:
     """Who holds the topology back, or would, as one sentence."""
-    if culprit.avoided:
+    if not holds(culprit):
+        what = f"the other tasks of {culprit.component} take its share"
         return (
-            f"full: {culprit_name(culprit)}; the other tasks of {culprit.component} take its share"
+            f"full: {culprit_name(culprit)}; {'what does not fit is discarded' if culprit.drops else what}"
             f" ({format_bytes(culprit.queued_bytes)} queued for {format_duration(culprit.since_s)})"
         )
     return (
@@ -239,6 +240,12 @@ def culprit_text(culprit: control_pb2.Culprit) -> str:
         f" ({format_bytes(culprit.queued_bytes)} queued for {format_duration(culprit.since_s)},"
         f" announced by {culprit.stmgr_id})"
     )
+
+
+def dropped_texts(status: control_pb2.StatusReply) -> list[str]:
+    """How many tuples were discarded on purpose, for which component and by which policy."""
+    why = f"which was full ({drop_policy(config_of(status.plan.topology))})"
+    return [f"{counted(tuples, 'tuple')} for {name}, {why}" for name, tuples in sorted(status.dropped.items())]
 
 
 def not_limited_text(executors: Iterable[control_pb2.RegisterExecutor]) -> str:
@@ -308,10 +315,13 @@ def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow], rates: bo
             "begun_again": list(status.totals.begun_again),
         },
         "losses": losses_text(status.totals) or None,
+        "dropped": {"policy": drop_policy(config_of(status.plan.topology)) or None, "tuples": dict(status.dropped)},
         "components": [row.as_json(rates) for row in rows],
         "backpressure": [
             picked(
-                culprit, "instance_id", "component", "task_id", "peer", "stmgr_id", "queued_bytes", "since_s", "avoided"
+                culprit,
+                *("instance_id", "component", "task_id", "peer", "stmgr_id", "queued_bytes", "since_s"),
+                *("avoided", "drops"),
             )
             for culprit in status.culprits
         ],

@@ -143,6 +143,12 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
     for one in load.avoided[:1]:
         more = f" and {len(load.avoided) - 1} more" if len(load.avoided) > 1 else ""
         lines += _wrapped(f"full: {one.name}{more}; the other tasks of {one.component} take its share", WARN, width, 2)
+    for one in load.dropping[:1]:
+        more = f" and {len(load.dropping) - 1} more" if len(load.dropping) > 1 else ""
+        lines += _wrapped(f"full: {one.name}{more}; what does not fit is discarded", WARN, width, 2)
+    if load.dropped:
+        counts = ", ".join(f"{tuples:,} for {name}" for name, tuples in sorted(load.dropped.items()))
+        lines += _wrapped(f"tuples dropped upon backpressure: {counts}", PLAIN, width, 2)
     if figures.losses:
         lines.append(_line(f"tuples missing from the result: {figures.losses}", ALARM))
     for text in figures.units:

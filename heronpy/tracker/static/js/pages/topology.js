@@ -31,6 +31,8 @@ export function TopologyPage({ route }) {
   return html`<${TopologyFrame} route=${route} state=${state}>
     ${!topology.ended_at && load?.culprits.length > 0 && html`<p class="flow warn" role="status">Spouts are held by ${load.culprits.map((one, number) => html`${number ? ', ' : ''}<${CulpritView} place=${place} one=${one} tasks=${tasks} />`)}</p>`}
     ${!topology.ended_at && load?.avoided?.length > 0 && html`<p class="flow warn" role="status">Full, so that others take their share: ${load.avoided.map((one, number) => html`${number ? ', ' : ''}<${CulpritView} place=${place} one=${one} tasks=${tasks} />`)}</p>`}
+    ${!topology.ended_at && load?.dropping?.length > 0 && html`<p class="flow warn" role="status">Full, so that what does not fit is discarded: ${load.dropping.map((one, number) => html`${number ? ', ' : ''}<${CulpritView} place=${place} one=${one} tasks=${tasks} />`)}</p>`}
+    ${Object.keys(load?.dropped ?? {}).length > 0 && html`<p class="flow" role="status">Tuples dropped upon backpressure: ${Object.entries(load.dropped).map(([name, tuples]) => `${count(tuples)} for ${name}`).join(', ')}</p>`}
     <${Section} title="graph" aside=${choose}>
       <${GraphView} place=${place} plan=${plan} load=${load} by=${by} marked=${marked} onMark=${setMarked} />
       <${Containers} place=${place} plan=${plan} load=${load} tasks=${tasks?.tasks ?? null} by=${by} marked=${marked} onMark=${setMarked} />
