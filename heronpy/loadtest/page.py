@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from heronpy.loadtest import rates
+from heronpy.loadtest import rates, scenes
 from heronpy.loadtest.results import compare, shown, table_of_figures, table_of_roles
 
 WIDTH, HEIGHT = 640, 260
@@ -292,7 +292,9 @@ def _figures(result: dict[str, Any], before: dict[str, Any] | None) -> str:
 
 
 def _steps(result: dict[str, Any]) -> str:
-    """The table of `rates`; nothing for other results."""
+    """The table of `rates` or of scenes; nothing for other results."""
+    if "scenes" in result["runs"][-1]:
+        return f"<section style='margin-bottom:16px'><h2>Scenes</h2>{_table(*scenes.table_of(result))}</section>"
     if "steps" not in result["runs"][-1]:
         return ""
     notes = "".join(f"<p class='muted'>{escape(note)}</p>" for note in rates.notes_of(result))

@@ -51,6 +51,10 @@ class Load:
     parameters: dict[str, Any] = field(default_factory=dict)
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     """Further configuration of the topology, such as heron.instance.batch_tuples."""
+    floors: dict[str, float] = field(default_factory=dict)
+    """Figures of a scene that must be kept: at least if more of it is better, at most otherwise."""
+    scenes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Runs one after the other, by name: the fields and parameters in which each differs."""
 
     def spec(self, name: str, out: str) -> dict[str, Any]:
         """The specification for the topology's program."""
@@ -58,9 +62,10 @@ class Load:
 
     def options(self) -> dict[str, Any]:
         """The options that identify a run, for results and comparisons."""
-        return {key: value for key, value in asdict(self).items() if key not in ("name", "about", "topology")}
+        return {key: value for key, value in asdict(self).items() if key not in _NO_OPTIONS}
 
 
+_NO_OPTIONS = ("name", "about", "topology", "floors", "scenes")
 _POSITIVE = ("containers", "duration_s", "max_spout_pending", "message_timeout_s")
 _NOT_NEGATIVE = ("rate", "tuples", "payload_bytes", "warmup_s")
 _BLANK = Load("", "", "")
@@ -112,7 +117,28 @@ def changed(profile: Load, changes: dict[str, Any], parameters: list[str]) -> Lo
         else:
             raise ConfigError(f"profile '{profile.name}' has no parameter '{key}'{_nearest(key, own)}")
     given = {key: value for key, value in changes.items() if value is not None}
-    return check(replace(profile, parameters=own, settings=settings, **given))
+    # The command line also overrides what a scene has.
+    told = {text.partition("=")[0] for text in parameters} | given.keys()
+    scenes = {name: {key: scene[key] for key in scene.keys() - told} for name, scene in profile.scenes.items()}
+    return check(replace(profile, parameters=own, settings=settings, scenes=scenes, **given))
+
+
+def scenes_of(profile: Load) -> list[Load]:
+    """The runs of a profile: one per scene, or that of the parameter `scene`; without scenes the profile itself."""
+    chosen = profile.parameters.get("scene")
+    if chosen and chosen not in profile.scenes:
+        raise ConfigError(f"profile '{profile.name}' has no scene '{chosen}'{_nearest(chosen, profile.scenes)}")
+    return [_scene(profile, name) for name in ([chosen] if chosen else profile.scenes)] or [profile]
+
+
+def _scene(profile: Load, name: str) -> Load:
+    scene = profile.scenes[name]
+    unknown = [key for key in scene if key not in profile.parameters and key not in _KEYS]
+    if unknown:
+        raise ConfigError(f"scene '{name}' of load profile '{profile.name}' has the unknown key '{unknown[0]}'")
+    fields = {key: value for key, value in scene.items() if key in _KEYS}
+    parameters = {**profile.parameters, **{key: scene[key] for key in scene.keys() - fields.keys()}, "scene": name}
+    return replace(profile, **{**fields, "parameters": parameters, "scenes": {}})
 
 
 def check(profile: Load) -> Load:
@@ -127,6 +153,7 @@ def check(profile: Load) -> Load:
         raise ConfigError(f"mode '{profile.mode}' cannot be measured; choose {' or '.join(MODES)}")
     if profile.mode == "EFFECTIVELY_ONCE" and profile.topology not in STATEFUL:
         raise ConfigError(f"load profile '{profile.name}' keeps no state; choose {' or '.join(MODES[:2])}")
+    scenes_of(profile)
     if not program_of(profile).is_file():
         raise ConfigError(
             f"load profile '{profile.name}' names the topology '{profile.topology}', which does not exist"

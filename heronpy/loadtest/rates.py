@@ -98,12 +98,11 @@ def rate_text(rate: float) -> str:
 def table_of(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Heads and rows of the one table, medians over the runs."""
     rows = []
-    for place, step in enumerate(result["runs"][0]["steps"]):
+    for step in result["runs"][0]["steps"]:
         cells = [step["mode"], f"{step['asked']:,.0f}" if step["asked"] else "max"]
         for name in STEP_FIGURES:
-            values = [run["steps"][place][name] for run in result["runs"]]
-            known = [value for value in values if value is not None]
-            cells.append(_shown(name, statistics.median(known)) if known else "-")
+            known = result["summary"].get(step_name(step["mode"], step["asked"], name))
+            cells.append(_shown(name, known["median"]) if known is not None else "-")
         rows.append(cells)
     return ["mode", "asked/s", *HEADS], rows
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +141,21 @@ STEP_FIGURES = {
         BY_NAME["latency_p99.9_ms"],
     )
 }
+#: Of each scene of `slow_bolt`; a scene's figure is named `SCENE/FIGURE`.
+SCENE_FIGURES = {
+    figure.name: figure
+    for figure in (
+        BY_NAME["rate"],
+        Figure("share", "rate against what the tasks can do", "x", "more"),
+        Figure("stop_s", "longest stop of the spout", "s", "less"),
+        Figure("steady_stop_s", "longest stop of the spout after the warm-up", "s", "less"),
+        BY_NAME["latency_p50_ms"],
+        BY_NAME["latency_p99_ms"],
+        Figure("queued_bytes", "most bytes queued in stream managers", "bytes", "less"),
+        BY_NAME["clamped_s"],
+        Figure("resume_s", "until the spout emits fast again", "s", "less"),
+    )
+}
 
 
 def step_name(mode: str, rate: float, name: str) -> str:
@@ -151,6 +166,8 @@ def step_name(mode: str, rate: float, name: str) -> str:
 def figure_of(name: str) -> Figure | None:
     """The figure of a name in a summary; None for one that this heronpy does not know."""
     mode, _, rest = name.partition("/")
+    if (known := SCENE_FIGURES.get(rest or name)) is not None:
+        return replace(known, name=name, label=f"{mode}: {known.label}") if rest else known
     rate, _, figure = rest.partition("/")
     known = STEP_FIGURES.get(figure) if rest else None
     if known is None:
@@ -184,6 +201,8 @@ def values_of(run: dict[str, Any], loop_s_per_million: float) -> dict[str, float
     for name in ("uss_bytes", "pss_bytes", "memory_growth_per_s", "clamped_s", "submit_s"):
         if run[name] is not None:
             found[name] = run[name]
+    for scene, row in run.get("scenes", {}).items():
+        found.update({f"{scene}/{name}": row[name] for name in SCENE_FIGURES if name in row})
     return found
 
 

@@ -28,8 +28,9 @@ from heronpy.loadtest import measure, processes
 from heronpy.loadtest.checks import Check, checks
 from heronpy.loadtest.cluster import Cluster, submitted
 from heronpy.loadtest.inputs import word_list
-from heronpy.loadtest.profiles import Load, program_of
+from heronpy.loadtest.profiles import Load, program_of, scenes_of
 from heronpy.loadtest.results import SCHEMA, summary_of
+from heronpy.loadtest.scenes import floors, joined, row_of
 from heronpy.loadtest.watch import Watch, watch
 
 RECORDS = 1_000_000
@@ -120,12 +121,17 @@ def repeated(once: Callable[[int, str], dict[str, Any]], repeat: int, **about: A
 
 
 def run_profile(where: Cluster, load: Load, repeat: int, say: Say) -> dict[str, Any]:
-    """The result document of a profile, run `repeat` times."""
+    """The result document of a profile, run `repeat` times, each time with all of its scenes."""
+    loads = scenes_of(load)
 
     def once(number: int, begin: str) -> dict[str, Any]:
-        run = run_once(where, load, number)
-        say(f"{begin}{run['figures']['rate']:,.0f} {load.unit}/s, {run['checks'][0]['text']}")
-        return {**run, "others_cores": run["figures"]["others_cores"]}
+        runs = []
+        for place, one in enumerate(loads):
+            run = run_once(where, one, number * len(loads) + place)
+            name = f"{begin}{one.parameters['scene']}: " if len(loads) > 1 else begin
+            say(f"{name}{run['figures']['rate']:,.0f} {load.unit}/s, {run['checks'][0]['text']}")
+            runs.append(run)
+        return {**joined(loads, runs), "others_cores": max(run["figures"]["others_cores"] for run in runs)}
 
     return repeated(once, repeat, profile=load.name, about=load.about, unit=load.unit, options=load.options())
 
@@ -215,14 +221,15 @@ def document(
     if counted is not None:
         end = min(end, start + load.duration_s - TAIL_S)
     if "capacity" in load.parameters:
-        sink = reports.sinks[0]
-        start, end = sink["first_at"], sink["fast_at"]
+        start, end = (min(sink[key] for sink in reports.sinks) for key in ("first_at", "fast_at"))
     window = measure.window_of(seen.cpu, start, end, load.warmup_s)
     growth = measure.growth_of(seen.memory, start, end, load.warmup_s)
     memory = measure.memory_by_role(seen.memory)
-    figures = measure.figures(window, reports)
+    figures, latency = measure.figures(window, reports), measure.latency(reports)
+    scene = row_of(load, reports, latency["end_to_end"], seen) if "capacity" in load.parameters else {}
     return {
-        "checks": [check.as_json() for check in checks(load, reports, seen, growth, out)],
+        "checks": [check.as_json() for check in (*checks(load, reports, seen, growth, out), *floors(load, scene))],
+        "scene": scene,
         "submit_s": submit_s,
         "tuples": reports.total,
         "sent": reports.sent,
@@ -230,7 +237,7 @@ def document(
         "figures": figures,
         "frames": measure.frames(seen.frames, reports),
         "system_calls": measure.calls(counted, figures["rate"]),
-        "latency": measure.latency(reports),
+        "latency": latency,
         "memory": memory,
         "uss_bytes": sum(role["uss"] for role in memory.values()),
         "pss_bytes": sum(role["pss"] for role in memory.values()),

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from heronpy.loadtest import rates
+from heronpy.loadtest import rates, scenes
 from heronpy.loadtest.results import compare, different_options, shown, table_of_figures, table_of_roles
 
 _STYLES = {"better": "green", "worse": "red", "same": "dim"}
@@ -31,6 +31,8 @@ def print_result(console: Console, result: dict[str, Any], before: dict[str, Any
         _print_table(console, *rates.table_of(result), padding=(0, 0, 0, 0))
         for note in rates.notes_of(result):
             console.print(Text(f"  {note}", style="dim"))
+    elif "scenes" in last:
+        _print_table(console, *scenes.table_of(result), padding=(0, 0, 0, 0))
     else:
         _print_table(console, *table_of_figures(result))
     if "figures" in last:

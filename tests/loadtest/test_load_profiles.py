@@ -33,14 +33,13 @@ SMALL: dict[str, tuple[dict[str, Any], list[str]]] = {
     "fan_out": ({"tuples": 2_000}, []),
     "big_tuples": ({"tuples": 60}, []),
     "slow_bolt": ({"duration_s": 2.0}, ["fast_s=1.0"]),
-    "overload": ({"duration_s": 2.0}, ["fast_s=1.0"]),
     "stall": ({"duration_s": 2.5}, ["stall_at_s=0.5", "stall_s=0.5"]),
     "burst": ({"duration_s": 0.6, "rate": 1000.0}, ["burst_at_s=0.2", "burst_s=0.2"]),
     "skew": ({"tuples": 30_000}, []),
 }
 #: They take their time by their shape.
-LONG = {"burst", "deep", "fan_out", "overload", "skew", "slow_bolt", "stall", "wide"}
-NOT_JUDGED = ("memory flat", "burst", "rate", "backpressure", "culprit", "resume", "rate is capacity", "recovery")
+LONG = {"burst", "deep", "fan_out", "skew", "slow_bolt", "stall", "wide"}
+NOT_JUDGED = ("memory flat", "burst", "rate", "culprit", "no toggling", "recovery")
 
 
 @pytest.fixture
@@ -125,6 +124,22 @@ def test_document_page_and_comparison(where: Cluster, tmp_path: Path) -> None:
         for title in ("Rate at the sinks", "End-to-end latency", "Queues", "CPU", "Memory", "Backpressure")
     )
     assert "http" not in html.replace("http://www.w3.org", "") and "1.000" in html
+
+
+@pytest.mark.slow
+@pytest.mark.heavy
+def test_scenes_are_rows_of_one_result_and_their_floors_are_judged(where: Cluster) -> None:
+    result = json.loads(json.dumps(run_profile(where, small("slow_bolt"), 1, lambda text: None)))
+    [measured] = result["runs"]
+    names = [check["name"] for check in measured["checks"]]
+    for scene, floors in profiles.load("slow_bolt").scenes.items():
+        row = measured["scenes"][scene]
+        assert row["rate"] > 0 and 0 < row["share"] < 1.1 and 0 < row["latency_p50_ms"] <= row["latency_p99_ms"]
+        assert result["summary"][f"{scene}/share"]["median"] == row["share"]
+        assert {f"{scene}, {results.label_of(name)}" for name in floors["floors"]} <= set(names)
+    wrong = [c for c in measured["checks"] if not c["ok"] and c["name"].endswith(("counts", "nothing lost"))]
+    assert not wrong
+    assert "<h2>Scenes</h2>" in page.render(result)
 
 
 @pytest.mark.slow

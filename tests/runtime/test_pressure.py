@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 
 import psutil
 import pytest
 
+from heronpy.proto import control_pb2
 from tests.runtime.programs.sizes import SIZES
 from tests.support.command import Heron
-from tests.support.inside import inside
+from tests.support.inside import ask_master, inside
 from tests.support.waiting import wait_for
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -87,3 +89,47 @@ def test_tuples_of_every_size_pass_or_are_refused_and_the_links_survive(heron: H
     restarts = [p["restarts"] for c in heron.status("sizes")["containers"] for p in c["processes"]]
     assert not any(restarts)
     assert psutil.pid_exists(heron.pid("sizes", "stmgr-1"))
+
+
+#: An aligned barrier waits for what is queued, which is bounded by twice `heron.stmgr.queue_target_ms`.
+ALIGNED_S = 3.0
+#: How much longer than without overload a verb may take: an aligned checkpoint for those that take one.
+LATER_S = {"savepoint": ALIGNED_S, "update": ALIGNED_S, "kill": 2.0}
+
+
+def verbs(heron: Heron, out: Path, name: str, *words: object) -> dict[str, float]:
+    """How long an aligned checkpoint and verbs take, on a topology with state that is killed at the end."""
+    folder = out / name
+    folder.mkdir()
+    heron.submit(PROGRAMS / "stateful.py", name, "--out", folder, "--keys", 100, *words,
+                 *("--config-property", "heron.checkpoint.unaligned=false"),
+                 *("--config-property", "heron.checkpoint.interval_s=3600"))  # fmt: skip
+    if name == "overload":
+        when_pressed(heron, name)
+
+    def took(*verb: object) -> float:
+        began = time.monotonic()
+        heron(*verb).ok()
+        return time.monotonic() - began
+
+    # What came before the pace of `work` was known is in front of the first one.
+    found = {}
+    for what in ("first aligned checkpoint", "aligned checkpoint"):
+        heron("checkpoints", "trigger", "local", name).ok()
+        found[what] = ask_master(heron, name, control_pb2.GetCheckpoints()).complete[-1].duration_s
+    found["savepoint"] = took("checkpoints", "savepoint", "local", name)
+    found["update"] = took("update", "local", name, "--container-number", 2)
+    found["kill"] = took("kill", "local", name)
+    return found
+
+
+@pytest.mark.heavy
+def test_aligned_checkpoints_and_verbs_are_as_fast_under_overload(heron: Heron, out: Path) -> None:
+    """Printed with and without; the verbs take no longer than the barrier that some of them wait for."""
+    without = verbs(heron, out, "calm", "--source-pause-ms", 20)
+    under = verbs(heron, out, "overload", "--work-pause-ms", 2)
+    for what, seconds in without.items():
+        print(f"{what}: {seconds:.2f} s without overload, {under[what]:.2f} s with it")
+    assert under["aligned checkpoint"] <= ALIGNED_S
+    late = {verb: under[verb] for verb, later_s in LATER_S.items() if under[verb] > without[verb] + later_s}
+    assert not late, f"without overload: {without}"

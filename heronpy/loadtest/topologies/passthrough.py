@@ -148,7 +148,11 @@ class LatencySink(LoadSink, StatefulComponent):
         if self.last_ns:
             # Ticks are held once the spouts have ended: the last tuples may have come after the last of them.
             self.report.arrived(self.received, self.last_ns / 1e9)
-        self.report.write(self.received, numbers=self.numbers, latency=self.latencies.as_json())
+        self.report.write(self.received, **self.facts())
+
+    def facts(self) -> dict[str, Any]:
+        """The content of the report besides the counts."""
+        return {"numbers": self.numbers, "latency": self.latencies.as_json()}
 
 
 class AckedLatencySink(LatencySink):

@@ -1,8 +1,11 @@
-"""A bolt that is slow for a time, or, with `stall_s`, one that stands still once: backpressure, and its end.
+"""Bolts that are slow for a time, or, with `stall_s`, one that stands still once: backpressure, and its end.
 
-In its slow phase the bolt serves exactly `capacity` tuples a second while it has input: a tuple's
+In its slow phase a bolt serves exactly `capacity` tuples a second while it has input: a tuple's
 service starts when the previous one has ended, however late the timer fired. So a rate below the
-capacity means that backpressure starved the bolt.
+capacity means that backpressure starved the bolt. `first` is the pace of the first task, as a part of that of the
+others. `hot` is the part of the tuples that have the same key. After each `pause_every` tuples a bolt pauses `pause_s`.
+Spouts keep how long they stood between two emits, and bolts how much later than asked the machine woke them: only
+the rest of a stop is due to backpressure.
 """
 
 from __future__ import annotations
@@ -13,37 +16,84 @@ from typing import Any
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
-from heronpy.loadtest.topologies.parts import LoadSink, config_of, submit
-from heronpy.loadtest.topologies.passthrough import PacedSpout
+from heronpy.loadtest.topologies.parts import Latencies, LoadSink, config_of, submit
+from heronpy.loadtest.topologies.passthrough import LatencySink, PacedSpout
 
 #: Number of tuples between two reads of the clock, for the bolt that stalls.
 LOOK_EVERY = 256
+#: Shorter stops are not kept.
+STOP_S = 0.01
+
+
+class Stops:
+    """The longest stop of each second, as (monotonic end, seconds)."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[float, float]] = []
+
+    def note(self, end: float, seconds: float) -> None:
+        if seconds < STOP_S:
+            return
+        if self.kept and int(self.kept[-1][0]) == int(end):
+            self.kept[-1] = max(self.kept[-1], (end, seconds), key=lambda stop: stop[1])
+        else:
+            self.kept.append((end, seconds))
 
 
 class FirehoseSpout(PacedSpout):
-    """Emits through the slow and the fast phase of the bolt, however many tuples that makes."""
+    """Emits through the slow and the fast phase of the bolts, however many tuples that makes."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         super().initialize(config, context)
-        spec = self.report.spec
-        self.duration_s += spec["parameters"]["fast_s"]
+        self.parameters = self.report.spec["parameters"]
+        self.duration_s += self.parameters["fast_s"]
         self.limit = self.pace.total(self.duration_s) if self.pace is not None else 0
+        self.makes_up_ns = int(1e9 * self.parameters.get("makes_up_s", 0.0))
+        self.stops = Stops()
+        self.last_ns = 0
+
+    def emit_one(self) -> None:
+        """Emit the next tuple with the time of now: when it was due says nothing under overload."""
+        now = time.monotonic_ns()
+        if self.makes_up_ns and self.pace is not None:
+            # What is later than that is put off: the source offers its rate, and has no backlog.
+            self.pace.start_ns += max(0, now - self.due_ns - self.makes_up_ns)
+        self.due_ns = now
+        self.stops.note(now / 1e9, (now - (self.last_ns or now)) / 1e9)
+        self.last_ns = now
+        super().emit_one()
+
+    def catch_up(self, now: int) -> None:
+        """Late tuples are emitted one per call, so that it is backpressure that decides about each."""
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "stops": self.stops.kept}
 
 
-class SlowBolt(LoadSink):
-    """Serves `capacity` tuples a second for a time, then as fast as possible."""
+class SkewedSpout(FirehoseSpout):
+    """The payload of `hot` of its tuples is the same, and there are a hundred others."""
+
+    def emit_one(self) -> None:
+        number = self.sent % 100
+        self.payload = b"hot" if number < 100 * self.parameters["hot"] else b"%d" % (self.sent // 7 % 100)
+        super().emit_one()
+
+
+class SlowBolt(LatencySink):
+    """Serves `capacity` tuples a second for a time, then as fast as possible; latencies are those of the slow time."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         super().initialize(config, context)
         p = self.report.spec["parameters"]
-        self.service_s = 1.0 / p["capacity"]
+        self.pause_s, self.pause_every = p["pause_s"], p["pause_every"]
+        self.service_s = 1.0 / (p["capacity"] * (1.0 if self.report.place else p["first"]))
         self.slow_s = self.report.spec["duration_s"]
-        self.numbers = self.slow_count = 0
-        self.free_at = self.first_at = self.fast_at = self.starved_s = 0.0
+        self.late = Stops()
+        self.slow_count = 0
+        self.free_at = self.first_at = self.fast_at = 0.0
 
     def process(self, tup: Any) -> None:
-        self.received += 1
-        self.numbers += tup.values[0]
+        super().process(tup)
         if not self.fast_at:
             self.serve()
         self.ack(tup)
@@ -55,24 +105,28 @@ class SlowBolt(LoadSink):
             self.first_at = self.free_at = now
         if now - self.first_at >= self.slow_s:
             self.fast_at, self.slow_count = now, self.received
+            self.slow_latencies, self.latencies = self.latencies, Latencies()
             return
         if now > self.free_at + 0.1:
             # No input for a while (a late timer stays below this): the capacity of that time is lost.
-            self.starved_s += now - self.free_at
             self.free_at = now
-        self.free_at += self.service_s
+        self.free_at += self.service_s + (0.0 if self.received % self.pause_every else self.pause_s)
         if self.free_at > now:
             time.sleep(self.free_at - now)
+            woken = time.monotonic()
+            self.late.note(woken, woken - self.free_at)
 
-    def finish(self) -> None:
-        self.report.write(
-            self.received,
-            numbers=self.numbers,
-            first_at=self.first_at,
-            fast_at=self.fast_at,
-            slow_count=self.slow_count,
-            starved_s=self.starved_s,
-        )
+    def facts(self) -> dict[str, Any]:
+        if self.fast_at:
+            self.latencies = self.slow_latencies
+        return {
+            **super().facts(),
+            "capacity": 1.0 / (self.service_s + self.pause_s / self.pause_every),
+            "first_at": self.first_at,
+            "fast_at": self.fast_at or time.monotonic(),
+            "slow_count": self.slow_count or self.received,
+            "late": self.late.kept,
+        }
 
 
 class StallingBolt(LoadSink):
@@ -107,12 +161,15 @@ class StallingBolt(LoadSink):
 
 def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
     """source -> slow, or source -> stalls"""
-    stalls = "stall_s" in spec["parameters"]
-    source = made.add_spout("source", FirehoseSpout, par=1, config=config_of(spec))
-    name, bolt = ("stalls", StallingBolt) if stalls else ("slow", SlowBolt)
-    # The bolt that stalls records its progress by itself.
-    config = config_of(spec, sink=not stalls)
-    made.add_bolt(name, bolt, par=1, inputs={source: Grouping.SHUFFLE}, config=config)
+    p = spec["parameters"]
+    if "stall_s" in p:
+        source = made.add_spout("source", FirehoseSpout, par=1, config=config_of(spec))
+        # The bolt that stalls records its progress by itself.
+        made.add_bolt("stalls", StallingBolt, par=1, inputs={source: Grouping.SHUFFLE}, config=config_of(spec))
+        return
+    spout, grouping = (SkewedSpout, Grouping.fields("payload")) if p["hot"] else (FirehoseSpout, Grouping.SHUFFLE)
+    source = made.add_spout("source", spout, par=1, config=config_of(spec))
+    made.add_bolt("slow", SlowBolt, par=p["tasks"], inputs={source: grouping}, config=config_of(spec, sink=True))
 
 
 if __name__ == "__main__":

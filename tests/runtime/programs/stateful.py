@@ -110,9 +110,12 @@ class Work(Noted, Bolt, StatefulComponent):
     def initialize(self, config, context):
         self.open_notes(config, context)
         self.note_call(f"ticks {self.state.get('ticks', 0)}")
+        self.pause_s = config["work_pause_ms"] / 1000
 
     def process(self, tup):
         self.state["seen"] = self.state.get("seen", 0) + 1
+        if self.pause_s:
+            time.sleep(self.pause_s)
         self.emit(list(tup.values))
 
     def process_tick(self, tup):
@@ -192,6 +195,7 @@ def stateful(args: argparse.Namespace) -> TopologyBuilder:
         "out": args.out,
         "pad": args.pad,
         "source_pause_ms": args.source_pause_ms,
+        "work_pause_ms": args.work_pause_ms,
         "keys": args.keys,
         "topology.reliability.mode": "EFFECTIVELY_ONCE",
         "topology.stmgrs": args.containers,
@@ -213,6 +217,7 @@ def main() -> None:
     parser.add_argument("--pad", type=int, default=0)
     parser.add_argument("--containers", type=int, default=1)
     parser.add_argument("--source-pause-ms", type=float, default=0)
+    parser.add_argument("--work-pause-ms", type=float, default=0)
     parser.add_argument("--keys", type=int, default=0, help="how many different numbers are counted; 0: each by itself")
     parser.add_argument("--asynchronous", action="store_true")
     parser.add_argument("--asynchronous-source", action="store_true")
