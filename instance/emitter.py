@@ -48,7 +48,7 @@ from .tuples import HeronTuple, InBatch
 SMALL = 1024
 _FIXED = codec.FIXED
 #: Tuples that a task emits at a time and per frame at first, and seconds after the first ones for which this holds.
-START_TUPLES, START_S = 256, 0.5
+START_TUPLES, START_S = 64, 1.0
 #: Of the tuples that may be emitted, where nothing else limits them.
 UNLIMITED = sys.maxsize
 

@@ -35,7 +35,7 @@ Transmit = Callable[[bytes, bytes], bool]
 #: Control frames that wait for a peer's link to open, in bytes.
 KEPT_MAX_BYTES = 4 << 20
 #: The window of a sender does not shrink below this, and begins at that.
-WINDOW_MIN_BYTES, WINDOW_START_BYTES = 1024, 16 << 10
+WINDOW_MIN_BYTES, WINDOW_START_BYTES = 1024, 4 << 10
 #: No peer grants more than this beyond what was sent to it; ZeroMQ would hide what it does not read.
 GRANT_MAX_BYTES = 1 << 30
 
