@@ -21,6 +21,8 @@ from heronpy.common.settings import Setting, describe, parse_value
 from heronpy.common.units import MB, parse_bytes
 from heronpy.plan.component_config import auto_typed, key_problem, runtime_key_problem
 
+#: Of what the nodes of jobs hold; a release that writes something else raises it.
+FORMAT: Final = 1
 #: From the weakest to the strongest.
 LAYERS: Final = ("base", "provisioner", "scaler", "oncall")
 #: The only keys that the scaler writes.

@@ -31,16 +31,15 @@ from heronpy.common.ids import topology_name_problem
 from heronpy.common.log_format import is_plain
 from heronpy.common.nearest import suggestion
 from heronpy.jobs import merge
-from heronpy.jobs.documents import LAYERS, Document, Path, check_layer, component_of, document_of, leaves_of
+from heronpy.jobs.documents import FORMAT, LAYERS, Document, Path, check_layer, component_of, document_of, leaves_of
 from heronpy.jobs.merge import Change, Found, Layer, Stamp
+from heronpy.jobs.syncer import Running
 from heronpy.proto import components_of, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
 S = TypeVar("S", bound=Struct)
 
-#: Of what the nodes hold; a release that writes something else raises it.
-FORMAT: Final = 1
 CHANGES_MAX: Final = 100
 DECISIONS_MAX: Final = 100
 NEWS_MAX: Final = 256
@@ -171,11 +170,12 @@ class Store:
 
     def delete(self, name: str) -> None:
         """Remove a job of which nothing runs, also one that cannot be read."""
-        if self._state.exists(paths.running_job(name)):
+        running, _ = self._decode(paths.running_job(name), Running)
+        if running is not None and (running.plan is not None or running.state != "STOPPED"):
             raise StateError(f"job '{name}' runs, or is being changed; stop it first")
         if not self._state.exists(paths.job(name)):
             raise self._no_job(name)
-        for path in (paths.job(name), paths.job_log(name)):
+        for path in (paths.job(name), paths.job_log(name), paths.running_job(name)):
             if self._state.exists(path):
                 self._state.delete(path)
         self._tell(name)

@@ -18,6 +18,7 @@ from heronpy.common.errors import ConfigError, DamagedStateError, NodeExistsErro
 from heronpy.jobs import store as stores
 from heronpy.jobs.merge import ConflictError
 from heronpy.jobs.store import Store
+from heronpy.jobs.syncer import Running
 from heronpy.statemgr import paths
 from heronpy.statemgr.localfs import LocalStateManager
 from tests.jobs.job_worlds import Clock, definition_of, make_job
@@ -402,10 +403,14 @@ class TestJobs:
             store.set("Dy", "oncall", tasks(3), 0, "ann", "")
 
     def test_one_that_runs_is_not_deleted(self, store: Store, state: MemoryStateManager) -> None:
-        state.create(paths.running_job("Day"), b"{}")
+        node = paths.running_job("Day")
+        state.create(node, msgspec.json.encode(Running("a", state="IN_SYNC")))
         with pytest.raises(StateError, match="job 'Day' runs, or is being changed; stop it first"):
             store.delete("Day")
         assert store.names() == ["Day"]
+        state.set(node, msgspec.json.encode(Running("a", state="STOPPED")))
+        store.delete("Day")
+        assert store.names() == [] and not state.exists(node)
 
 
 class TestNews:
