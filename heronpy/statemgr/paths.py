@@ -150,3 +150,29 @@ def checkpoints(name: str) -> str:
     """The complete checkpoints, and the ids used (proto CheckpointLog); EFFECTIVELY_ONCE
     only."""
     return _path("checkpoints", name)
+
+
+JOBS = "jobs"
+JOB_NEWS = "jobnews"
+"""The names of the jobs that were changed last (JSON, `heronpy.jobs.store`)."""
+DEFINITIONS = "definitions"
+
+
+def job(name: str) -> str:
+    """What the job should be, in layers (JSON, `heronpy.jobs.store`)."""
+    return _path(JOBS, name)
+
+
+def running_job(name: str) -> str:
+    """What the job is, and the plan that changes it; only its syncer writes it (JSON)."""
+    return _path("running", name)
+
+
+def job_log(name: str) -> str:
+    """The last changes of the job, and what was decided about it (JSON, `heronpy.jobs.store`)."""
+    return _path("joblog", name)
+
+
+def definition(digest: str) -> str:
+    """A program that jobs run (MessagePack, `heronpy.jobs.store`)."""
+    return _path(DEFINITIONS, digest)

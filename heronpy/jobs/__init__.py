@@ -1,0 +1,1 @@
+"""Jobs: what a topology should be, written by several writers in layers, and kept true."""

@@ -1,0 +1,207 @@
+"""The document of a job: its keys, and what their values may be. Pure.
+
+A layer is given as a map of maps and kept flat: each leaf has a path, such as ("scale", "max", "work"). A leaf of a
+known path always has the type of that path, and in the unit of that path, so equal values are equal. Every error is one
+sentence that names the key, the layer and the fix.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args, get_origin
+
+import msgspec
+from msgspec import Meta, Struct
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.log_format import is_plain
+from heronpy.common.nearest import did_you_mean
+from heronpy.common.settings import Setting, describe, parse_value
+from heronpy.common.units import MB, parse_bytes
+from heronpy.plan.component_config import auto_typed, key_problem, runtime_key_problem
+
+#: Of what the nodes of jobs hold; a release that writes something else raises it.
+FORMAT: Final = 1
+#: From the weakest to the strongest.
+LAYERS: Final = ("base", "provisioner", "scaler", "oncall")
+#: The only keys that the scaler writes.
+SCALER_KEYS: Final = ("parallelism", "resources", "concurrency")
+#: Leaves of one layer.
+LEAVES_MAX: Final = 1000
+KEY_CHARS_MAX: Final = 200
+
+Path: TypeAlias = tuple[str, ...]
+#: A setting that is itself a map is one value.
+Value: TypeAlias = str | int | float | bool | dict[str, Any]
+Leaves: TypeAlias = dict[Path, Value]
+
+Count = Annotated[int, Meta(ge=1, le=100_000, description="a whole number from 1 to 100000")]
+Priority = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
+Bytes = Annotated[int, Meta(ge=MB, le=1 << 50, description="an amount of bytes of 1MB or more, such as 256MB")]
+Cores = Annotated[float, Meta(gt=0, le=4096, description="a number of cores above 0, such as 0.5")]
+Seconds = Annotated[float, Meta(gt=0, le=1e9, description="a number of seconds above 0")]
+Name = Annotated[
+    str, Meta(pattern=r"^\w[\w.-]{0,199}\Z", description="a name of at most 200 letters, digits, '_', '-' and '.'")
+]
+Flag = Annotated[bool, Meta(description="true or false")]
+Run = Annotated[Literal["running", "paused", "stopped"], Meta(description="running, paused or stopped")]
+Restore = Annotated[Literal["latest", "empty"], Meta(description="latest or empty")]
+Mode = Annotated[Literal["act", "advise", "off"], Meta(description="act, advise or off")]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z", description="the digest of a stored definition")]
+Text = Annotated[str, Meta(max_length=4096)]
+Plain = Annotated[
+    Text | int | float | bool, Meta(description="text of at most 4096 characters, a number, true or false")
+]
+
+
+class Resources(Struct, frozen=True, forbid_unknown_fields=True):
+    """What each task of a component may use; 0 means what the program says."""
+
+    ram: Bytes = 0
+    cpu: Cores = 0.0
+
+
+class Slo(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the job promises; 0 means nothing."""
+
+    lag_s: Seconds = 0.0
+
+
+class Scale(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the scaler may do: only components with a maximum are scaled."""
+
+    mode: Mode = "act"
+    max: dict[str, Count] = {}
+    min: dict[str, Count] = {}
+    drain_s: Seconds = 1800.0
+    day_s: Seconds = 86_400.0
+
+
+class Place(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the job runs."""
+
+    pool: Name = ""
+
+
+class Document(Struct, frozen=True, forbid_unknown_fields=True):
+    """All that a job should be; what no layer says has its default here."""
+
+    definition: Digest = ""
+    run: Run = "running"
+    restore: Restore = "latest"
+    parallelism: dict[str, Count] = {}
+    resources: dict[str, Resources] = {}
+    concurrency: dict[str, Count] = {}
+    config: dict[str, Plain] = {}
+    component_config: dict[str, dict[str, Plain]] = {}
+    settings: dict[str, Value] = {}
+    slo: Slo = Slo()
+    scale: Scale = Scale()
+    place: Place = Place()
+    role: Name = ""
+    priority: Priority = 100
+    privileged: Flag = False
+
+
+#: Maps whose keys are components.
+_BY_COMPONENT: Final = frozenset(
+    {("parallelism",), ("resources",), ("concurrency",), ("component_config",), ("scale", "max"), ("scale", "min")}
+)
+
+
+def name_of(path: Path) -> str:
+    """`scale.max.work`"""
+    return ".".join(path)
+
+
+def component_of(path: Path) -> str | None:
+    """The component that a leaf is about; None for one of the whole job."""
+    return next((path[at] for at in (1, 2) if len(path) > at and path[:at] in _BY_COMPONENT), None)
+
+
+def check_layer(layer: str) -> None:
+    """ConfigError when there is no such layer."""
+    if layer not in LAYERS:
+        raise ConfigError(f"there is no layer '{layer}'{did_you_mean(layer, LAYERS)}; layers are {', '.join(LAYERS)}")
+
+
+def leaves_of(given: object, layer: str) -> Leaves:
+    """The checked leaves of what is given for a layer, as it comes from YAML or JSON."""
+    check_layer(layer)
+    return dict(_leaves(given, (), Document, layer))
+
+
+def nested(leaves: Mapping[Path, Value]) -> dict[str, Any]:
+    """The leaves as a map of maps, in the order of their paths."""
+    tree: dict[str, Any] = {}
+    for path in sorted(leaves):
+        at = tree
+        for part in path[:-1]:
+            at = at.setdefault(part, {})
+        at[path[-1]] = leaves[path]
+    return tree
+
+
+def document_of(leaves: Mapping[Path, Value]) -> Document:
+    """The document of leaves that were checked; `msgspec.ValidationError` when they were not."""
+    return msgspec.convert(nested(leaves), Document)
+
+
+@functools.cache
+def _settings() -> dict[str, Setting]:
+    return {item.key: item for item in describe()}
+
+
+@functools.cache
+def _fields(kind: Any) -> dict[str, Any]:
+    """The type of each key of a struct; of any other type, none."""
+    is_struct = isinstance(kind, type) and issubclass(kind, Struct)
+    return {field.name: field.type for field in msgspec.structs.fields(kind)} if is_struct else {}
+
+
+def _leaves(value: Any, path: Path, kind: Any, layer: str) -> Iterator[tuple[Path, Value]]:
+    where = f"'{name_of(path)}' of layer {layer}" if path else f"layer {layer}"
+    fields = _fields(kind)
+    if value is None:
+        raise ConfigError(f"{where} is null, but a layer never deletes; leave it out, or unset it")
+    if not fields and get_origin(kind) is not dict:
+        yield path, _leaf(value, path, kind, where)
+        return
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where} is {value!r:.200}; it must be a map of keys to values")
+    for key, inner in value.items():
+        if fields and key not in fields:
+            near = did_you_mean(str(key), fields)
+            raise ConfigError(f"{where} has the unknown key {key!r:.200}{near}; its keys are {', '.join(fields)}")
+        if not isinstance(key, str) or not 0 < len(key) <= KEY_CHARS_MAX or not is_plain(key):
+            raise ConfigError(f"{where} has the key {key!r:.200}; a key is one line of 1 to {KEY_CHARS_MAX} characters")
+        if layer == "scaler" and not path and key not in SCALER_KEYS:
+            raise ConfigError(f"{where} cannot have '{key}', only {', '.join(SCALER_KEYS)}; write it in layer oncall")
+        yield from _leaves(inner, (*path, key), fields[key] if fields else get_args(kind)[1], layer)
+
+
+def _leaf(value: Any, path: Path, kind: Any, where: str) -> Value:
+    key = path[-1]
+    if path[0] == "settings":
+        if key not in _settings():
+            raise ConfigError(
+                f"{where} is unknown{did_you_mean(key, _settings())}; `heron config show` lists all settings"
+            )
+        return parse_value(_settings()[key], value, where)
+    try:
+        if kind == Bytes and isinstance(value, str):
+            value = parse_bytes(value)
+        leaf: Value = msgspec.convert(value, kind)
+    except (ConfigError, msgspec.ValidationError):
+        raise ConfigError(f"{where} is {value!r:.200}; it must be {kind.__metadata__[0].description}") from None
+    if path[0] in ("config", "component_config"):
+        wrong = key_problem(key, auto_typed(leaf) if isinstance(leaf, str) else leaf)
+        if wrong:
+            raise ConfigError(f"{where} {wrong}")
+        if runtime_key_problem(key, str(leaf)):
+            raise ConfigError(
+                f"{where} cannot change while the topology runs; write it below 'settings' or 'parallelism', or set it"
+                " in the program and deploy that"
+            )
+    return leaf

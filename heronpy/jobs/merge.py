@@ -1,0 +1,225 @@
+"""Layers: what a writer changes in one, and the document that they make together. Pure.
+
+A layer is a set of entries, one for each leaf. Merged layers are the leaves of the weakest, replaced by those of each
+stronger one: maps are merged key by key, anything else is replaced, and no layer deletes. A writer says which version
+of its layer it has seen; what others have written since is kept, and refused where it is about the same leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeVar, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from heronpy.common.errors import ConfigError, HeronError
+from heronpy.common.nearest import did_you_mean
+from heronpy.jobs.documents import LAYERS, LEAVES_MAX, Document, Leaves, Path, Value, component_of, document_of, name_of
+
+T = TypeVar("T")
+
+
+class ConflictError(HeronError):
+    """Another writer has changed what this one wants to change."""
+
+
+class Stamp(Struct, frozen=True):
+    """Who changes a layer, why, when, and until when it holds; None: for good. Times are seconds since 1970."""
+
+    who: str
+    why: str
+    at: float
+    until: float | None = None
+
+
+class Entry(Struct, frozen=True, forbid_unknown_fields=True):
+    """A leaf of a layer, and the version of the layer that brought it."""
+
+    path: Path
+    value: Value
+    version: int
+    stamp: Stamp
+
+    def holds(self, now: float) -> bool:
+        """Whether it has not ended."""
+        return self.stamp.until is None or self.stamp.until > now
+
+
+class Layer(Struct, frozen=True, forbid_unknown_fields=True):
+    """What one kind of writer wants, in the order of the paths."""
+
+    name: str
+    version: int = 0
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def by_path(self) -> dict[Path, Entry]:
+        """Its entries."""
+        return {entry.path: entry for entry in self.entries}
+
+
+class Change(Struct, frozen=True, forbid_unknown_fields=True):
+    """One change of a layer: the entries that differ, before and after."""
+
+    layer: str
+    version: int
+    stamp: Stamp
+    before: tuple[Entry, ...]
+    after: tuple[Entry, ...]
+
+
+class Found(Struct, frozen=True):
+    """A leaf of the merged document, and where it comes from."""
+
+    layer: str
+    value: Value
+    entry: Entry
+
+
+def merge(layers: Iterable[Mapping[Path, T]]) -> dict[Path, T]:
+    """The leaves of all layers, the weakest first."""
+    merged: dict[Path, T] = {}
+    for layer in layers:
+        merged.update(layer)
+    return merged
+
+
+def effective(layers: Mapping[str, Layer], now: float) -> dict[Path, Found]:
+    """The merged leaves with their origins; an entry that has ended does not count.
+
+    What the scaler wrote holds within the limits of the others, whatever they were when it wrote.
+    """
+    live = {
+        name: {
+            entry.path: Found(name, entry.value, entry)
+            for entry in (layers[name].entries if name in layers else ())
+            if entry.holds(now)
+        }
+        for name in LAYERS
+    }
+    scale = document_of(values_of(merge(found for name, found in live.items() if name != "scaler"))).scale
+    scaled = {path: found for path, found in live["scaler"].items() if path[1] in scale.max}
+    for path, found in scaled.items():
+        if path[0] == "parallelism":
+            value = min(cast(int, found.value), scale.max[path[1]])
+            scaled[path] = replace(found, value=max(value, scale.min.get(path[1], 1)))
+    return merge((live | {"scaler": scaled}).values())
+
+
+def values_of(found: Mapping[Path, Found]) -> Leaves:
+    """The leaves without their origins."""
+    return {path: one.value for path, one in found.items()}
+
+
+def put(layer: Layer, leaves: Leaves, seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
+    """The layer with these leaves; `history` has its changes, the oldest first."""
+    new = {path: Entry(path, value, layer.version + 1, stamp) for path, value in leaves.items()}
+    return _edited(layer, new, seen, history, stamp)
+
+
+def take_out(layer: Layer, keys: Collection[str], seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
+    """The layer without these keys and what is below them."""
+    names = {path: {name_of(path[: depth + 1]) for depth in range(len(path))} for path in layer.by_path}
+    known = set().union(*names.values())
+    for key in keys:
+        if key not in known:
+            raise ConfigError(f"layer {layer.name} does not set '{key}'{did_you_mean(key, known)}; leave it out")
+    out = [path for path, those in names.items() if not those.isdisjoint(keys)]
+    return _edited(layer, dict.fromkeys(out), seen, history, stamp)
+
+
+def gone_back(layer: Layer, to: int, seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
+    """The layer as it was in an earlier version, without what has ended since."""
+    later = [change for change in history if change.version > to]
+    if not 0 < to < layer.version or [one.version for one in later] != list(range(to + 1, layer.version + 1)):
+        oldest = max(1, min((change.version for change in history), default=layer.version) - 1)
+        raise ConfigError(
+            f"version {to} of layer {layer.name} is not in the history; give one from {oldest} to {layer.version - 1}"
+        )
+    was = there = layer.by_path
+    for change in reversed(later):
+        new = {entry.path for entry in change.after}
+        was = {path: entry for path, entry in was.items() if path not in new}
+        was |= {entry.path: entry for entry in change.before if entry.holds(stamp.at)}
+    back: dict[Path, Entry | None] = dict.fromkeys(there.keys() - was.keys())
+    for path, entry in was.items():
+        back[path] = Entry(path, entry.value, layer.version + 1, replace(stamp, until=entry.stamp.until))
+    return _edited(layer, back, seen, history, stamp)
+
+
+def change_of(before: Layer, after: Layer, stamp: Stamp) -> Change:
+    """What became of a layer."""
+    old, new = before.by_path, after.by_path
+    return Change(
+        after.name,
+        after.version,
+        stamp,
+        tuple(entry for path, entry in old.items() if new.get(path) != entry),
+        tuple(entry for path, entry in new.items() if old.get(path) != entry),
+    )
+
+
+def check_change(change: Change, merged: Document, components: Collection[str]) -> None:
+    """ConfigError when what a layer has been given does not fit the program or the merged document."""
+    for entry in change.after:
+        key, part = f"'{name_of(entry.path)}' of layer {change.layer}", component_of(entry.path)
+        if part is None:
+            continue
+        if part not in components:
+            raise ConfigError(
+                f"{key} names component '{part}', which the program does not have{did_you_mean(part, components)};"
+                f" its components are {', '.join(sorted(components))}"
+            )
+        low, high = merged.scale.min.get(part, 1), merged.scale.max.get(part)
+        if entry.path[0] == "scale" and high is not None and low > high:
+            raise ConfigError(f"{key} is {entry.value}, but scale.min would be {low} and scale.max {high}; change both")
+        if change.layer != "scaler":
+            continue
+        if merged.scale.mode != "act":
+            raise ConfigError(f"{key} is refused, since scale.mode is {merged.scale.mode}; set scale.mode to act")
+        if high is None:
+            raise ConfigError(f"{key} is refused, since '{part}' has no maximum; set scale.max.{part}")
+        if entry.path[0] == "parallelism" and not low <= cast(int, entry.value) <= high:
+            raise ConfigError(f"{key} is {entry.value}; it must be from {low} to {high}, by scale.min and scale.max")
+
+
+def _edited(
+    layer: Layer, wanted: Mapping[Path, Entry | None], seen: int, history: Sequence[Change], stamp: Stamp
+) -> Layer:
+    """The layer with these entries, and without those that are None or have ended; itself when nothing differs."""
+    there = layer.by_path
+    later = [change for change in history if change.version > seen]
+    if not 0 <= seen <= layer.version:
+        raise ConfigError(f"layer {layer.name} has version {layer.version} and not {seen}; read it again")
+    if seen < layer.version and [change.version for change in later] != list(range(seen + 1, layer.version + 1)):
+        raise ConflictError(f"version {seen} of layer {layer.name} is no longer in the history; read it again")
+    for change in reversed(later):
+        for path in {entry.path for entry in (*change.before, *change.after)} & wanted.keys():
+            mine, theirs = wanted[path], there.get(path)
+            if not _same(mine, theirs):
+                raise ConflictError(
+                    f"'{name_of(path)}' of layer {layer.name} was {_became(theirs)} by {change.stamp.who} meanwhile,"
+                    f" and {stamp.who} wants it {_became(mine)}; read it and decide again"
+                )
+    new = {
+        path: entry
+        for path, entry in wanted.items()
+        if not _same(entry, old := there.get(path)) or (entry and old and entry.stamp.until != old.stamp.until)
+    }
+    if not new:
+        return layer
+    kept = {path: entry for path, entry in (there | new).items() if entry and entry.holds(stamp.at)}
+    if len(kept) > LEAVES_MAX:
+        raise ConfigError(f"layer {layer.name} would have {len(kept)} values of {LEAVES_MAX} at most; unset some")
+    return Layer(layer.name, layer.version + 1, tuple(kept[path] for path in sorted(kept)))
+
+
+def _same(one: Entry | None, other: Entry | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return type(one.value) is type(other.value) and one.value == other.value  # 1 is not true
+
+
+def _became(entry: Entry | None) -> str:
+    return f"set to {entry.value!r:.200}" if entry else "unset"

@@ -1,0 +1,241 @@
+"""Plans: the steps that make a topology what its job says, as data. Pure.
+
+A plan is stored before its first step, with the number of the step under way, so whoever takes over knows what may be
+half done. Invariants: a step can be performed twice; `is_done` says by what is seen that it need not be performed; its
+undo, performed after it or after a part of it, gives what was before. A topology that is started again is what was,
+under another id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeAlias, cast
+
+from msgspec import Struct
+
+from heronpy.jobs.differ import Difference, Effect, differences
+from heronpy.jobs.documents import Leaves, Path, Value, component_of
+
+#: Leaves as they are stored.
+Pairs: TypeAlias = tuple[tuple[Path, Value], ...]
+#: A topology is proved when it has run so long without trouble.
+PROVED_S: Final = 30.0
+STOPPED: Final[Leaves] = {("run",): "stopped"}
+"""What a job should be that was deleted."""
+
+
+class Seen(Struct, frozen=True):
+    """What there is of the topology of a job's name."""
+
+    topology_id: str = ""
+    """"" when nothing is left of any."""
+    alive: bool = False
+    """Whether it runs, or its guardian or engine will bring it back without anybody's help."""
+    finished: bool = False
+    """Whether it came to its end by itself: its input was bounded."""
+    leaves: Leaves = {}
+    """Its leaves of `differ.SEEN`: what its plans, its master and its configuration say now."""
+    plan_version: int = 0
+    """Of its packing plan in the state manager."""
+    running_s: float = 0.0
+    """How long all its tasks have run, or been paused, without trouble."""
+    trouble: str = ""
+    """What crashes, has failed, is down or hangs, in one sentence; "" for nothing."""
+
+
+class _Step(Struct, frozen=True):
+    def is_done(self, seen: Seen) -> bool:
+        """Whether it need not be performed."""
+        return False
+
+    def undo(self) -> Step | None:
+        """The step that gives what was; None when nothing has to be done."""
+        return None
+
+
+class Check(_Step, frozen=True, tag=True):
+    """Unpack the program, import its classes in a child, pack it, and fit the newest checkpoint to it."""
+
+    leaves: Pairs
+
+
+class Stop(_Step, frozen=True, tag=True):
+    """Stop a topology with a savepoint, or drained, as `heron stop` does."""
+
+    topology_id: str
+    again: Start | None = None
+    """How it comes back."""
+
+    def is_done(self, seen: Seen) -> bool:
+        return seen.topology_id != self.topology_id
+
+    def undo(self) -> Step | None:
+        return self.again
+
+
+class End(_Step, frozen=True, tag=True):
+    """End what is left of a topology, without a savepoint."""
+
+    topology_id: str
+
+    def is_done(self, seen: Seen) -> bool:
+        return seen.topology_id != self.topology_id
+
+
+class Start(_Step, frozen=True, tag=True):
+    """Start a topology with this id, after reserving its name; refused while another one of the name is there."""
+
+    topology_id: str
+    leaves: Pairs
+    restore: str
+    """`latest` or `empty`."""
+    savepoint_of: str = ""
+    """Restore the savepoint with which this topology was stopped, whatever was written since."""
+    unless: str = ""
+    """Nothing is to be started while this topology is alive."""
+
+    def is_done(self, seen: Seen) -> bool:
+        return (seen.alive or seen.finished) and seen.topology_id in {self.topology_id, self.unless} - {""}
+
+    def undo(self) -> Step | None:
+        return End(self.topology_id)
+
+
+class Prove(_Step, frozen=True, tag=True):
+    """See that a topology runs; nothing is performed."""
+
+    topology_id: str
+
+    def is_done(self, seen: Seen) -> bool:
+        return seen.topology_id == self.topology_id and (seen.finished or (seen.alive and seen.running_s >= PROVED_S))
+
+
+class _Live(_Step, frozen=True):
+    """A change of a running topology, which has every old leaf until it has every new one."""
+
+    topology_id: str
+    differences: tuple[Difference, ...]
+    replaces: int = 0
+    """The version of the packing plan that it replaces; 0: whichever there is."""
+
+    def is_done(self, seen: Seen) -> bool:
+        there = seen.alive and seen.topology_id == self.topology_id
+        return there and all(seen.leaves.get(one.path) == one.new for one in self.differences)
+
+    def undo(self) -> Step | None:
+        return cast("Step", type(self)(self.topology_id, tuple(one.back for one in self.differences)))
+
+
+class Configure(_Live, frozen=True, tag=True):
+    """Hand new configuration to the master."""
+
+
+class SetState(_Live, frozen=True, tag=True):
+    """Pause the topology, or let it go on."""
+
+
+class Resize(_Live, frozen=True, tag=True):
+    """Give containers other sizes, by an update with equal places."""
+
+
+class Update(_Live, frozen=True, tag=True):
+    """Give components other numbers of tasks, by the master's own update."""
+
+
+class Commit(_Step, frozen=True, tag=True):
+    """Write what the job is now; the syncer does it in the write that ends the plan."""
+
+
+Step: TypeAlias = Check | Stop | End | Start | Prove | Configure | SetState | Resize | Update | Commit
+
+
+class Plan(Struct, frozen=True):
+    """Steps, and how far they are."""
+
+    target: Pairs
+    versions: dict[str, int]
+    """Of the layers from which the target was merged."""
+    steps: tuple[Step, ...]
+    since: float
+    """When the step under way began."""
+    changed: tuple[str, ...] = ()
+    """Components whose tasks get another specification; "" stands for all."""
+    at: int = 0
+    undoing: bool = False
+    tries: int = 0
+    """Of the step under way, when it undoes another one."""
+
+    @property
+    def step(self) -> Step | None:
+        """The step under way; None when there is no further one."""
+        return self.steps[self.at] if self.at < len(self.steps) else None
+
+    def is_done(self, seen: Seen) -> bool:
+        """Whether the step under way need not be performed: a topology that is gone needs no change undone."""
+        step = self.step
+        if self.undoing and isinstance(step, _Live) and not (seen.alive and seen.topology_id == step.topology_id):
+            return True
+        return step is not None and step.is_done(seen)
+
+    def undone(self, now: float) -> Plan:
+        """The plan that gives what was, from the step under way backwards."""
+        steps = (step.undo() for step in reversed(self.steps[: self.at + 1]))
+        back = tuple(step for step in steps if step is not None)
+        return Plan(self.target, self.versions, back, now, undoing=True)
+
+
+def pairs_of(leaves: Leaves) -> Pairs:
+    """In the order of their paths."""
+    return tuple(sorted(leaves.items(), key=lambda pair: pair[0]))
+
+
+def plan_of(
+    desired: Leaves, versions: dict[str, int], committed: Leaves, seen: Seen, now: float, fresh_id: str
+) -> Plan | None:
+    """The plan that makes the topology what it should be; None when it is.
+
+    `fresh_id` is an id that no topology has had.
+    """
+    runs = desired.get(("run",), "running") != "stopped"
+    found = differences(desired, committed, seen.leaves if seen.alive and runs else None)
+    steps: list[Step] = []
+    if not runs:
+        if seen.topology_id:
+            steps = [Stop(seen.topology_id) if seen.alive else End(seen.topology_id)]
+    elif Effect.RESTART in found or not (seen.alive or seen.finished):
+        steps = list(_restart(desired, committed, seen, Effect.RESTART in found, fresh_id))
+    elif seen.alive:
+        if Effect.CONFIGURE in found:
+            steps.append(Configure(seen.topology_id, found[Effect.CONFIGURE]))
+        if Effect.RESIZE in found:
+            steps.append(Resize(seen.topology_id, found[Effect.RESIZE], seen.plan_version))
+        if Effect.UPDATE in found:
+            replaces = 0 if Effect.RESIZE in found else seen.plan_version
+            steps.append(Update(seen.topology_id, found[Effect.UPDATE], replaces))
+        if Effect.STATE in found:
+            steps.append(SetState(seen.topology_id, found[Effect.STATE]))
+    if not steps and committed == desired:
+        return None
+    return Plan(pairs_of(desired), versions, (*steps, Commit()), now, tuple(sorted(_changed(found))))
+
+
+def _restart(desired: Leaves, committed: Leaves, seen: Seen, is_new: bool, fresh_id: str) -> Iterable[Step]:
+    restore = str(desired.get(("restore",), "latest"))
+    if is_new:
+        yield Check(pairs_of(desired))
+    if seen.alive:
+        old = {path: seen.leaves.get(path, value) for path, value in committed.items()}
+        back = Start(f"{fresh_id}-back", pairs_of(old), "latest", seen.topology_id, seen.topology_id)
+        yield Stop(seen.topology_id, back)
+    elif seen.topology_id:
+        yield End(seen.topology_id)
+    yield Start(fresh_id, pairs_of(desired), restore, seen.topology_id if seen.alive else "")
+    yield Prove(fresh_id)
+
+
+def _changed(found: dict[Effect, tuple[Difference, ...]]) -> set[str]:
+    """Whose tasks have to start again; "" stands for all."""
+    if Effect.RESTART in found:
+        return {""}
+    those = (*found.get(Effect.RESIZE, ()), *found.get(Effect.UPDATE, ()))
+    return {component_of(one.path) or "" for one in those}

@@ -1,0 +1,369 @@
+"""The one writer of jobs: what people, programs and the scaler change goes through here into the state manager.
+
+A job is one node, so a change is one compare-and-set: it is there as a whole or not at all. The node holds its last
+change as well, and the next writer puts that into the log before it makes its own, so a writer that dies between two
+nodes loses no history. A node that cannot be read stops its own job only.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any, Final, TypeVar
+
+import msgspec
+from google.protobuf.message import DecodeError
+from msgspec import Struct
+from msgspec.structs import replace
+
+from heronpy.common.errors import (
+    ConfigError,
+    DamagedStateError,
+    NodeExistsError,
+    NoNodeError,
+    StateError,
+    VersionMismatchError,
+)
+from heronpy.common.ids import topology_name_problem
+from heronpy.common.log_format import is_plain
+from heronpy.common.nearest import suggestion
+from heronpy.jobs import merge
+from heronpy.jobs.documents import FORMAT, LAYERS, Document, Path, check_layer, component_of, document_of, leaves_of
+from heronpy.jobs.merge import Change, Found, Layer, Stamp
+from heronpy.jobs.syncer import Running
+from heronpy.proto import components_of, topology_pb2
+from heronpy.statemgr import paths
+from heronpy.statemgr.base import StateManager
+
+S = TypeVar("S", bound=Struct)
+
+CHANGES_MAX: Final = 100
+DECISIONS_MAX: Final = 100
+NEWS_MAX: Final = 256
+#: A larger log loses the older half of its changes.
+LOG_BYTES_MAX: Final = 512 << 10
+#: A compare-and-set fails only because another one succeeds, so its turn comes long before.
+TRIES_MAX: Final = 1000
+WHO_CHARS_MAX: Final = 100
+WHY_CHARS_MAX: Final = 500
+#: Programs whose components are remembered.
+KNOWN_MAX: Final = 256
+
+
+class Definition(Struct, frozen=True):
+    """A program as it was deployed; its digest is its name."""
+
+    topology: bytes
+    """Proto Topology, without an id."""
+    submitted: dict[str, Any]
+    """The fields of `heronpy.plan.launch.Submitted`, without ids; they name the package by its digest."""
+
+
+class Job(Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of a job's node."""
+
+    created: float
+    layers: dict[str, Layer]
+    last: tuple[Change, ...]
+    """The changes of the last write."""
+    format: int = FORMAT
+
+
+class Decision(Struct, frozen=True, forbid_unknown_fields=True):
+    """What was decided about a job, or not done, and why."""
+
+    at: float
+    who: str
+    component: str
+    text: str
+
+
+class Log(Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of a job's log, the oldest first."""
+
+    created: float
+    """Of the job that it is about: an earlier one of the same name had another log."""
+    changes: tuple[Change, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    format: int = FORMAT
+
+
+class News(Struct, frozen=True, forbid_unknown_fields=True):
+    """The numbers of the last changes, with the names of their jobs."""
+
+    number: int = 0
+    names: tuple[tuple[int, str], ...] = ()
+    format: int = FORMAT
+
+
+class View(Struct, frozen=True):
+    """A job as its readers see it."""
+
+    document: Document
+    found: dict[Path, Found]
+    """Where each leaf of the document comes from."""
+    ignored: list[Found]
+    """Leaves about components that the program has no longer."""
+    versions: dict[str, int]
+    """The version of each layer."""
+
+
+class Store:
+    """The jobs of a cluster; times are seconds since 1970, since an override ends at a time of the day on any host."""
+
+    def __init__(self, state: StateManager, clock: Callable[[], float] = time.time) -> None:
+        self._state = state
+        self._clock = clock
+        #: By digest: a definition never changes.
+        self._components: dict[str, frozenset[str]] = {}
+
+    def names(self) -> list[str]:
+        """All jobs, also those that cannot be read."""
+        return self._state.children(paths.JOBS)
+
+    def get(self, name: str) -> View:
+        """What a job should be now."""
+        return self._view(name, self._read(name), self._clock())
+
+    def create(self, name: str, layers: Mapping[str, object], who: str, why: str) -> View:
+        """A new job with these layers; one of them names a definition."""
+        problem = topology_name_problem(name)
+        if problem:
+            raise ConfigError(f"the name {name[:200]!r} of the job {problem}; choose another one")
+        stamp = self._stamp(who, why)
+        made = {
+            layer: merge.put(Layer(layer), leaves_of(given, layer), 0, (), stamp) for layer, given in layers.items()
+        }
+        job = Job(stamp.at, made, tuple(merge.change_of(Layer(layer), new, stamp) for layer, new in made.items()))
+        view = self._view(name, job, stamp.at, job.last)
+        try:
+            self._state.create(paths.job(name), msgspec.json.encode(job))
+        except NodeExistsError:
+            raise NodeExistsError(f"job '{name}' exists; deploy the program to it, or choose another name") from None
+        self._tell(name)
+        return view
+
+    def set(
+        self, name: str, layer: str, changes: object, version: int, who: str, why: str, for_s: float | None = None
+    ) -> View:
+        """Write keys of a layer of which the writer has seen this version; with `for_s` they end by themselves.
+
+        ConflictError when somebody else has written another value of one of them since then.
+        """
+        leaves, stamp = leaves_of(changes, layer), self._stamp(who, why, for_s)
+        if not leaves:
+            raise ConfigError(f"nothing is given for layer {layer} of job '{name}'; name a key and its value")
+        return self._change(name, layer, stamp, lambda old, history: merge.put(old, leaves, version, history, stamp))
+
+    def unset(self, name: str, layer: str, keys: Collection[str], version: int, who: str, why: str) -> View:
+        """Take keys out of a layer, with all below them: `parallelism.work`, or `parallelism`."""
+        stamp = self._stamp(who, why)
+        return self._change(name, layer, stamp, lambda old, history: merge.take_out(old, keys, version, history, stamp))
+
+    def revert(self, name: str, layer: str, to: int, version: int, who: str, why: str) -> View:
+        """Make a layer what it was in its version `to`; ConflictError as in `set`."""
+        stamp = self._stamp(who, why)
+        return self._change(name, layer, stamp, lambda old, history: merge.gone_back(old, to, version, history, stamp))
+
+    def delete(self, name: str) -> None:
+        """Remove a job of which nothing runs, also one that cannot be read."""
+        running, _ = self._decode(paths.running_job(name), Running)
+        if running is not None and (running.plan is not None or running.state != "STOPPED"):
+            raise StateError(f"job '{name}' runs, or is being changed; stop it first")
+        if not self._state.exists(paths.job(name)):
+            raise self._no_job(name)
+        for path in (paths.job(name), paths.job_log(name), paths.running_job(name)):
+            if self._state.exists(path):
+                self._state.delete(path)
+        self._tell(name)
+
+    def log(self, name: str) -> Log:
+        """The last changes and decisions of a job."""
+        return self._log(name, self._read(name))
+
+    def decided(self, name: str, who: str, component: str, text: str) -> None:
+        """Write down what was decided about a job, or not done, and why."""
+        job, stamp = self._read(name), self._stamp(who, text)
+        new = Decision(stamp.at, who, component, text)
+
+        def add(log: Log | None) -> Log:
+            log = _logged(log, job)
+            return replace(log, decisions=(*log.decisions, new)[-DECISIONS_MAX:])
+
+        self._swap(paths.job_log(name), Log, add)
+
+    def news(self, since: int) -> tuple[int, list[str] | None]:
+        """The number of the last change, and the jobs changed since that of the caller; None when too many were."""
+        news = self._decode(paths.JOB_NEWS, News)[0] or News()
+        if not news.number - NEWS_MAX <= since <= news.number:
+            return news.number, None
+        return news.number, sorted(name for number, name in news.names if number > since)
+
+    def define(self, definition: Definition) -> str:
+        """Keep a program; its digest."""
+        content = msgspec.msgpack.encode(definition, order="deterministic")
+        digest = sha256(content).hexdigest()
+        # Also when it is there: a sweep that has found it unused before sees that it was written since.
+        self._state.set(paths.definition(digest), content)
+        return digest
+
+    def definition(self, digest: str) -> Definition:
+        """A program."""
+        content, _ = self._state.get(paths.definition(digest)) or (b"", 0)
+        if sha256(content).hexdigest() != digest:
+            raise DamagedStateError(f"definition {digest[:12]} is not there or damaged; deploy the program again")
+        return msgspec.msgpack.decode(content, type=Definition)
+
+    def sweep_definitions(self, unused: Mapping[str, int]) -> dict[str, int]:
+        """Remove programs that no job names, nor did at the sweep before, which has returned `unused`."""
+        used: set[bytes] = set()
+        for name in self.names():
+            for path in (paths.job(name), paths.job_log(name), paths.running_job(name)):
+                content, _ = self._state.get(path) or (b"", 0)
+                used.update(re.findall(rb"[0-9a-f]{64}", content))  # whoever wrote the node, and if it is damaged, too
+        left = {}
+        for digest in self._state.children(paths.DEFINITIONS):
+            path = paths.definition(digest)
+            _, version = self._state.get(path) or (b"", 0)
+            if digest.encode() not in used and unused.get(digest) != version:
+                left[digest] = version
+            elif digest.encode() not in used:
+                with suppress(VersionMismatchError, NoNodeError):
+                    self._state.delete(path, version)
+        return left
+
+    def _change(self, name: str, layer: str, stamp: Stamp, edit: Callable[[Layer, Sequence[Change]], Layer]) -> View:
+        check_layer(layer)
+        views = []
+
+        def changed(job: Job | None) -> Job:
+            if job is None:
+                raise self._no_job(name)
+            old = job.layers.get(layer, Layer(layer))
+            new = edit(old, [change for change in self._log(name, job).changes if change.layer == layer])
+            if new is old:
+                views.append(self._view(name, job, stamp.at))
+                return job
+            after = replace(job, layers=job.layers | {layer: new}, last=(merge.change_of(old, new, stamp),))
+            views.append(self._view(name, after, stamp.at, after.last))
+            self._swap(paths.job_log(name), Log, lambda log: _logged(log, job))
+            return after
+
+        if self._swap(paths.job(name), Job, changed):
+            self._tell(name)
+        return views[-1]
+
+    def _view(self, name: str, job: Job, now: float, changes: Collection[Change] = ()) -> View:
+        """A job as it is, or as it would be after these changes; ConfigError when it may not be."""
+        try:
+            found = merge.effective(job.layers, now)
+            definition = found.get(("definition",))
+            if definition is None:
+                raise ConfigError(f"job '{name}' would have no definition; deploy a program to it")
+            components = self._components_of(str(definition.value))
+            counting = {path: one for path, one in found.items() if component_of(path) in {None, *components}}
+            document = document_of(merge.values_of(counting))
+        except (msgspec.ValidationError, AttributeError, LookupError, TypeError) as error:
+            raise _damaged(paths.job(name), error) from None
+        for change in changes:
+            merge.check_change(change, document, components)
+        ignored = [one for path, one in found.items() if path not in counting]
+        versions = {layer: job.layers[layer].version if layer in job.layers else 0 for layer in LAYERS}
+        return View(document, counting, ignored, versions)
+
+    def _log(self, name: str, job: Job) -> Log:
+        return _logged(self._decode(paths.job_log(name), Log)[0], job)
+
+    def _components_of(self, digest: str) -> frozenset[str]:
+        if digest not in self._components:
+            try:
+                topology = topology_pb2.Topology.FromString(self.definition(digest).topology)
+            except (DecodeError, msgspec.DecodeError):
+                raise DamagedStateError(f"definition {digest[:12]} has no topology; deploy the program again") from None
+            if len(self._components) >= KNOWN_MAX:
+                self._components.clear()
+            self._components[digest] = frozenset(components_of(topology))
+        return self._components[digest]
+
+    def _tell(self, name: str) -> None:
+        """Number a change, so that whoever keeps jobs true looks at this one."""
+
+        def numbered(old: News | None) -> News:
+            old = old or News()
+            names = [(number, other) for number, other in old.names if other != name]
+            return News(old.number + 1, (*names, (old.number + 1, name))[-NEWS_MAX:])
+
+        with suppress(DamagedStateError):  # its readers say so, and look at all jobs
+            self._swap(paths.JOB_NEWS, News, numbered)
+
+    def _swap(self, path: str, kind: type[S], edit: Callable[[S | None], S]) -> bool:
+        """Compare-and-set until nobody else is faster; False when the edit changes nothing."""
+        for _ in range(TRIES_MAX):
+            old, version = self._decode(path, kind)
+            new = edit(old)
+            if new is old:
+                return False
+            try:
+                self._state.set(path, msgspec.json.encode(new), version)
+                return True
+            except (VersionMismatchError, NoNodeError):
+                continue
+        raise StateError(f"state node {path!r} is being written by many others at once; try again")
+
+    def _read(self, name: str) -> Job:
+        job, _ = self._decode(paths.job(name), Job)
+        if job is None:
+            raise self._no_job(name)
+        return job
+
+    def _decode(self, path: str, kind: type[S]) -> tuple[S | None, int]:
+        """The content of a node and its version; None and 0 when there is none."""
+        data, version = self._state.get(path) or (b"", 0)
+        return (decoded(data, kind, path), version) if version else (None, 0)
+
+    def _stamp(self, who: str, why: str, for_s: float | None = None) -> Stamp:
+        for what, text, most in (("writer", who, WHO_CHARS_MAX), ("reason", why, WHY_CHARS_MAX)):
+            if len(text) > most or not is_plain(text):
+                raise ConfigError(f"the {what} of a change must be one line of at most {most} characters; shorten it")
+        if not who:
+            raise ConfigError("the writer of a change has no name; say who writes")
+        if for_s is not None and not 0 < for_s <= 1e9:
+            raise ConfigError(f"a change cannot hold for {for_s:g} s; give a time above 0, such as 2h")
+        now = self._clock()
+        return Stamp(who, why, now, None if for_s is None else now + for_s)
+
+    def _no_job(self, name: str) -> NoNodeError:
+        hint = suggestion(name, self.names(), "; `heron job list` shows those that there are")
+        return NoNodeError(f"there is no job '{name[:200]}'{hint}")
+
+
+def decoded(data: bytes, kind: type[S], path: str) -> S:
+    """The content of a node; DamagedStateError when it cannot be read."""
+    try:
+        found = msgspec.json.decode(data)
+        form = found.get("format") if isinstance(found, dict) else None
+        if isinstance(form, int) and form > FORMAT:
+            raise DamagedStateError(f"state node {path!r} was written by a later release of heronpy; use that release")
+        return msgspec.convert(found, kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _damaged(path, error) from None
+
+
+def _logged(log: Log | None, job: Job) -> Log:
+    """The log of a job with the last changes of its node; itself when it has them."""
+    if log is None or log.created != job.created:
+        log = Log(job.created)
+    new = tuple(change for change in job.last if change not in log.changes)
+    if not new:
+        return log
+    log = replace(log, changes=(*log.changes, *new)[-CHANGES_MAX:])
+    while len(log.changes) > 1 and len(msgspec.json.encode(log)) > LOG_BYTES_MAX:
+        log = replace(log, changes=log.changes[len(log.changes) // 2 :])
+    return log
+
+
+def _damaged(path: str, error: Exception) -> DamagedStateError:
+    return DamagedStateError(f"state node {path!r} cannot be read ({error}); restore it from a copy, or remove it")

@@ -1,0 +1,211 @@
+"""The syncer of one job: when it makes a plan, what becomes of one, and when it gives up. Pure.
+
+`Running` is the whole state, in one node that only the syncer writes. A round is `advance`, a compare-and-set, the step
+under way, `succeeded` or `failed`, and a compare-and-set. Invariants: what is committed changes in the one write that
+ends a plan, never in the middle; a plan that fails is undone; a syncer that takes over has rewritten the node, so the
+next write of the one before it fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from heronpy.common.backoff import backoff_s
+from heronpy.jobs.documents import FORMAT, Leaves
+from heronpy.jobs.plans import Commit, Pairs, Plan, Prove, Seen, Step, pairs_of, plan_of
+
+RETRY_S: Final = 30.0
+RETRY_MAX_S: Final = 3600.0
+TRIES_MAX: Final = 5
+#: A topology that has not been proved after so long is given up.
+PROVE_MAX_S: Final = 600.0
+
+State: TypeAlias = Literal["IN_SYNC", "STOPPED", "FINISHED", "SYNCING", "UNDOING", "WAITING", "QUARANTINED"]
+
+
+class Running(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a job is, and what is being done about it. Times are seconds since 1970."""
+
+    owner: str
+    """The syncer that acts."""
+    topology_id: str = ""
+    """Of the topology that the job has, or had; "" for none."""
+    leaves: Pairs = ()
+    """The document that was committed last."""
+    versions: dict[str, int] = {}
+    """Of the layers from which it was merged."""
+    state: State = "STOPPED"
+    plan: Plan | None = None
+    tried: Pairs = ()
+    """The document that the tries are about."""
+    tries: int = 0
+    retry_at: float = 0.0
+    failure: str = ""
+    """Why the last plan failed, in one sentence."""
+    drift_since: float | None = None
+    drifted_s: float = 0.0
+    """How long the job was not what it should be, without the time since `drift_since`."""
+    restarted: int = 0
+    """Tasks that ran and had to start again."""
+    restarts_avoidable: int = 0
+    """Those of them whose own specification did not change."""
+    format: int = FORMAT
+
+    def drift_s(self, now: float) -> float:
+        """`config_drift_seconds`."""
+        return self.drifted_s + (max(0.0, now - self.drift_since) if self.drift_since is not None else 0.0)
+
+
+class StepError(Exception):
+    """A step has failed, and says why in one sentence; a fatal one will fail again, whenever it is tried."""
+
+    def __init__(self, text: str, fatal: bool = False) -> None:
+        super().__init__(text)
+        self.fatal = fatal
+
+
+class Driver(Protocol):
+    """What a syncer's process does for it: it looks, and performs steps.
+
+    A step of which a part was performed, by this driver or by one that was killed, can be performed again. Steps of
+    different jobs are performed side by side, those of one job never.
+    """
+
+    def see(self, job: str, leaves: Leaves) -> Seen:
+        """What there is of the topology of this name, with the values it has for all paths of `leaves`.
+
+        StateError when that cannot be known now; then nothing is decided.
+        """
+
+    def perform(self, job: str, step: Step) -> Mapping[str, int]:
+        """Perform a step to its end: how many tasks of each component ran before and had to start again.
+
+        StepError when it has failed. Of `Prove` and `Commit` there is nothing to perform.
+        """
+
+
+def taken_over(running: Running, owner: str) -> Running:
+    """What a syncer writes before it acts on a job that another one has acted on."""
+    return replace(running, owner=owner)
+
+
+def advance(
+    running: Running, desired: Leaves, versions: Mapping[str, int], seen: Seen, now: float, fresh_id: str
+) -> Running:
+    """What the job is after a look at it: a plan begins, goes on without a step that is done, or ends.
+
+    `desired` has the program's own values where no layer has one. `fresh_id` is an id that no topology has had.
+    """
+    if running.plan is not None and running.state == "QUARANTINED" and running.tried != pairs_of(desired):
+        running = released(running)
+    if running.plan is None:
+        running = _begun(running, desired, versions, seen, now, fresh_id)
+    while (plan := running.plan) is not None:
+        if plan.step is None or isinstance(plan.step, Commit):
+            return _ended(running, plan, seen, now)
+        if plan.is_done(seen):
+            running = replace(running, plan=replace(plan, at=plan.at + 1, since=now, tries=0))
+        elif isinstance(plan.step, Prove) and (problem := _unproved(plan, plan.step, seen, now)):
+            running = failed(running, problem, False, now)
+        else:
+            break
+    return running
+
+
+def to_perform(running: Running, now: float) -> Step | None:
+    """The step that is to be performed now; None when there is none, or not yet."""
+    if running.plan is None or running.state == "QUARANTINED" or now < running.retry_at:
+        return None
+    return None if isinstance(running.plan.step, (Prove, Commit)) else running.plan.step
+
+
+def succeeded(running: Running, restarted: Mapping[str, int], now: float) -> Running:
+    """After the step under way was performed; `restarted` is what `Driver.perform` has returned."""
+    plan = running.plan
+    assert plan is not None
+    avoidable = 0 if "" in plan.changed else sum(n for part, n in restarted.items() if part not in plan.changed)
+    return replace(
+        running,
+        plan=replace(plan, at=plan.at + 1, since=now, tries=0),
+        restarted=running.restarted + sum(restarted.values()),
+        restarts_avoidable=running.restarts_avoidable + avoidable,
+    )
+
+
+def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
+    """After the step under way has failed: what was done is undone, and an undo that fails is tried again."""
+    plan = running.plan
+    assert plan is not None
+    if not plan.undoing:
+        tries = TRIES_MAX if fatal else running.tries + 1
+        return replace(running, plan=plan.undone(now), state="UNDOING", tries=tries, failure=failure)
+    if fatal or plan.tries + 1 >= TRIES_MAX:
+        text = f"{running.failure}, and it could not be undone: {failure}"
+        return replace(running, state="QUARANTINED", tries=TRIES_MAX, failure=text)
+    return replace(running, plan=replace(plan, tries=plan.tries + 1), retry_at=now + _pause_s(plan.tries))
+
+
+def released(running: Running) -> Running:
+    """Try again at once what was given up, or waits: an undo that was given up goes on."""
+    if running.state not in ("WAITING", "QUARANTINED"):
+        return running
+    if running.plan is not None:
+        return replace(running, plan=replace(running.plan, tries=0), tries=0, retry_at=0.0, state="UNDOING")
+    return replace(running, tries=0, retry_at=0.0, state="WAITING")
+
+
+def _begun(
+    running: Running, desired: Leaves, versions: Mapping[str, int], seen: Seen, now: float, fresh_id: str
+) -> Running:
+    wanted = pairs_of(desired)
+    if running.tried != wanted:
+        running = replace(running, tried=wanted, tries=0, retry_at=0.0, failure="")
+    if running.tries >= TRIES_MAX or now < running.retry_at:
+        return running
+    if seen.alive and seen.topology_id != running.topology_id:
+        text = f"topology {seen.topology_id} runs under the job's name and is not its own; kill it and release the job"
+        return replace(running, state="QUARANTINED", tries=TRIES_MAX, failure=text, drift_since=_since(running, now))
+    plan = plan_of(desired, dict(versions), dict(running.leaves), seen, now, fresh_id)
+    if plan is not None:
+        return replace(running, plan=plan, state="SYNCING", drift_since=_since(running, now))
+    return _settled(running, seen, now)
+
+
+def _ended(running: Running, plan: Plan, seen: Seen, now: float) -> Running:
+    """A plan is at its end: it is committed, or what was is back."""
+    running = replace(running, plan=None, topology_id=seen.topology_id, retry_at=0.0)
+    if not plan.undoing:
+        return _settled(replace(running, leaves=plan.target, versions=plan.versions), seen, now)
+    if running.tries >= TRIES_MAX:
+        return replace(running, state="QUARANTINED")
+    return replace(running, state="WAITING", retry_at=now + _pause_s(max(0, running.tries - 1)))
+
+
+def _settled(running: Running, seen: Seen, now: float) -> Running:
+    """The job is what it should be."""
+    state: State = "FINISHED" if seen.finished else "IN_SYNC" if seen.alive else "STOPPED"
+    return replace(
+        running, state=state, tries=0, retry_at=0.0, failure="", drifted_s=running.drift_s(now), drift_since=None
+    )
+
+
+def _unproved(plan: Plan, step: Prove, seen: Seen, now: float) -> str:
+    """Why a topology that has started will not do; "" while it may."""
+    if seen.topology_id == step.topology_id and seen.trouble:
+        return seen.trouble
+    if seen.topology_id != step.topology_id or not seen.alive:
+        return f"topology {step.topology_id} is gone after its start"
+    late = now - plan.since >= PROVE_MAX_S
+    return f"topology {step.topology_id} did not run without trouble within {PROVE_MAX_S:g} s" if late else ""
+
+
+def _since(running: Running, now: float) -> float:
+    return now if running.drift_since is None else running.drift_since
+
+
+def _pause_s(attempt: int) -> float:
+    return backoff_s(attempt, initial_s=RETRY_S, max_s=RETRY_MAX_S)
