@@ -1,4 +1,4 @@
-"""The ticket of a container, by which it reaches the door of its scheduler, and its membership there.
+"""The ticket of a container, by which it reaches the control endpoint of its scheduler, and its membership there.
 
 The ticket has addresses and keys. It gives access to the topology, as any container that has not said hello yet. An
 engine hands it over as a mounted secret, or as the standard input of the container's first process; it is never an
@@ -18,7 +18,7 @@ from msgspec import Struct
 from heronpy.common.errors import ConfigError
 from heronpy.net.curve import Keys, Pair
 from heronpy.net.private import read_private, write_private
-from heronpy.proto import door_pb2
+from heronpy.proto import endpoint_pb2
 
 _ADDRESS: Final = re.compile(r"tcp://[0-9a-zA-Z.\-]+:[0-9]{1,5}")
 _KEY: Final = re.compile(r"[!-~]{40}")
@@ -32,14 +32,14 @@ class Ticket(Struct, frozen=True):
     """What one topology's containers get."""
 
     topology_id: str
-    #: ZeroMQ endpoints of the door, best first.
+    #: Where the control endpoint listens, best first.
     addresses: tuple[str, ...]
-    #: The door's public key, in Z85.
+    #: The endpoint's public key, in Z85.
     server: bytes
     client: Pair
 
     def keys(self) -> Keys:
-        """For connecting to the door; nobody can listen with them."""
+        """For connecting to the endpoint; nobody can listen with them."""
         return Keys(self.topology_id, Pair(self.server, b""), self.client)
 
     def to_text(self) -> str:
@@ -70,20 +70,20 @@ class Ticket(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a container on another host proves itself with at the door of its scheduler: its secret, in a private file.
+    """What a container on another host proves itself with at the endpoint: its secret, in a private file.
 
     One submission of a container, and its secret.
 
-    The door says the secret once, in its answer to the hello of a submission; the file lies next to the ticket, and the
-    processes of the container read it there.
+    The endpoint says the secret once, in its answer to the hello of a submission; the file lies next to the ticket, and
+    the processes of the container read it there.
     """
 
     container: int
     submission: int
     secret: bytes = field(repr=False)
 
-    def to_proto(self) -> door_pb2.Member:
-        return door_pb2.Member(container=self.container, submission=self.submission, secret=self.secret)
+    def to_proto(self) -> endpoint_pb2.Member:
+        return endpoint_pb2.Member(container=self.container, submission=self.submission, secret=self.secret)
 
     def save(self, folder: Path) -> None:
         """Write it into the container's working folder, readable by this user only."""

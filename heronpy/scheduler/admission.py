@@ -1,7 +1,7 @@
-"""What containers ask at the door: to be admitted, to go on, for the package; and what they tell before they end.
+"""What containers ask at the endpoint: to be admitted, to go on, for the package; and what they tell before they end.
 
-`Handlers` of the door for a scheduler whose containers an engine runs. What it hears becomes events of placement, whose
-answers come back by `answer`.
+`Handlers` of the endpoint for a scheduler whose containers an engine runs. What it hears becomes events of placement,
+whose answers come back by `answer`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from heronpy.common.folders import open_private
 from heronpy.common.ids import bootstrap_id
 from heronpy.common.settings import settings_for
 from heronpy.engines.lease import Fencing, LeaseTimes
-from heronpy.net import door_keys
+from heronpy.net import endpoint_keys
 from heronpy.net.curve import Keys, Pair
-from heronpy.net.door_keys import DoorKeys
+from heronpy.net.endpoint_keys import EndpointKeys
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.child_log import last_line_of
-from heronpy.proto import door_pb2
+from heronpy.proto import endpoint_pb2
 from heronpy.scheduler.bindings import NONCE_BYTES, Bindings
-from heronpy.scheduler.door import Member
+from heronpy.scheduler.control_endpoint import Member
 from heronpy.scheduler.kept_logs import END_MAX_BYTES, KeptLogs
 from heronpy.scheduler.leases import Permit
-from heronpy.scheduler.package_door import PackageDoor
+from heronpy.scheduler.package_endpoint import PackageEndpoint
 from heronpy.scheduler.placement_events import Activate, Effect, Entry, Event, Fence, Grant, Heard, Leaving
 
 log = logging.getLogger("heronpy.scheduler")
@@ -55,7 +55,7 @@ WAITING_MAX = 10_000
 class _Open:
     number: int
     received_at: float
-    answer: asyncio.Future[door_pb2.Renewed]
+    answer: asyncio.Future[endpoint_pb2.Renewed]
 
 
 class Renewals:
@@ -73,12 +73,12 @@ class Renewals:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, member: tuple[int, int], number: int, received_at: float) -> asyncio.Future[door_pb2.Renewed]:
+    def open(self, member: tuple[int, int], number: int, received_at: float) -> asyncio.Future[endpoint_pb2.Renewed]:
         """A request has come; what its sender gets."""
-        self.say(member, door_pb2.VERDICT_NONE)
+        self.say(member, endpoint_pb2.VERDICT_NONE)
         if len(self._open) >= WAITING_MAX:
-            raise RetryableRpcError("too many requests wait for an answer at the door; ask again later")
-        answer: asyncio.Future[door_pb2.Renewed] = asyncio.get_running_loop().create_future()
+            raise RetryableRpcError("too many requests wait for an answer at the control endpoint; ask again later")
+        answer: asyncio.Future[endpoint_pb2.Renewed] = asyncio.get_running_loop().create_future()
         self._open[member] = _Open(number, received_at, answer)
         return answer
 
@@ -90,17 +90,17 @@ class Renewals:
     def say(
         self,
         member: tuple[int, int],
-        verdict: door_pb2.Verdict,
+        verdict: endpoint_pb2.Verdict,
         epoch: int = 0,
         why: str = "",
-        after: door_pb2.Cause | None = None,
+        after: endpoint_pb2.Cause | None = None,
     ) -> bool:
         """Answer the open request of a submission; False if there is none."""
         found = self._open.pop(member, None)
         if found is None or found.answer.done():
             return False
         found.answer.set_result(
-            door_pb2.Renewed(number=found.number, verdict=verdict, epoch=epoch, why=why, after=after)
+            endpoint_pb2.Renewed(number=found.number, verdict=verdict, epoch=epoch, why=why, after=after)
         )
         return True
 
@@ -112,7 +112,7 @@ class Terms:
     launch: LaunchSpec
     times: LeaseTimes
     fencing: Fencing
-    door_keys: DoorKeys = field(repr=False)
+    endpoint_keys: EndpointKeys = field(repr=False)
     #: Of the links between containers.
     links: Keys = field(repr=False)
     #: Folders that all hosts are said to share.
@@ -129,7 +129,7 @@ class Admission:
         self.permit: Permit | None = None
         self._renewals = Renewals()
         self._hosts: dict[int, tuple[int, str]] = {}
-        self._package = PackageDoor(
+        self._package = PackageEndpoint(
             terms.launch.package_dir,
             terms.launch.working_dir,
             terms.launch.topology_id,
@@ -144,14 +144,14 @@ class Admission:
         #: By container: a submission that was refused or has ended, and the sentence on it.
         self._last_words: dict[int, tuple[int, str]] = {}
         #: Steps of starts by container, of its newest submission that told.
-        self._starts: dict[int, tuple[int, list[door_pb2.StartSpan]]] = {}
+        self._starts: dict[int, tuple[int, list[endpoint_pb2.StartSpan]]] = {}
         #: The submissions of a container that may exist.
         self.known: Callable[[int], Sequence[int]] = lambda container: ()
         #: Its entry in the ledger; None of a container that nobody has heard of.
         self.entry_of: Callable[[int], Entry | None] = lambda container: None
         #: Whether it has said that nothing of it runs any more.
         self.stopped: Callable[[int, int], bool] = lambda container, submission: False
-        folder = door_keys.folder_of(terms.launch.working_dir)
+        folder = endpoint_keys.folder_of(terms.launch.working_dir)
         self._bindings = Bindings(folder, lambda member: member[1] in self.known(member[0]))
         #: Hellos of another process than the one that is that submission, and of another release of heronpy or Python.
         self.impostors = self.releases = 0
@@ -179,7 +179,7 @@ class Admission:
 
     def _proof_of(self, folder: str) -> bytes:
         """The same for each scheduler of the topology, and for nobody else."""
-        return hmac.digest(self._terms.door_keys.member, f"shared {folder}".encode(), "sha256").hex().encode()
+        return hmac.digest(self._terms.endpoint_keys.member, f"shared {folder}".encode(), "sha256").hex().encode()
 
     def remove(self) -> None:
         """What it has made: the topology is gone. May wait for the place of packages."""
@@ -198,17 +198,17 @@ class Admission:
         if received_at is None:
             return
         if isinstance(effect, Fence):
-            self._renewals.say(member, door_pb2.VERDICT_FENCED, why=effect.why)
+            self._renewals.say(member, endpoint_pb2.VERDICT_FENCED, why=effect.why)
         elif self.permit is not None and self.permit.may_grant(received_at):
             activates = isinstance(effect, Activate)
-            verdict = door_pb2.VERDICT_ACTIVATED if activates else door_pb2.VERDICT_GRANTED
+            verdict = endpoint_pb2.VERDICT_ACTIVATED if activates else endpoint_pb2.VERDICT_GRANTED
             entry = self.entry_of(effect.container) if activates else None
             cause = entry.cause if entry is not None else None
-            after = door_pb2.Cause(reason=cause.reason.value, text=cause.text) if cause is not None else None
+            after = endpoint_pb2.Cause(reason=cause.reason.value, text=cause.text) if cause is not None else None
             self._renewals.say(member, verdict, effect.epoch if isinstance(effect, Activate) else 0, after=after)
 
     # ---- requests ---------------------------------------------------------------------------
-    async def hello(self, hello: door_pb2.Hello) -> door_pb2.Welcome:
+    async def hello(self, hello: endpoint_pb2.Hello) -> endpoint_pb2.Welcome:
         """Admit a submission. InvalidRpcError for another release or Python, FencedError for one that is replaced."""
         self._check_ready()
         if self._hellos >= HELLOS_MAX:
@@ -245,8 +245,8 @@ class Admission:
             archive = await self._package.archive()
         finally:
             self._hellos -= 1
-        return door_pb2.Welcome(
-            member=terms.door_keys.secret_of(*member),
+        return endpoint_pb2.Welcome(
+            member=terms.endpoint_keys.secret_of(*member),
             submitted=launch.submitted.to_bytes(),
             server=_pair(terms.links.server),
             client=_pair(terms.links.client),
@@ -255,7 +255,7 @@ class Admission:
             package_sha256=archive.sha256,
             package_place=archive.place,
             shared=[
-                door_pb2.SharedFolder(path=folder, name=self._proof_name, content=self._proof_of(folder))
+                endpoint_pb2.SharedFolder(path=folder, name=self._proof_name, content=self._proof_of(folder))
                 for folder in terms.shared
             ],
             renew_s=terms.times.renew_s,
@@ -288,7 +288,7 @@ class Admission:
         if self.permit is None:
             raise RetryableRpcError("the scheduler is starting; ask again")
 
-    def _check_release(self, hello: door_pb2.Hello) -> None:
+    def _check_release(self, hello: endpoint_pb2.Hello) -> None:
         release, where = self._terms.launch.release, f"on host {hello.host[:255]}"
         if hello.heronpy != release:
             raise InvalidRpcError(
@@ -301,7 +301,7 @@ class Admission:
                 " name a Python of that release in heron.engine.python"
             )
 
-    async def renew(self, member: Member, renew: door_pb2.Renew) -> door_pb2.Renewed:
+    async def renew(self, member: Member, renew: endpoint_pb2.Renew) -> endpoint_pb2.Renewed:
         """Grant, activate or fence; a standby's request waits until there is something to say."""
         self._check_ready()
         if max(renew.epoch, renew.stopped) > EPOCH_MAX:
@@ -317,7 +317,7 @@ class Admission:
         if not answer.done():
             await asyncio.wait([answer], timeout=wait_s)
         if not answer.done():
-            self._renewals.say(member, door_pb2.VERDICT_NONE)
+            self._renewals.say(member, endpoint_pb2.VERDICT_NONE)
         return await answer
 
     def leave(self, member: Member, why: str) -> None:
@@ -329,7 +329,7 @@ class Admission:
         """A piece of the archive."""
         return await self._package.read(package, offset)
 
-    async def log_end(self, member: Member, end: door_pb2.LogEnd) -> None:
+    async def log_end(self, member: Member, end: endpoint_pb2.LogEnd) -> None:
         """Keep the end of a log."""
         if self._log_ends >= LOGS_MAX:
             self.busy += 1
@@ -362,7 +362,7 @@ class Admission:
             except (OSError, InvalidRpcError) as error:
                 log.warning("container %d, submission %d, has sent no logs (%s)", *member, error)
 
-    def start_spans(self, member: Member, spans: Sequence[door_pb2.StartSpan]) -> None:
+    def start_spans(self, member: Member, spans: Sequence[endpoint_pb2.StartSpan]) -> None:
         """How long the steps of a start took."""
         container, submission = member
         if submission < self._starts.get(container, (0, []))[0]:
@@ -374,7 +374,7 @@ class Admission:
         steps = ", ".join(f"{span.name} {span.took_s:.2f} s" for span in kept)
         log.info("container %d, submission %d, has started: %s", container, submission, steps)
 
-    def start_of(self, container: int, submission: int) -> Sequence[door_pb2.StartSpan]:
+    def start_of(self, container: int, submission: int) -> Sequence[endpoint_pb2.StartSpan]:
         """How long the steps of the start of a submission took; empty until it has told."""
         number, spans = self._starts.get(container, (0, []))
         return spans if number == submission else []
@@ -393,5 +393,5 @@ class Admission:
         return self.stopped(*member)
 
 
-def _pair(pair: Pair) -> door_pb2.KeyPair:
-    return door_pb2.KeyPair(public=pair.public, secret=pair.secret)
+def _pair(pair: Pair) -> endpoint_pb2.KeyPair:
+    return endpoint_pb2.KeyPair(public=pair.public, secret=pair.secret)

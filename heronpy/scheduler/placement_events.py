@@ -109,7 +109,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A request of a container at the door: its hello, or a renewal.
+    """A request of a container at the endpoint: its hello, or a renewal.
 
     A submission that forgets in which epochs it has acted must end: it could not tell a late activation from a new one.
     """

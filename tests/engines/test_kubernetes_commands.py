@@ -62,7 +62,7 @@ def test_a_cluster_is_set_up_and_checked(k8s: Client) -> None:
         ("heron.kubernetes.namespace", "nowhere", "pod: the API server refuses to create pods in namespace nowhere"),
         ("heron.kubernetes.pod_template", str(template), "kubernetes: heron.kubernetes.pod_template"),
         ("heron.engine.python", "/no/python", "container"),
-        ("heron.engine.door_host", "a b", "address: heron.engine.door_host is 'a b'"),
+        ("heron.engine.endpoint_host", "a b", "address: heron.engine.endpoint_host is 'a b'"),
     ):
         wrong = k8s.run("cluster", "check", "k8s", "--config-property", f"{key}={value}", code=1)
         assert f"FAIL  {what}" in wrong and "fix: " in wrong, wrong
@@ -78,7 +78,7 @@ def test_the_manifest_holds_the_clusters_settings(fake_k8s: Client) -> None:
     kinds = {one["kind"]: one for one in found}
     assert {"Role", "RoleBinding", "ServiceAccount", "ClusterRole", "Deployment", "Service"} <= set(kinds)
     data = kinds["ConfigMap"]["data"]
-    assert yaml.safe_load(data["engine.yaml"])["door_host"] == "heron-k8s.streams.svc"
+    assert yaml.safe_load(data["engine.yaml"])["endpoint_host"] == "heron-k8s.streams.svc"
     assert yaml.safe_load(data["kubernetes.yaml"]) == {
         "context": "", "namespace": "streams", "image": IMAGE, "pod_template": "/etc/heron/pod-template.yaml",
     }  # fmt: skip
@@ -132,7 +132,7 @@ def test_a_topology_survives_a_container_and_a_drain(k8s: Client) -> None:
 def test_schedulers_are_kept_and_end_with_their_pod(k8s: Client) -> None:
     """As the pod that submits: schedulers that die are started again, and a new pod adopts what runs."""
     k8s.init()
-    k8s.run("config", "set", "k8s", "heron.engine.door_host", "localhost")
+    k8s.run("config", "set", "k8s", "heron.engine.endpoint_host", "localhost")
     keeper = k8s.start("scheduler", "keep", "k8s")
     try:
         k8s.run("submit", "k8s", str(k8s.program))

@@ -270,7 +270,7 @@ def test_the_manifest_gives_no_more_rights_than_are_needed() -> None:
     host = submit_host.SubmitHost("k8s", "ns", IMAGE, "/usr/bin/python3", 10)
     kinds = [one["kind"] for one in submit_host.manifest(host)]
     assert "ClusterRole" not in kinds and kinds.count("Role") == 1
-    assert host.door_host == "heron-k8s.ns.svc"
+    assert host.endpoint_host == "heron-k8s.ns.svc"
 
 
 @pytest.mark.parametrize(

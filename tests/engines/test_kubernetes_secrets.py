@@ -16,7 +16,7 @@ from tests.support.hosts import needs_hosts
 from tests.support.kubernetes_client import PATIENCE_S, Client
 from tests.support.waiting import wait_for
 
-#: Folders of keys on the host of a scheduler: of links and the door, and of the user's commands.
+#: Folders of keys on the host of a scheduler: of links and the endpoint, and of the user's commands.
 KEYS = ("keys", "access")
 pytestmark = [needs_hosts, pytest.mark.timeout(400)]
 

@@ -275,7 +275,9 @@ def test_other_texts() -> None:
 
 
 # ---- what is submitted ----------------------------------------------------------------------
-WISH = Request("t-1", 1, 3, cpu=1.5, ram_bytes=(100 << 20) + 1, avoid=("n1",), ticket="door tcp://10.0.0.1:7\nkey abc")
+WISH = Request(
+    "t-1", 1, 3, cpu=1.5, ram_bytes=(100 << 20) + 1, avoid=("n1",), ticket="endpoint tcp://10.0.0.1:7\nkey abc"
+)
 
 
 def test_containers_that_differ_only_in_their_number_travel_together() -> None:
@@ -322,7 +324,7 @@ def test_the_script_becomes_the_container() -> None:
     lines = script.splitlines()
     assert lines[0] == "#!/bin/bash" and lines[1] == "module load python"
     assert "exec '/opt/my python' -m x <<'HERON_TICKET_END'" in lines
-    assert lines[-3:] == ["door tcp://10.0.0.1:7", "key abc", "HERON_TICKET_END"]
+    assert lines[-3:] == ["endpoint tcp://10.0.0.1:7", "key abc", "HERON_TICKET_END"]
     with pytest.raises(ValueError):
         batch_script(replace(WISH, ticket="a\nHERON_TICKET_END\nrm -rf /"), SlurmOptions(), ["x"])
 

@@ -166,7 +166,7 @@ def test_containers_run_and_leave_nothing(world: World, spark: StandaloneSpark) 
     processes = drivers_of()
     assert any("java" in one.name() for one in processes)
     pids = [world.pid(number) for number in (0, 1, 3)]
-    # They end by themselves, as when the door tells them to.
+    # They end by themselves, as when the endpoint tells them to.
     (world.folder / "end").touch()
     seen = when(engine, all_ended, "all ended")
     assert all((one.ended, one.exit_code) == (Ended.CONFIRMED, 3) for one in seen.values())
@@ -220,7 +220,7 @@ def test_a_container_that_hears_nothing_is_killed_after_the_grace(
     world: World, spark: StandaloneSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark kills its task without asking what that has started, so that confirms nothing; it ends all the same."""
-    monkeypatch.setattr(engines, "DOOR_S", 0.5)
+    monkeypatch.setattr(engines, "ENDPOINT_S", 0.5)
     engine = world.engine(spark)
     ids = engine.submit([ask(1), ask(2)])
     when(engine, all_run, "both running")

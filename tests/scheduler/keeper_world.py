@@ -1,4 +1,4 @@
-"""The scheduler of containers on an engine, with an engine in memory and containers that only speak at its door."""
+"""The scheduler of containers on an engine, with an engine in memory and containers that only speak at its endpoint."""
 
 from __future__ import annotations
 

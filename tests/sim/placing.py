@@ -94,7 +94,7 @@ class Keeper:
         self._outbox: deque[Effect] = deque()
         self._writing = False
         self._requests: dict[tuple[int, int], tuple[Box, int, float]] = {}
-        self.process = self.world.spawn(f"scheduler-{number}", "door", self._take)
+        self.process = self.world.spawn(f"scheduler-{number}", "endpoint", self._take)
         self.process.on_exit.append(lambda status: cluster.keeper_ended(self))
 
     @property
@@ -278,7 +278,7 @@ class Keeper:
 
 
 class Cluster:
-    """The world of one seed; also the doors and the audit of the engine."""
+    """The world of one seed; also the endpoints and the audit of the engine."""
 
     def __init__(self, world: World, fencing: Fencing) -> None:
         self.world, self.fencing = world, fencing
@@ -289,7 +289,7 @@ class Cluster:
         self.plan = tuple(ContainerSpec(number, 1.0, 1 << 30) for number in range(max(1, containers)))
         self.state = State(world)
         self.engine = SimEngine(world, hosts, self.times, fencing)
-        self.engine.doors = self.engine.audit = self
+        self.engine.endpoints = self.engine.audit = self
         self.rng = world.chance("network")
         self.keepers: list[Keeper] = []
         self.slow = 0.0
@@ -344,7 +344,7 @@ class Cluster:
             return
         world, process, hear = self.world, keeper.process, keeper.heard
         for _ in range(2 if self.rng.random() < 0.02 else 1):
-            self._pass(lambda: host.door, lambda: world.at(world.now, process, hear, box, number, message))
+            self._pass(lambda: host.endpoint, lambda: world.at(world.now, process, hear, box, number, message))
 
     def answer(self, keeper: Keeper, box: Box, number: int, effect: Grant | Fence | Activate) -> None:
         """What a scheduler answers."""

@@ -43,8 +43,8 @@ IDLE_S: Final = 30.0
 #: How long executors may take to appear, before a container counts as queued, for want of room, and not as starting.
 LAUNCH_S: Final = 20.0
 CHECK_S: Final = 60.0
-#: For the door to tell a container to end, and for that to do so: a renewal, the stop of its tasks, its logs.
-DOOR_S: Final = 45.0
+#: For the endpoint to tell a container to end, and for that to do so: a renewal, the stop of its tasks, its logs.
+ENDPOINT_S: Final = 45.0
 #: Where a master listens; what reaches Kubernetes or YARN is asked for by heron.security.network.
 _ANYWHERE: Final = "192.0.2.1:9"
 _OPEN: Final = "the driver of Spark"
@@ -95,13 +95,13 @@ class SparkEngine:
         }  # fmt: skip
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """A container that runs hears at the scheduler's door that it is to end; Spark only kills, so that waits."""
+        """A container that runs hears at the control endpoint that it is to end; Spark only kills, so that waits."""
         for member in filter(None, map(member_of, engine_ids)):
             for one in [one for one in self._waiting if (one.container, one.submission) == member]:
                 self._waiting.remove(one)
                 self._past[member] = Job(*member, "cancelled", words="it was cancelled before it began"), self._now()
             for driver in self._drivers:
-                driver.cancel(member, grace_s + DOOR_S)
+                driver.cancel(member, grace_s + ENDPOINT_S)
 
     def _hand_over(self) -> None:
         if not self._waiting or self._now() < self._not_before:

@@ -1,9 +1,9 @@
-"""The keys of a scheduler's door, in `<working_dir>/keys/door`: two key pairs as in `curve`, and the members' key.
+"""The keys of a control endpoint, in `<working_dir>/keys/endpoint`: two key pairs as in `curve`, and the members' key.
 
 The pairs are others than those of the links between containers: the ticket has the client's. Whoever holds a ticket may
 say hello for a submission that nobody has said hello for, and so act for it: a ticket is as secret as the topology
-itself. What a submission may ask besides needs its own secret, which the door derives from the members' key and says in
-its answer to the hello; so nothing of it has to be kept.
+itself. What a submission may ask besides needs its own secret, which the endpoint derives from the members' key and
+says in its answer to the hello; so nothing of it has to be kept.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _HEX: Final = re.compile(rb"[0-9a-f]{64}\n?")
 
 @functools.lru_cache(4096)
 def _derived(key: bytes, name: str) -> bytes:
-    """Kept, because each request at the door is compared with one."""
+    """Kept, because each request at the endpoint is compared with one."""
     return hmac.digest(key, name.encode(), "sha256")
 
 
 @dataclass(frozen=True, slots=True)
-class DoorKeys:
-    """The keys of one topology's door."""
+class EndpointKeys:
+    """The keys of one topology's endpoint."""
 
     keys: Keys
     member: bytes = field(repr=False)
@@ -51,8 +51,8 @@ class DoorKeys:
 
 
 def folder_of(working_dir: str) -> Path:
-    """The folder of the door's keys: below that of the others, so that `curve.remove` removes them too."""
-    return curve.folder_of(working_dir) / "door"
+    """The folder of the endpoint's keys: below that of the others, so that `curve.remove` removes them too."""
+    return curve.folder_of(working_dir) / "endpoint"
 
 
 def make(working_dir: str) -> None:
@@ -62,11 +62,11 @@ def make(working_dir: str) -> None:
     write_private(folder / _MEMBER, secrets.token_hex(32).encode() + b"\n")
 
 
-def load(working_dir: str, topology_id: str) -> DoorKeys:
+def load(working_dir: str, topology_id: str) -> EndpointKeys:
     """Read the keys; ConfigError when they are missing, damaged or readable by others."""
     folder = folder_of(working_dir)
     keys = curve.read(folder, topology_id)
     member = curve.read_secret(folder, _MEMBER)
     if not _HEX.fullmatch(member):
         raise ConfigError(f"{folder / _MEMBER} holds no key; submit the topology again")
-    return DoorKeys(keys, bytes.fromhex(member.decode().strip()))
+    return EndpointKeys(keys, bytes.fromhex(member.decode().strip()))
