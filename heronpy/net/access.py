@@ -98,7 +98,8 @@ def known_endpoint(cluster: str, topology: str) -> EndpointPlace | None:
                 f" {cluster} --install' here"
             )
         raise ConfigError(
-            f"the file {file} is damaged, which says where the endpoint of '{topology}' is; remove it, and {fix}"
+            f"the file {file} is damaged, which says where the control endpoint of topology '{topology}' is;"
+            f" remove it, and {fix}"
         )
     return place
 
