@@ -15,18 +15,18 @@ from heronpy.common.errors import StateError
 from heronpy.common.setting_types import StatemgrSettings
 from heronpy.net import access
 from heronpy.net.endpoint_state import EndpointStateManager
-from heronpy.net.ticket import Membership, Ticket
+from heronpy.net.join_token import JoinToken, SessionCredential
 from heronpy.statemgr.base import Watch
 from heronpy.statemgr.paths import check_path
 
 #: A client is no container; the endpoint knows it by its key.
-_MEMBER = Membership(0, 0, b"")
+_CREDENTIAL = SessionCredential(0, 0, b"")
 
 
 class AccessState:
     """`reach` is that of `Records`."""
 
-    def __init__(self, cluster: str, settings: StatemgrSettings, reach: Callable[[str, Ticket], Ticket]) -> None:
+    def __init__(self, cluster: str, settings: StatemgrSettings, reach: Callable[[str, JoinToken], JoinToken]) -> None:
         self._cluster = cluster
         self._settings = settings
         self._reach = reach
@@ -106,8 +106,8 @@ class AccessState:
                     f"this host has lost its key for cluster {self._cluster}; run 'heron cluster access' again"
                 )
             try:
-                ticket = self._reach(name, place.ticket(client))
+                token = self._reach(name, place.token(client))
             except ClusterError as error:
                 raise EndpointAwayError(str(error)) from None
-            self._endpoints[name] = EndpointStateManager.of(ticket, _MEMBER, self._settings)
+            self._endpoints[name] = EndpointStateManager.of(token, _CREDENTIAL, self._settings)
             return self._endpoints[name]

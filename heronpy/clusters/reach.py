@@ -16,7 +16,7 @@ from heronpy.common.settings import HasSettings, settings_for
 from heronpy.engines.contract import EngineError
 from heronpy.engines.open import way_in
 from heronpy.net.curve import Keys
-from heronpy.net.ticket import Ticket
+from heronpy.net.join_token import JoinToken
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
 
@@ -35,7 +35,7 @@ class Probe(enum.Enum):
     SILENT = enum.auto()
 
 
-def address_of(topology: str, endpoint: Ticket, cluster: str, resolve: Callable[[], HasSettings]) -> str:
+def address_of(topology: str, endpoint: JoinToken, cluster: str, resolve: Callable[[], HasSettings]) -> str:
     """The first address of an endpoint that lets us in; else one of this host that the engine forwards to its port.
 
     ClusterError when there is none. `resolve` reads the settings of the cluster, whose engine may be asked.

@@ -37,7 +37,7 @@ from heronpy.statemgr.file_locks import OtherHostError
 from heronpy.storage.objects.url import place_of
 
 if TYPE_CHECKING:
-    from heronpy.net.ticket import Ticket
+    from heronpy.net.join_token import JoinToken
 
 M = TypeVar("M", bound=Message)
 
@@ -219,21 +219,21 @@ class Records:
         return AccessState(self.target.cluster, room, self.reach)
 
     @cached_property
-    def endpoints(self) -> dict[str, Ticket]:
+    def endpoints(self) -> dict[str, JoinToken]:
         """Those that this host has reached, by topology id."""
         return {}
 
-    def reach(self, topology: str, ticket: Ticket) -> Ticket:
+    def reach(self, topology: str, token: JoinToken) -> JoinToken:
         """The endpoint of a topology, at the one address at which it lets this host in; ClusterError if there is none.
 
         This is the only way from another host to a topology, for its state and for requests to its processes.
         """
-        found = self.endpoints.get(ticket.topology_id)
+        found = self.endpoints.get(token.topology_id)
         if found is None:
             from heronpy.clusters.reach import address_of  # it takes as long to import as all the rest
 
-            address = address_of(topology, ticket, self.target.cluster, self.resolve)
-            found = self.endpoints[ticket.topology_id] = replace(ticket, addresses=(address,))
+            address = address_of(topology, token, self.target.cluster, self.resolve)
+            found = self.endpoints[token.topology_id] = replace(token, addresses=(address,))
         return found
 
     def of_this_host(self) -> str:

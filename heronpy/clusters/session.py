@@ -27,9 +27,9 @@ from heronpy.statemgr import paths
 
 if TYPE_CHECKING:
     from heronpy.net.curve import Keys
+    from heronpy.net.join_token import JoinToken
     from heronpy.net.relaying import To
     from heronpy.net.rpc import RpcClient
-    from heronpy.net.ticket import Ticket
 
 T = TypeVar("T", bound=Struct)
 
@@ -223,7 +223,7 @@ class Session(Records):
         """Whether the processes and files that a record names are of this host, so that they are asked directly."""
         return not self.elsewhere(record) and os.path.exists(record.launch_file) and not origin_of(self.target.cluster)
 
-    def by_endpoint(self, record: plan_pb2.ExecutionState | None) -> Ticket | None:
+    def by_endpoint(self, record: plan_pb2.ExecutionState | None) -> JoinToken | None:
         """The endpoint by which the processes of an engine's topology that was submitted elsewhere are asked.
 
         None for any other topology. ClusterError when this host has no access, or the scheduler cannot be reached.
@@ -253,7 +253,7 @@ class Session(Records):
                 f"the scheduler of '{name}' does not run, and other hosts reach a topology by its scheduler alone;"
                 f" start it where it was submitted: heron scheduler start {self.target} {name}"
             )
-        return self.reach(name, place.ticket(client))
+        return self.reach(name, place.token(client))
 
     def forget(self, record: plan_pb2.ExecutionState) -> None:
         """The topology was removed by way of its scheduler's control endpoint, which is gone."""

@@ -120,7 +120,7 @@ class Trial:
         }
         began = time.monotonic()
         try:
-            self._engine.submit([Request(self._topology_id, 0, 1, _CPU, _RAM_BYTES, ticket=json.dumps(asked))])
+            self._engine.submit([Request(self._topology_id, 0, 1, _CPU, _RAM_BYTES, token=json.dumps(asked))])
             found = self._wait(sockets, began + TRIAL_S)
         finally:
             # Also after a submit whose answer was lost.

@@ -84,7 +84,7 @@ class Request:
     #: It is not worth waiting for a host so that the containers of the topology are spread.
     anywhere: bool = False
     #: What it shows at the endpoint to be admitted: never an argument, variable, comment or line of a log.
-    ticket: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ from heronpy.executor.host_folder import HostFolder
 from heronpy.net import curve
 from heronpy.net.addresses import address_here
 from heronpy.net.curve import Pair
+from heronpy.net.join_token import JoinToken, SessionCredential
 from heronpy.net.private import write_private
-from heronpy.net.ticket import Membership, Ticket
 from heronpy.plan.launch import Here, LaunchSpec, Submitted
 from heronpy.proto import endpoint_pb2
 from heronpy.statemgr.file_locks import holder, try_lock, unlock
@@ -42,7 +42,7 @@ from heronpy.storage.wheelhouse import digest_of, run_pip, unpack
 log = logging.getLogger("heronpy.executor")
 
 LAUNCH: Final = "launch.json"
-TICKET: Final = "ticket.json"
+TOKEN: Final = "join_token.json"
 #: For all of it, waiting for another process that makes the same one included.
 BUILD_MAX_S: Final = 900.0
 _LOOK_S: Final = 0.1
@@ -173,10 +173,10 @@ class Spans:
         self.add(name, begun_at, time.monotonic() - begun)
 
 
-def launch_of(welcome: endpoint_pb2.Welcome, ticket: Ticket, folder: HostFolder, endpoint: str) -> LaunchSpec:
+def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolder, endpoint: str) -> LaunchSpec:
     """The launch as it is on this host; `endpoint`: the address at which the scheduler has answered. ConfigError."""
     submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
-    if submitted.topology_id != ticket.topology_id:
+    if submitted.topology_id != token.topology_id:
         raise ConfigError("the scheduler at the control endpoint is another topology's; submit the topology again")
     here = Here(
         working_dir=str(folder.path),
@@ -184,7 +184,7 @@ def launch_of(welcome: endpoint_pb2.Welcome, ticket: Ticket, folder: HostFolder,
         python=sys.executable,
         packages=str(folder.packages),
         checkpoints=str(folder.path / "checkpoints"),
-        ticket=str(folder.path / TICKET),
+        token=str(folder.path / TOKEN),
     )
     security = settings_for(LaunchSpec(submitted, here), SecuritySettings)
     return LaunchSpec(submitted, replace(here, address=address_here(security.network, endpoint)))
@@ -198,12 +198,14 @@ def with_environment(launch: LaunchSpec, home: Path, wheelhouse: str) -> LaunchS
     return replace(launch, here=replace(launch.here, python=str(build(home, Path(wheelhouse), digest))))
 
 
-def write_files(welcome: endpoint_pb2.Welcome, ticket: Ticket, member: Membership, launch: LaunchSpec) -> Path:
-    """Write launch, keys, ticket and the member's secret; the path of the launch file."""
+def write_files(
+    welcome: endpoint_pb2.Welcome, token: JoinToken, credential: SessionCredential, launch: LaunchSpec
+) -> Path:
+    """Write launch, keys, join token and session credential; the path of the launch file."""
     folder = Path(launch.working_dir)
     curve.save(curve.folder_of(launch.working_dir), _pair(welcome.server), _pair(welcome.client))
-    write_private(folder / TICKET, ticket.to_text().encode())
-    member.save(folder)
+    write_private(folder / TOKEN, token.to_text().encode())
+    credential.save(folder)
     launch.save(folder / LAUNCH)
     return folder / LAUNCH
 

@@ -68,8 +68,8 @@ from heronpy.executor.scheduler_link import (
     send_logs,
 )
 from heronpy.net.addresses import address_here
+from heronpy.net.join_token import JoinToken, SessionCredential
 from heronpy.net.state import open_state_of
-from heronpy.net.ticket import Membership, Ticket
 from heronpy.plan.launch import LaunchSpec, Settings, Submitted
 from heronpy.procs.cgroups import memory_max_bytes
 from heronpy.procs.child_log import OwnLog
@@ -114,9 +114,9 @@ class Container:
     """`await run()` returns the exit code, negative for the number of a signal. Needs asyncio's own loop."""
 
     def __init__(
-        self, ticket: Ticket, who: Who, executor_module: str, start_s: float, begun_at: float, parent: int
+        self, token: JoinToken, who: Who, executor_module: str, start_s: float, begun_at: float, parent: int
     ) -> None:
-        self._ticket = ticket
+        self._token = token
         self._who = who
         self._name = bootstrap_id(who.container)
         self._module = executor_module
@@ -150,7 +150,7 @@ class Container:
         loop.add_signal_handler(signal.SIGUSR1, self._on_signal, False, "its engine will end it soon")
         self._child = ExecutorChild(lambda: self._feed(SignOfLife()), lambda status: self._feed(ExecutorEnded(status)))
         self._link = SchedulerLink(
-            self._ticket, self._who.container, self._who.submission, lambda: self._feed(LinkBack())
+            self._token, self._who.container, self._who.submission, lambda: self._feed(LinkBack())
         )
         if os.getppid() != self._parent:
             self._on_parent()
@@ -251,7 +251,7 @@ class Container:
         folder = HostFolder(home, who.topology_id, who.container, who.submission)
         self._folder = folder
         folder.open()
-        launch = arriving.launch_of(welcome, self._ticket, folder, admitted.endpoint)
+        launch = arriving.launch_of(welcome, self._token, folder, admitted.endpoint)
         self._log_to_file(launch)
         arriving.check_shared(welcome)
         with self._spans.step("fetch"):
@@ -260,8 +260,8 @@ class Container:
             raise RpcError("it is told to end before it has started")
         with self._spans.step("build"):
             launch = arriving.with_environment(launch, home, engine.environment)
-            member = Membership(who.container, who.submission, bytes(welcome.member))
-            arriving.write_files(welcome, self._ticket, member, launch)
+            credential = SessionCredential(who.container, who.submission, bytes(welcome.secret))
+            arriving.write_files(welcome, self._token, credential, launch)
         return launch
 
     # ---- what is decided ----------------------------------------------------------------------

@@ -22,8 +22,8 @@ from heronpy.common.errors import ConfigError
 from heronpy.net import curve
 from heronpy.net.access_place import KEY, ORIGIN, ORIGIN_MAX_BYTES, folder_of, has_key, origin_of
 from heronpy.net.curve import Pair
+from heronpy.net.join_token import TEXT_MAX_CHARS, JoinToken
 from heronpy.net.private import make_private, read_private, write_private
-from heronpy.net.ticket import TEXT_MAX_CHARS, Ticket
 
 #: How an `Authenticator` knows the clients.
 USER: Final = "client"
@@ -42,9 +42,9 @@ class EndpointPlace(Struct, frozen=True):
     #: Its public key, in Z85.
     server: bytes
 
-    def ticket(self, client: Pair) -> Ticket:
+    def token(self, client: Pair) -> JoinToken:
         """What a client connects with."""
-        return Ticket(self.topology_id, self.addresses, self.server, client)
+        return JoinToken(self.topology_id, self.addresses, self.server, client)
 
 
 def client_of(cluster: str) -> Pair | None:
@@ -193,9 +193,9 @@ def _place_of(data: bytes) -> EndpointPlace | None:
     """None when it says no endpoint."""
     try:
         found = json.loads(data)
-        # A ticket has the same rules; the client's key is no part of it.
+        # A join token has the same rules; the client's key is no part of it.
         key = str(found["server"])
-        ticket = Ticket.from_text(json.dumps({**found, "client": [key, key]}), "")
+        token = JoinToken.from_text(json.dumps({**found, "client": [key, key]}), "")
     except (ValueError, KeyError, TypeError, ConfigError):
         return None
-    return EndpointPlace(ticket.topology_id, ticket.addresses, ticket.server)
+    return EndpointPlace(token.topology_id, token.addresses, token.server)

@@ -44,9 +44,13 @@ class Calls:
     """See the module. `session`: a number that nobody else chooses. `on_kept` gets the answers to signs of life."""
 
     def __init__(
-        self, session: int, member: endpoint_pb2.Member, session_s: float, on_kept: Callable[[Result], None] = ignore
+        self,
+        session: int,
+        credential: endpoint_pb2.SessionCredential,
+        session_s: float,
+        on_kept: Callable[[Result], None] = ignore,
     ) -> None:
-        self._session, self._member, self._session_s, self._on_kept = session, member, session_s, on_kept
+        self._session, self._credential, self._session_s, self._on_kept = session, credential, session_s, on_kept
         self._requests = itertools.count(1)
         self._number = 0
         self._said_at = 0.0
@@ -62,7 +66,7 @@ class Calls:
         """Ask, until it is answered or given up."""
         call = Call(body, str(body.WhichOneof("what")), end, next(self._requests))
         body.session = self._session
-        body.member.CopyFrom(self._member)
+        body.credential.CopyFrom(self._credential)
         self.under_way[call.request] = call
         return call
 

@@ -1,9 +1,9 @@
-"""The keys of a control endpoint, in `<working_dir>/keys/endpoint`: two key pairs as in `curve`, and the members' key.
+"""The keys of a control endpoint, in `<working_dir>/keys/endpoint`: two key pairs as in `curve`, and a secret key.
 
-The pairs are others than those of the links between containers: the ticket has the client's. Whoever holds a ticket may
-say hello for a submission that nobody has said hello for, and so act for it: a ticket is as secret as the topology
-itself. What a submission may ask besides needs its own secret, which the endpoint derives from the members' key and
-says in its answer to the hello; so nothing of it has to be kept.
+The pairs are others than those of the links between containers: the join token has the client's. Whoever holds a join
+token may say hello for a submission that nobody has said hello for, and so act for it: a join token is as secret as the
+topology itself. What a submission may ask besides needs its own secret, which the endpoint derives from the secret key
+and says in its answer to the hello; so nothing of it has to be kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heronpy.net import curve
 from heronpy.net.curve import Keys, Pair
 from heronpy.net.private import write_private
 
-_MEMBER: Final = "member.key"
+_SECRET: Final = "credentials.key"
 _HEX: Final = re.compile(rb"[0-9a-f]{64}\n?")
 
 
@@ -38,14 +38,14 @@ class EndpointKeys:
     """The keys of one topology's endpoint."""
 
     keys: Keys
-    member: bytes = field(repr=False)
-    """Secret key of 32 bytes, from which the members' secrets are derived."""
+    secret_key: bytes = field(repr=False)
+    """Secret key of 32 bytes, from which the secrets of session credentials are derived."""
 
     def secret_of(self, container: int, submission: int) -> bytes:
         """What a submission proves itself with, once it was welcomed."""
-        return _derived(self.member, f"{self.keys.domain}.{container}.{submission}")
+        return _derived(self.secret_key, f"{self.keys.domain}.{container}.{submission}")
 
-    def is_member(self, container: int, submission: int, secret: bytes) -> bool:
+    def is_valid(self, container: int, submission: int, secret: bytes) -> bool:
         """Whether a message of that submission has its secret."""
         return hmac.compare_digest(self.secret_of(container, submission), secret)
 
@@ -59,14 +59,14 @@ def make(working_dir: str) -> None:
     """New keys; call it after `curve.generate`, which removes them."""
     folder = folder_of(working_dir)
     curve.save(folder, Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))
-    write_private(folder / _MEMBER, secrets.token_hex(32).encode() + b"\n")
+    write_private(folder / _SECRET, secrets.token_hex(32).encode() + b"\n")
 
 
 def load(working_dir: str, topology_id: str) -> EndpointKeys:
     """Read the keys; ConfigError when they are missing, damaged or readable by others."""
     folder = folder_of(working_dir)
     keys = curve.read(folder, topology_id)
-    member = curve.read_secret(folder, _MEMBER)
-    if not _HEX.fullmatch(member):
-        raise ConfigError(f"{folder / _MEMBER} holds no key; submit the topology again")
-    return EndpointKeys(keys, bytes.fromhex(member.decode().strip()))
+    found = curve.read_secret(folder, _SECRET)
+    if not _HEX.fullmatch(found):
+        raise ConfigError(f"{folder / _SECRET} holds no key; submit the topology again")
+    return EndpointKeys(keys, bytes.fromhex(found.decode().strip()))

@@ -21,8 +21,8 @@ import zmq
 
 from heronpy.common.errors import StateAwayError, StateError
 from heronpy.net.endpoint_calls import Call, Calls, Result, ignore
+from heronpy.net.join_token import JoinToken, SessionCredential
 from heronpy.net.rpc import parse, seal, wrap
-from heronpy.net.ticket import Membership, Ticket
 from heronpy.net.transport import connect
 from heronpy.net.zsock import RARE_HEARTBEAT_MS, configure
 from heronpy.proto import control_pb2, endpoint_pb2
@@ -33,7 +33,7 @@ PATIENCE_S: Final = 10.0
 #: For a caller whose thread runs an event loop, with a connection and without one.
 PATIENCE_OF_LOOP_S: Final = 2.0
 PATIENCE_OF_LOOP_AWAY_S: Final = 0.1
-#: An address that does not let us in for this long is followed by the next one of the ticket.
+#: An address that does not let us in for this long is followed by the next one of the join token.
 _ADDRESS_S: Final = 3.0
 #: Calls that wait for an answer, of all threads together.
 CALLS_MAX: Final = 48
@@ -50,14 +50,14 @@ class EndpointLink:
 
     def __init__(
         self,
-        ticket: Ticket,
-        member: Membership,
+        token: JoinToken,
+        credential: SessionCredential,
         session_s: float,
         on_session: Callable[[], None],
         on_changed: Callable[[str, int], None],
         on_life: Callable[[], None],
     ) -> None:
-        self._ticket = ticket
+        self._token = token
         self._session_s = session_s
         #: All are called from the link's thread and must not wait. When the session was opened again, with how often a
         #: watched node has changed, and after each sign of life.
@@ -65,7 +65,7 @@ class EndpointLink:
         self._context = zmq.Context()
         self._mutex = threading.Lock()
         #: Used with the mutex held.
-        self._calls = Calls(secrets.randbits(63) | 1, member.to_proto(), session_s, self._on_kept)
+        self._calls = Calls(secrets.randbits(63) | 1, credential.to_proto(), session_s, self._on_kept)
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._refusal = ""
         self._stopping = False
@@ -88,7 +88,7 @@ class EndpointLink:
     @property
     def address(self) -> str:
         """The endpoint's address in use."""
-        return self._ticket.addresses[max(self._address, 0) % len(self._ticket.addresses)]
+        return self._token.addresses[max(self._address, 0) % len(self._token.addresses)]
 
     @property
     def opened(self) -> int:
@@ -185,14 +185,14 @@ class EndpointLink:
         self._fail_all(StateError(self._refusal))
 
     def _has_others(self) -> bool:
-        return len(self._ticket.addresses) > 1
+        return len(self._token.addresses) > 1
 
     def _connect(self, now: float) -> tuple[zmq.Socket[bytes], zmq.Socket[Any]]:
         self._address += 1
         self._tried_at = now
         sock = configure(self._context.socket(zmq.DEALER), heartbeat_ms=RARE_HEARTBEAT_MS)
         monitor = sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        connect(sock, self.address, self._ticket.keys())
+        connect(sock, self.address, self._token.keys())
         return sock, monitor
 
     def _drop(self, sock: zmq.Socket[bytes] | None, monitor: zmq.Socket[Any] | None) -> None:

@@ -1,9 +1,10 @@
 """State at the control endpoint of the scheduler: for containers on hosts that do not reach its files.
 
-The root is the file of the ticket; the container's membership lies next to it (`ticket.py`). A process that is killed
-loses its ephemerals and locks once it was silent for a session; one that closes its manager, at once. After a restart
-of the scheduler, or a silence of its own, a process opens its session again: it still has the ephemerals that are left,
-and makes the others again unless another process has them now. A lock is not restored: its holder gets a warning.
+The root is the file of the join token; the container's session credential lies next to it (`join_token.py`). A process
+that is killed loses its ephemerals and locks once it was silent for a session; one that closes its manager, at once.
+After a restart of the scheduler, or a silence of its own, a process opens its session again: it still has the
+ephemerals that are left, and makes the others again unless another process has them now. A lock is not restored: its
+holder gets a warning.
 
 A write that the scheduler's end left without an answer is repeated: the endpoint looks whether version and content say
 that it was done. So when two processes write the same bytes over the same version in that moment, both are told that
@@ -40,8 +41,8 @@ from heronpy.common.setting_types import StatemgrSettings
 from heronpy.net.endpoint_calls import Result
 from heronpy.net.endpoint_link import EndpointLink, FullError
 from heronpy.net.endpoint_watch import EndpointWatch, Watches
+from heronpy.net.join_token import TEXT_MAX_CHARS, JoinToken, SessionCredential
 from heronpy.net.private import read_private
-from heronpy.net.ticket import TEXT_MAX_CHARS, Membership, Ticket
 from heronpy.proto import endpoint_pb2
 from heronpy.statemgr.paths import check_path
 
@@ -64,21 +65,23 @@ _KINDS: Final[dict[int, type[HeronError]]] = {
 
 
 class EndpointStateManager:
-    """A state manager over the endpoint that a ticket names."""
+    """A state manager over the endpoint that a join token names."""
 
     def __init__(self, root: str, settings: StatemgrSettings | None = None) -> None:
         file = Path(root)
-        ticket = Ticket.from_text(read_private(file, TEXT_MAX_CHARS).decode(errors="replace"), str(file))
-        self._open(ticket, Membership.load(file.parent), settings)
+        token = JoinToken.from_text(read_private(file, TEXT_MAX_CHARS).decode(errors="replace"), str(file))
+        self._open(token, SessionCredential.load(file.parent), settings)
 
     @classmethod
-    def of(cls, ticket: Ticket, member: Membership, settings: StatemgrSettings | None = None) -> EndpointStateManager:
-        """For whoever has a ticket and a membership without files."""
+    def of(
+        cls, token: JoinToken, credential: SessionCredential, settings: StatemgrSettings | None = None
+    ) -> EndpointStateManager:
+        """For whoever has a join token and a session credential without files."""
         manager = cls.__new__(cls)
-        manager._open(ticket, member, settings)
+        manager._open(token, credential, settings)
         return manager
 
-    def _open(self, ticket: Ticket, member: Membership, settings: StatemgrSettings | None) -> None:
+    def _open(self, token: JoinToken, credential: SessionCredential, settings: StatemgrSettings | None) -> None:
         self._abandoned = False
         self._mutex = Lock()
         #: Ephemerals of this manager, as last written.
@@ -86,7 +89,7 @@ class EndpointStateManager:
         self._watches = Watches()
         session_s = (settings or StatemgrSettings()).session_timeout_s
         try:
-            self._link = EndpointLink(ticket, member, session_s, self._on_session, self._watches.changed, self._arm)
+            self._link = EndpointLink(token, credential, session_s, self._on_session, self._watches.changed, self._arm)
         except (HeronError, ConfigError):
             self._watches.close()
             raise

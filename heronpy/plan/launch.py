@@ -214,8 +214,8 @@ class Here(Struct, frozen=True):
     """Where checkpoints are if the settings name no folder."""
     address: str = ""
     """IPv4 address on which processes of this host listen for other hosts; "" where the settings name it."""
-    ticket: str = ""
-    """File of the ticket of the scheduler's control endpoint; "" where the containers are on the scheduler's host."""
+    token: str = ""
+    """File of the join token; "" where the containers are on the scheduler's host."""
 
 
 def make_here(submitted: Submitted, launch_file: str | os.PathLike[str]) -> Here:
@@ -338,13 +338,13 @@ class LaunchSpec(Struct, frozen=True):
     @property
     def state_root(self) -> str:
         if self._state_is_at_endpoint:
-            return self.here.ticket
+            return self.here.token
         return self.submitted.state_root or self.here.state_root
 
     @property
     def _state_is_at_endpoint(self) -> bool:
         """Whether the state is in files of the scheduler's host, which is another one."""
-        return bool(self.here.ticket) and self.submitted.state_type in ("local", "endpoint")
+        return bool(self.here.token) and self.submitted.state_type in ("local", "endpoint")
 
     @property
     def python(self) -> str:

@@ -1,6 +1,6 @@
 """The control endpoint of a scheduler: the one TCP port at which containers on other hosts are admitted and ask.
 
-Whoever has the ticket may say hello; everything else needs the secret of a submission, which is the answer to its
+Whoever has the join token may say hello; everything else needs the secret of a submission, which is the answer to its
 hello. The user's clients on other hosts are known by a key of their own: they may have requests passed on (`relay`) and
 read the state, and are no containers. The endpoint checks who asks and how much; what it means is for its `Handlers`.
 It keeps its port over restarts of the scheduler, so that containers find it again.
@@ -35,7 +35,7 @@ from heronpy.scheduler.state_rules import CLIENT
 log = logging.getLogger("heronpy.scheduler")
 
 #: Container and submission.
-Member = tuple[int, int]
+Who = tuple[int, int]
 #: How long a restarted scheduler waits for the port of its predecessor, and how often it tries.
 PORT_WAIT_S = 5.0
 PORT_AGAIN_S = 0.05
@@ -49,9 +49,9 @@ SENDS_MAX = 256
 #: Of every other request than those that carry data.
 SMALL_MAX_BYTES = 64 << 10
 _WITH_DATA = frozenset({"state_call", "log_end", "relay"})
-_OF_MEMBERS = frozenset({"renew", "leave", "read_package", "log_end", "start_spans"})
+_OF_CONTAINERS = frozenset({"renew", "leave", "read_package", "log_end", "start_spans"})
 _OF_CLIENTS = frozenset({"relay", "state_call"})
-_ASKED = _OF_MEMBERS | _OF_CLIENTS | {"hello"}
+_ASKED = _OF_CONTAINERS | _OF_CLIENTS | {"hello"}
 
 
 class Handlers(Protocol):
@@ -59,20 +59,20 @@ class Handlers(Protocol):
 
     def hello(self, hello: endpoint_pb2.Hello) -> Awaitable[endpoint_pb2.Welcome]: ...
 
-    def renew(self, member: Member, renew: endpoint_pb2.Renew) -> Awaitable[endpoint_pb2.Renewed]: ...
+    def renew(self, who: Who, renew: endpoint_pb2.Renew) -> Awaitable[endpoint_pb2.Renewed]: ...
 
-    def leave(self, member: Member, why: str) -> None: ...
+    def leave(self, who: Who, why: str) -> None: ...
 
     def read_package(self, package: str, offset: int) -> Awaitable[bytes]: ...
 
-    def log_end(self, member: Member, end: endpoint_pb2.LogEnd) -> Awaitable[None]: ...
+    def log_end(self, who: Who, end: endpoint_pb2.LogEnd) -> Awaitable[None]: ...
 
-    def start_spans(self, member: Member, spans: Sequence[endpoint_pb2.StartSpan]) -> None: ...
+    def start_spans(self, who: Who, spans: Sequence[endpoint_pb2.StartSpan]) -> None: ...
 
     def holder_of(self, container: int) -> int:
         """The submission of a container that was activated last; 0: none was."""
 
-    def has_stopped(self, member: Member) -> bool:
+    def has_stopped(self, who: Who) -> bool:
         """Whether a submission has said that nothing of it runs any more: what still comes was on its way."""
 
 
@@ -177,51 +177,51 @@ class ControlEndpoint:
             return self.relay.pass_on(identity, envelope.request_id, body)
         if field == "state_call":
             return self._state_call(identity, envelope.request_id, body, is_client)
-        member = self._member(body.member)
+        who = self._who(body.credential)
         if field == "renew":
-            return self._handlers.renew(member, body)
+            return self._handlers.renew(who, body)
         if field == "leave":
-            self._handlers.leave(member, body.why[:1000])
+            self._handlers.leave(who, body.why[:1000])
             return control_pb2.Ok()
         if field == "read_package":
             return self._read_package(body)
         if field == "log_end":
-            return self._log_end(member, body)
-        self._handlers.start_spans(member, body.spans)
+            return self._log_end(who, body)
+        self._handlers.start_spans(who, body.spans)
         return control_pb2.Ok()
 
-    def _member(self, claimed: endpoint_pb2.Member) -> Member:
-        if not self._keys.is_member(claimed.container, claimed.submission, claimed.secret):
+    def _who(self, claimed: endpoint_pb2.SessionCredential) -> Who:
+        if not self._keys.is_valid(claimed.container, claimed.submission, claimed.secret):
             self.unknown += 1
             raise InvalidRpcError(
-                f"container {claimed.container}, submission {claimed.submission}, is no member of this topology;"
-                " say hello first"
+                f"container {claimed.container}, submission {claimed.submission}, has no session credential of this"
+                " topology; say hello first"
             )
         return claimed.container, claimed.submission
 
     async def _read_package(self, body: endpoint_pb2.ReadPackage) -> endpoint_pb2.PackagePiece:
         return endpoint_pb2.PackagePiece(data=await self._handlers.read_package(body.package, body.offset))
 
-    async def _log_end(self, member: Member, body: endpoint_pb2.LogEnd) -> control_pb2.Ok:
-        if not self._handlers.has_stopped(member):
+    async def _log_end(self, who: Who, body: endpoint_pb2.LogEnd) -> control_pb2.Ok:
+        if not self._handlers.has_stopped(who):
             # One that has said that it ended may be replaced before its logs arrive.
-            self._check_not_replaced(member)
-        await self._handlers.log_end(member, body)
+            self._check_not_replaced(who)
+        await self._handlers.log_end(who, body)
         return control_pb2.Ok()
 
     # ---- state ------------------------------------------------------------------------------
-    def _check_not_replaced(self, member: Member) -> None:
-        container, submission = member
+    def _check_not_replaced(self, who: Who) -> None:
+        container, submission = who
         holder = self._handlers.holder_of(container)
         if submission < holder:
             # What its last processes sent may be read after its last word, which came over another connection.
-            self.replaced += not self._handlers.has_stopped(member)
+            self.replaced += not self._handlers.has_stopped(who)
             raise FencedError(f"container {container}, submission {submission}, was replaced by submission {holder}")
 
-    def _check_acts(self, member: Member) -> None:
+    def _check_acts(self, who: Who) -> None:
         """Only the submission that was activated last has rights at the state."""
-        self._check_not_replaced(member)
-        container, submission = member
+        self._check_not_replaced(who)
+        container, submission = who
         if submission > self._handlers.holder_of(container):
             raise RetryableRpcError(f"container {container}, submission {submission}, was not activated yet; ask again")
 
@@ -238,12 +238,12 @@ class ControlEndpoint:
             raise InvalidRpcError("clients and containers do not use each other's sessions of state")
         container = CLIENT
         if not is_client:
-            member = self._member(body.member)
-            container = member[0]
+            who = self._who(body.credential)
+            container = who[0]
             if opener not in (None, container):
                 self.unknown += 1
                 raise InvalidRpcError("whoever sent this call has not opened the session of state that it names")
-            self._check_acts(member)
+            self._check_acts(who)
         return self._state.call(body, container, request, lambda changed: _ignore(self._server.send(identity, changed)))
 
 

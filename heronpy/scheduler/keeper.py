@@ -215,7 +215,7 @@ class EngineScheduler:
         self._client = EngineClient(
             setup.engine,
             setup.settings.poll_s,
-            setup.ticket_for(self.endpoint.listens_at),
+            setup.token_for(self.endpoint.listens_at),
             self._now,
             self._on_event,
             self._prove_once,

@@ -25,7 +25,7 @@ from heronpy.engines.open import open_engine
 from heronpy.net import curve, endpoint_keys
 from heronpy.net.access import USER, EndpointPlace, make_client, write_endpoint
 from heronpy.net.addresses import address_here, told_at
-from heronpy.net.ticket import Ticket
+from heronpy.net.join_token import JoinToken
 from heronpy.packing.demand import ResourceRequest, requests_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.restart_policy import RestartLimits
@@ -79,10 +79,10 @@ class Setup:
         """Where others reach the endpoint: at `endpoints`, unless the operator names a host."""
         return told_at(self.settings.endpoint_host, endpoints)
 
-    def ticket_for(self, endpoints: list[str]) -> str:
+    def token_for(self, endpoints: list[str]) -> str:
         """What a container shows at the endpoint, and where that is."""
         keys, told = self.terms.endpoint_keys.keys, self.told_at(endpoints)
-        return Ticket(self.terms.launch.topology_id, tuple(told), keys.server.public, keys.client).to_text()
+        return JoinToken(self.terms.launch.topology_id, tuple(told), keys.server.public, keys.client).to_text()
 
 
 def set_up(launch: LaunchSpec, mode: str) -> Setup:

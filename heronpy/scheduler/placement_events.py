@@ -236,7 +236,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Submit a container; the shell adds the ticket."""
+    """Submit a container; the shell adds the join token."""
 
     request: Request
 

@@ -22,7 +22,7 @@ from heronpy.engines.slurm.engine import SlurmEngine
 from heronpy.executor.host_folder import home_of
 from heronpy.executor.scheduler_link import NoEndpointError, SchedulerLink
 from heronpy.net.curve import Keys, Pair
-from heronpy.net.ticket import Ticket
+from heronpy.net.join_token import JoinToken
 from heronpy.net.transport import bind
 from heronpy.proto import endpoint_pb2
 
@@ -135,10 +135,10 @@ def test_ports_that_are_used_up() -> None:
 def test_an_endpoint_that_no_address_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each address that was tried is named, and from where."""
     addresses = ("tcp://127.0.0.1:9", "tcp://127.0.0.2:9")
-    ticket = Ticket("wc-1", addresses, zmq.curve_keypair()[0], Pair(*zmq.curve_keypair()))
+    token = JoinToken("wc-1", addresses, zmq.curve_keypair()[0], Pair(*zmq.curve_keypair()))
 
     async def ask() -> None:
-        link = SchedulerLink(ticket, 3, 1)
+        link = SchedulerLink(token, 3, 1)
         try:
             await link.admit(lambda endpoint: endpoint_pb2.Hello(topology_id="wc-1"), 0.1)
         finally:

@@ -122,7 +122,7 @@ def test_a_topology_survives_a_container_and_a_drain(k8s: Client) -> None:
     k8s.run("drain", "k8s", "fish", "--host", str(moved[2]["host"]))
     assert k8s.placed()[2]["host"] != moved[2]["host"]
     text = "".join(one.read_text(errors="replace") for one in k8s.home.rglob("*.log"))
-    [secret] = {one["data"]["ticket"] for one in k8s.cluster.all("secrets")}
+    [secret] = {one["data"]["join_token"] for one in k8s.cluster.all("secrets")}
     assert secret not in text
     k8s.run("kill", "k8s", "fish")
     k8s.nothing_left()

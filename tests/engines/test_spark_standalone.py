@@ -31,8 +31,8 @@ pytestmark = [
 ]
 TOPOLOGY = "WordCount0d1f"
 PATIENCE_S = 120.0
-TICKET = "ticket-7f3a9c51"
-#: A container: it leaves a file that names it, shows what it got, and does what its ticket says.
+TOKEN = "token-7f3a9c51"
+#: A container: it leaves a file that names it, shows what it got, and does what its join token says.
 CONTAINER = """
 import os, signal, sys, time
 _, verb, rest = sys.stdin.read().split(" ")
@@ -119,7 +119,7 @@ def drivers_of(topology: str = TOPOLOGY) -> list[psutil.Process]:
 
 def ask(container: int, submission: int = 1, what: str = "run -", topology: str = TOPOLOGY, **size: Any) -> Request:
     given = {"cpu": 0.5, "ram_bytes": 100 << 20, **size}
-    return Request(topology, container, submission, ticket=f"{TICKET} {what}", **given)
+    return Request(topology, container, submission, token=f"{TOKEN} {what}", **given)
 
 
 def seen_by(engine: SparkEngine) -> dict[tuple[int, int], Seen]:
@@ -192,12 +192,12 @@ def test_ends_have_their_reasons(world: World, spark: StandaloneSpark) -> None:
     assert {one.pid for one in spark.executors()} == executors and len(world.begun(2, 1)) == 1
 
 
-def test_the_ticket_is_in_the_closure_alone(world: World, spark: StandaloneSpark) -> None:
+def test_the_token_is_in_the_closure_alone(world: World, spark: StandaloneSpark) -> None:
     engine = world.engine(spark)
     engine.submit([ask(1)])
     when(engine, all_run, "the container running")
     world.pid(1)
-    told = TICKET.encode()
+    told = TOKEN.encode()
     for process in psutil.process_iter():
         with suppress(OSError):
             for name in ("cmdline", "environ"):

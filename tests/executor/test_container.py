@@ -21,7 +21,7 @@ from heronpy.common.errors import ConfigError, InvalidRpcError
 from heronpy.common.ids import short_hash
 from heronpy.executor.container_state import SILENT_S
 from heronpy.executor.host_folder import home_of
-from heronpy.net.ticket import Ticket
+from heronpy.net.join_token import JoinToken
 from heronpy.proto import endpoint_pb2
 from heronpy.storage.package_pieces import PackagePieces
 from heronpy.storage.wheelhouse import digest_of
@@ -55,13 +55,20 @@ def test_it_is_admitted_starts_and_leaves_nothing(tmp: Path) -> None:
         assert folder.parent == tmp / f"heron-{os.getuid()}" / "containers" and folder.name.startswith("wc-1.1.1@")
         for path in (folder, folder / "keys", folder.parent, folder.parent.parent):
             assert path.stat().st_mode & 0o777 == 0o700
-        for name in ("ticket.json", "member", "launch.json", "here.json", "keys/client.key", "keys/server.key"):
+        for name in (
+            "join_token.json",
+            "credential.json",
+            "launch.json",
+            "here.json",
+            "keys/client.key",
+            "keys/server.key",
+        ):
             assert (folder / name).stat().st_mode & 0o777 == 0o600, name
         here = json.loads((folder / "here.json").read_text())
-        assert here["address"] == "127.0.0.1" and here["ticket"] == str(folder / "ticket.json")
+        assert here["address"] == "127.0.0.1" and here["token"] == str(folder / "join_token.json")
         assert here["sockets_dir"] == str(tmp / f"heron-{os.getuid()}" / short_hash("wc-1.1.1"))
         secrets = [
-            endpoint.ticket.client.secret.decode(),
+            endpoint.token.client.secret.decode(),
             endpoint.links[0].secret.decode(),
             endpoint.links[1].secret.decode(),
         ]
@@ -396,10 +403,10 @@ def test_an_error_that_nobody_foresaw_is_named(tmp: Path) -> None:
 
 def test_an_endpoint_that_does_not_answer_is_named(tmp: Path) -> None:
     async def scene(endpoint: FakeEndpoint, host: Host) -> None:
-        ticket = Ticket(
-            "wc-1", ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2"), endpoint.ticket.server, endpoint.ticket.client
+        token = JoinToken(
+            "wc-1", ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2"), endpoint.token.server, endpoint.token.client
         )
-        process = host.start(ticket=ticket, start_s=1.5)
+        process = host.start(token=token, start_s=1.5)
         assert await host.ended(process) == exit_codes.UNAVAILABLE
         assert process.stderr is not None
         said = process.stderr.read().decode()
@@ -411,8 +418,8 @@ def test_an_endpoint_that_does_not_answer_is_named(tmp: Path) -> None:
 def test_the_addresses_of_the_endpoint_are_tried_in_turn(tmp: Path) -> None:
     async def scene(endpoint: FakeEndpoint, host: Host) -> None:
         addresses = ("tcp://nowhere.invalid:5", endpoint.endpoint)
-        ticket = Ticket("wc-1", addresses, endpoint.ticket.server, endpoint.ticket.client)
-        process = host.start(ticket=ticket)
+        token = JoinToken("wc-1", addresses, endpoint.token.server, endpoint.token.client)
+        process = host.start(token=token)
         await eventually(lambda: endpoint.all("renew"), 20, "a renewal")
         process.terminate()
         assert await host.ended(process) == exit_codes.TERMINATED and left_in(tmp) == []
@@ -421,24 +428,24 @@ def test_the_addresses_of_the_endpoint_are_tried_in_turn(tmp: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "x" * 10_000])
-def test_what_is_no_ticket_is_refused(tmp: Path, text: str) -> None:
+def test_what_is_no_token_is_refused(tmp: Path, text: str) -> None:
     environ = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp), "PYTHONPATH": os.getcwd()}
     ids = {"HERON_TOPOLOGY_ID": "wc-1", "HERON_CONTAINER": "1", "HERON_SUBMISSION": "1"}
     command = [sys.executable, "-Pm", "heronpy.executor.bootstrap"]
     run = subprocess.run(command, input=text.encode(), env=environ | ids, capture_output=True, timeout=30, check=False)
-    assert run.returncode == exit_codes.USAGE and b"standard input holds no ticket" in run.stderr
+    assert run.returncode == exit_codes.USAGE and b"standard input holds no join token" in run.stderr
     run = subprocess.run(command, input=b"", env=environ, capture_output=True, timeout=30, check=False)
     assert run.returncode == exit_codes.USAGE and b"not by hand" in run.stderr
 
 
-def test_a_ticket_that_others_could_have_put_there_is_refused(tmp: Path) -> None:
+def test_a_token_that_others_could_have_put_there_is_refused(tmp: Path) -> None:
     """A folder that is not mounted read-only is no secret of an orchestrator."""
-    (tmp / "ticket").write_text("{}")
+    (tmp / "join_token").write_text("{}")
     environ = {
         "PATH": os.environ["PATH"],
         "TMPDIR": str(tmp),
         "PYTHONPATH": os.getcwd(),
-        "HERON_TICKET_FOLDER": str(tmp),
+        "HERON_JOIN_TOKEN_FOLDER": str(tmp),
     }
     ids = {"HERON_TOPOLOGY_ID": "wc-1", "HERON_CONTAINER": "1", "HERON_SUBMISSION": "1"}
     command = [sys.executable, "-Pm", "heronpy.executor.bootstrap"]

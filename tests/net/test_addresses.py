@@ -99,10 +99,10 @@ def test_where_the_address_of_a_host_is_known_it_is_what_processes_listen_on(tmp
 
 
 def test_state_in_files_of_another_host_is_reached_at_its_endpoint(tmp_path: Path) -> None:
-    ticket = str(tmp_path / "ticket.json")
-    away = launch_spec("wc", "wc-1", tmp_path, ticket=ticket)
-    assert (away.state_type, away.state_root) == ("endpoint", ticket)
+    token = str(tmp_path / "join_token.json")
+    away = launch_spec("wc", "wc-1", tmp_path, token=token)
+    assert (away.state_type, away.state_root) == ("endpoint", token)
     here = launch_spec("wc", "wc-1", tmp_path)
     assert (here.state_type, here.state_root) == ("local", str(tmp_path / "state"))
-    zookeeper = launch_spec("wc", "wc-1", tmp_path, state_type="zookeeper", state_root="zk:2181/heron", ticket=ticket)
+    zookeeper = launch_spec("wc", "wc-1", tmp_path, state_type="zookeeper", state_root="zk:2181/heron", token=token)
     assert (zookeeper.state_type, zookeeper.state_root) == ("zookeeper", "zk:2181/heron")

@@ -88,7 +88,7 @@ class EndpointWithState(FakeEndpoint):
     async def more(self, identity: bytes, kind: str, body: Any) -> Message | None:
         assert kind == "state_call", kind
         return await self._state_endpoint.call(
-            body, body.member.container, 0, lambda changed: self.send(identity, changed)
+            body, body.credential.container, 0, lambda changed: self.send(identity, changed)
         )
 
     def close(self) -> None:

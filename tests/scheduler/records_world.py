@@ -117,8 +117,8 @@ class Link:
         self.connected = False
         self.heard_at = 0.0
         self.wake = asyncio.Event()
-        member = endpoint_pb2.Member(container=process.container)
-        self.calls = Calls(process.session, member, SESSION_S, self.on_kept)
+        credential = endpoint_pb2.SessionCredential(container=process.container)
+        self.calls = Calls(process.session, credential, SESSION_S, self.on_kept)
 
     def is_sure(self) -> bool:
         return self.calls.is_open and self.process.world.now() - self.heard_at < SESSION_S
@@ -413,7 +413,7 @@ class World:
                 self.start(self.back(link, connection, changed, self.arrival(link, False)))
 
         try:
-            answer = await endpoint.call(body, body.member.container, request, tell)
+            answer = await endpoint.call(body, body.credential.container, request, tell)
         except StateAwayError:
             refusal = control_pb2.REFUSAL_AGAIN
         except StateError:

@@ -49,13 +49,13 @@ def test_all_containers_run_and_a_kill_leaves_nothing(play: Callable[..., None])
     play(story)
 
 
-def test_the_ticket_and_the_secrets_appear_nowhere(play: Callable[..., None]) -> None:
+def test_the_token_and_the_secrets_appear_nowhere(play: Callable[..., None]) -> None:
     async def story(world: World) -> None:
         async with world.scheduler() as scheduler:
             await scheduler.all_run()
         one = world.of(1)
         assert one.welcome is not None
-        secrets = [one.ticket.client.secret, one.welcome.server.secret, one.welcome.member.hex().encode()]
+        secrets = [one.token.client.secret, one.welcome.server.secret, one.welcome.secret.hex().encode()]
         text = b"".join(path.read_bytes() for path in world.deployed.working_dir.rglob("*.log"))
         state = world.deployed.state.get(paths.placement(NAME))
         assert state is not None
@@ -310,7 +310,7 @@ def test_a_container_that_has_to_leave_gets_a_successor_first(play: Callable[...
         async with world.scheduler() as scheduler:
             await scheduler.all_run()
             leaver = world.of(1)
-            await leaver.client.call(endpoint_pb2.Leave(member=leaver.member, why="preemption"))
+            await leaver.client.call(endpoint_pb2.Leave(credential=leaver.credential, why="preemption"))
             await eventually(lambda: world.of(1) is not leaver and world.of(1).epoch == 2, what="the successor acts")
             assert leaver.epochs == [1]
 

@@ -28,9 +28,9 @@ from heronpy.net.access import EndpointPlace
 from heronpy.net.authenticator import Authenticator
 from heronpy.net.curve import Pair
 from heronpy.net.endpoint_state import EndpointStateManager
+from heronpy.net.join_token import SessionCredential
 from heronpy.net.relaying import SCHEDULER, TMASTER, RelayClient, To, relayed
 from heronpy.net.rpc import ControlClient, ControlServer, body_of
-from heronpy.net.ticket import Membership
 from heronpy.proto import control_pb2, endpoint_pb2, plan_pb2
 from heronpy.scheduler import relay as relay_module
 from heronpy.statemgr import paths
@@ -91,7 +91,7 @@ def client(running: Running, pair: Pair | None = None) -> ControlClient:
     mine = pair or access.client_of(CLUSTER)
     assert mine is not None
     found = place(running)
-    return ControlClient(found.addresses[0], lambda _: None, keys=found.ticket(mine).keys())
+    return ControlClient(found.addresses[0], lambda _: None, keys=found.token(mine).keys())
 
 
 async def ask(at: ControlClient, to: To, body: Any, timeout_s: float = 30.0) -> Any:
@@ -142,7 +142,7 @@ def test_each_process_is_asked_by_the_endpoint_and_answers_as_itself(play: Calla
                 found = place(running)
                 pair = access.client_of(CLUSTER)
                 assert pair is not None
-                with RelayClient(found.addresses[0], TMASTER, "the master", found.ticket(pair).keys()) as blocking:
+                with RelayClient(found.addresses[0], TMASTER, "the master", found.token(pair).keys()) as blocking:
                     return str(blocking.call(control_pb2.SetState(active=True)).text)
 
             assert await asyncio.to_thread(block) == "set_state"
@@ -196,10 +196,10 @@ def test_clients_are_no_containers_and_containers_no_clients(play: Callable[...,
         with closing(client(running)) as mine:
             refused: list[Any] = [
                 one.hello(),
-                endpoint_pb2.Renew(member=one.member, number=1),
-                endpoint_pb2.Leave(member=one.member),
-                endpoint_pb2.ReadPackage(member=one.member),
-                endpoint_pb2.LogEnd(member=one.member, process="stmgr-1"),
+                endpoint_pb2.Renew(credential=one.credential, number=1),
+                endpoint_pb2.Leave(credential=one.credential),
+                endpoint_pb2.ReadPackage(credential=one.credential),
+                endpoint_pb2.LogEnd(credential=one.credential, process="stmgr-1"),
                 control_pb2.KillTopology(),
                 control_pb2.GetStatus(),
             ]
@@ -210,11 +210,11 @@ def test_clients_are_no_containers_and_containers_no_clients(play: Callable[...,
                 await one.client.call(SCHEDULER.request(control_pb2.KillTopology(), 5.0))
             # Containers and clients do not use each other's sessions, though they are told the number.
             opening = endpoint_pb2.StateOpen(session_s=10.0)
-            await one.client.call(endpoint_pb2.StateCall(session=1, member=one.member, open=opening))
+            await one.client.call(endpoint_pb2.StateCall(session=1, credential=one.credential, open=opening))
             await mine.call(endpoint_pb2.StateCall(session=2, open=opening))
             for sender, call in (
-                (mine, endpoint_pb2.StateCall(session=1, member=one.member, get=paths.tmaster(NAME))),
-                (one.client, endpoint_pb2.StateCall(session=2, member=one.member, open=opening)),
+                (mine, endpoint_pb2.StateCall(session=1, credential=one.credential, get=paths.tmaster(NAME))),
+                (one.client, endpoint_pb2.StateCall(session=2, credential=one.credential, open=opening)),
             ):
                 with pytest.raises(InvalidRpcError, match="each other's sessions"):
                     await sender.call(call)
@@ -287,10 +287,10 @@ def test_clients_read_the_state_and_write_nothing(play: Callable[..., None]) -> 
     async def story(world: World, running: Running, masters: Masters) -> None:
         pair = access.client_of(CLUSTER)
         assert pair is not None
-        ticket = place(running).ticket(pair)
+        token = place(running).token(pair)
 
         def use() -> None:
-            with closing(EndpointStateManager.of(ticket, Membership(0, 0, b""))) as state:
+            with closing(EndpointStateManager.of(token, SessionCredential(0, 0, b""))) as state:
                 for node in (paths.execution_state, paths.scheduler, paths.topology, paths.tmaster):
                     assert state.get(node(NAME)) == world.deployed.state.get(node(NAME))
                 for path in (paths.placement(NAME), paths.ephemerals(NAME), paths.topology("other")):

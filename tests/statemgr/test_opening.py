@@ -24,6 +24,6 @@ def test_who_only_reads_at_the_endpoint_says_less_often_that_it_lives(
         "heronpy.net.endpoint_state.EndpointStateManager", lambda root, settings: asked.append(settings)
     )
     settings: dict[str, dict[str, Any]] = {"statemgr": {"session_timeout_s": set_s}}
-    launch = launch_spec("wc", "wc-1", tmp_path, settings=settings, state_root="", ticket=str(tmp_path / "ticket"))
+    launch = launch_spec("wc", "wc-1", tmp_path, settings=settings, state_root="", token=str(tmp_path / "join_token"))
     open_state_of(launch, owns)
     assert [one.session_timeout_s for one in asked] == [session_s]

@@ -32,8 +32,8 @@ from heronpy.net import endpoint_link
 from heronpy.net.curve import Pair
 from heronpy.net.endpoint_state import EndpointStateManager
 from heronpy.net.follower import MasterFollower
+from heronpy.net.join_token import JoinToken, SessionCredential
 from heronpy.net.rpc import ControlServer
-from heronpy.net.ticket import Membership, Ticket
 from heronpy.net.zsock import RARE_HEARTBEAT_MS, configure
 from heronpy.procs.plan_watch import PlanWatch
 from heronpy.proto import control_pb2, endpoint_pb2, plan_pb2
@@ -104,7 +104,7 @@ class Reader:
 
 
 def test_the_ephemerals_of_a_killed_process_go_after_its_session(endpoint: Endpoint, here: LocalStateManager) -> None:
-    process = start("endpoint", f"state.create('{NODE}', b'x', ephemeral=True){HOLD}", endpoint.ticket(), session_s=1.5)
+    process = start("endpoint", f"state.create('{NODE}', b'x', ephemeral=True){HOLD}", endpoint.token(), session_s=1.5)
     gone = threading.Event()
     watch = here.watch(NODE, lambda path: gone.set())
     killed_at = time.monotonic()
@@ -119,7 +119,7 @@ def test_the_ephemerals_of_a_killed_process_go_after_its_session(endpoint: Endpo
 
 def test_a_process_that_ends_by_itself_takes_its_ephemerals_along(endpoint: Endpoint, here: LocalStateManager) -> None:
     process = start(
-        "endpoint", f"state.create('{NODE}', b'x', ephemeral=True)\nprint('ready', flush=True)", endpoint.ticket()
+        "endpoint", f"state.create('{NODE}', b'x', ephemeral=True)\nprint('ready', flush=True)", endpoint.token()
     )
     assert process.stdout is not None
     process.stdout.close()
@@ -128,7 +128,7 @@ def test_a_process_that_ends_by_itself_takes_its_ephemerals_along(endpoint: Endp
 
 
 def test_a_silent_process_that_wakes_up_puts_its_node_back(endpoint: Endpoint, here: LocalStateManager) -> None:
-    process = start("endpoint", f"state.create('{NODE}', b'x', ephemeral=True){HOLD}", endpoint.ticket(), session_s=1.0)
+    process = start("endpoint", f"state.create('{NODE}', b'x', ephemeral=True){HOLD}", endpoint.token(), session_s=1.0)
     process.send_signal(signal.SIGSTOP)
     wait_for(lambda: not here.exists(NODE), DEADLINE_S, "the end of the session")
     process.send_signal(signal.SIGCONT)
@@ -152,7 +152,7 @@ os.wait()
 state.set('{NODE}', b'y')
 signal.pause()
 """
-    process = start("endpoint", code, endpoint.ticket(), session_s=1.5)
+    process = start("endpoint", code, endpoint.token(), session_s=1.5)
     child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
     os.kill(child, signal.SIGTERM)
     wait_for(lambda: here.get(NODE) == (b"y", 2), DEADLINE_S, "the parent's write")
@@ -313,7 +313,7 @@ def test_a_lock_ends_with_the_session_of_its_holder(tmp_path: Path) -> None:
     state = lenient.open(2)
     try:
         process = start(
-            "endpoint", f"with state.lock('locks/a'):{HOLD.replace(chr(10), chr(10) + '    ')}", lenient.ticket(), 1.0
+            "endpoint", f"with state.lock('locks/a'):{HOLD.replace(chr(10), chr(10) + '    ')}", lenient.token(), 1.0
         )
         with pytest.raises(DeadlineError, match="locks/a"), state.lock("locks/a", 0.1):
             pass
@@ -355,21 +355,21 @@ def test_only_the_nodes_of_the_topology_that_a_container_needs(
         state.children("topologies")
 
 
-def test_a_stranger_and_a_forged_member_are_refused(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    ticket = endpoint.ticket(7)
-    Membership(7, 1, b"x" * 32).save(ticket.parent)
-    with pytest.raises(StateError, match="refuses this container: no member of this topology"):
-        EndpointStateManager(str(ticket))
+def test_a_stranger_and_a_forged_credential_are_refused(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = endpoint.token(7)
+    SessionCredential(7, 1, b"x" * 32).save(token.parent)
+    with pytest.raises(StateError, match="refuses this container: no session credential of this topology"):
+        EndpointStateManager(str(token))
     with pytest.raises(ConfigError, match="cannot read"):
         EndpointStateManager(str(endpoint.folder / "nowhere"))
-    (ticket.parent / "member").write_text("{}")
-    with pytest.raises(ConfigError, match="holds no member"):
-        EndpointStateManager(str(ticket))
-    ticket.write_text("{}")
-    with pytest.raises(ConfigError, match="holds no ticket"):
-        EndpointStateManager(str(ticket))
+    (token.parent / "credential.json").write_text("{}")
+    with pytest.raises(ConfigError, match="holds no session credential"):
+        EndpointStateManager(str(token))
+    token.write_text("{}")
+    with pytest.raises(ConfigError, match="holds no join token"):
+        EndpointStateManager(str(token))
     with pytest.raises(ConfigError, match="known types are local, zookeeper"):
-        open_state("endpoint", str(ticket))
+        open_state("endpoint", str(token))
 
 
 def test_limits_are_clear_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,7 +409,7 @@ def test_a_container_asks_ten_times_at_its_start_and_then_only_says_that_it_live
             return super().get(path)
 
     def open_one() -> Counted:
-        return Counted(str(endpoint.ticket(5)), StatemgrSettings(session_timeout_s=1.5))
+        return Counted(str(endpoint.token(5)), StatemgrSettings(session_timeout_s=1.5))
 
     def asked(served: dict[str, int]) -> dict[str, int]:
         return {kind: count for kind, count in served.items() if not kind.endswith("keep")}
@@ -523,7 +523,7 @@ def test_containers_ping_their_endpoint_rarely(
 
     async def bootstrap() -> None:
         pair = Pair(*zmq.curve_keypair())
-        link = SchedulerLink(Ticket("wc-1", ("tcp://127.0.0.1:1",), pair.public, pair), 1, 1)
+        link = SchedulerLink(JoinToken("wc-1", ("tcp://127.0.0.1:1",), pair.public, pair), 1, 1)
         with pytest.raises(HeronError):
             await link.admit(lambda _: endpoint_pb2.Hello(), 0.01)
         link.close()

@@ -62,15 +62,15 @@ class Server:
     def on_request(self, identity: bytes, envelope: control_pb2.Envelope) -> Message | Awaitable[Message | None]:
         field, body = body_of(envelope)
         if field == "state_call":
-            member = body.member
-            if not self.keys.is_member(member.container, member.submission, member.secret):
-                raise InvalidRpcError("no member of this topology")
-            if self.endpoint.container_of(body.session) not in (None, member.container):
-                raise InvalidRpcError("another member's session")
+            credential = body.credential
+            if not self.keys.is_valid(credential.container, credential.submission, credential.secret):
+                raise InvalidRpcError("no session credential of this topology")
+            if self.endpoint.container_of(body.session) not in (None, credential.container):
+                raise InvalidRpcError("another container's session")
             what = kind_of(body)
-            self.served[f"{member.container} {what}"] += 1
+            self.served[f"{credential.container} {what}"] += 1
             call = self.endpoint.call(
-                body, member.container, envelope.request_id, lambda changed: self.rpc.send(identity, changed)
+                body, credential.container, envelope.request_id, lambda changed: self.rpc.send(identity, changed)
             )
             return self.answer(what, call)
         raise InvalidRpcError(f"unknown request {field}")

@@ -14,8 +14,8 @@ from typing import Any
 from heronpy.common.setting_types import StatemgrSettings
 from heronpy.net import endpoint_keys
 from heronpy.net.endpoint_state import EndpointStateManager
+from heronpy.net.join_token import JoinToken, SessionCredential
 from heronpy.net.private import make_private, write_private
-from heronpy.net.ticket import Membership, Ticket
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import free_ports
 
@@ -78,17 +78,17 @@ class Endpoint:
         found: dict[str, int] = json.loads(file.read_text())
         return found
 
-    def ticket(self, container: int = 1, submission: int = 1) -> Path:
-        """The file of a container's ticket, with its membership beside it."""
+    def token(self, container: int = 1, submission: int = 1) -> Path:
+        """The file of a container's join token, with its session credential beside it."""
         folder = self.folder / f"container-{container}-{submission}"
         if not folder.exists():
             make_private(folder)
             pairs = self.keys.keys
             address = f"tcp://127.0.0.1:{self.port}"
-            ticket = Ticket(self.topology_id, (address,), pairs.server.public, pairs.client)
-            write_private(folder / "ticket.json", ticket.to_text().encode())
-            Membership(container, submission, self.keys.secret_of(container, submission)).save(folder)
-        return folder / "ticket.json"
+            token = JoinToken(self.topology_id, (address,), pairs.server.public, pairs.client)
+            write_private(folder / "join_token.json", token.to_text().encode())
+            SessionCredential(container, submission, self.keys.secret_of(container, submission)).save(folder)
+        return folder / "join_token.json"
 
     def open(self, container: int = 1, session_s: float = 10.0) -> EndpointStateManager:
-        return EndpointStateManager(str(self.ticket(container)), StatemgrSettings(session_timeout_s=session_s))
+        return EndpointStateManager(str(self.token(container)), StatemgrSettings(session_timeout_s=session_s))

@@ -19,8 +19,8 @@ from google.protobuf.message import Message
 from heronpy.common.errors import ConfigError, InvalidRpcError
 from heronpy.net.authenticator import Authenticator
 from heronpy.net.curve import Keys, Pair
+from heronpy.net.join_token import JoinToken
 from heronpy.net.rpc import ControlServer, body_of
-from heronpy.net.ticket import Ticket
 from heronpy.plan.launch import Submitted
 from heronpy.proto import control_pb2, endpoint_pb2
 
@@ -62,7 +62,7 @@ class FakeEndpoint:
         self._changed = asyncio.Event()
         self._server = ControlServer([f"tcp://{self.host}:*"], self._on_request, keys=self.keys)
         self.endpoint = self._server.endpoints[0]
-        self.ticket = Ticket(topology_id, (self.endpoint,), self.keys.server.public, self.keys.client)
+        self.token = JoinToken(topology_id, (self.endpoint,), self.keys.server.public, self.keys.client)
 
     def secret(self, container: int, submission: int) -> bytes:
         return hashlib.sha256(f"{container}.{submission}".encode()).digest()
@@ -96,8 +96,8 @@ class FakeEndpoint:
             return self._welcome(body)
         if kind.startswith("state_"):
             return await self.more(identity, kind, body)
-        if body.member.secret != self.secret(body.member.container, body.member.submission):
-            raise InvalidRpcError("not a member")
+        if body.credential.secret != self.secret(body.credential.container, body.credential.submission):
+            raise InvalidRpcError("no session credential")
         if kind == "renew":
             return await self._renewed(body)
         if kind == "read_package":
@@ -108,7 +108,7 @@ class FakeEndpoint:
     def _welcome(self, hello: endpoint_pb2.Hello) -> endpoint_pb2.Welcome:
         server, client = self.links
         return endpoint_pb2.Welcome(
-            member=self.secret(hello.container, hello.submission),
+            secret=self.secret(hello.container, hello.submission),
             submitted=self.submitted.to_bytes(),
             package_place=self.package_place,
             server=endpoint_pb2.KeyPair(public=server.public, secret=server.secret),
@@ -125,7 +125,7 @@ class FakeEndpoint:
         )
 
     async def _renewed(self, renew: endpoint_pb2.Renew) -> endpoint_pb2.Renewed:
-        key = renew.member.container, renew.member.submission
+        key = renew.credential.container, renew.credential.submission
         changed = self._changed
         verdict, epoch = self.verdicts.get(key, (endpoint_pb2.VERDICT_NONE, 0))
         if renew.wait_s and verdict in (endpoint_pb2.VERDICT_NONE, endpoint_pb2.VERDICT_GRANTED):
@@ -162,7 +162,7 @@ def start_bootstrap(
     submission: int,
     tmp: Path,
     module: str = "tests.support.small_container",
-    ticket: Ticket | None = None,
+    token: JoinToken | None = None,
     start_s: float = 30.0,
     through: Sequence[str] = (),
     stdout: IO[bytes] | None = None,
@@ -189,7 +189,7 @@ def start_bootstrap(
         env=environment,
     )
     assert process.stdin is not None
-    process.stdin.write((ticket or endpoint.ticket).to_text().encode())
+    process.stdin.write((token or endpoint.token).to_text().encode())
     process.stdin.close()
     process.stdin = None
     return process

@@ -24,8 +24,8 @@ from heronpy.engines.contract import (
     Traits,
 )
 from heronpy.engines.lease import Fencing, Lease, LeaseTimes
+from heronpy.net.join_token import JoinToken
 from heronpy.net.rpc import ControlClient
-from heronpy.net.ticket import Ticket
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.proto import endpoint_pb2
 from heronpy.scheduler.admission import PYTHON
@@ -160,18 +160,18 @@ class Pretend:
     nonce: bytes = field(default_factory=lambda: os.urandom(32))
 
     def __post_init__(self) -> None:
-        self.ticket = Ticket.from_text(self.request.ticket, "the test's ticket")
-        self.client = ControlClient(self.ticket.addresses[0], lambda _: None, keys=self.ticket.keys())
+        self.token = JoinToken.from_text(self.request.token, "the test's token")
+        self.client = ControlClient(self.token.addresses[0], lambda _: None, keys=self.token.keys())
         self._task: asyncio.Task[None] | None = None
 
     def run(self) -> None:
         self._task = asyncio.create_task(self._run())
 
     @property
-    def member(self) -> endpoint_pb2.Member:
+    def credential(self) -> endpoint_pb2.SessionCredential:
         assert self.welcome is not None
-        return endpoint_pb2.Member(
-            container=self.request.container, submission=self.request.submission, secret=self.welcome.member
+        return endpoint_pb2.SessionCredential(
+            container=self.request.container, submission=self.request.submission, secret=self.welcome.secret
         )
 
     def hello(self) -> endpoint_pb2.Hello:
@@ -200,7 +200,7 @@ class Pretend:
             number = lease.ask(now)
             wait_s = 0.0 if lease.epoch else told.renew_s
             ask = endpoint_pb2.Renew(
-                member=self.member, number=number, epoch=lease.epoch, stopped=lease.stopped, wait_s=wait_s
+                credential=self.credential, number=number, epoch=lease.epoch, stopped=lease.stopped, wait_s=wait_s
             )
             with suppress(HeronError):
                 answer = await self.client.call(ask, told.renew_s + 1.0)
