@@ -101,7 +101,7 @@ def test_a_submission_is_the_process_that_said_hello_first(play: Callable[..., N
             await scheduler.all_run()
             one = world.of(1)
             again = await one.client.call(one.hello())
-            assert again.credential == one.credential.secret, "its own hello may come twice"
+            assert again.secret == one.credential.secret, "its own hello may come twice"
             for nonce, words in (
                 (os.urandom(32), "is another process, which has said hello before"),
                 (b"", "32 bytes"),
