@@ -133,7 +133,7 @@ def test_schedulers_are_kept_and_end_with_their_pod(k8s: Client) -> None:
     """As the pod that submits: schedulers that die are started again, and a new pod adopts what runs."""
     k8s.init()
     k8s.run("config", "set", "k8s", "heron.engine.endpoint_host", "localhost")
-    keeper = k8s.start("scheduler", "keep", "k8s")
+    pod = k8s.start("scheduler", "keep", "k8s")
     try:
         k8s.run("submit", "k8s", str(k8s.program))
         before = k8s.all_run()
@@ -144,18 +144,18 @@ def test_schedulers_are_kept_and_end_with_their_pod(k8s: Client) -> None:
                 one.kill()
         wait_for(lambda: set(k8s.schedulers()) - set(victims), PATIENCE_S, "another scheduler")
         assert ids(k8s.all_run()) == ids(before)
-        keeper.send_signal(signal.SIGTERM)
-        out, err = keeper.communicate(timeout=60)
-        assert keeper.returncode == 0 and "Started the scheduler of 'fish'" in out, out + err
+        pod.send_signal(signal.SIGTERM)
+        out, err = pod.communicate(timeout=60)
+        assert pod.returncode == 0 and "Started the scheduler of 'fish'" in out, out + err
         assert not k8s.schedulers() and len(k8s.cluster.names("pods")) == 3
-        keeper = k8s.start("scheduler", "keep", "k8s")
+        pod = k8s.start("scheduler", "keep", "k8s")
         wait_for(lambda: k8s.schedulers(), PATIENCE_S, "the scheduler of the next pod")
         assert ids(k8s.all_run()) == ids(before), "it adopts, and restarts none"
         k8s.run("kill", "k8s", "fish")
         k8s.nothing_left()
     finally:
-        keeper.terminate()
-        keeper.communicate(timeout=60)
+        pod.terminate()
+        pod.communicate(timeout=60)
 
 
 def test_without_its_scheduler_a_topology_is_killed_on_the_cluster(k8s: Client) -> None:

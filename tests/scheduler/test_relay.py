@@ -34,7 +34,7 @@ from heronpy.net.rpc import ControlClient, ControlServer, body_of
 from heronpy.proto import control_pb2, endpoint_pb2, plan_pb2
 from heronpy.scheduler import relay as relay_module
 from heronpy.statemgr import paths
-from tests.scheduler.keeper_world import NAME, Running, World
+from tests.scheduler.reconciler_world import NAME, Running, World
 from tests.support.waiting import eventually
 
 CLUSTER = "local"

@@ -10,7 +10,7 @@ from tests.sim.engine import Box, Host
 from tests.sim.kernel import START_S
 
 if TYPE_CHECKING:
-    from tests.sim.placing import Cluster, Keeper
+    from tests.sim.placing import Cluster, Scheduler
 
 FAULTS_S = (30.0, 120.0)
 #: Kinds of faults that are rare together, and harmless alone.
@@ -67,9 +67,9 @@ class Faults:
         for host in engine.hosts.values():
             host.endpoint = host.answers = host.state = True
             engine.show(host)
-        for keeper in cluster.keepers:
-            keeper.cut = False
-            keeper.process.proceed()
+        for scheduler in cluster.schedulers:
+            scheduler.cut = False
+            scheduler.process.proceed()
         for box in engine.boxes():
             self._proceed(box)
 
@@ -147,29 +147,29 @@ class Faults:
             self.engine.cancel_by_others(box.job)
 
     def _stop(self, duration_s: float) -> None:
-        keeper = self.cluster.leader()
-        keeper.process.stop()
-        self.world.later(duration_s, keeper.process.proceed)
+        scheduler = self.cluster.leader()
+        scheduler.process.stop()
+        self.world.later(duration_s, scheduler.process.proceed)
 
     def _kill(self, duration_s: float) -> None:
         self.cluster.leader().process.kill()
 
     def _swap(self, duration_s: float) -> None:
         """The scheduler is cut off, or stopped; another one is started though it may live."""
-        keeper = self.cluster.leader()
+        scheduler = self.cluster.leader()
         if self.rng.random() < 0.5:
             self._stop(duration_s)
         else:
             self._cut(duration_s)
-        self.world.later(self.rng.uniform(0.0, 3.0), self._add, keeper)
+        self.world.later(self.rng.uniform(0.0, 3.0), self._add, scheduler)
 
-    def _add(self, keeper: Keeper) -> None:
-        if keeper is self.cluster.leader() and len(self.cluster.keepers) < 12:
-            self.cluster.add_keeper()
+    def _add(self, scheduler: Scheduler) -> None:
+        if scheduler is self.cluster.leader() and len(self.cluster.schedulers) < 12:
+            self.cluster.add_scheduler()
 
     def _cut(self, duration_s: float) -> None:
-        keeper = self.cluster.leader()
-        self._switch(keeper, "cut", True, duration_s)
+        scheduler = self.cluster.leader()
+        self._switch(scheduler, "cut", True, duration_s)
 
     def _restart(self, duration_s: float) -> None:
         self.cluster.leader().handle(RestartAsked((self.rng.choice(self.cluster.plan).container,), "a test"))

@@ -39,18 +39,6 @@ from heronpy.scheduler.containers import container_specs, record_of
 from heronpy.scheduler.control_endpoint import ControlEndpoint, forget_port
 from heronpy.scheduler.engine_client import EngineClient
 from heronpy.scheduler.guardian import START_OVER, Pulse, refused
-from heronpy.scheduler.keeper_setup import (
-    Setup,
-    boot_clock,
-    masters_of,
-    open_endpoint,
-    read_topology,
-    relay_of,
-    set_up,
-    sizes_of,
-    state_endpoint_of,
-    tell_clients,
-)
 from heronpy.scheduler.leases import Permit
 from heronpy.scheduler.ledger import LedgerStore
 from heronpy.scheduler.moving import Moves, who
@@ -65,6 +53,18 @@ from heronpy.scheduler.placement_events import (
     Phase,
     PlanChanged,
     Tick,
+)
+from heronpy.scheduler.reconciler_setup import (
+    Setup,
+    boot_clock,
+    masters_of,
+    open_endpoint,
+    read_topology,
+    relay_of,
+    set_up,
+    sizes_of,
+    state_endpoint_of,
+    tell_clients,
 )
 from heronpy.scheduler.state_rules import ContainerRules
 from heronpy.scheduler.teardown import remove_sockets, remove_state

@@ -14,11 +14,11 @@ from heronpy.engines.contract import Request, Traits
 from heronpy.net import curve
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.proto import control_pb2, endpoint_pb2, plan_pb2
-from heronpy.scheduler import keeper
+from heronpy.scheduler import reconciler
 from heronpy.scheduler.guardian import Pulse
-from heronpy.scheduler.keeper import EngineScheduler
+from heronpy.scheduler.reconciler import EngineScheduler
 from heronpy.statemgr import paths
-from tests.scheduler.keeper_world import NAME, World
+from tests.scheduler.reconciler_world import NAME, World
 from tests.support.memory_engine import Pretend
 from tests.support.waiting import eventually
 
@@ -103,7 +103,7 @@ def test_a_scheduler_adopts_what_its_predecessor_left(play: Callable[..., None])
 
 
 def test_a_hung_engine_stops_nothing(play: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heronpy.scheduler.keeper.ENGINE_DEADLINE_S", 0.5)
+    monkeypatch.setattr("heronpy.scheduler.reconciler.ENGINE_DEADLINE_S", 0.5)
 
     async def story(world: World) -> None:
         async with world.scheduler() as scheduler:
@@ -253,7 +253,7 @@ def test_a_drain_waits_for_the_queue_as_long_as_the_user_does(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Far longer than a restart is given; those that wait act meanwhile."""
-    monkeypatch.setattr(keeper, "RESTART_MAX_S", -1e6)
+    monkeypatch.setattr(reconciler, "RESTART_MAX_S", -1e6)
 
     async def story(world: World) -> None:
         world.engine.hosts = ["n1"]

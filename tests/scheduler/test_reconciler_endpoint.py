@@ -16,10 +16,10 @@ from heronpy.net import endpoint_keys
 from heronpy.net.rpc import ControlClient, seal, wrap
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.proto import control_pb2, endpoint_pb2
-from heronpy.scheduler import keeper
+from heronpy.scheduler import reconciler
 from heronpy.scheduler.placement import Placement
 from heronpy.statemgr import paths
-from tests.scheduler.keeper_world import NAME, World
+from tests.scheduler.reconciler_world import NAME, World
 from tests.security.messages import envelopes
 from tests.support.waiting import eventually
 
@@ -263,7 +263,7 @@ def test_a_submission_that_was_replaced_writes_no_log(play: Callable[..., None])
 def test_logs_that_did_not_arrive_are_said_to_be_lost(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "LOG_CHECK_S", 0.1)
+    monkeypatch.setattr(reconciler, "LOG_CHECK_S", 0.1)
 
     async def story(world: World) -> None:
         async with world.scheduler() as scheduler:
