@@ -1,7 +1,7 @@
-"""The state of topologies whose state manager is on another host: each is asked at the door of its own scheduler.
+"""The state of topologies whose state manager is on another host: each is asked at its scheduler's endpoint.
 
-A state manager whose nodes are those of the topologies that this host has access to. Commands read; the doors refuse
-everything else but the lock of a command and what it says that it does.
+A state manager whose nodes are those of the topologies that this host has access to. Commands read; the endpoints
+refuse everything else but the lock of a command and what it says that it does.
 """
 
 from __future__ import annotations
@@ -10,44 +10,44 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from threading import Lock
 
-from heronpy.clusters.errors import ClusterError, DoorAwayError
+from heronpy.clusters.errors import ClusterError, EndpointAwayError
 from heronpy.common.errors import StateError
 from heronpy.common.setting_types import StatemgrSettings
 from heronpy.net import access
-from heronpy.net.door_state import DoorStateManager
-from heronpy.net.ticket import Membership, Ticket
+from heronpy.net.endpoint_state import EndpointStateManager
+from heronpy.net.join_token import JoinToken, SessionCredential
 from heronpy.statemgr.base import Watch
 from heronpy.statemgr.paths import check_path
 
-#: A client is no container; the door knows it by its key.
-_MEMBER = Membership(0, 0, b"")
+#: A client is no container; the endpoint knows it by its key.
+_CREDENTIAL = SessionCredential(0, 0, b"")
 
 
 class AccessState:
     """`reach` is that of `Records`."""
 
-    def __init__(self, cluster: str, settings: StatemgrSettings, reach: Callable[[str, Ticket], Ticket]) -> None:
+    def __init__(self, cluster: str, settings: StatemgrSettings, reach: Callable[[str, JoinToken], JoinToken]) -> None:
         self._cluster = cluster
         self._settings = settings
         self._reach = reach
         self._mutex = Lock()
-        self._doors: dict[str, DoorStateManager] = {}
+        self._endpoints: dict[str, EndpointStateManager] = {}
 
     def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
         """Only what a command says that it does."""
         self._must(path).create(path, data, ephemeral)
 
     def get(self, path: str) -> tuple[bytes, int] | None:
-        """Data and version of a node; DoorAwayError when its door does not answer."""
-        door = self._at(path)
-        return door.get(path) if door is not None else None
+        """Data and version of a node; EndpointAwayError when its endpoint does not answer."""
+        endpoint = self._at(path)
+        return endpoint.get(path) if endpoint is not None else None
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
-        """The door refuses it."""
+        """The endpoint refuses it."""
         return self._must(path).set(path, data, version)
 
     def delete(self, path: str, version: int | None = None) -> None:
-        """The door refuses it."""
+        """The endpoint refuses it."""
         self._must(path).delete(path, version)
 
     def children(self, path: str) -> list[str]:
@@ -64,7 +64,7 @@ class AccessState:
         return self._must(path).watch(path, callback)
 
     def counter(self, path: str) -> int:
-        """The door refuses it."""
+        """The endpoint refuses it."""
         return self._must(path).counter(path)
 
     def lock(self, path: str, timeout_s: float = 10.0) -> AbstractContextManager[None]:
@@ -72,33 +72,33 @@ class AccessState:
         return self._must(path).lock(path, timeout_s)
 
     def gone(self, topology: str) -> None:
-        """The topology was removed, and its door ends: what is held there is over, and nothing is asked any more."""
+        """The topology was removed, and its endpoint ends: what is held there is over, and nothing more is asked."""
         with self._mutex:
-            door = self._doors.pop(topology, None)
-        if door is not None:
-            door.abandon()
+            endpoint = self._endpoints.pop(topology, None)
+        if endpoint is not None:
+            endpoint.abandon()
 
     def close(self) -> None:
         """End all sessions."""
         with self._mutex:
-            doors, self._doors = self._doors, {}
-        for door in doors.values():
-            door.close()
+            endpoints, self._endpoints = self._endpoints, {}
+        for endpoint in endpoints.values():
+            endpoint.close()
 
-    def _must(self, path: str) -> DoorStateManager:
-        door = self._at(path)
-        if door is None:
+    def _must(self, path: str) -> EndpointStateManager:
+        endpoint = self._at(path)
+        if endpoint is None:
             raise StateError(f"this host has no access to what state node {path!r} belongs to")
-        return door
+        return endpoint
 
-    def _at(self, path: str) -> DoorStateManager | None:
-        """The door of the topology that a node belongs to; None when this host does not know the topology."""
+    def _at(self, path: str) -> EndpointStateManager | None:
+        """The endpoint of the topology that a node belongs to; None when this host does not know the topology."""
         segments = check_path(path)
         name = segments[1] if len(segments) > 1 else ""
         with self._mutex:
-            if name in self._doors:
-                return self._doors[name]
-            place, client = access.door_of(self._cluster, name), access.client_of(self._cluster)
+            if name in self._endpoints:
+                return self._endpoints[name]
+            place, client = access.known_endpoint(self._cluster, name), access.client_of(self._cluster)
             if not name or place is None:
                 return None
             if client is None:
@@ -106,8 +106,8 @@ class AccessState:
                     f"this host has lost its key for cluster {self._cluster}; run 'heron cluster access' again"
                 )
             try:
-                ticket = self._reach(name, place.ticket(client))
+                token = self._reach(name, place.token(client))
             except ClusterError as error:
-                raise DoorAwayError(str(error)) from None
-            self._doors[name] = DoorStateManager.of(ticket, _MEMBER, self._settings)
-            return self._doors[name]
+                raise EndpointAwayError(str(error)) from None
+            self._endpoints[name] = EndpointStateManager.of(token, _CREDENTIAL, self._settings)
+            return self._endpoints[name]

@@ -31,7 +31,7 @@ def not_reached(session: Session, record: plan_pb2.ExecutionState) -> str:
     What containers have sent when they ended is with the scheduler's own log, in a folder of its host.
     """
     at = session.elsewhere(record)
-    if session.by_door(record) is None or (at and Path(record.launch_file).exists()):
+    if session.by_endpoint(record) is None or (at and Path(record.launch_file).exists()):
         return ""
     submitted = _submitted(session, record.topology, Path(record.working_dir))
     is_archived = submitted is not None and bool(settings_for(submitted, LoggingSettings).archive)

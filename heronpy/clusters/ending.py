@@ -1,7 +1,7 @@
 """When a command that follows a topology has nothing to wait for any more. Pure.
 
-A topology that was removed cannot be asked. On its own host the state manager says so; by way of its scheduler's door
-nobody does, because the door ends with it: then it counts that the scheduler was killing it when it was last heard.
+A topology that was removed cannot be asked. On its own host the state manager says so; by way of its control endpoint
+nobody does, because the endpoint ends with it: then it counts that the scheduler was killing it when it was last heard.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _ENDS = {Life.FINISHED: End.FINISHED, Life.REMOVED: End.REMOVED, Life.REPLACED: 
 
 
 class Ending:
-    """Takes what one look after the other has found; `by_door`: this host has no other way to the topology."""
+    """Takes what one look after the other has found; `by_endpoint`: this host has no other way to the topology."""
 
-    def __init__(self, by_door: bool, now: float) -> None:
-        self._by_door = by_door
+    def __init__(self, by_endpoint: bool, now: float) -> None:
+        self._by_endpoint = by_endpoint
         self._killing = False
         self._known_at = now
 
@@ -58,6 +58,6 @@ class Ending:
             self._killing, self._known_at = life is Life.KILLING, now
             return _ENDS.get(life)
         silent_s = now - self._known_at
-        if not self._by_door or silent_s < (GONE_S if self._killing else AWAY_S):
+        if not self._by_endpoint or silent_s < (GONE_S if self._killing else AWAY_S):
             return None  # on its own host its logs are read all the same
         return End.KILLED if self._killing else End.AWAY

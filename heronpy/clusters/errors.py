@@ -9,8 +9,8 @@ class ClusterError(HeronError):
     """What was asked for cannot be done, as things are now."""
 
 
-class DoorAwayError(StateAwayError):
-    """The door of one topology's scheduler, by which its state is read from here, does not answer."""
+class EndpointAwayError(StateAwayError):
+    """The control endpoint of one topology's scheduler, by which its state is read from here, does not answer."""
 
 
 class RequestError(ClusterError):

@@ -1,4 +1,4 @@
-"""The files of a topology's containers: through the doors of their executors, or on this machine.
+"""The files of a topology's containers: through the file services of their executors, or on this machine.
 
 A topology that has ended has no executors any more; what it left on this machine is read there, by the same rules.
 """
@@ -30,7 +30,7 @@ EARLIER: Final = 10_000
 EARLIER_MAX: Final = 50
 
 
-class Door(Protocol):
+class FileService(Protocol):
     """The files of one container: what there is, a piece of one of them, hits in one of the logs. HeronError."""
 
     @overload
@@ -42,13 +42,13 @@ class Door(Protocol):
 
 
 class MasterFileService:
-    """The door of an executor, as its topology master's clients reach it."""
+    """The file service of an executor, as its topology master's clients reach it."""
 
     def __init__(self, master: Master, container: int) -> None:
         self._master, self._container = master, container
 
     async def ask(self, request: Any) -> Any:
-        """See `Door`."""
+        """See `FileService`."""
         return await self._master.ask_executor(self._container, request)
 
 
@@ -59,55 +59,55 @@ class LocalFileService:
         self._files = ContainerFiles(working_dir, container)
 
     async def ask(self, request: Any) -> Any:
-        """See `Door`."""
+        """See `FileService`."""
         return await asyncio.to_thread(self._files.answer, request)
 
 
 class EitherFileService:
-    """The door of an executor; when that does not answer, the files on this machine, if there are any."""
+    """The file service of an executor; when that does not answer, the files on this machine, if there are any."""
 
-    def __init__(self, door: Door, local: Door) -> None:
-        self._door, self._local = door, local
+    def __init__(self, service: FileService, local: FileService) -> None:
+        self._service, self._local = service, local
 
     async def ask(self, request: Any) -> Any:
-        """See `Door`; a list decides where the requests that follow it go."""
+        """See `FileService`; a list decides where the requests that follow it go."""
         if not isinstance(request, control_pb2.ListFiles):
-            return await self._door.ask(request)
+            return await self._service.ask(request)
         try:
-            return await self._door.ask(request)
+            return await self._service.ask(request)
         except HeronError:
             found = await self._local.ask(request)
             if not found.files:
                 raise
-        self._door = self._local
+        self._service = self._local
         return found
 
 
 class WithEarlier:
-    """The door of a container, and the logs of its earlier runs: they look like older files of the same processes."""
+    """The file service of a container, and the logs of its earlier runs as older files of the same processes."""
 
-    def __init__(self, door: Door, earlier: Sequence[Door]) -> None:
-        self._doors = (door, *earlier)
-        self._where: dict[str, tuple[Door, str]] = {}
+    def __init__(self, service: FileService, earlier: Sequence[FileService]) -> None:
+        self._services = (service, *earlier)
+        self._where: dict[str, tuple[FileService, str]] = {}
 
     async def ask(self, request: Any) -> Any:
-        """See `Door`; a list decides where the requests that follow it go."""
+        """See `FileService`; a list decides where the requests that follow it go."""
         if isinstance(request, control_pb2.ListFiles):
             return await self._list(request)
-        door, request.name = self._where.get(request.name, (self._doors[0], request.name))
-        return await door.ask(request)
+        service, request.name = self._where.get(request.name, (self._services[0], request.name))
+        return await service.ask(request)
 
     async def _list(self, request: control_pb2.ListFiles) -> control_pb2.ListFilesReply:
         found = control_pb2.ListFilesReply()
-        for back, door in enumerate(self._doors):
-            for entry in (await door.ask(request)).files:
+        for back, service in enumerate(self._services):
+            for entry in (await service.ask(request)).files:
                 match = _LOG_FILE.fullmatch(entry.name)
                 if back and match is None:
                     continue  # only logs are kept
                 name = entry.name
                 if back and match is not None:
                     name = f"{match['log']}.{back * EARLIER + int(match['back'] or 0)}"
-                self._where[name] = door, entry.name
+                self._where[name] = service, entry.name
                 entry.name = name
                 found.files.append(entry)
         return found
@@ -119,24 +119,24 @@ def file_services_of(
     working_dir: Path,
     master: Master | None,
     runs: Mapping[Run, Path] = MappingProxyType({}),
-) -> dict[int, Door]:
+) -> dict[int, FileService]:
     """By container: of those in the plan, if the topology runs, and of those that have files on this machine.
 
     `runs` has the folders of archived runs, which come behind what their container has now.
     """
-    doors: dict[int, Door] = {number: LocalFileService(working_dir, number) for number in _local(working_dir)}
+    found: dict[int, FileService] = {number: LocalFileService(working_dir, number) for number in _local(working_dir)}
     if master is not None:
         for number in _planned(session, topology):
-            doors[number] = EitherFileService(MasterFileService(master, number), LocalFileService(working_dir, number))
-    earlier: dict[int, list[Door]] = {}
+            found[number] = EitherFileService(MasterFileService(master, number), LocalFileService(working_dir, number))
+    earlier: dict[int, list[FileService]] = {}
     if master is not None and session.engine_of(topology):
         # What their earlier runs have sent to the scheduler's host.
-        earlier = {number: [LocalFileService(working_dir, number)] for number in _local(working_dir) if number in doors}
+        earlier = {number: [LocalFileService(working_dir, number)] for number in _local(working_dir) if number in found}
     for run, folder in sorted(runs.items(), reverse=True):
         earlier.setdefault(run.container, []).append(LocalFileService(folder, run.container))
     for number, kept in earlier.items():
-        doors[number] = WithEarlier(doors.get(number, LocalFileService(working_dir, number)), kept[:EARLIER_MAX])
-    return doors
+        found[number] = WithEarlier(found.get(number, LocalFileService(working_dir, number)), kept[:EARLIER_MAX])
+    return found
 
 
 def _planned(session: Session, topology: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""The dead letters of a topology, read through the doors of its executors: past ones, and new ones as they come."""
+"""The dead letters of a topology, read through its executors' file services: past ones, and new ones as they come."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from heronpy.clusters.file_services import Door
+from heronpy.clusters.file_services import FileService
 from heronpy.common.errors import HeronError
 from heronpy.proto import control_pb2
 from heronpy.storage.dead_letters import FOLDER, letter_of
@@ -24,10 +24,13 @@ class Letters:
     """Tells each letter once: how far a file was read is remembered by its number, whatever its name becomes."""
 
     def __init__(
-        self, doors: Callable[[], Mapping[int, Door]], component: str | None = None, topology_id: str | None = None
+        self,
+        services: Callable[[], Mapping[int, FileService]],
+        component: str | None = None,
+        topology_id: str | None = None,
     ) -> None:
-        """`doors` are asked for at each look, by container. Letters of other components and runs are left out."""
-        self._doors = doors
+        """`services` are asked for at each look, by container. Letters of other components and runs are left out."""
+        self._services = services
         self._component, self._topology_id = component, topology_id
         #: Container and number of a file: its name at that time, and the end of the last whole line that was read.
         self._read: dict[tuple[int, int], tuple[str, int]] = {}
@@ -37,19 +40,19 @@ class Letters:
     async def new(self) -> list[Letter]:
         """The letters that have come since the last look, the oldest first; all of them at the first."""
         self.unreachable = {}
-        doors = self._doors()
+        services = self._services()
         # At the same time: an executor that is down answers only after a while.
-        looks = await asyncio.gather(*(self._look(container, door) for container, door in doors.items()))
+        looks = await asyncio.gather(*(self._look(container, service) for container, service in services.items()))
         return sorted((one for letters in looks for one in letters if self._wanted(one)), key=when)
 
-    async def _look(self, container: int, door: Door) -> list[Letter]:
+    async def _look(self, container: int, service: FileService) -> list[Letter]:
         found: list[Letter] = []
         present: set[tuple[int, int]] = set()
         try:
-            for file in (await door.ask(control_pb2.ListFiles())).files:
+            for file in (await service.ask(control_pb2.ListFiles())).files:
                 if _LETTERS.fullmatch(file.name):
                     present.add((container, file.file))
-                    found += await self._rest(container, door, file)
+                    found += await self._rest(container, service, file)
         except HeronError as error:
             self.unreachable[container] = str(error)
         else:
@@ -58,7 +61,7 @@ class Letters:
                 del self._read[key]
         return found
 
-    async def _rest(self, container: int, door: Door, file: control_pb2.FileEntry) -> list[Letter]:
+    async def _rest(self, container: int, service: FileService, file: control_pb2.FileEntry) -> list[Letter]:
         """The letters of a file behind what was read; fewer when it was renamed meanwhile: the next look has them."""
         key = (container, file.file)
         name, at = self._read.get(key, (file.name, 0))
@@ -69,7 +72,7 @@ class Letters:
         found, cut = list[Letter](), b""
         while at + len(cut) < file.bytes:
             request = control_pb2.ReadFile(name=file.name, offset=at + len(cut), bytes=PIECE_BYTES)
-            reply = await door.ask(request)
+            reply = await service.ask(request)
             if reply.file != file.file or not reply.data:
                 break
             whole, newline, rest = (cut + reply.data).rpartition(b"\n")

@@ -1,4 +1,4 @@
-"""Evidence of one process of a topology: which process is meant, and what its executor's door answers."""
+"""Evidence of one process of a topology: which process is meant, and what its executor's file service answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Process:
     name: str
     container: int
     #: Endpoint of its executor.
-    door: str
+    service: str
     pid: int
     rss_bytes: int = 0
 
@@ -41,7 +41,7 @@ def find_process(topology: str, status: control_pb2.StatusReply, what: str) -> P
     known: dict[str, Process] = {}
     down = set()
     for executor in status.executors:
-        place = executor.container, executor.files_door
+        place = executor.container, executor.file_service
         for one in executor.processes:
             known[one.name] = Process(one.name, *place, one.pid, one.rss_bytes)
             if one.state != control_pb2.PROC_RUNNING or not one.pid:
@@ -63,8 +63,8 @@ def find_process(topology: str, status: control_pb2.StatusReply, what: str) -> P
         raise RequestError(f"topology '{topology}' has no task or process '{what[:200]}'{hint}")
     if found.name in down:
         raise ClusterError(f"{found.name} is not running now; see 'heron status'")
-    if not found.door:
-        raise ClusterError(f"the executor of {found.name} has no door: it is of an earlier release")
+    if not found.service:
+        raise ClusterError(f"the executor of {found.name} has no file service: it is of an earlier release")
     return found
 
 
@@ -79,6 +79,6 @@ def answer_s(takes_s: float) -> float:
 
 
 def take(session: Session, topology: str, process: Process, request: Message, takes_s: float) -> Message:
-    """Ask the door of its executor; blocking. RpcError when it is refused, DeadlineError without an answer in time."""
-    reply: Message = session.ask_executor(topology, process.container, process.door, request, answer_s(takes_s))
+    """Ask its executor's file service; blocking. RpcError if it is refused, DeadlineError without an answer in time."""
+    reply: Message = session.ask_executor(topology, process.container, process.service, request, answer_s(takes_s))
     return reply

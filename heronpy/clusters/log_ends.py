@@ -1,4 +1,4 @@
-"""The ends of a topology's logs, through the doors of its executors; if one does not answer, those of this machine."""
+"""The ends of a topology's logs, through its executors' file services; if one is silent, those of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from heronpy.clusters.file_services import Door, file_services_of
+from heronpy.clusters.file_services import FileService, file_services_of
 from heronpy.clusters.masters import Master
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
@@ -52,20 +52,20 @@ async def log_ends(
         master.close()
 
 
-async def _ends(doors: Mapping[int, Door], first: Sequence[str], logs_max: int, tail_bytes: int) -> LogEnds:
+async def _ends(services: Mapping[int, FileService], first: Sequence[str], logs_max: int, tail_bytes: int) -> LogEnds:
     unreachable: dict[int, str] = {}
 
-    async def listed(container: int, door: Door) -> list[control_pb2.FileEntry]:
+    async def listed(container: int, service: FileService) -> list[control_pb2.FileEntry]:
         try:
-            return list((await door.ask(control_pb2.ListFiles())).files)
+            return list((await service.ask(control_pb2.ListFiles())).files)
         except HeronError as error:
             unreachable[container] = str(error)
             return []
 
     # At the same time: an executor that is down answers only after a while.
-    answers = await asyncio.gather(*(listed(container, door) for container, door in doors.items()))
-    newest: dict[str, tuple[bool, int, Door, str]] = {}
-    for door, entries in zip(doors.values(), answers, strict=True):
+    answers = await asyncio.gather(*(listed(container, service) for container, service in services.items()))
+    newest: dict[str, tuple[bool, int, FileService, str]] = {}
+    for service, entries in zip(services.values(), answers, strict=True):
         for entry in entries:
             match = _LOG.fullmatch(entry.name)
             if match is None:
@@ -73,15 +73,15 @@ async def _ends(doors: Mapping[int, Door], first: Sequence[str], logs_max: int, 
             # An empty one has just been rotated, or is what a restarted container begins with.
             rank = entry.bytes == 0, int(match["back"] or 0)
             if match["process"] not in newest or rank < newest[match["process"]][:2]:
-                newest[match["process"]] = (*rank, door, entry.name)
+                newest[match["process"]] = (*rank, service, entry.name)
     wanted = list(dict.fromkeys([*(name for name in first if name in newest), *sorted(newest)]))[:logs_max]
     ends = await asyncio.gather(*(_end(*newest[name][2:], tail_bytes) for name in wanted))
     return LogEnds(dict(zip(wanted, ends, strict=True)), unreachable)
 
 
-async def _end(door: Door, name: str, tail_bytes: int) -> End:
+async def _end(service: FileService, name: str, tail_bytes: int) -> End:
     try:
-        reply = await door.ask(control_pb2.ReadFile(name=name, bytes=tail_bytes, from_end=True))
+        reply = await service.ask(control_pb2.ReadFile(name=name, bytes=tail_bytes, from_end=True))
     except HeronError as error:
         return End(error=str(error))
     return End(reply.data, reply.offset > 0)

@@ -23,7 +23,7 @@ def log_dir(records: Records, topology: str) -> Path:
     record = records.record(topology)
     if record is not None:
         folder = Path(records.find(topology).working_dir) / "log-files"
-        if isinstance(records, Session) and records.by_door(record) is not None:
+        if isinstance(records, Session) and records.by_endpoint(record) is not None:
             # What is at this path here is another topology's, unless the hosts share it.
             shared = records.elsewhere(record) and Path(record.launch_file).exists()
             return folder if shared else folder_of(records.target.cluster) / "log-files"
@@ -65,7 +65,7 @@ def is_meant(process: str, word: str) -> bool:
 
 
 def container_of(process: str) -> int:
-    """The container whose door lists the log of a process; 0 for what belongs to none."""
+    """The container whose service lists the log of a process; 0 for what belongs to none."""
     match = _OF_CONTAINER.fullmatch(process)
     if match is not None:
         return int(match[1])

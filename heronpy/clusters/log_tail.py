@@ -1,4 +1,4 @@
-"""The last lines of a process's log, for a look: through the door of its executor, or on this machine."""
+"""The last lines of a process's log, for a look: through the file service of its executor, or on this machine."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def log_tail(
     """The newest lines, oldest first; blocking. HeronError when neither the executor nor this machine has them."""
     container = container_of(process)
     request = control_pb2.ReadFile(name=f"log-files/{process}.log", bytes=TAIL_BYTES, from_end=True)
-    door = next((one.files_door for one in status.executors if one.container == container), "")
+    service = next((one.file_service for one in status.executors if one.container == container), "")
     try:
-        if not door:
+        if not service:
             raise ClusterError(
                 f"the executor of container {container} is not registered, so its logs cannot be read now"
             )
-        reply: control_pb2.ReadFileReply = session.ask_executor(topology, container, door, request, timeout_s)
+        reply: control_pb2.ReadFileReply = session.ask_executor(topology, container, service, request, timeout_s)
     except HeronError:
         record = session.record(topology)
         with suppress(HeronError, OSError):

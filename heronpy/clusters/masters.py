@@ -72,14 +72,14 @@ def _ignore(envelope: control_pb2.Envelope) -> None:
 
 
 class Master:
-    """The topology master of one topology, and the doors of its executors."""
+    """The topology master of one topology, and the file services of its executors."""
 
     def __init__(self, session: Session, record: plan_pb2.ExecutionState) -> None:
         self.session = session
         self.record = record
         self.name = record.topology
         self._link = Link()
-        self._doors: dict[int, Link] = {}
+        self._services: dict[int, Link] = {}
         self._launch: LaunchSpec | None = None
 
     @overload
@@ -130,7 +130,7 @@ class Master:
 
         RpcError when there is no such file, RetryableRpcError when others search.
         """
-        return await self._ask_executor(self._doors.setdefault(container, Link()), container, request, timeout_s)
+        return await self._ask_executor(self._services.setdefault(container, Link()), container, request, timeout_s)
 
     async def take(self, container: int, request: Message, timeout_s: float) -> Message:
         """Evidence of a process of a container; RpcError when it cannot be taken."""
@@ -146,20 +146,20 @@ class Master:
         way = await asyncio.to_thread(self._known_way, container)
         if way is None:
             status = await self.ask(control_pb2.GetStatus())
-            door = next((one.files_door for one in status.executors if one.container == container), "")
-            if not door:
+            service = next((one.file_service for one in status.executors if one.container == container), "")
+            if not service:
                 raise ClusterError(f"the executor of container {container} of '{self.name}' is not registered")
-            way = await asyncio.to_thread(self.session.way, self.name, self.record, "executor", door, container)
+            way = await asyncio.to_thread(self.session.way, self.name, self.record, "executor", service, container)
         return await link.ask(way, body, timeout_s)
 
     def _known_way(self, container: int) -> Way | None:
-        """The way to an executor by the door, or in the folder of the sockets; else the topology master knows it."""
+        """The way to an executor by the endpoint, or in the folder of the sockets; else the master knows it."""
         session, record = self.session, self.record
-        if session.by_door(record) is not None:
+        if session.by_endpoint(record) is not None:
             return session.way(self.name, record, "executor", "", container)
         if session.keys(record) is not None:
             return None
-        # The name is that of heronpy.executor.file_service.door_name.
+        # The name is that of heronpy.executor.file_service.socket_name.
         path = f"{self._launch_here().sockets_dir}/{executor_id(container)}.files"
         if len(path.encode()) > PATH_MAX_BYTES:
             return None
@@ -170,6 +170,6 @@ class Master:
 
     def close(self) -> None:
         """Close all connections."""
-        for link in (self._link, *self._doors.values()):
+        for link in (self._link, *self._services.values()):
             link.close()
-        self._doors.clear()
+        self._services.clear()

@@ -1,8 +1,8 @@
 """The logs of containers on other hosts, copied into a folder of this one as far as they are read.
 
-They come through the doors of their executors, in pieces; a process whose log is long is copied from near its end. What
-is copied looks like the folder of logs of a topology on this machine, so the same code reads it. What a log had rotated
-away before is not copied.
+They come through the file services of their executors, in pieces; a process whose log is long is copied from near its
+end. What is copied looks like the folder of logs of a topology on this machine, so the same code reads it. What a log
+had rotated away before is not copied.
 """
 
 from __future__ import annotations

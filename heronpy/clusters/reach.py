@@ -1,4 +1,4 @@
-"""By which address this host reaches the door of a topology's scheduler."""
+"""By which address this host reaches the control endpoint of a topology's scheduler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heronpy.common.settings import HasSettings, settings_for
 from heronpy.engines.contract import EngineError
 from heronpy.engines.open import way_in
 from heronpy.net.curve import Keys
-from heronpy.net.ticket import Ticket
+from heronpy.net.join_token import JoinToken
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
 
@@ -35,28 +35,28 @@ class Probe(enum.Enum):
     SILENT = enum.auto()
 
 
-def address_of(topology: str, door: Ticket, cluster: str, resolve: Callable[[], HasSettings]) -> str:
-    """The first address of a door that lets us in; else one of this host from which the engine forwards to its port.
+def address_of(topology: str, endpoint: JoinToken, cluster: str, resolve: Callable[[], HasSettings]) -> str:
+    """The first address of an endpoint that lets us in; else one of this host that the engine forwards to its port.
 
     ClusterError when there is none. `resolve` reads the settings of the cluster, whose engine may be asked.
     """
     refused = False
     why = "no answer"
-    for address in door.addresses[:ADDRESSES_MAX]:
+    for address in endpoint.addresses[:ADDRESSES_MAX]:
         unknown = _unknown(address)
         if unknown:
             why = unknown
             continue
-        found = _probe(address, door.keys())
+        found = _probe(address, endpoint.keys())
         if found is Probe.LET_IN:
             return address
         refused = refused or found is Probe.REFUSED
     if refused:
         raise ClusterError(
-            f"the door of topology '{topology}' at {', '.join(door.addresses)} does not take the key of this host;"
-            " run 'heron cluster access' again"
+            f"the control endpoint of topology '{topology}' at {', '.join(endpoint.addresses)} does not take the key of"
+            " this host; run 'heron cluster access' again"
         )
-    for port in sorted({int(address.rpartition(":")[2]) for address in door.addresses}):
+    for port in sorted({int(address.rpartition(":")[2]) for address in endpoint.addresses}):
         resolved = resolve()
         try:
             way = way_in(settings_for(resolved, EngineSettings).kind, resolved, cluster, port)
@@ -66,9 +66,9 @@ def address_of(topology: str, door: Ticket, cluster: str, resolve: Callable[[], 
         if way:
             return way
     raise ClusterError(
-        f"the door of topology '{topology}' does not answer this host at {', '.join(door.addresses)} ({why}); let this"
-        " host connect to it, or run the command where its scheduler is; if it was killed or has moved,"
-        " run 'heron cluster access' again"
+        f"the control endpoint of topology '{topology}' does not answer this host at {', '.join(endpoint.addresses)}"
+        f" ({why}); let this host connect to it, or run the command where its scheduler is; if it was killed or has"
+        " moved, run 'heron cluster access' again"
     )
 
 

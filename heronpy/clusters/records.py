@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 from msgspec.structs import replace
 
 from heronpy.clusters.client_config import ClientConfig
-from heronpy.clusters.errors import ClusterError, DoorAwayError, NotThereError, RequestError
+from heronpy.clusters.errors import ClusterError, EndpointAwayError, NotThereError, RequestError
 from heronpy.clusters.known import known_clusters
 from heronpy.clusters.target import Common, Target
 from heronpy.common import settings
@@ -37,7 +37,7 @@ from heronpy.statemgr.file_locks import OtherHostError
 from heronpy.storage.objects.url import place_of
 
 if TYPE_CHECKING:
-    from heronpy.net.ticket import Ticket
+    from heronpy.net.join_token import JoinToken
 
 M = TypeVar("M", bound=Message)
 
@@ -93,7 +93,7 @@ class Records:
         self._warn = warn
         self._lenient = lenient
         self._told: set[str] = set()
-        #: Topologies of which nothing is known, because their doors do not answer this host.
+        #: Topologies of which nothing is known, because their endpoints do not answer this host.
         self.unseen: list[str] = []
         #: The topology whose lock this command holds.
         self._operating = ""
@@ -203,37 +203,37 @@ class Records:
         if kind != "local":
             return open_state(kind, root, room)
         if origin_of(cluster):
-            return self._state_by_doors(room)
+            return self._state_by_endpoints(room)
         try:
             return open_state(kind, root, room)
         except OtherHostError:
             if not has_key(cluster):
                 raise
             # Hosts that share HERON_HOME share the key as well.
-            return self._state_by_doors(room)
+            return self._state_by_endpoints(room)
 
-    def _state_by_doors(self, room: StatemgrSettings) -> StateManager:
+    def _state_by_endpoints(self, room: StatemgrSettings) -> StateManager:
         # Only here: its connections take as long to import as all the rest.
         from heronpy.clusters.access_state import AccessState
 
         return AccessState(self.target.cluster, room, self.reach)
 
     @cached_property
-    def doors(self) -> dict[str, Ticket]:
+    def endpoints(self) -> dict[str, JoinToken]:
         """Those that this host has reached, by topology id."""
         return {}
 
-    def reach(self, topology: str, ticket: Ticket) -> Ticket:
-        """The door of a topology, at the one address at which it lets this host in; ClusterError if there is none.
+    def reach(self, topology: str, token: JoinToken) -> JoinToken:
+        """The endpoint of a topology, at the one address at which it lets this host in; ClusterError if there is none.
 
         This is the only way from another host to a topology, for its state and for requests to its processes.
         """
-        found = self.doors.get(ticket.topology_id)
+        found = self.endpoints.get(token.topology_id)
         if found is None:
             from heronpy.clusters.reach import address_of  # it takes as long to import as all the rest
 
-            address = address_of(topology, ticket, self.target.cluster, self.resolve)
-            found = self.doors[ticket.topology_id] = replace(ticket, addresses=(address,))
+            address = address_of(topology, token, self.target.cluster, self.resolve)
+            found = self.endpoints[token.topology_id] = replace(token, addresses=(address,))
         return found
 
     def of_this_host(self) -> str:
@@ -252,13 +252,13 @@ class Records:
         return [record.topology for record in self.topologies()]
 
     def topologies(self) -> list[plan_pb2.ExecutionState]:
-        """Those of the cluster; of another host's those whose doors answer: `warn` is told of the others, `unseen`."""
+        """Those of the cluster; of another host's those that answer: `warn` hears of the others, `unseen`."""
         folder = paths.execution_state("x").rsplit("/", 1)[0]
         records, self.unseen = [], []
         for name in sorted(self.state.children(folder)):
             try:
                 records.append(self.record(name))
-            except DoorAwayError as error:
+            except EndpointAwayError as error:
                 self._tell([f"left out: {error}"])
                 self.unseen.append(name)
         return [record for record in records if record is not None and self._mine(record)]

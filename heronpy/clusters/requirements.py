@@ -26,7 +26,7 @@ from heronpy.scheduler.leases import fencing_of
 from heronpy.storage.objects.url import Url
 from heronpy.storage.stores import store_roots
 
-#: Ports that containers of one host take at least: door, links, files, metrics pages of a few of them.
+#: Ports that containers of one host take at least: endpoint, links, files, metrics pages of a few of them.
 PORTS_MIN = 20
 _MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 
@@ -77,7 +77,7 @@ def check(records: Records, container: bool) -> Iterator[Found]:
         usable = shared_folders(resolved) if all(one.ok for one in folders) else []
         room = settings_for(resolved, EngineSettings)
         port_range = settings_for(resolved, SecuritySettings).port_range
-        yield from Trial(engine, topology_id, usable, room.home, port_range, room.door_host).run(addresses)
+        yield from Trial(engine, topology_id, usable, room.home, port_range, room.endpoint_host).run(addresses)
 
 
 def times(resolved: Resolved) -> Found:
@@ -164,8 +164,8 @@ def state(records: Records) -> Found:
         records.names()
     except HeronError as error:
         return Found("state", False, str(error), "see statemgr.yaml")
-    door = "; containers reach it through the scheduler's door" if kind == "local" else ""
-    return Found("state", True, f"{kind} at {root}{door}")
+    endpoint = "; containers reach it through the scheduler's control endpoint" if kind == "local" else ""
+    return Found("state", True, f"{kind} at {root}{endpoint}")
 
 
 def ports(resolved: Resolved) -> Found:
@@ -187,10 +187,10 @@ def ports(resolved: Resolved) -> Found:
 def reach(resolved: Resolved, engine: Engine) -> tuple[tuple[str, ...], Found]:
     """The addresses by which hosts of the cluster reach this one."""
     network = settings_for(resolved, SecuritySettings).network
-    door_host = settings_for(resolved, EngineSettings).door_host
+    endpoint_host = settings_for(resolved, EngineSettings).endpoint_host
     try:
-        told_at(door_host, ())
+        told_at(endpoint_host, ())
         found = (address_here(network, ""),) if network else engine.reach()
     except (ConfigError, EngineError) as error:
         return (), Found("address", False, str(error), "set heron.security.network, or correct the setting")
-    return found, Found("address", True, f"nodes reach this host at {door_host or ', '.join(found)}")
+    return found, Found("address", True, f"nodes reach this host at {endpoint_host or ', '.join(found)}")

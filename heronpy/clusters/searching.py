@@ -1,7 +1,7 @@
-"""Finds text in all logs of a topology, newest first, by searching beside the files: at the doors of the executors.
+"""Finds text in all logs of a topology, newest first, by searching beside the files: at the executors' file services.
 
-Bounded: the search ends after `limit` hits or `seconds`, and says so. One answer of a door is a few lines; nothing else
-of a file leaves its machine.
+Bounded: the search ends after `limit` hits or `seconds`, and says so. One answer of a service is a few lines; nothing
+else of a file leaves its machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 
 from heronpy.clusters.errors import NotThereError
-from heronpy.clusters.file_services import Door
+from heronpy.clusters.file_services import FileService
 from heronpy.clusters.log_folders import component_of, is_meant
 from heronpy.common.errors import HeronError, RetryableRpcError
 from heronpy.common.log_files import level_filter
@@ -21,9 +21,9 @@ from heronpy.common.nearest import suggestion
 from heronpy.proto import control_pb2
 
 LIMIT_MAX, SECONDS_MAX = 1000, 10.0
-#: Hits that one answer has at most, and pause before a busy door is asked again.
+#: Hits that one answer has at most, and pause before a busy service is asked again.
 PAGE, BUSY_S = 50, 0.05
-#: As the door allows.
+#: As the service allows.
 AT_ONCE = 2
 _LOG = re.compile(r"log-files/(?P<process>.+)\.log(?:\.(?P<back>\d{1,6}))?")
 
@@ -80,13 +80,13 @@ class Search:
     #: Containers whose logs could not be searched, or not to the end.
     unreachable: dict[int, str] = field(default_factory=dict)
 
-    async def run(self, doors: Mapping[int, Door]) -> AsyncIterator[Match]:
+    async def run(self, services: Mapping[int, FileService]) -> AsyncIterator[Match]:
         """The matches by time, newest first; each as soon as no newer one can come."""
-        files = await self._listed(doors)
+        files = await self._listed(services)
         self._check_words()
-        turns = {container: asyncio.Semaphore(AT_ONCE) for container in doors}
+        turns = {container: asyncio.Semaphore(AT_ONCE) for container in services}
         sources = [
-            _Source(self, doors[container], container, process, names, turns[container])
+            _Source(self, services[container], container, process, names, turns[container])
             for (container, process), names in sorted(files.items())
             if not self.wanted.what or any(is_meant(process, word) for word in self.wanted.what)
         ]
@@ -109,20 +109,20 @@ class Search:
                 hint = suggestion(word, words, f"; there are {', '.join(sorted(words)) or 'no logs yet'}")
                 raise NotThereError(f"there is no log of '{word}'{hint}")
 
-    async def _listed(self, doors: Mapping[int, Door]) -> dict[tuple[int, str], list[control_pb2.FileEntry]]:
+    async def _listed(self, services: Mapping[int, FileService]) -> dict[tuple[int, str], list[control_pb2.FileEntry]]:
         """The logs by container and process, the newest file first."""
 
-        async def of(container: int, door: Door) -> list[control_pb2.FileEntry]:
+        async def of(container: int, service: FileService) -> list[control_pb2.FileEntry]:
             try:
-                return list((await door.ask(control_pb2.ListFiles())).files)
+                return list((await service.ask(control_pb2.ListFiles())).files)
             except HeronError as error:
                 self.unreachable[container] = str(error)
                 return []
 
-        answers = await asyncio.gather(*(of(container, door) for container, door in doors.items()))
+        answers = await asyncio.gather(*(of(container, service) for container, service in services.items()))
         found: dict[tuple[int, str], list[tuple[int, control_pb2.FileEntry]]] = {}
         known: set[str] = set()
-        for container, entries in zip(doors, answers, strict=True):
+        for container, entries in zip(services, answers, strict=True):
             for entry in entries:
                 match = _LOG.fullmatch(entry.name)
                 if match is None:
@@ -140,13 +140,13 @@ class _Source:
     def __init__(
         self,
         search: Search,
-        door: Door,
+        service: FileService,
         container: int,
         process: str,
         files: Sequence[control_pb2.FileEntry],
         turns: asyncio.Semaphore,
     ) -> None:
-        self._search, self._door, self._turns = search, door, turns
+        self._search, self._service, self._turns = search, service, turns
         self.container, self.process = container, process
         self._files = list(files)
         self._until: int | None = None
@@ -184,7 +184,7 @@ class _Source:
             ignore_case=wanted.ignore_case,
         )
         async with self._turns:
-            reply = await self._door.ask(request)
+            reply = await self._service.ask(request)
         self._search.searched_bytes += reply.searched
         self._until = reply.until
         if not reply.until:

@@ -27,9 +27,9 @@ from heronpy.statemgr import paths
 
 if TYPE_CHECKING:
     from heronpy.net.curve import Keys
+    from heronpy.net.join_token import JoinToken
     from heronpy.net.relaying import To
     from heronpy.net.rpc import RpcClient
-    from heronpy.net.ticket import Ticket
 
 T = TypeVar("T", bound=Struct)
 
@@ -78,7 +78,7 @@ _WHAT = {"scheduler": "its scheduler", "tmaster": "its topology master", "execut
 class Way(Struct, frozen=True):
     """How a process of a topology is asked."""
 
-    #: Where the process listens; with `to`, where the door of its scheduler does, which passes requests on.
+    #: Where the process listens; with `to`, where the control endpoint of its scheduler does, which passes requests on.
     endpoint: str
     peer: str
     keys: Keys | None = None
@@ -174,16 +174,16 @@ class Session(Records):
     ) -> Way:
         """How a process is asked that listens at `endpoint` for whoever is on its topology's host.
 
-        `kind`: `scheduler`, `tmaster` or `executor`, this one of a container. ClusterError as for `by_door` and
+        `kind`: `scheduler`, `tmaster` or `executor`, this one of a container. ClusterError as for `by_endpoint` and
         `check_endpoint`.
         """
         peers = {"scheduler": f"the scheduler of '{name}'", "tmaster": f"the topology master of '{name}'"}
         peer = peers.get(kind, f"the executor of container {container}")
-        door = self.by_door(record)
-        if door is not None:
+        by = self.by_endpoint(record)
+        if by is not None:
             from heronpy.net.relaying import To
 
-            return Way(door.addresses[0], peer, door.keys(), to=To(kind, container))
+            return Way(by.addresses[0], peer, by.keys(), to=To(kind, container))
         self.check_endpoint(record, endpoint, _WHAT[kind])
         if record is None or kind == "scheduler":
             return Way(endpoint, peer)
@@ -223,14 +223,14 @@ class Session(Records):
         """Whether the processes and files that a record names are of this host, so that they are asked directly."""
         return not self.elsewhere(record) and os.path.exists(record.launch_file) and not origin_of(self.target.cluster)
 
-    def by_door(self, record: plan_pb2.ExecutionState | None) -> Ticket | None:
-        """The door by which the processes of an engine's topology that was submitted elsewhere are asked.
+    def by_endpoint(self, record: plan_pb2.ExecutionState | None) -> JoinToken | None:
+        """The endpoint by which the processes of an engine's topology that was submitted elsewhere are asked.
 
         None for any other topology. ClusterError when this host has no access, or the scheduler cannot be reached.
         """
         if record is None or self.is_here(record):
             return None
-        known = self.doors.get(record.topology_id)
+        known = self.endpoints.get(record.topology_id)
         if known is not None or not self.engine_of(record.topology):
             return known
         # Only here: it takes as long to import as all the rest.
@@ -245,31 +245,31 @@ class Session(Records):
                 f" there, or bring the key here: heron cluster access {cluster} there, and heron cluster access"
                 f" {cluster} --install here"
             )
-        location, place = self.scheduler_location(name), access.door_of(cluster, name)
-        if location is not None and location.door_key:
-            place = access.DoorPlace(record.topology_id, tuple(location.doors), location.door_key)
+        location, place = self.scheduler_location(name), access.known_endpoint(cluster, name)
+        if location is not None and location.endpoint_key:
+            place = access.EndpointPlace(record.topology_id, tuple(location.control_endpoints), location.endpoint_key)
         if place is None or place.topology_id != record.topology_id:
             raise ClusterError(
                 f"the scheduler of '{name}' does not run, and other hosts reach a topology by its scheduler alone;"
                 f" start it where it was submitted: heron scheduler start {self.target} {name}"
             )
-        return self.reach(name, place.ticket(client))
+        return self.reach(name, place.token(client))
 
     def forget(self, record: plan_pb2.ExecutionState) -> None:
-        """The topology was removed by way of its scheduler's door, which is gone."""
+        """The topology was removed by way of its scheduler's control endpoint, which is gone."""
         from heronpy.clusters.access_state import AccessState
-        from heronpy.net.access import forget_door
+        from heronpy.net.access import forget_endpoint
 
-        forget_door(self.target.cluster, record.topology, record.topology_id)
+        forget_endpoint(self.target.cluster, record.topology, record.topology_id)
         if isinstance(self.state, AccessState):
             self.state.gone(record.topology)
 
     def is_forgotten(self, record: plan_pb2.ExecutionState) -> bool:
-        """Whether another command of this host has removed a topology by way of its door, as `forget` notes."""
+        """Whether another command of this host has removed a topology by way of its endpoint, as `forget` notes."""
         from heronpy.clusters.access_state import AccessState
-        from heronpy.net.access import door_of
+        from heronpy.net.access import known_endpoint
 
-        return isinstance(self.state, AccessState) and door_of(self.target.cluster, record.topology) is None
+        return isinstance(self.state, AccessState) and known_endpoint(self.target.cluster, record.topology) is None
 
     def _no_master(self, name: str) -> str:
         if self.lacks_scheduler(name):
@@ -308,7 +308,7 @@ class Session(Records):
         )
 
     def check_changes(self, name: str) -> None:
-        """A ClusterError when nothing can be changed: the state is at the door of a scheduler that does not run.
+        """A ClusterError when nothing can be changed: the state is at the endpoint of a scheduler that does not run.
 
         The topology master would wait for it, and carry out the change after the command has given up.
         """

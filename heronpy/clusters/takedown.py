@@ -74,9 +74,9 @@ def take_down(
     some of them is not confirmed.
     """
     outcome = Outcome(unseen_host=session.elsewhere(record))
-    if session.scheduler_location(record.topology) is not None and session.by_door(record) is not None:
+    if session.scheduler_location(record.topology) is not None and session.by_endpoint(record) is not None:
         outcome.unseen_host = outcome.unseen_host or origin_of(session.target.cluster)
-        _kill_by_door(session, record, timeout_s, force, waits, outcome)
+        _kill_by_endpoint(session, record, timeout_s, force, waits, outcome)
         return outcome
     if outcome.unseen_host:
         if session.scheduler_location(record.topology) is not None:
@@ -153,7 +153,7 @@ def _ask_until_gone(
             outcome.by_scheduler = True
 
 
-def _kill_by_door(
+def _kill_by_endpoint(
     session: Session,
     record: plan_pb2.ExecutionState,
     timeout_s: float,
@@ -170,8 +170,8 @@ def _kill_by_door(
             _ask_until_gone(session, record, scheduler, time.monotonic() + timeout_s, force, waits, outcome)
         except StateAwayError as error:
             raise ClusterError(
-                f"the scheduler of '{record.topology}' was asked to kill it, and its door does not answer any more, as"
-                f" when that is done; see 'heron list {session.target}' where it was submitted ({error})"
+                f"the scheduler of '{record.topology}' was asked to kill it, and its control endpoint does not answer"
+                f" any more, as when that is done; see 'heron list {session.target}' where it was submitted ({error})"
             ) from None
     if outcome.by_scheduler:
         session.forget(record)
@@ -359,9 +359,9 @@ def remove_state(session: Session, record: plan_pb2.ExecutionState) -> None:
         if record.working_dir and not session.elsewhere(record):
             curve.remove(record.working_dir)
             if folder_of(session.target.cluster).is_dir():
-                from heronpy.net.access import forget_door
+                from heronpy.net.access import forget_endpoint
 
-                forget_door(session.target.cluster, record.topology, record.topology_id)
+                forget_endpoint(session.target.cluster, record.topology, record.topology_id)
         teardown.remove_state(session.state, record.topology)
 
 

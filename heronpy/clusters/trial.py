@@ -75,14 +75,14 @@ class Trial:
         shared: Sequence[Path],
         home: str,
         port_range: str,
-        door_host: str = "",
+        endpoint_host: str = "",
     ) -> None:
         self._engine = engine
         self._topology_id = topology_id
         self._shared = {str(folder): secrets.token_hex(8) for folder in shared}
         self._home = home
         self._port_range = port_range
-        self._door_host = door_host
+        self._endpoint_host = endpoint_host
         self._secret = secrets.token_hex(16)
         self._starting = False
 
@@ -120,7 +120,7 @@ class Trial:
         }
         began = time.monotonic()
         try:
-            self._engine.submit([Request(self._topology_id, 0, 1, _CPU, _RAM_BYTES, ticket=json.dumps(asked))])
+            self._engine.submit([Request(self._topology_id, 0, 1, _CPU, _RAM_BYTES, token=json.dumps(asked))])
             found = self._wait(sockets, began + TRIAL_S)
         finally:
             # Also after a submit whose answer was lost.
@@ -133,7 +133,7 @@ class Trial:
 
     def _told(self, sockets: list[socket.socket]) -> list[tuple[str, int]]:
         """Where the container is to call."""
-        return [(self._door_host or address, port) for address, port in (one.getsockname() for one in sockets)]
+        return [(self._endpoint_host or address, port) for address, port in (one.getsockname() for one in sockets)]
 
     def _wait(self, sockets: list[socket.socket], deadline: float) -> dict[str, Any] | Found | None:
         """The report; or why there is none; None if nothing is known."""

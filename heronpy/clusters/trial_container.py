@@ -73,8 +73,8 @@ def report(asked: dict[str, object]) -> dict[str, object]:
 
 def main() -> int:
     """Call the addresses in turn, and show the report at the first that answers."""
-    mounted = os.environ.get("HERON_TICKET_FOLDER", "")
-    with open(os.path.join(mounted, "ticket")) if mounted else sys.stdin as file:
+    mounted = os.environ.get("HERON_JOIN_TOKEN_FOLDER", "")
+    with open(os.path.join(mounted, "join_token")) if mounted else sys.stdin as file:
         asked = json.loads(file.read())
     text = json.dumps(report(asked)).encode() + b"\n"
     for address, port in asked["addresses"]:

@@ -91,7 +91,7 @@ class EngineSettings(Room, frozen=True):
     start_s: float = setting(120.0, "Time from the start of a container on its host to its first message.", low=1)
     poll_s: float = setting(2.0, "Interval at which the engine is asked for its list.", low=0.2)
     avoid_s: float = setting(600.0, "How long a host that was lost gets no containers.")
-    door_host: str = setting(
+    endpoint_host: str = setting(
         "",
         "Name or IPv4 address by which containers reach the scheduler, such as that of a Service; empty: an address of"
         " the scheduler's host.",

@@ -83,8 +83,8 @@ class Request:
     beside: tuple[str, ...] = ()
     #: It is not worth waiting for a host so that the containers of the topology are spread.
     anywhere: bool = False
-    #: What it shows at the door to be admitted: never an argument, variable, comment or line of a log.
-    ticket: str = field(default="", repr=False)
+    #: What it shows at the endpoint to be admitted: never an argument, variable, comment or line of a log.
+    token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class Traits:
     avoids_hosts: bool = True
     #: It keeps containers apart by itself (`Request.apart_from`); if not, their hosts have to be known first.
     keeps_apart: bool = False
-    #: `cancel` tells the first process of a container to end. If not, the scheduler's door does, at once.
+    #: `cancel` tells the first process of a container to end. If not, the scheduler's control endpoint does, at once.
     tells_to_end: bool = True
     #: Containers run on when the scheduler ends.
     outlives_scheduler: bool = True

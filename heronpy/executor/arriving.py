@@ -30,10 +30,10 @@ from heronpy.executor.host_folder import HostFolder
 from heronpy.net import curve
 from heronpy.net.addresses import address_here
 from heronpy.net.curve import Pair
+from heronpy.net.join_token import JoinToken, SessionCredential
 from heronpy.net.private import write_private
-from heronpy.net.ticket import Membership, Ticket
 from heronpy.plan.launch import Here, LaunchSpec, Submitted
-from heronpy.proto import door_pb2
+from heronpy.proto import endpoint_pb2
 from heronpy.statemgr.file_locks import holder, try_lock, unlock
 from heronpy.storage.package_pieces import PackagePieces, either
 from heronpy.storage.packages import PackageStore
@@ -42,7 +42,7 @@ from heronpy.storage.wheelhouse import digest_of, run_pip, unpack
 log = logging.getLogger("heronpy.executor")
 
 LAUNCH: Final = "launch.json"
-TICKET: Final = "ticket.json"
+TOKEN: Final = "join_token.json"
 #: For all of it, waiting for another process that makes the same one included.
 BUILD_MAX_S: Final = 900.0
 _LOOK_S: Final = 0.1
@@ -159,11 +159,11 @@ class Spans:
     """How long the steps of a start took, for people."""
 
     def __init__(self) -> None:
-        self.taken: list[door_pb2.StartSpan] = []
+        self.taken: list[endpoint_pb2.StartSpan] = []
 
     def add(self, name: str, begun_at: float, took_s: float) -> None:
         """A step that began at that wall time."""
-        self.taken.append(door_pb2.StartSpan(name=name, begun_at=begun_at, took_s=took_s))
+        self.taken.append(endpoint_pb2.StartSpan(name=name, begun_at=begun_at, took_s=took_s))
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -173,21 +173,21 @@ class Spans:
         self.add(name, begun_at, time.monotonic() - begun)
 
 
-def launch_of(welcome: door_pb2.Welcome, ticket: Ticket, folder: HostFolder, door: str) -> LaunchSpec:
-    """The launch as it is on this host; `door`: the address at which the scheduler has answered. ConfigError."""
+def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolder, endpoint: str) -> LaunchSpec:
+    """The launch as it is on this host; `endpoint`: the address at which the scheduler has answered. ConfigError."""
     submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
-    if submitted.topology_id != ticket.topology_id:
-        raise ConfigError("the scheduler at the door is another topology's; submit the topology again")
+    if submitted.topology_id != token.topology_id:
+        raise ConfigError("the scheduler at the control endpoint is another topology's; submit the topology again")
     here = Here(
         working_dir=str(folder.path),
         sockets_dir=str(folder.sockets),
         python=sys.executable,
         packages=str(folder.packages),
         checkpoints=str(folder.path / "checkpoints"),
-        door=str(folder.path / TICKET),
+        token=str(folder.path / TOKEN),
     )
     security = settings_for(LaunchSpec(submitted, here), SecuritySettings)
-    return LaunchSpec(submitted, replace(here, address=address_here(security.network, door)))
+    return LaunchSpec(submitted, replace(here, address=address_here(security.network, endpoint)))
 
 
 def with_environment(launch: LaunchSpec, home: Path, wheelhouse: str) -> LaunchSpec:
@@ -198,21 +198,23 @@ def with_environment(launch: LaunchSpec, home: Path, wheelhouse: str) -> LaunchS
     return replace(launch, here=replace(launch.here, python=str(build(home, Path(wheelhouse), digest))))
 
 
-def write_files(welcome: door_pb2.Welcome, ticket: Ticket, member: Membership, launch: LaunchSpec) -> Path:
-    """Write launch, keys, ticket and the member's secret; the path of the launch file."""
+def write_files(
+    welcome: endpoint_pb2.Welcome, token: JoinToken, credential: SessionCredential, launch: LaunchSpec
+) -> Path:
+    """Write launch, keys, join token and session credential; the path of the launch file."""
     folder = Path(launch.working_dir)
     curve.save(curve.folder_of(launch.working_dir), _pair(welcome.server), _pair(welcome.client))
-    write_private(folder / TICKET, ticket.to_text().encode())
-    member.save(folder)
+    write_private(folder / TOKEN, token.to_text().encode())
+    credential.save(folder)
     launch.save(folder / LAUNCH)
     return folder / LAUNCH
 
 
-def _pair(pair: door_pb2.KeyPair) -> Pair:
+def _pair(pair: endpoint_pb2.KeyPair) -> Pair:
     return Pair(bytes(pair.public), bytes(pair.secret))
 
 
-def check_shared(welcome: door_pb2.Welcome) -> None:
+def check_shared(welcome: endpoint_pb2.Welcome) -> None:
     """ConfigError unless each folder that the scheduler shares is the same one under its path here."""
     for folder in welcome.shared:
         if "/" in folder.name or not os.path.isabs(folder.path):
@@ -237,18 +239,18 @@ def _read(path: str, max_bytes: int) -> bytes | None:
         os.close(descriptor)
 
 
-def fetch_package(welcome: door_pb2.Welcome, launch: LaunchSpec, read: Callable[[str, int], bytes]) -> None:
-    """See to it that this host has the package; PackageError. `read(package, offset)` asks the door."""
+def fetch_package(welcome: endpoint_pb2.Welcome, launch: LaunchSpec, read: Callable[[str, int], bytes]) -> None:
+    """See to it that this host has the package; PackageError. `read(package, offset)` asks the endpoint."""
     package = launch.submitted.package
     if package is None:
         return
     if welcome.package != package:
         raise ConfigError("the scheduler offers another package than was submitted; submit the topology again")
 
-    def from_door(offset: int) -> bytes:
+    def from_endpoint(offset: int) -> bytes:
         return read(package, offset)
 
-    source: Callable[[int], bytes] = from_door
+    source: Callable[[int], bytes] = from_endpoint
     if welcome.package_place:
         size, digest, place = welcome.package_bytes, bytes(welcome.package_sha256), welcome.package_place
 
@@ -256,5 +258,5 @@ def fetch_package(welcome: door_pb2.Welcome, launch: LaunchSpec, read: Callable[
             # Opened where it is needed: this host may have the package.
             return PackagePieces(place, launch.topology_id).read(digest, size, offset)
 
-        source = either(from_place, from_door, lambda error: log.warning("%s; the scheduler has it, too", error))
+        source = either(from_place, from_endpoint, lambda error: log.warning("%s; the scheduler has it, too", error))
     PackageStore(launch.here.packages).fetch(package, source, welcome.package_bytes, welcome.package_sha256)

@@ -1,7 +1,7 @@
 """`python -Pm heronpy.executor.bootstrap`: the first process of a container on a host of a cluster.
 
-The engine that starts it hands over the ticket as standard input, or as a mounted secret in the folder that
-HERON_TICKET_FOLDER names, and which submission it is in the environment. It ends as its executor ended, by the same
+The engine that starts it hands over the join token as standard input, or as a mounted secret in the folder that
+HERON_JOIN_TOKEN_FOLDER names, and which submission it is in the environment. It ends as its executor ended, by the same
 exit code or signal, so that the engine sees the reason.
 """
 
@@ -22,8 +22,8 @@ from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.ids import bootstrap_id, name_problem
 from heronpy.common.logs import setup
 from heronpy.executor.container import Container, Who
+from heronpy.net.join_token import TEXT_MAX_CHARS, JoinToken
 from heronpy.net.private import is_mounted, read_mounted
-from heronpy.net.ticket import TEXT_MAX_CHARS, Ticket
 from heronpy.procs.linux import become_subreaper, die_with_parent
 
 
@@ -50,11 +50,11 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
     try:
         who = _who()
         setup(bootstrap_id(who.container), descriptor=2)
-        ticket = _ticket(who)
+        token = _token(who)
     except HeronError as error:
         print(f"bootstrap: {error}", file=sys.stderr, flush=True)
         return exit_codes.USAGE
-    return asyncio.run(Container(ticket, who, executor_module, arguments.start_s, begun_at, parent).run())
+    return asyncio.run(Container(token, who, executor_module, arguments.start_s, begun_at, parent).run())
 
 
 def _who() -> Who:
@@ -68,19 +68,19 @@ def _who() -> Who:
     return Who(topology_id, *map(int, numbers))
 
 
-def _ticket(who: Who) -> Ticket:
-    folder = os.environ.get("HERON_TICKET_FOLDER", "")
+def _token(who: Who) -> JoinToken:
+    folder = os.environ.get("HERON_JOIN_TOKEN_FOLDER", "")
     text, source = (_mounted(folder), folder) if folder else (_piped(), "standard input")
-    ticket = Ticket.from_text(text.decode(errors="replace"), source)
-    if ticket.topology_id != who.topology_id:
-        raise ConfigError(f"{source} holds the ticket of another topology than {who.topology_id}")
-    return ticket
+    token = JoinToken.from_text(text.decode(errors="replace"), source)
+    if token.topology_id != who.topology_id:
+        raise ConfigError(f"{source} holds the join token of another topology than {who.topology_id}")
+    return token
 
 
 def _mounted(folder: str) -> bytes:
     if not is_mounted(folder):
         raise ConfigError(f"{folder} is no mounted secret: it must be root's or your own, and mounted read-only")
-    return read_mounted(folder, "ticket", TEXT_MAX_CHARS)
+    return read_mounted(folder, "join_token", TEXT_MAX_CHARS)
 
 
 def _piped() -> bytes:

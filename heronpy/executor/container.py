@@ -1,4 +1,4 @@
-"""The shell of a container on another host: joins door, folders, executor and what decides (`container_state`).
+"""The shell of a container on another host: joins endpoint, folders, executor and what decides (`container_state`).
 
 Invariants: everything that this process has started or made is gone when `run` returns, but for the packages of its
 host; a container that ends sends the ends of its logs first, within `LOGS_S`.
@@ -38,13 +38,13 @@ from heronpy.executor.container_state import (
     AskState,
     Cause,
     ContainerState,
-    DoorBack,
     End,
     Ending,
     Event,
     ExecutorEnded,
     KillExecutor,
     LeaveHeard,
+    LinkBack,
     Prepared,
     Send,
     SendLeave,
@@ -68,14 +68,14 @@ from heronpy.executor.scheduler_link import (
     send_logs,
 )
 from heronpy.net.addresses import address_here
+from heronpy.net.join_token import JoinToken, SessionCredential
 from heronpy.net.state import open_state_of
-from heronpy.net.ticket import Membership, Ticket
 from heronpy.plan.launch import LaunchSpec, Settings, Submitted
 from heronpy.procs.cgroups import memory_max_bytes
 from heronpy.procs.child_log import OwnLog
 from heronpy.procs.exit_reason import describe_status
 from heronpy.procs.jobs import Jobs
-from heronpy.proto import door_pb2
+from heronpy.proto import endpoint_pb2
 from heronpy.statemgr import paths
 from heronpy.storage.log_archive import LogArchive, Run
 
@@ -85,7 +85,7 @@ TICK_S = 0.25
 #: For the ends of all logs together; and if the engine waits for the end.
 LOGS_S = 15.0
 LOGS_SOON_S = 5.0
-#: Of that time for the archive; the rest is for what the door gets instead.
+#: Of that time for the archive; the rest is for what the endpoint gets instead.
 ARCHIVE_PART = 0.6
 LOG_CHECK_TICKS = 120
 #: For the last word of a container that its engine ends.
@@ -114,9 +114,9 @@ class Container:
     """`await run()` returns the exit code, negative for the number of a signal. Needs asyncio's own loop."""
 
     def __init__(
-        self, ticket: Ticket, who: Who, executor_module: str, start_s: float, begun_at: float, parent: int
+        self, token: JoinToken, who: Who, executor_module: str, start_s: float, begun_at: float, parent: int
     ) -> None:
-        self._ticket = ticket
+        self._token = token
         self._who = who
         self._name = bootstrap_id(who.container)
         self._module = executor_module
@@ -125,7 +125,7 @@ class Container:
         self._begun_at = begun_at
         self._parent = parent
         self._jobs = Jobs()
-        #: By which the door knows this process again.
+        #: By which the endpoint knows this process again.
         self._nonce = secrets.token_bytes(32)
         self._machine: ContainerState | None = None
         self._folder: HostFolder | None = None
@@ -150,7 +150,7 @@ class Container:
         loop.add_signal_handler(signal.SIGUSR1, self._on_signal, False, "its engine will end it soon")
         self._child = ExecutorChild(lambda: self._feed(SignOfLife()), lambda status: self._feed(ExecutorEnded(status)))
         self._link = SchedulerLink(
-            self._ticket, self._who.container, self._who.submission, lambda: self._feed(DoorBack())
+            self._token, self._who.container, self._who.submission, lambda: self._feed(LinkBack())
         )
         if os.getppid() != self._parent:
             self._on_parent()
@@ -166,7 +166,7 @@ class Container:
             said, code = " ".join(str(error).split()), code_of_error(error)
             log.error("%s", said)
         except Exception as error:
-            # Its traceback may be kept nowhere: what the door and the engine hear has to do.
+            # Its traceback may be kept nowhere: what the endpoint and the engine hear has to do.
             said = " ".join(f"an error of its own: {type(error).__name__}: {error}".split())[:SAID_MAX_CHARS]
             log.exception("%s cannot go on", self._name)
         log.info("%s ends: %s", self._name, said)
@@ -189,7 +189,7 @@ class Container:
         return code
 
     async def _admitted(self) -> Admitted | None:
-        """The door's answer; None if this process is asked to end before it has one."""
+        """The endpoint's answer; None if this process is asked to end before it has one."""
         begun = time.monotonic()
         admission = asyncio.ensure_future(self._link.admit(self._hello, self._start_s))
         await asyncio.wait((admission, self._end), return_when=asyncio.FIRST_COMPLETED)
@@ -200,9 +200,9 @@ class Container:
         self._spans.add("admit", self._begun_at, max(time.time() - self._begun_at, time.monotonic() - begun))
         return admitted
 
-    def _hello(self, door: str) -> door_pb2.Hello:
+    def _hello(self, endpoint: str) -> endpoint_pb2.Hello:
         installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return door_pb2.Hello(
+        return endpoint_pb2.Hello(
             topology_id=self._who.topology_id,
             container=self._who.container,
             submission=self._who.submission,
@@ -212,7 +212,7 @@ class Container:
             pid=os.getpid(),
             cpu=len(os.sched_getaffinity(0)),
             ram_bytes=min(installed, memory_max_bytes() or installed),
-            address=address_here("", door),
+            address=address_here("", endpoint),
             nonce=self._nonce,
         )
 
@@ -224,7 +224,7 @@ class Container:
         lost_s = 2 * (welcome.fence_s + welcome.stop_grace_s)
         times = LeaseTimes(welcome.renew_s, welcome.fence_s, lost_s, welcome.stop_grace_s, lost_s)
         submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
-        state_apart = submitted.state_type not in ("local", "door")
+        state_apart = submitted.state_type not in ("local", "endpoint")
         self._machine = ContainerState(times, _fencing_of(welcome.fencing), _now(), state_apart)
         self._late_s = max(1.0, times.renew_s)
         self._jobs.every(TICK_S, self._on_tick)
@@ -251,7 +251,7 @@ class Container:
         folder = HostFolder(home, who.topology_id, who.container, who.submission)
         self._folder = folder
         folder.open()
-        launch = arriving.launch_of(welcome, self._ticket, folder, admitted.door)
+        launch = arriving.launch_of(welcome, self._token, folder, admitted.endpoint)
         self._log_to_file(launch)
         arriving.check_shared(welcome)
         with self._spans.step("fetch"):
@@ -260,8 +260,8 @@ class Container:
             raise RpcError("it is told to end before it has started")
         with self._spans.step("build"):
             launch = arriving.with_environment(launch, home, engine.environment)
-            member = Membership(who.container, who.submission, bytes(welcome.member))
-            arriving.write_files(welcome, self._ticket, member, launch)
+            credential = SessionCredential(who.container, who.submission, bytes(welcome.secret))
+            arriving.write_files(welcome, self._token, credential, launch)
         return launch
 
     # ---- what is decided ----------------------------------------------------------------------
@@ -341,7 +341,7 @@ class Container:
             self._feed(LeaveHeard())
 
     async def _say_farewell(self) -> None:
-        """Its engine may be gone, and could not confirm the end: the door hears of it from here."""
+        """Its engine may be gone, and could not confirm the end: the endpoint hears of it from here."""
         machine = self._machine
         send = machine.farewell(_now()) if machine is not None else None
         if machine is None or send is None:

@@ -20,20 +20,20 @@ FIRST_SIGN_S = 120.0
 OWN_STALL_S = 5.0
 #: A standby asks again no sooner than this part of `renew_s`, whatever it is answered.
 PAUSE = 0.1
-#: However often the connection to the door is lost, it is asked no sooner than this after the last time.
+#: However often the connection to the endpoint is lost, it is asked no sooner than this after the last time.
 BACK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a submission follows another, as the door says."""
+    """Why a submission follows another, as the endpoint says."""
 
     reason: str
     text: str
 
 
 class Word(Enum):
-    """What the door answers to a request for the lease."""
+    """What the endpoint answers to a request for the lease."""
 
     NONE = "none"
     GRANTED = "granted"
@@ -61,7 +61,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """An answer of the door to the request of that number."""
+    """An answer of the endpoint to the request of that number."""
 
     number: int
     word: Word
@@ -78,8 +78,8 @@ class AnswerLate:
 
 
 @dataclass(frozen=True, slots=True)
-class DoorBack:
-    """The connection to the door was lost and is there again: what was asked before may never be answered."""
+class LinkBack:
+    """The connection to the endpoint was lost and is there again: what was asked before may never be answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class LeaveHeard:
-    """The door has heard that this container has to leave."""
+    """The endpoint has heard that this container has to leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +121,14 @@ class Tick:
 
 
 Event = (
-    Prepared | Renewed | AnswerLate | DoorBack | StateAnswered | SignOfLife | ExecutorEnded | Signal | LeaveHeard | Tick
+    Prepared | Renewed | AnswerLate | LinkBack | StateAnswered | SignOfLife | ExecutorEnded | Signal | LeaveHeard | Tick
 )
 
 
 # ---- effects --------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Ask the door for the lease; it may answer `wait_s` later."""
+    """Ask the endpoint for the lease; it may answer `wait_s` later."""
 
     number: int
     epoch: int
@@ -145,7 +145,7 @@ class AskState:
 
 @dataclass(frozen=True, slots=True)
 class SendLeave:
-    """Tell the door that this container has to leave."""
+    """Tell the endpoint that this container has to leave."""
 
     why: str
 
@@ -226,7 +226,7 @@ class ContainerState:
 
     @property
     def leave_unheard(self) -> str:
-        """Why it has to leave, as long as the door has not heard of it; empty otherwise."""
+        """Why it has to leave, as long as the endpoint has not heard of it; empty otherwise."""
         return self._leave_why if self._leave_at is not None else ""
 
     def farewell(self, now: float) -> Send | None:
@@ -261,7 +261,7 @@ class ContainerState:
             case AnswerLate(number):
                 if number == self._asked:
                     self._asked, self._next_at = None, max(now, self._asked_at + self._times.renew_s)
-            case DoorBack():
+            case LinkBack():
                 # Soon: another scheduler takes containers for running once it has heard of them.
                 self._asked, self._next_at = None, self._asked_at + BACK_S
             case StateAnswered(number, has_scheduler):

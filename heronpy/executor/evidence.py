@@ -1,7 +1,7 @@
 """What the processes of a container do right now: their stacks, a profile, their objects by type.
 
-Answers `DumpStacks`, `Profile` and `Heap` at the container's door, for each of its processes and for the executor
-itself. py-spy samples from outside if it is installed and may attach; else a process samples itself, see
+Answers `DumpStacks`, `Profile` and `Heap` at the container's file service, for each of its processes and for the
+executor itself. py-spy samples from outside if it is installed and may attach; else a process samples itself, see
 `heronpy.procs.sampler`. Bounded: one request per process and `AT_ONCE_MAX` per container at a time; duration, number of
 stacks and size of the answer have limits.
 """

@@ -1,8 +1,8 @@
-"""The door of a container: logs and dead letters, by the names that it lists and no others; evidence of its processes.
+"""The file service of a container: logs and dead letters, by the names that it lists alone; evidence of its processes.
 
 Invariants: only regular files directly in two folders are opened, through a descriptor of the folder and never
-through a link, so that no name leads elsewhere; a name that the door does not list is refused; an answer has at most
-`READ_MAX_BYTES` and `LISTED_MAX` names. On one machine all containers write into one folder: each door lists what
+through a link, so that no name leads elsewhere; a name that the service does not list is refused; an answer has at most
+`READ_MAX_BYTES` and `LISTED_MAX` names. On one machine all containers write into one folder: each service lists what
 its container has written, that of container 0 also what belongs to no container.
 """
 
@@ -40,8 +40,8 @@ _FILE = re.compile(r"(?P<process>[^\x00-\x1f/\\.][^\x00-\x1f/\\]*?)\.(?P<kind>lo
 _SUFFIXES = {LOGS: "log", LETTERS: "jsonl"}
 
 
-def door_name(container: int) -> str:
-    """The name of the door's socket."""
+def socket_name(container: int) -> str:
+    """The name of the service's socket."""
     return f"{executor_id(container)}.files"
 
 
@@ -191,7 +191,7 @@ class FileService:
         self._files = ContainerFiles(launch.working_dir, container, alone=bool(launch.submitted.engine))
         keys = keys_of(launch)
         self._authenticator = Authenticator(keys) if keys is not None else None
-        self._server = ControlServer([endpoint_of(launch, door_name(container))], self._on_request, keys=keys)
+        self._server = ControlServer([endpoint_of(launch, socket_name(container))], self._on_request, keys=keys)
         if self._authenticator is not None:
             self._authenticator.watch(self._server.sock)
         self._answering = self._searching = 0

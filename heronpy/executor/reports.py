@@ -20,7 +20,7 @@ from heronpy.procs.footprints import FootprintMeter, TreeMeter
 from heronpy.procs.supervision import Ended, Overgrown, ProcessState, ProcessView
 from heronpy.procs.supervisor import Supervisor
 from heronpy.procs.usage import HostMeter, UsageMeter
-from heronpy.proto import control_pb2, door_pb2
+from heronpy.proto import control_pb2, endpoint_pb2
 
 if TYPE_CHECKING:
     from heronpy.metrics.prometheus import Page
@@ -104,7 +104,7 @@ class Reports:
     def forget(self, name: str) -> None:
         del self._out_of_memory[name]
 
-    def registration(self, metrics_host: str, metrics_port: int, files_door: str) -> control_pb2.RegisterExecutor:
+    def registration(self, metrics_host: str, metrics_port: int, file_service: str) -> control_pb2.RegisterExecutor:
         """Address and port of the metrics page, endpoint of the file service."""
         return control_pb2.RegisterExecutor(
             container=self._place.container,
@@ -113,11 +113,13 @@ class Reports:
             host=socket.gethostname(),
             metrics_host=metrics_host,
             metrics_port=metrics_port,
-            files_door=files_door,
+            file_service=file_service,
             processes=self._records(),
             usage=self._host.usage,
             not_limited=self._place.not_limited,
-            after=door_pb2.Cause(reason=self._place.after, text=self._place.after_text) if self._place.after else None,
+            after=endpoint_pb2.Cause(reason=self._place.after, text=self._place.after_text)
+            if self._place.after
+            else None,
         )
 
     def heartbeat(self) -> control_pb2.ExecutorHeartbeat:

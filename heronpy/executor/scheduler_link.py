@@ -1,9 +1,9 @@
-"""What a container says to the door of its scheduler, and how it reaches it: the addresses of its ticket, in turn.
+"""What a container says to its scheduler's control endpoint, by the addresses of its join token, in turn.
 
-A container that ends leaves the ends of its logs at the door, and an exit code for its engine.
+A container that ends leaves the ends of its logs at the endpoint, and an exit code for its engine.
 
-Invariants: each call has a deadline; the ticket and the member's secret appear in no text; a door that does not answer
-is looked for at the other addresses.
+Invariants: each call has a deadline; join token and session credential appear in no text; an endpoint that does not
+answer is looked for at the other addresses.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from heronpy.common.errors import (
     RpcError,
 )
 from heronpy.executor.container_state import AnswerLate, Cause, End, Ending, Renewed, Send, Word
+from heronpy.net.join_token import JoinToken
 from heronpy.net.rpc import ControlClient
-from heronpy.net.ticket import Ticket
 from heronpy.net.zsock import RARE_HEARTBEAT_MS
-from heronpy.proto import control_pb2, door_pb2
+from heronpy.proto import control_pb2, endpoint_pb2
 from heronpy.storage.log_archive import LogArchive, Run, newest_first
 from heronpy.storage.objects.port import ObjectsError
 
@@ -48,35 +48,35 @@ MISSED_MAX = 2
 #: Tries to read one piece of a package, whose pauses grow to a few seconds.
 PIECE_TRIES = 8
 _WORDS = {
-    door_pb2.VERDICT_GRANTED: Word.GRANTED,
-    door_pb2.VERDICT_ACTIVATED: Word.ACTIVATED,
-    door_pb2.VERDICT_FENCED: Word.FENCED,
+    endpoint_pb2.VERDICT_GRANTED: Word.GRANTED,
+    endpoint_pb2.VERDICT_ACTIVATED: Word.ACTIVATED,
+    endpoint_pb2.VERDICT_FENCED: Word.FENCED,
 }
 LOG_END_MAX_BYTES: Final = 1 << 20
 
 
-class NoDoorError(DeadlineError):
-    """The door did not admit this container in time."""
+class NoEndpointError(DeadlineError):
+    """The endpoint did not admit this container in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The door's answer to the hello, and the address at which it answered."""
+    """The endpoint's answer to the hello, and the address at which it answered."""
 
-    welcome: door_pb2.Welcome
-    door: str
+    welcome: endpoint_pb2.Welcome
+    endpoint: str
 
 
 class SchedulerLink:
-    """The connection of one submission to the door; needs a running loop."""
+    """The connection of one submission to the endpoint; needs a running loop."""
 
     def __init__(
-        self, ticket: Ticket, container: int, submission: int, on_back: Callable[[], None] | None = None
+        self, token: JoinToken, container: int, submission: int, on_back: Callable[[], None] | None = None
     ) -> None:
-        """`on_back`: the door is there again, perhaps that of another scheduler, which has not heard of us."""
+        """`on_back`: the endpoint is there again, perhaps that of another scheduler, which has not heard of us."""
         self._on_back = on_back
-        self._ticket = ticket
-        self._member = door_pb2.Member(container=container, submission=submission)
+        self._token = token
+        self._credential = endpoint_pb2.SessionCredential(container=container, submission=submission)
         self._at = 0
         self._missed = 0
         self._client: ControlClient | None = None
@@ -84,29 +84,29 @@ class SchedulerLink:
 
     @property
     def address(self) -> str:
-        """The endpoint of the door that is used now."""
-        return self._ticket.addresses[self._at]
+        """The address of the endpoint that is used now."""
+        return self._token.addresses[self._at]
 
-    async def admit(self, hello_at: Callable[[str], door_pb2.Hello], within_s: float) -> Admitted:
+    async def admit(self, hello_at: Callable[[str], endpoint_pb2.Hello], within_s: float) -> Admitted:
         """Say hello at each address in turn until one answers; `hello_at(address)` makes the message.
 
-        NoDoorError after `within_s`; FencedRpcError and InvalidRpcError when the door refuses this submission for good.
+        NoEndpointError after `within_s`; FencedRpcError and InvalidRpcError when it refuses this submission for good.
         """
         deadline = time.monotonic() + within_s
         pauses = Backoff(0.2, 5.0)
         last: HeronError | None = None
         while True:
-            for _ in self._ticket.addresses:
+            for _ in self._token.addresses:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
-                    raise NoDoorError(
-                        f"the scheduler of {self._ticket.topology_id} did not admit container"
-                        f" {self._member.container} within {within_s:g} s; tried from {socket.gethostname()}:"
-                        f" {', '.join(self._ticket.addresses)} ({last})"
+                    raise NoEndpointError(
+                        f"the scheduler of {self._token.topology_id} did not admit container"
+                        f" {self._credential.container} within {within_s:g} s; tried from {socket.gethostname()}:"
+                        f" {', '.join(self._token.addresses)} ({last})"
                     )
                 try:
                     welcome = await self._connected().call(hello_at(self.address), min(CALL_S, left_s))
-                    if not isinstance(welcome, door_pb2.Welcome):
+                    if not isinstance(welcome, endpoint_pb2.Welcome):
                         raise DeadlineError(f"{self.address} gave no answer to a hello")
                 except (FencedRpcError, InvalidRpcError):
                     raise
@@ -114,38 +114,38 @@ class SchedulerLink:
                     last = error
                     self._turn()
                     continue
-                self._member.secret = welcome.member
+                self._credential.secret = welcome.secret
                 return Admitted(welcome, self.address)
             await asyncio.sleep(min(pauses.next_s(random.random()), max(0.0, deadline - time.monotonic())))
 
     async def renew(self, send: Send, late_s: float) -> Renewed | AnswerLate:
-        """Ask for the lease; the answer is late `late_s` after the door may have waited."""
-        request = door_pb2.Renew(
-            member=self._member, number=send.number, epoch=send.epoch, stopped=send.stopped, wait_s=send.wait_s
+        """Ask for the lease; the answer is late `late_s` after the endpoint may have waited."""
+        request = endpoint_pb2.Renew(
+            credential=self._credential, number=send.number, epoch=send.epoch, stopped=send.stopped, wait_s=send.wait_s
         )
         try:
             answer = await self._call(request, send.wait_s + late_s)
         except HeronError as error:
-            # Only a verdict ends a container: a scheduler that ends, or a door that knows nobody yet, refuses as well.
+            # Only a verdict ends a container: a scheduler that ends, or an endpoint that knows nobody yet, refuses.
             log.warning("the scheduler does not answer: %s", error)
             return AnswerLate(send.number)
-        if not isinstance(answer, door_pb2.Renewed) or answer.number != send.number:
+        if not isinstance(answer, endpoint_pb2.Renewed) or answer.number != send.number:
             return AnswerLate(send.number)
         after = Cause(answer.after.reason, answer.after.text) if answer.HasField("after") else None
         return Renewed(answer.number, _WORDS.get(answer.verdict, Word.NONE), answer.epoch, answer.why, after)
 
     async def leave(self, why: str) -> bool:
         """Say that this container will be ended; False if nobody heard it."""
-        return await self._say(door_pb2.Leave(member=self._member, why=why))
+        return await self._say(endpoint_pb2.Leave(credential=self._credential, why=why))
 
     async def read_package(self, package: str, offset: int) -> bytes:
         """The piece of the package's archive from `offset` on, which is empty at its end."""
         pauses = Backoff(0.2, 5.0)
         for left in reversed(range(PIECE_TRIES)):
-            request = door_pb2.ReadPackage(member=self._member, package=package, offset=offset)
+            request = endpoint_pb2.ReadPackage(credential=self._credential, package=package, offset=offset)
             try:
                 piece = await self._call(request, CALL_S)
-                return bytes(piece.data) if isinstance(piece, door_pb2.PackagePiece) else b""
+                return bytes(piece.data) if isinstance(piece, endpoint_pb2.PackagePiece) else b""
             except (DeadlineError, RetryableError):
                 if not left:
                     raise
@@ -154,11 +154,11 @@ class SchedulerLink:
 
     async def log_end(self, process: str, data: bytes, cut: bool) -> bool:
         """Hand over the end of a log."""
-        return await self._say(door_pb2.LogEnd(member=self._member, process=process, data=data, cut=cut))
+        return await self._say(endpoint_pb2.LogEnd(credential=self._credential, process=process, data=data, cut=cut))
 
-    async def spans(self, spans: Iterable[door_pb2.StartSpan]) -> bool:
+    async def spans(self, spans: Iterable[endpoint_pb2.StartSpan]) -> bool:
         """Say how long the steps of the start took."""
-        return await self._say(door_pb2.StartSpans(member=self._member, spans=spans))
+        return await self._say(endpoint_pb2.StartSpans(credential=self._credential, spans=spans))
 
     async def _say(self, body: Message) -> bool:
         try:
@@ -185,16 +185,16 @@ class SchedulerLink:
             raise RpcError("this container has closed its connection to the scheduler")
         if self._client is None:
             self._client = ControlClient(
-                self.address, _ignore, keys=self._ticket.keys(), on_reconnect=self._on_back,
+                self.address, _ignore, keys=self._token.keys(), on_reconnect=self._on_back,
                 heartbeat_ms=RARE_HEARTBEAT_MS,
             )  # fmt: skip
         return self._client
 
     def _turn(self) -> None:
         """Go on to the next address; calls that wait for the old one have no answer."""
-        if len(self._ticket.addresses) > 1:
+        if len(self._token.addresses) > 1:
             self._disconnect()
-            self._at = (self._at + 1) % len(self._ticket.addresses)
+            self._at = (self._at + 1) % len(self._token.addresses)
         self._missed = 0
 
     def close(self) -> None:
@@ -209,13 +209,13 @@ class SchedulerLink:
 
 
 def _ignore(_: control_pb2.Envelope) -> None:
-    """The door sends answers only."""
+    """The endpoint sends answers only."""
 
 
 def archive_logs(archive: LogArchive, run: Run, folder: Path, archived: set[str]) -> None:
     """Put all logs of a container into the archive, the rotated ones last, and add to `archived` whose log is there.
 
-    It may be left alone before it is done. A store that does not answer ends it: the door gets what is not archived.
+    It may be left alone before it is done. A store that does not answer ends it: the endpoint gets the rest.
     """
     try:
         for name in newest_first(path.name for path in folder.glob("*.log*")):
@@ -229,9 +229,9 @@ def archive_logs(archive: LogArchive, run: Run, folder: Path, archived: set[str]
 async def send_logs(
     link: SchedulerLink, folder: Path, first: Sequence[str], kept_bytes: int, archived: Container[str] = ()
 ) -> None:
-    """Send the end of each log, those of the processes in `first` before the others, until the door takes no more.
+    """Send the end of each log, those of the processes in `first` before the others, until the endpoint takes no more.
 
-    Of those that are archived only the very first one sends its last line: by it the door knows why it ends.
+    Of those that are archived only the very first one sends its last line: by it the endpoint knows why it ends.
     """
     for path in sorted(folder.glob("*.log"), key=lambda path: (path.stem not in first, path)):
         if path.stem in archived and path.stem != first[0]:

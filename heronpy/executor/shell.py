@@ -183,7 +183,7 @@ class Executor:
             self._server.signal,
             self._logs.stacks,
         )
-        self._door = FileService(
+        self._service = FileService(
             launch,
             container,
             {
@@ -207,7 +207,7 @@ class Executor:
         self._link = MasterFollower(
             launch.topology,
             f"{self._name}:{self._place.epoch}".encode(),
-            lambda: self._reports.registration(self._page_host, self._page.port, self._door.endpoint),
+            lambda: self._reports.registration(self._page_host, self._page.port, self._service.endpoint),
             self._on_tmaster,
             self._on_registered,
         )
@@ -247,7 +247,7 @@ class Executor:
             await asyncio.to_thread(self._echo.close)
         self._inbox.close()
         self._evidence.close()
-        self._door.close()
+        self._service.close()
         self._state.close()
 
     def stop(self, why: str, exit_code: int = exit_codes.OK) -> None:

@@ -1,9 +1,9 @@
-"""How a user's commands on another host reach the topologies of a cluster: by the doors of their schedulers.
+"""How a user's commands on another host reach the topologies of a cluster: by their schedulers' control endpoints.
 
-`<HERON_HOME>/access/<cluster>`, mode 0700, files 0600, has the key pair of the user's clients, which the doors of all
-schedulers of that user and cluster admit, and a file for each topology that says where its door is and what its public
-key is. Schedulers write them; `heron cluster access` brings them to another host, where `.origin` names the one that
-they are from. A client with this key may do what the user's commands do, and nothing that only containers do.
+`<HERON_HOME>/access/<cluster>`, mode 0700, files 0600, has the key pair of the user's clients, which the schedulers
+of that user and cluster admit, and a file for each topology that says where its endpoint is and what its public key is.
+Schedulers write them; `heron cluster access` brings them to another host, where `.origin` names the one that they are
+from. A client with this key may do what the user's commands do, and nothing that only containers do.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from heronpy.common.errors import ConfigError
 from heronpy.net import curve
 from heronpy.net.access_place import KEY, ORIGIN, ORIGIN_MAX_BYTES, folder_of, has_key, origin_of
 from heronpy.net.curve import Pair
+from heronpy.net.join_token import TEXT_MAX_CHARS, JoinToken
 from heronpy.net.private import make_private, read_private, write_private
-from heronpy.net.ticket import TEXT_MAX_CHARS, Ticket
 
 #: How an `Authenticator` knows the clients.
 USER: Final = "client"
-_DOOR: Final = ".door.json"
+_ENDPOINT: Final = ".endpoint.json"
 #: Of what is brought from another host: topologies and bytes.
 TOPOLOGIES_MAX: Final = 10_000
 BROUGHT_MAX_BYTES: Final = 16 << 20
 
 
-class DoorPlace(Struct, frozen=True):
-    """The door of one topology's scheduler."""
+class EndpointPlace(Struct, frozen=True):
+    """The control endpoint of one topology's scheduler."""
 
     topology_id: str
     #: ZeroMQ endpoints, best first.
@@ -42,9 +42,9 @@ class DoorPlace(Struct, frozen=True):
     #: Its public key, in Z85.
     server: bytes
 
-    def ticket(self, client: Pair) -> Ticket:
+    def token(self, client: Pair) -> JoinToken:
         """What a client connects with."""
-        return Ticket(self.topology_id, self.addresses, self.server, client)
+        return JoinToken(self.topology_id, self.addresses, self.server, client)
 
 
 def client_of(cluster: str) -> Pair | None:
@@ -69,24 +69,24 @@ def make_client(cluster: str) -> Pair:
     return curve.read_pair(folder, KEY)
 
 
-def write_door(cluster: str, topology: str, place: DoorPlace) -> None:
-    """Say where the door of a topology is, for the user's clients. ConfigError or OSError when that fails."""
+def write_endpoint(cluster: str, topology: str, place: EndpointPlace) -> None:
+    """Say where the endpoint of a topology is, for the user's clients. ConfigError or OSError when that fails."""
     folder = folder_of(cluster)
     make_private(folder)
-    write_private(folder / f"{topology}{_DOOR}", _text_of(place))
+    write_private(folder / f"{topology}{_ENDPOINT}", _text_of(place))
 
 
-def forget_door(cluster: str, topology: str, topology_id: str) -> None:
+def forget_endpoint(cluster: str, topology: str, topology_id: str) -> None:
     """The topology is gone; what a later one of its name has written stays."""
     with suppress(ConfigError, OSError):
-        place = door_of(cluster, topology)
+        place = known_endpoint(cluster, topology)
         if place is not None and place.topology_id == topology_id:
-            (folder_of(cluster) / f"{topology}{_DOOR}").unlink(missing_ok=True)
+            (folder_of(cluster) / f"{topology}{_ENDPOINT}").unlink(missing_ok=True)
 
 
-def door_of(cluster: str, topology: str) -> DoorPlace | None:
-    """Where the door of a topology is, as far as is known on this host."""
-    file = folder_of(cluster) / f"{topology}{_DOOR}"
+def known_endpoint(cluster: str, topology: str) -> EndpointPlace | None:
+    """Where the control endpoint of a topology is, as far as is known on this host."""
+    file = folder_of(cluster) / f"{topology}{_ENDPOINT}"
     if "/" in topology or not file.exists():
         return None
     place = _place_of(read_private(file, TEXT_MAX_CHARS))
@@ -98,16 +98,19 @@ def door_of(cluster: str, topology: str) -> DoorPlace | None:
                 f" {cluster} --install' here"
             )
         raise ConfigError(
-            f"the file {file} is damaged, which says where the door of topology '{topology}' is; remove it, and {fix}"
+            f"the file {file} is damaged, which says where the control endpoint of topology '{topology}' is;"
+            f" remove it, and {fix}"
         )
     return place
 
 
 def topologies_of(cluster: str) -> list[str]:
-    """Those whose doors are known on this host, by name."""
+    """Those whose endpoints are known on this host, by name."""
     folder = folder_of(cluster)
     names = os.listdir(folder) if folder.is_dir() else []
-    return sorted(name.removesuffix(_DOOR) for name in names if name.endswith(_DOOR) and not name.startswith("."))
+    return sorted(
+        name.removesuffix(_ENDPOINT) for name in names if name.endswith(_ENDPOINT) and not name.startswith(".")
+    )
 
 
 # ---- from one host to another ---------------------------------------------------------------
@@ -119,12 +122,12 @@ def to_text(cluster: str, host: str) -> str:
             f"cluster {cluster} has no key for clients in {folder_of(cluster)}: nothing was submitted from here to one"
             " of its hosts yet"
         )
-    doors = {name: door_of(cluster, name) for name in topologies_of(cluster)}
+    endpoints = {name: known_endpoint(cluster, name) for name in topologies_of(cluster)}
     content = {
         "cluster": cluster,
         "origin": host,
         "client": [client.public.decode(), client.secret.decode()],
-        "doors": {name: json.loads(_text_of(place)) for name, place in doors.items() if place is not None},
+        "endpoints": {name: json.loads(_text_of(place)) for name, place in endpoints.items() if place is not None},
     }
     return json.dumps(content)
 
@@ -142,18 +145,18 @@ def bring(cluster: str, text: str) -> int:
             )
         public, secret = (str(key).encode() for key in found["client"])
         origin = str(found["origin"])
-        doors: Mapping[str, Any] = found["doors"]
-        if not origin or len(doors) > TOPOLOGIES_MAX or any(not _is_name(name) for name in doors):
+        endpoints: Mapping[str, Any] = found["endpoints"]
+        if not origin or len(endpoints) > TOPOLOGIES_MAX or any(not _is_name(name) for name in endpoints):
             raise ValueError
-        places = {name: _place_of(json.dumps(place).encode()) for name, place in doors.items()}
+        places = {name: _place_of(json.dumps(place).encode()) for name, place in endpoints.items()}
     except (ValueError, KeyError, TypeError, AttributeError, UnicodeError):
         raise ConfigError("this is not what 'heron cluster access' has printed on another host") from None
     if not curve.is_pair(public, secret):
         raise ConfigError("this is not what 'heron cluster access' has printed on another host: its key is damaged")
     if damaged := [name for name, place in places.items() if place is None]:
         raise ConfigError(
-            "this is not what 'heron cluster access' has printed on another host: what it says of the door of topology"
-            f" '{damaged[0]}' is damaged; run both commands again"
+            "this is not what 'heron cluster access' has printed on another host: what it says of the control endpoint"
+            f" of topology '{damaged[0]}' is damaged; run both commands again"
         )
     folder = folder_of(cluster)
     if client_of(cluster) is not None and not origin_of(cluster):
@@ -168,7 +171,7 @@ def bring(cluster: str, text: str) -> int:
         write_private(draft / ORIGIN, origin.encode()[:ORIGIN_MAX_BYTES])
         for name, place in places.items():
             assert place is not None
-            write_private(draft / f"{name}{_DOOR}", _text_of(place))
+            write_private(draft / f"{name}{_ENDPOINT}", _text_of(place))
         shutil.rmtree(folder, ignore_errors=True)
         os.rename(draft, folder)
     except BaseException:
@@ -181,18 +184,18 @@ def _is_name(name: str) -> bool:
     return bool(name) and "/" not in name and not name.startswith(".") and name.isprintable() and len(name) < 200
 
 
-def _text_of(place: DoorPlace) -> bytes:
+def _text_of(place: EndpointPlace) -> bytes:
     content = {"topology_id": place.topology_id, "addresses": place.addresses, "server": place.server.decode()}
     return json.dumps(content).encode()
 
 
-def _place_of(data: bytes) -> DoorPlace | None:
-    """None when it says no door."""
+def _place_of(data: bytes) -> EndpointPlace | None:
+    """None when it says no endpoint."""
     try:
         found = json.loads(data)
-        # A ticket has the same rules; the client's key is no part of it.
+        # A join token has the same rules; the client's key is no part of it.
         key = str(found["server"])
-        ticket = Ticket.from_text(json.dumps({**found, "client": [key, key]}), "")
+        token = JoinToken.from_text(json.dumps({**found, "client": [key, key]}), "")
     except (ValueError, KeyError, TypeError, ConfigError):
         return None
-    return DoorPlace(ticket.topology_id, ticket.addresses, ticket.server)
+    return EndpointPlace(token.topology_id, token.addresses, token.server)

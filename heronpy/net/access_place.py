@@ -20,7 +20,7 @@ def folder_of(cluster: str) -> Path:
 
 
 def has_key(cluster: str) -> bool:
-    """Whether this host has a key for the doors of the cluster's schedulers."""
+    """Whether this host has a key for the control endpoints of the cluster's schedulers."""
     return (folder_of(cluster) / KEY).exists()
 
 

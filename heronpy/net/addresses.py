@@ -66,16 +66,16 @@ def page_host(wanted: str, address: str, bind_host: str) -> str:
     return (address or bind_host) if wanted == PAGE_ON_HOST else wanted
 
 
-def told_at(door_host: str, endpoints: Sequence[str]) -> list[str]:
-    """The endpoints that containers are told: those of the door, or its port at heron.engine.door_host.
+def told_at(endpoint_host: str, endpoints: Sequence[str]) -> list[str]:
+    """The addresses that containers are told: those of the control endpoint, or its port at heron.engine.endpoint_host.
 
     ConfigError when that is neither a name nor an address.
     """
-    if not door_host:
+    if not endpoint_host:
         return list(endpoints)
-    if not _HOST.fullmatch(door_host):
-        raise ConfigError(f"heron.engine.door_host is {door_host!r} but must be a DNS name or an IPv4 address")
-    return list(dict.fromkeys(f"tcp://{door_host}:{one.rpartition(':')[2]}" for one in endpoints))
+    if not _HOST.fullmatch(endpoint_host):
+        raise ConfigError(f"heron.engine.endpoint_host is {endpoint_host!r} but must be a DNS name or an IPv4 address")
+    return list(dict.fromkeys(f"tcp://{endpoint_host}:{one.rpartition(':')[2]}" for one in endpoints))
 
 
 def in_any_order(ports: range) -> Iterator[int]:

@@ -1,6 +1,6 @@
-"""Requests by way of a scheduler's door, for a client that does not reach a topology's processes itself.
+"""Requests by way of a scheduler's control endpoint, for a client that does not reach a topology's processes itself.
 
-The door answers with what the process has answered, so that the client raises what it would raise if it had asked
+The endpoint answers with what the process has answered, so that the client raises what it would raise if it had asked
 itself.
 """
 
@@ -12,29 +12,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 from heronpy.common.errors import DeadlineError, LostReplyError, RetryableRpcError, RpcError
 from heronpy.net.rpc import RpcClient, answer_of, parse, seal, wrap
-from heronpy.proto import door_pb2
+from heronpy.proto import endpoint_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from heronpy.net.curve import Keys
 
-#: How much later than the process itself its door may answer.
+#: How much later than the process itself its endpoint may answer.
 SLACK_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class To:
-    """A process of a topology, as its door knows it."""
+    """A process of a topology, as its endpoint knows it."""
 
     #: `scheduler`, `tmaster` or `executor`.
     kind: str
     #: Of an executor.
     container: int = 0
 
-    def request(self, body: Message, timeout_s: float) -> door_pb2.Relay:
-        """A request for the process, as the door takes it."""
-        relay = door_pb2.Relay(request=seal(wrap(body)), timeout_s=timeout_s)
+    def request(self, body: Message, timeout_s: float) -> endpoint_pb2.Relay:
+        """A request for the process, as the endpoint takes it."""
+        relay = endpoint_pb2.Relay(request=seal(wrap(body)), timeout_s=timeout_s)
         if self.kind == "executor":
             relay.executor = self.container
         else:
@@ -49,25 +49,25 @@ TMASTER: Final = To("tmaster")
 def relayed(answer: Any) -> Any:
     """The body of what the process has answered; its refusal is raised, as the class it is.
 
-    DeadlineError when the process did not answer the door in time, LostReplyError when it ended, RetryableRpcError
+    DeadlineError when the process did not answer the endpoint in time, LostReplyError when it ended, RetryableRpcError
     when it does not run.
     """
-    if not isinstance(answer, door_pb2.Relayed):
-        raise RpcError("the scheduler's door has answered with something else; is it of another release?")
-    if answer.end == door_pb2.RELAY_LATE:
+    if not isinstance(answer, endpoint_pb2.Relayed):
+        raise RpcError("the control endpoint has answered with something else; is it of another release?")
+    if answer.end == endpoint_pb2.RELAY_LATE:
         raise DeadlineError(answer.why)
-    if answer.end == door_pb2.RELAY_LOST:
+    if answer.end == endpoint_pb2.RELAY_LOST:
         raise LostReplyError(answer.why)
-    if answer.end == door_pb2.RELAY_ABSENT:
+    if answer.end == endpoint_pb2.RELAY_ABSENT:
         raise RetryableRpcError(answer.why)
     reply = parse(answer.reply)
     if reply is None:
-        raise RpcError("the scheduler's door has passed on an answer that is none; is it of another release?")
+        raise RpcError("the control endpoint has passed on an answer that is none; is it of another release?")
     return answer_of(reply)
 
 
 class RelayClient(RpcClient):
-    """Blocking, as `RpcClient`; `endpoint` and `keys` are those of the door, `to` is whom it asks."""
+    """Blocking, as `RpcClient`; `endpoint` and `keys` are those of the control endpoint, `to` is whom it asks."""
 
     def __init__(
         self,
@@ -77,7 +77,9 @@ class RelayClient(RpcClient):
         keys: Keys | None = None,
         registered: Callable[[], bool] | None = None,
     ) -> None:
-        super().__init__(endpoint, peer=f"{peer}, by way of the door at {endpoint},", keys=keys, registered=registered)
+        super().__init__(
+            endpoint, peer=f"{peer}, by way of the control endpoint at {endpoint},", keys=keys, registered=registered
+        )
         self._to = to
         self._calls = 0
 

@@ -1,4 +1,4 @@
-"""The state manager of a topology's processes: that of the configuration, or one at the scheduler's door.
+"""The state manager of a topology's processes: that of the configuration, or one at the scheduler's control endpoint.
 
 No setting names the second: a launch file does, on hosts that do not reach the files of the scheduler's host.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from heronpy.plan.launch import LaunchSpec
     from heronpy.statemgr.base import StateManager
 
-#: The session of a process that only reads, as a multiple of what is set, and what the door allows.
+#: The session of a process that only reads, as a multiple of what is set, and what the endpoint allows.
 _READER_TIMES: Final = 3
 _READER_MAX_S: Final = 300.0
 
@@ -23,7 +23,7 @@ def open_state_of(launch: LaunchSpec, owns: bool = True) -> StateManager:
     """Open the state manager of a topology's launch file.
 
     `owns`: this process makes ephemerals or takes locks. One that only reads says less often that it lives where the
-    scheduler's door has to hear it: it loses nothing that another one waits for.
+    scheduler's control endpoint has to hear it: it loses nothing that another one waits for.
     """
     from msgspec.structs import replace
 
@@ -31,15 +31,15 @@ def open_state_of(launch: LaunchSpec, owns: bool = True) -> StateManager:
     from heronpy.common.settings import settings_for
 
     settings = settings_for(launch, StatemgrSettings)
-    if launch.state_type != "door":
+    if launch.state_type != "endpoint":
         return open_state(launch.state_type, launch.state_root, settings)
-    from heronpy.net.door_state import DoorStateManager
+    from heronpy.net.endpoint_state import EndpointStateManager
 
     if not owns:
         settings = replace(settings, session_timeout_s=min(_READER_MAX_S, _READER_TIMES * settings.session_timeout_s))
-    return DoorStateManager(launch.state_root, settings)
+    return EndpointStateManager(launch.state_root, settings)
 
 
 def module_of(state_type: str) -> str:
     """The module of a kind, which a fork server loads once for its children."""
-    return "heronpy.net.door_state" if state_type == "door" else module_of_kind(state_type)
+    return "heronpy.net.endpoint_state" if state_type == "endpoint" else module_of_kind(state_type)

@@ -214,8 +214,8 @@ class Here(Struct, frozen=True):
     """Where checkpoints are if the settings name no folder."""
     address: str = ""
     """IPv4 address on which processes of this host listen for other hosts; "" where the settings name it."""
-    door: str = ""
-    """File of the ticket of the scheduler's door; "" where the containers are on the scheduler's host."""
+    token: str = ""
+    """File of the join token; "" where the containers are on the scheduler's host."""
 
 
 def make_here(submitted: Submitted, launch_file: str | os.PathLike[str]) -> Here:
@@ -286,7 +286,7 @@ class LaunchSpec(Struct, frozen=True):
     @property
     def state_type(self) -> str:
         """The kind of state manager by which this host reaches the state."""
-        return "door" if self._state_is_at_door else self.submitted.state_type
+        return "endpoint" if self._state_is_at_endpoint else self.submitted.state_type
 
     @property
     def needs_spark(self) -> bool:
@@ -337,14 +337,14 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def state_root(self) -> str:
-        if self._state_is_at_door:
-            return self.here.door
+        if self._state_is_at_endpoint:
+            return self.here.token
         return self.submitted.state_root or self.here.state_root
 
     @property
-    def _state_is_at_door(self) -> bool:
+    def _state_is_at_endpoint(self) -> bool:
         """Whether the state is in files of the scheduler's host, which is another one."""
-        return bool(self.here.door) and self.submitted.state_type in ("local", "door")
+        return bool(self.here.token) and self.submitted.state_type in ("local", "endpoint")
 
     @property
     def python(self) -> str:

@@ -216,22 +216,22 @@ class RestartCharges(_message.Message):
     def __init__(self, charges: _Optional[_Iterable[_Union[RestartCharge, _Mapping]]] = ..., streak: _Optional[int] = ..., last_pause_s: _Optional[float] = ..., healthy_at: _Optional[float] = ...) -> None: ...
 
 class SchedulerLocation(_message.Message):
-    __slots__ = ["door_key", "doors", "endpoint", "host", "permit", "pid", "topology"]
-    DOORS_FIELD_NUMBER: _ClassVar[int]
-    DOOR_KEY_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ["control_endpoints", "endpoint", "endpoint_key", "host", "permit", "pid", "topology"]
+    CONTROL_ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_KEY_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PERMIT_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
-    door_key: bytes
-    doors: _containers.RepeatedScalarFieldContainer[str]
+    control_endpoints: _containers.RepeatedScalarFieldContainer[str]
     endpoint: str
+    endpoint_key: bytes
     host: str
     permit: str
     pid: int
     topology: str
-    def __init__(self, topology: _Optional[str] = ..., endpoint: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., permit: _Optional[str] = ..., doors: _Optional[_Iterable[str]] = ..., door_key: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, topology: _Optional[str] = ..., endpoint: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., permit: _Optional[str] = ..., control_endpoints: _Optional[_Iterable[str]] = ..., endpoint_key: _Optional[bytes] = ...) -> None: ...
 
 class SchedulerTrace(_message.Message):
     __slots__ = ["host", "permit", "pid", "pids", "started"]

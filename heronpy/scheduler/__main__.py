@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
     os.close(fd)
     if submitted.engine:
         # Before the guardian forks: the successor of a scheduler that was killed does not import it anew.
-        import heronpy.scheduler.keeper  # noqa: F401
+        import heronpy.scheduler.reconciler  # noqa: F401
     return guard(lambda pulse: run(launch, launch_file, executor_module, pulse))
 
 
@@ -71,7 +71,7 @@ def run(launch: LaunchSpec, launch_file: str, executor_module: str, pulse: Pulse
 
     setup("scheduler", settings_for(launch, LoggingSettings).level)
     if server is None:
-        from heronpy.scheduler.keeper import EngineScheduler
+        from heronpy.scheduler.reconciler import EngineScheduler
 
         code = run_loop(lambda: EngineScheduler(launch, pulse).run())
     else:

@@ -1,7 +1,7 @@
-"""What containers ask at the door: to be admitted, to go on, for the package; and what they tell before they end.
+"""What containers ask at the endpoint: to be admitted, to go on, for the package; and what they tell before they end.
 
-`Handlers` of the door for a scheduler whose containers an engine runs. What it hears becomes events of placement, whose
-answers come back by `answer`.
+`Handlers` of the endpoint for a scheduler whose containers an engine runs. What it hears becomes events of placement,
+whose answers come back by `answer`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from heronpy.common.folders import open_private
 from heronpy.common.ids import bootstrap_id
 from heronpy.common.settings import settings_for
 from heronpy.engines.lease import Fencing, LeaseTimes
-from heronpy.net import door_keys
+from heronpy.net import endpoint_keys
 from heronpy.net.curve import Keys, Pair
-from heronpy.net.door_keys import DoorKeys
+from heronpy.net.endpoint_keys import EndpointKeys
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.child_log import last_line_of
-from heronpy.proto import door_pb2
+from heronpy.proto import endpoint_pb2
 from heronpy.scheduler.bindings import NONCE_BYTES, Bindings
-from heronpy.scheduler.door import Member
+from heronpy.scheduler.control_endpoint import Who
 from heronpy.scheduler.kept_logs import END_MAX_BYTES, KeptLogs
 from heronpy.scheduler.leases import Permit
-from heronpy.scheduler.package_door import PackageDoor
+from heronpy.scheduler.package_endpoint import PackageEndpoint
 from heronpy.scheduler.placement_events import Activate, Effect, Entry, Event, Fence, Grant, Heard, Leaving
 
 log = logging.getLogger("heronpy.scheduler")
@@ -55,7 +55,7 @@ WAITING_MAX = 10_000
 class _Open:
     number: int
     received_at: float
-    answer: asyncio.Future[door_pb2.Renewed]
+    answer: asyncio.Future[endpoint_pb2.Renewed]
 
 
 class Renewals:
@@ -73,34 +73,34 @@ class Renewals:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, member: tuple[int, int], number: int, received_at: float) -> asyncio.Future[door_pb2.Renewed]:
+    def open(self, who: tuple[int, int], number: int, received_at: float) -> asyncio.Future[endpoint_pb2.Renewed]:
         """A request has come; what its sender gets."""
-        self.say(member, door_pb2.VERDICT_NONE)
+        self.say(who, endpoint_pb2.VERDICT_NONE)
         if len(self._open) >= WAITING_MAX:
-            raise RetryableRpcError("too many requests wait for an answer at the door; ask again later")
-        answer: asyncio.Future[door_pb2.Renewed] = asyncio.get_running_loop().create_future()
-        self._open[member] = _Open(number, received_at, answer)
+            raise RetryableRpcError("too many requests wait for an answer at the control endpoint; ask again later")
+        answer: asyncio.Future[endpoint_pb2.Renewed] = asyncio.get_running_loop().create_future()
+        self._open[who] = _Open(number, received_at, answer)
         return answer
 
-    def received_at(self, member: tuple[int, int]) -> float | None:
+    def received_at(self, who: tuple[int, int]) -> float | None:
         """When its open request came; None without one."""
-        found = self._open.get(member)
+        found = self._open.get(who)
         return found.received_at if found is not None else None
 
     def say(
         self,
-        member: tuple[int, int],
-        verdict: door_pb2.Verdict,
+        who: tuple[int, int],
+        verdict: endpoint_pb2.Verdict,
         epoch: int = 0,
         why: str = "",
-        after: door_pb2.Cause | None = None,
+        after: endpoint_pb2.Cause | None = None,
     ) -> bool:
         """Answer the open request of a submission; False if there is none."""
-        found = self._open.pop(member, None)
+        found = self._open.pop(who, None)
         if found is None or found.answer.done():
             return False
         found.answer.set_result(
-            door_pb2.Renewed(number=found.number, verdict=verdict, epoch=epoch, why=why, after=after)
+            endpoint_pb2.Renewed(number=found.number, verdict=verdict, epoch=epoch, why=why, after=after)
         )
         return True
 
@@ -112,7 +112,7 @@ class Terms:
     launch: LaunchSpec
     times: LeaseTimes
     fencing: Fencing
-    door_keys: DoorKeys = field(repr=False)
+    endpoint_keys: EndpointKeys = field(repr=False)
     #: Of the links between containers.
     links: Keys = field(repr=False)
     #: Folders that all hosts are said to share.
@@ -129,7 +129,7 @@ class Admission:
         self.permit: Permit | None = None
         self._renewals = Renewals()
         self._hosts: dict[int, tuple[int, str]] = {}
-        self._package = PackageDoor(
+        self._package = PackageEndpoint(
             terms.launch.package_dir,
             terms.launch.working_dir,
             terms.launch.topology_id,
@@ -138,21 +138,21 @@ class Admission:
         self._logs = KeptLogs(terms.launch.log_dir)
         self._writing = asyncio.Lock()
         #: Submissions that were heard and have not sent a log, with their hosts; and those that have.
-        self._silent: dict[Member, str] = {}
-        self._sent: set[Member] = set()
+        self._silent: dict[Who, str] = {}
+        self._sent: set[Who] = set()
         self._log_ends = self._hellos = 0
         #: By container: a submission that was refused or has ended, and the sentence on it.
         self._last_words: dict[int, tuple[int, str]] = {}
         #: Steps of starts by container, of its newest submission that told.
-        self._starts: dict[int, tuple[int, list[door_pb2.StartSpan]]] = {}
+        self._starts: dict[int, tuple[int, list[endpoint_pb2.StartSpan]]] = {}
         #: The submissions of a container that may exist.
         self.known: Callable[[int], Sequence[int]] = lambda container: ()
         #: Its entry in the ledger; None of a container that nobody has heard of.
         self.entry_of: Callable[[int], Entry | None] = lambda container: None
         #: Whether it has said that nothing of it runs any more.
         self.stopped: Callable[[int, int], bool] = lambda container, submission: False
-        folder = door_keys.folder_of(terms.launch.working_dir)
-        self._bindings = Bindings(folder, lambda member: member[1] in self.known(member[0]))
+        folder = endpoint_keys.folder_of(terms.launch.working_dir)
+        self._bindings = Bindings(folder, lambda who: who[1] in self.known(who[0]))
         #: Hellos of another process than the one that is that submission, and of another release of heronpy or Python.
         self.impostors = self.releases = 0
         #: What was refused for now, because too much of it is under way.
@@ -179,7 +179,7 @@ class Admission:
 
     def _proof_of(self, folder: str) -> bytes:
         """The same for each scheduler of the topology, and for nobody else."""
-        return hmac.digest(self._terms.door_keys.member, f"shared {folder}".encode(), "sha256").hex().encode()
+        return hmac.digest(self._terms.endpoint_keys.secret_key, f"shared {folder}".encode(), "sha256").hex().encode()
 
     def remove(self) -> None:
         """What it has made: the topology is gone. May wait for the place of packages."""
@@ -193,60 +193,60 @@ class Admission:
     # ---- answers ----------------------------------------------------------------------------
     def answer(self, effect: Activate | Grant | Fence) -> None:
         """Answer the last request of a submission; nothing if there is none, or the permit may grant nothing."""
-        member = effect.container, effect.submission
-        received_at = self._renewals.received_at(member)
+        who = effect.container, effect.submission
+        received_at = self._renewals.received_at(who)
         if received_at is None:
             return
         if isinstance(effect, Fence):
-            self._renewals.say(member, door_pb2.VERDICT_FENCED, why=effect.why)
+            self._renewals.say(who, endpoint_pb2.VERDICT_FENCED, why=effect.why)
         elif self.permit is not None and self.permit.may_grant(received_at):
             activates = isinstance(effect, Activate)
-            verdict = door_pb2.VERDICT_ACTIVATED if activates else door_pb2.VERDICT_GRANTED
+            verdict = endpoint_pb2.VERDICT_ACTIVATED if activates else endpoint_pb2.VERDICT_GRANTED
             entry = self.entry_of(effect.container) if activates else None
             cause = entry.cause if entry is not None else None
-            after = door_pb2.Cause(reason=cause.reason.value, text=cause.text) if cause is not None else None
-            self._renewals.say(member, verdict, effect.epoch if isinstance(effect, Activate) else 0, after=after)
+            after = endpoint_pb2.Cause(reason=cause.reason.value, text=cause.text) if cause is not None else None
+            self._renewals.say(who, verdict, effect.epoch if isinstance(effect, Activate) else 0, after=after)
 
     # ---- requests ---------------------------------------------------------------------------
-    async def hello(self, hello: door_pb2.Hello) -> door_pb2.Welcome:
+    async def hello(self, hello: endpoint_pb2.Hello) -> endpoint_pb2.Welcome:
         """Admit a submission. InvalidRpcError for another release or Python, FencedError for one that is replaced."""
         self._check_ready()
         if self._hellos >= HELLOS_MAX:
             self.busy += 1
             raise RetryableRpcError("too many containers ask to be admitted at once; ask again")
-        member = hello.container, hello.submission
+        who = hello.container, hello.submission
         try:
             self._check_release(hello)
         except InvalidRpcError as error:
             self.releases += 1
-            if member[1] in self.known(member[0]) and self._last_words.get(member[0]) != (member[1], str(error)):
-                self._last_words[member[0]] = member[1], str(error)
-                log.error("container %d, submission %d, is refused: %s", *member, error)
+            if who[1] in self.known(who[0]) and self._last_words.get(who[0]) != (who[1], str(error)):
+                self._last_words[who[0]] = who[1], str(error)
+                log.error("container %d, submission %d, is refused: %s", *who, error)
             raise
-        self._check_who(member, hello.nonce)
+        self._check_who(who, hello.nonce)
         host = hello.host[:255]
-        effects = self._handle(Heard(*member, host=host))
+        effects = self._handle(Heard(*who, host=host))
         for effect in effects:
-            if isinstance(effect, Fence) and (effect.container, effect.submission) == member:
-                raise FencedError(f"container {member[0]}, submission {member[1]}, is not wanted: {effect.why}")
-        if self.entry_of(member[0]) is None:
+            if isinstance(effect, Fence) and (effect.container, effect.submission) == who:
+                raise FencedError(f"container {who[0]}, submission {who[1]}, is not wanted: {effect.why}")
+        if self.entry_of(who[0]) is None:
             raise RetryableRpcError("the scheduler has no plan of its containers yet; ask again")
-        await self._bindings.bind(member, hello.nonce)
-        self._hosts[member[0]] = member[1], host
-        if member not in self._sent:
-            self._silent[member] = host
+        await self._bindings.bind(who, hello.nonce)
+        self._hosts[who[0]] = who[1], host
+        if who not in self._sent:
+            self._silent[who] = host
         terms, launch = self._terms, self._terms.launch
         log.info(
             "container %d, submission %d, on %s (%s) is admitted: %g cores, %d MB",
-            *member, host, hello.address[:50], hello.cpu, hello.ram_bytes >> 20,
+            *who, host, hello.address[:50], hello.cpu, hello.ram_bytes >> 20,
         )  # fmt: skip
         self._hellos += 1
         try:
             archive = await self._package.archive()
         finally:
             self._hellos -= 1
-        return door_pb2.Welcome(
-            member=terms.door_keys.secret_of(*member),
+        return endpoint_pb2.Welcome(
+            secret=terms.endpoint_keys.secret_of(*who),
             submitted=launch.submitted.to_bytes(),
             server=_pair(terms.links.server),
             client=_pair(terms.links.client),
@@ -255,7 +255,7 @@ class Admission:
             package_sha256=archive.sha256,
             package_place=archive.place,
             shared=[
-                door_pb2.SharedFolder(path=folder, name=self._proof_name, content=self._proof_of(folder))
+                endpoint_pb2.SharedFolder(path=folder, name=self._proof_name, content=self._proof_of(folder))
                 for folder in terms.shared
             ],
             renew_s=terms.times.renew_s,
@@ -265,30 +265,28 @@ class Admission:
             log_kept_bytes=END_MAX_BYTES,
         )
 
-    def _check_who(self, member: Member, nonce: bytes) -> None:
+    def _check_who(self, who: Who, nonce: bytes) -> None:
         """Refuse who cannot be this submission: it is another process, or was never made."""
-        entry = self.entry_of(member[0])
-        if entry is not None and member[1] > entry.submitted:
-            if member[1] > entry.submitted + AHEAD_MAX:
-                raise InvalidRpcError(
-                    f"container {member[0]} has no submission {member[1]}; nothing like it was submitted"
-                )
+        entry = self.entry_of(who[0])
+        if entry is not None and who[1] > entry.submitted:
+            if who[1] > entry.submitted + AHEAD_MAX:
+                raise InvalidRpcError(f"container {who[0]} has no submission {who[1]}; nothing like it was submitted")
             # After a state manager has lost its records the engine's next list shows it.
-            raise RetryableRpcError(f"container {member[0]} has no submission {member[1]} yet; ask again")
+            raise RetryableRpcError(f"container {who[0]} has no submission {who[1]} yet; ask again")
         if len(nonce) != NONCE_BYTES:
             raise InvalidRpcError(f"a hello has a nonce of {NONCE_BYTES} bytes, not of {len(nonce)}")
-        if self._bindings.is_other(member, nonce):
+        if self._bindings.is_other(who, nonce):
             self.impostors += 1
-            log.warning("another process says that it is container %d, submission %d; it is refused", *member)
+            log.warning("another process says that it is container %d, submission %d; it is refused", *who)
             raise InvalidRpcError(
-                f"container {member[0]}, submission {member[1]}, is another process, which has said hello before"
+                f"container {who[0]}, submission {who[1]}, is another process, which has said hello before"
             )
 
     def _check_ready(self) -> None:
         if self.permit is None:
             raise RetryableRpcError("the scheduler is starting; ask again")
 
-    def _check_release(self, hello: door_pb2.Hello) -> None:
+    def _check_release(self, hello: endpoint_pb2.Hello) -> None:
         release, where = self._terms.launch.release, f"on host {hello.host[:255]}"
         if hello.heronpy != release:
             raise InvalidRpcError(
@@ -301,70 +299,70 @@ class Admission:
                 " name a Python of that release in heron.engine.python"
             )
 
-    async def renew(self, member: Member, renew: door_pb2.Renew) -> door_pb2.Renewed:
+    async def renew(self, who: Who, renew: endpoint_pb2.Renew) -> endpoint_pb2.Renewed:
         """Grant, activate or fence; a standby's request waits until there is something to say."""
         self._check_ready()
         if max(renew.epoch, renew.stopped) > EPOCH_MAX:
-            raise InvalidRpcError(f"container {member[0]} claims an epoch that nobody gave it")
-        answer = self._renewals.open(member, renew.number, self._now())
-        number, host = self._hosts.get(member[0], (0, ""))
-        if member not in self._sent:
-            self._silent.setdefault(member, "")  # one that an earlier scheduler has admitted
-        self._handle(Heard(*member, renew.epoch, renew.stopped, host if number == member[1] else ""))
+            raise InvalidRpcError(f"container {who[0]} claims an epoch that nobody gave it")
+        answer = self._renewals.open(who, renew.number, self._now())
+        number, host = self._hosts.get(who[0], (0, ""))
+        if who not in self._sent:
+            self._silent.setdefault(who, "")  # one that an earlier scheduler has admitted
+        self._handle(Heard(*who, renew.epoch, renew.stopped, host if number == who[1] else ""))
         # Whoever is silent for two renewals is not activated, so nobody waits longer than one.
         waits = not renew.epoch and renew.wait_s > 0.0
         wait_s = min(renew.wait_s, self._terms.times.renew_s) if waits else 0.0
         if not answer.done():
             await asyncio.wait([answer], timeout=wait_s)
         if not answer.done():
-            self._renewals.say(member, door_pb2.VERDICT_NONE)
+            self._renewals.say(who, endpoint_pb2.VERDICT_NONE)
         return await answer
 
-    def leave(self, member: Member, why: str) -> None:
+    def leave(self, who: Who, why: str) -> None:
         """Its engine will end it soon."""
         self._check_ready()
-        self._handle(Leaving(*member, why))
+        self._handle(Leaving(*who, why))
 
     async def read_package(self, package: str, offset: int) -> bytes:
         """A piece of the archive."""
         return await self._package.read(package, offset)
 
-    async def log_end(self, member: Member, end: door_pb2.LogEnd) -> None:
+    async def log_end(self, who: Who, end: endpoint_pb2.LogEnd) -> None:
         """Keep the end of a log."""
         if self._log_ends >= LOGS_MAX:
             self.busy += 1
             raise RetryableRpcError("too many logs arrive at once; send it again")
-        number, host = self._hosts.get(member[0], (0, ""))
-        host = host if number == member[1] else ""
+        number, host = self._hosts.get(who[0], (0, ""))
+        host = host if number == who[1] else ""
         self._log_ends += 1
         try:
             async with self._writing:
-                await asyncio.to_thread(self._logs.keep, end.process, *member, host, end.data, end.cut)
+                await asyncio.to_thread(self._logs.keep, end.process, *who, host, end.data, end.cut)
         except OSError as error:
             raise HeronError(f"the log of {end.process[:80]} cannot be kept: {error.strerror}") from None
         finally:
             self._log_ends -= 1
-        self._silent.pop(member, None)
-        self._sent.add(member)
-        name = bootstrap_id(member[0])
+        self._silent.pop(who, None)
+        self._sent.add(who)
+        name = bootstrap_id(who[0])
         if end.process == name and (said := last_line_of(end.data[-_TAIL_BYTES:]).removeprefix(f"{name} ends: ")):
-            self._last_words[member[0]] = member[1], said[:1024]
+            self._last_words[who[0]] = who[1], said[:1024]
 
     async def tell_lost(self, all_left: bool = False) -> None:
         """Say of submissions that are gone, or of `all_left`, that their logs did not arrive."""
-        gone = [member for member in self._silent if all_left or member[1] not in self.known(member[0])]
-        self._sent = {member for member in self._sent if member[1] in self.known(member[0])}
+        gone = [who for who in self._silent if all_left or who[1] not in self.known(who[0])]
+        self._sent = {who for who in self._sent if who[1] in self.known(who[0])}
         # At once: while one is written, its log may arrive, or another call may say the same.
-        for member, host in [(member, self._silent.pop(member)) for member in gone]:
+        for who, host in [(who, self._silent.pop(who)) for who in gone]:
             try:
                 async with self._writing:
-                    await asyncio.to_thread(self._logs.lost, *member, host)
+                    await asyncio.to_thread(self._logs.lost, *who, host)
             except (OSError, InvalidRpcError) as error:
-                log.warning("container %d, submission %d, has sent no logs (%s)", *member, error)
+                log.warning("container %d, submission %d, has sent no logs (%s)", *who, error)
 
-    def start_spans(self, member: Member, spans: Sequence[door_pb2.StartSpan]) -> None:
+    def start_spans(self, who: Who, spans: Sequence[endpoint_pb2.StartSpan]) -> None:
         """How long the steps of a start took."""
-        container, submission = member
+        container, submission = who
         if submission < self._starts.get(container, (0, []))[0]:
             return
         kept = list(spans[:SPANS_MAX])
@@ -374,7 +372,7 @@ class Admission:
         steps = ", ".join(f"{span.name} {span.took_s:.2f} s" for span in kept)
         log.info("container %d, submission %d, has started: %s", container, submission, steps)
 
-    def start_of(self, container: int, submission: int) -> Sequence[door_pb2.StartSpan]:
+    def start_of(self, container: int, submission: int) -> Sequence[endpoint_pb2.StartSpan]:
         """How long the steps of the start of a submission took; empty until it has told."""
         number, spans = self._starts.get(container, (0, []))
         return spans if number == submission else []
@@ -388,10 +386,10 @@ class Admission:
         entry = self.entry_of(container)
         return entry.holder if entry is not None else 0
 
-    def has_stopped(self, member: Member) -> bool:
+    def has_stopped(self, who: Who) -> bool:
         """Whether a submission has said that nothing of it runs any more."""
-        return self.stopped(*member)
+        return self.stopped(*who)
 
 
-def _pair(pair: Pair) -> door_pb2.KeyPair:
-    return door_pb2.KeyPair(public=pair.public, secret=pair.secret)
+def _pair(pair: Pair) -> endpoint_pb2.KeyPair:
+    return endpoint_pb2.KeyPair(public=pair.public, secret=pair.secret)

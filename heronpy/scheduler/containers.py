@@ -8,7 +8,7 @@ from heronpy.common.ids import executor_id
 from heronpy.engines.contract import Explained
 from heronpy.packing.demand import ResourceRequest
 from heronpy.procs.supervision import EXITS
-from heronpy.proto import control_pb2, door_pb2
+from heronpy.proto import control_pb2, endpoint_pb2
 from heronpy.scheduler.placement_events import ContainerSpec, ContainerView, Phase
 
 _STATES = {
@@ -46,7 +46,7 @@ def container_specs(requests: Mapping[int, ResourceRequest], standbys: int) -> t
 def record_of(
     view: ContainerView,
     explained: Mapping[str, Explained],
-    starts: Sequence[door_pb2.StartSpan],
+    starts: Sequence[endpoint_pb2.StartSpan],
     started_at: float,
     termination_report: str = "",
 ) -> control_pb2.ProcessRecord:

@@ -105,7 +105,7 @@ class EngineClient:
         self,
         engine: Engine,
         poll_s: float,
-        ticket: str,
+        token: str,
         now: Callable[[], float],
         on_event: Callable[[Event], None],
         prove: Callable[[], Awaitable[None]],
@@ -113,7 +113,7 @@ class EngineClient:
     ) -> None:
         self._engine = engine
         self._poll_s = poll_s
-        self._ticket = ticket
+        self._token = token
         self._now = now
         self._on_event = on_event
         self._prove = prove
@@ -186,7 +186,7 @@ class EngineClient:
             except EngineError as error:
                 self._on_event(EngineAway(str(error)))
         for requests in _alike(one.request for one in submits.values()):
-            await self._submit([replace(one, ticket=self._ticket) for one in requests])
+            await self._submit([replace(one, token=self._token) for one in requests])
         self._look_at = self._now()
 
     async def _submit(self, requests: list[Request]) -> None:

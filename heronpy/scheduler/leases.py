@@ -10,16 +10,16 @@ from heronpy.common.errors import ConfigError
 from heronpy.engines.lease import Fencing, LeaseTimes
 
 
-def fencing_of(asked: str, mode: str, state_at_door: bool) -> Fencing:
+def fencing_of(asked: str, mode: str, state_at_endpoint: bool) -> Fencing:
     """The fencing of a topology: `asked` is auto, lease, epoch or confirmation; `mode` its reliability mode.
 
-    `state_at_door`: the state manager is reached through the scheduler, so both are lost together and a container
+    `state_at_endpoint`: the state manager is reached through the scheduler, so both are lost together and a container
     cannot ask whether there is a scheduler. ConfigError where the promise of the mode could not be kept.
     """
     known = {"auto", *(fencing.value for fencing in Fencing)}
     if asked not in known:
         raise ConfigError(f"fencing {asked!r} is unknown; use one of {', '.join(sorted(known))}")
-    if asked == "lease" and state_at_door:
+    if asked == "lease" and state_at_endpoint:
         raise ConfigError(
             "fencing 'lease' needs a state manager that containers reach without the scheduler;"
             " set heron.statemgr.type to zookeeper, or use fencing 'auto'"
@@ -31,7 +31,7 @@ def fencing_of(asked: str, mode: str, state_at_door: bool) -> Fencing:
         )
     if asked != "auto":
         return Fencing(asked)
-    if state_at_door:
+    if state_at_endpoint:
         return Fencing.CONFIRMATION if mode == "ATMOST_ONCE" else Fencing.EPOCH
     return Fencing.EPOCH if mode == "EFFECTIVELY_ONCE" else Fencing.LEASE
 

@@ -1,4 +1,4 @@
-"""Carries out what placement decides: the ledger first, then commands to the engine and answers at the door.
+"""Carries out what placement decides: the ledger first, then commands to the engine and answers at the endpoint.
 
 Invariants: nothing behind a `Persist` happens before the ledger is written; before each command the permit is proved;
 a scheduler that has lost its permit carries out nothing more. While the state manager is away the newest command of a

@@ -1,8 +1,8 @@
 """The decisions on where containers run: which submission is made, activated, cancelled. Pure.
 
-The engine's list and what containers say at the door are the truth; each event updates facts, and `_settle` compares
-them with the plan. So a command that was lost is given again, and a scheduler that takes over adopts what it finds:
-it starts with the ledger of its predecessor and waits for the first list.
+The engine's list and what containers say at the endpoint are the truth; each event updates facts, and `_settle`
+compares them with the plan. So a command that was lost is given again, and a scheduler that takes over adopts what it
+finds: it starts with the ledger of its predecessor and waits for the first list.
 
 Invariants: at most one submission of a container may act, as `heronpy.scheduler.leases` says when its successor may;
 submission numbers and epochs only grow, and are in the ledger before they are used; once a successor is decided on, its

@@ -109,7 +109,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A request of a container at the door: its hello, or a renewal.
+    """A request of a container at the endpoint: its hello, or a renewal.
 
     A submission that forgets in which epochs it has acted must end: it could not tell a late activation from a new one.
     """
@@ -236,7 +236,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Submit a container; the shell adds the ticket."""
+    """Submit a container; the shell adds the join token."""
 
     request: Request
 

@@ -1,8 +1,8 @@
-"""Requests of the user's clients on other hosts, which the door passes on to the topology's processes.
+"""Requests of the user's clients on other hosts, which the endpoint passes on to the topology's processes.
 
 A client reaches what the commands of the user's own host reach, by the requests that those send, and nothing else: see
 `PASSED_ON`. What is under way and what waits for a client is bounded, all together and for each connection, so that
-containers, which ask at the same door, never wait behind it. Everything that is refused is counted.
+containers, which ask at the same endpoint, never wait behind it. Everything that is refused is counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heronpy.common.errors import DeadlineError, HeronError, InvalidRpcError, Lo
 from heronpy.common.ids import executor_id
 from heronpy.net.curve import Keys
 from heronpy.net.rpc import ControlClient, body_of, parse, refuse, seal, wrap
-from heronpy.proto import control_pb2, door_pb2, plan_pb2
+from heronpy.proto import control_pb2, endpoint_pb2, plan_pb2
 from heronpy.scheduler.state_rules import LargeAnswers
 
 log = logging.getLogger("heronpy.scheduler")
@@ -51,8 +51,8 @@ CLIENT_MAX_BYTES: Final = 32 << 20
 ALL_MAX_BYTES: Final = 64 << 20
 #: How long a process may take, at most: a restart waits for all containers.
 TIMEOUT_MAX_S: Final = 3600.0
-#: How long what the topology master says of the executors' doors is believed.
-DOORS_S: Final = 2.0
+#: How long what the topology master says of the executors' file services is believed.
+SERVICES_S: Final = 2.0
 ASK_S: Final = 5.0
 
 Own = Callable[[control_pb2.Envelope], "Message | Awaitable[Message]"]
@@ -72,12 +72,12 @@ class Relay:
         #: Connections by the numbers that `LargeAnswers` knows them by, in the order of their last request.
         self._numbers: dict[bytes, int] = {}
         self._next = 1
-        self._doors: dict[int, str] = {}
-        self._doors_at = -math.inf
+        self._services: dict[int, str] = {}
+        self._services_at = -math.inf
         #: Requests that were refused: for now; because nobody passes them on; because they are too large.
         self.busy = self.forbidden = self.oversized = 0
 
-    async def pass_on(self, peer: bytes, request: int, relay: door_pb2.Relay) -> door_pb2.Relayed:
+    async def pass_on(self, peer: bytes, request: int, relay: endpoint_pb2.Relay) -> endpoint_pb2.Relayed:
         """Ask the process that a client of connection `peer` names, in its request number `request`.
 
         InvalidRpcError for a request that is not passed on, RetryableRpcError when too much is under way.
@@ -91,7 +91,7 @@ class Relay:
             or self._bytes + size > REQUESTS_MAX_BYTES
         ):
             self.busy += 1
-            raise RetryableRpcError("too many requests of clients are under way at the scheduler's door; ask again")
+            raise RetryableRpcError("too many requests of clients are under way at the control endpoint; ask again")
         self._all += 1
         self._bytes += size
         self._under_way[peer] = self._under_way.get(peer, 0) + 1
@@ -108,16 +108,16 @@ class Relay:
             raise RetryableRpcError("too many large answers wait for this client; read them first")
         return answer
 
-    def _checked(self, relay: door_pb2.Relay) -> tuple[str, control_pb2.Envelope, int]:
+    def _checked(self, relay: endpoint_pb2.Relay) -> tuple[str, control_pb2.Envelope, int]:
         kind = relay.WhichOneof("to") or ""
         if len(relay.request) > REQUEST_MAX_BYTES:
             self.oversized += 1
-            raise InvalidRpcError(f"a request that the door passes on has {REQUEST_MAX_BYTES >> 20} MB at most")
+            raise InvalidRpcError(f"a request to pass on has {REQUEST_MAX_BYTES >> 20} MB at most")
         envelope = parse(relay.request)
         field = body_of(envelope)[0] if envelope is not None else ""
         if envelope is None or field not in PASSED_ON.get(kind, ()):
             self.forbidden += 1
-            raise InvalidRpcError(f"the door passes no request {field!r} on to {kind or 'nobody'!r}")
+            raise InvalidRpcError(f"the control endpoint passes no request {field!r} on to {kind or 'nobody'!r}")
         if not (math.isfinite(relay.timeout_s) and 0 < relay.timeout_s <= TIMEOUT_MAX_S):
             self.forbidden += 1
             raise InvalidRpcError(f"a process is waited for up to {TIMEOUT_MAX_S:g} s")
@@ -133,27 +133,31 @@ class Relay:
         self._numbers[peer] = number
         return number
 
-    async def _answered(self, kind: str, relay: door_pb2.Relay, envelope: control_pb2.Envelope) -> door_pb2.Relayed:
+    async def _answered(
+        self, kind: str, relay: endpoint_pb2.Relay, envelope: control_pb2.Envelope
+    ) -> endpoint_pb2.Relayed:
         what = {"scheduler": "the scheduler", "tmaster": "the topology master"}.get(kind, "")
         what = what or f"the executor of container {relay.executor}"
         try:
             async with asyncio.timeout(relay.timeout_s):
                 reply = await self._reply(kind, relay, envelope)
         except _AbsentError as error:
-            return door_pb2.Relayed(end=door_pb2.RELAY_ABSENT, why=str(error))
+            return endpoint_pb2.Relayed(end=endpoint_pb2.RELAY_ABSENT, why=str(error))
         except (DeadlineError, TimeoutError) as error:
             lost = isinstance(error, LostReplyError)
             why = f"{what} did not answer within {relay.timeout_s:g} s"
             if lost:
                 why = f"{what} ended before it answered; the request may or may not have been carried out"
-            return door_pb2.Relayed(end=door_pb2.RELAY_LOST if lost else door_pb2.RELAY_LATE, why=why)
+            return endpoint_pb2.Relayed(end=endpoint_pb2.RELAY_LOST if lost else endpoint_pb2.RELAY_LATE, why=why)
         data = seal(reply)
         if len(data) > REPLY_MAX_BYTES:
             why = f"{what} has answered with more than {REPLY_MAX_BYTES >> 20} MB, too much for another host"
             data = seal(refuse(0, InvalidRpcError(why)))
-        return door_pb2.Relayed(reply=data)
+        return endpoint_pb2.Relayed(reply=data)
 
-    async def _reply(self, kind: str, relay: door_pb2.Relay, envelope: control_pb2.Envelope) -> control_pb2.Envelope:
+    async def _reply(
+        self, kind: str, relay: endpoint_pb2.Relay, envelope: control_pb2.Envelope
+    ) -> control_pb2.Envelope:
         """What the process answers, or its refusal, as the same kind."""
         body = body_of(envelope)[1]
         try:
@@ -163,7 +167,7 @@ class Relay:
             elif kind == "tmaster":
                 answer = await self._ask_master(body, relay.timeout_s)
             else:
-                answer = await self._ask(await self._door(relay.executor), body, relay.timeout_s)
+                answer = await self._ask(await self._service(relay.executor), body, relay.timeout_s)
         except (_AbsentError, LostReplyError):
             raise
         except DeadlineError as error:
@@ -180,15 +184,15 @@ class Relay:
             raise _AbsentError("the topology master is not running")
         return await self._ask(location.endpoint, body, timeout_s)
 
-    async def _door(self, container: int) -> str:
+    async def _service(self, container: int) -> str:
         """Where the executor of a container listens, as the topology master says."""
-        if time.monotonic() - self._doors_at > DOORS_S or container not in self._doors:
+        if time.monotonic() - self._services_at > SERVICES_S or container not in self._services:
             status = await self._ask_master(control_pb2.GetStatus(), ASK_S)
-            self._doors = {one.container: one.files_door for one in status.executors if one.files_door}
-            self._doors_at = time.monotonic()
-        if container not in self._doors:
+            self._services = {one.container: one.file_service for one in status.executors if one.file_service}
+            self._services_at = time.monotonic()
+        if container not in self._services:
             raise _AbsentError(f"{executor_id(container)} is not registered at the topology master")
-        return self._doors[container]
+        return self._services[container]
 
     async def _ask(self, endpoint: str, body: Message, timeout_s: float) -> Any:
         client = self._clients.get(endpoint)
@@ -210,7 +214,7 @@ class Relay:
 
     def _forget_idle(self) -> None:
         """Connections to processes that may be gone."""
-        known = {*self._doors.values()}
+        known = {*self._services.values()}
         for endpoint, client in list(self._clients.items()):
             if endpoint not in known and not client.is_waiting:
                 del self._clients[endpoint]

@@ -1,4 +1,4 @@
-"""The records at the door of a scheduler: sessions, the owner of each node, and how a call is carried out. Pure.
+"""The records at the control endpoint: sessions, the owner of each node, and how a call is carried out. Pure.
 
 A call is a generator. It yields a `Step` for the state manager, gets the step's result (or its error, which is thrown
 into it), and returns the answer. Questions (`get`) run at the same time; everything else runs one by one.
@@ -9,15 +9,15 @@ knows the session.
 
 Invariants:
 
-- A node is removed only when its session has ended: by its own word, or by `session_s` of silence to which this door
-  has listened. Time in which the door was stopped is no silence.
+- A node is removed only when its session has ended: by its own word, or by `session_s` of silence to which this
+  endpoint has listened. Time in which the endpoint was stopped is no silence.
 - The nodes of a session of an earlier scheduler wait for `session_s` until its container opens it again.
-- A path has one owner at most. One that is listed without a node is harmless: only the door makes such nodes.
+- A path has one owner at most. One that is listed without a node is harmless: only the endpoint makes such nodes.
 - Of one session's changes, those come in the order of their numbers, and none twice. A change below the latest is
   refused, so a copy that was late on its way changes nothing.
-- The list is written at the version that this door has read or written last: once another scheduler has written it,
-  this one serves nothing any more. The list names the door that wrote it: after a write whose end is unknown, as when
-  the disk failed, a door knows its own list again and goes on; nobody was told that it was written.
+- The list is written at the version that this endpoint has read or written last: once another scheduler has written it,
+  this one serves nothing any more. The list names the endpoint that wrote it: after a write whose end is unknown, as
+  when the disk failed, an endpoint knows its own list again and goes on; nobody was told that it was written.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from heronpy.common.errors import (
     StateError,
     VersionMismatchError,
 )
-from heronpy.proto import door_pb2
+from heronpy.proto import endpoint_pb2
 from heronpy.scheduler.state_rules import CLIENT, ClientRules, ContainerRules, Rules, Use
 from heronpy.statemgr import paths
 
-#: Call `StateRecords.tick` at least this often; a longer pause means that the door was stopped.
+#: Call `StateRecords.tick` at least this often; a longer pause means that the endpoint was stopped.
 TICK_MAX_S: Final = 2.0
 SESSION_MIN_S, SESSION_MAX_S = 0.5, 300.0
 #: Leaves room in a control message for the rest of it.
@@ -58,7 +58,7 @@ class Step(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-Steps = Generator[Step, Any, door_pb2.StateAnswer]
+Steps = Generator[Step, Any, endpoint_pb2.StateAnswer]
 
 
 class GoneError(StateError):
@@ -74,7 +74,7 @@ class SessionLimits:
     """What is refused beyond. What one session may own, watch and lock is bounded by its rules."""
 
     sessions: int = 4096
-    #: Of one container: its processes, and those of which the door has not noticed yet that they are gone.
+    #: Of one container: its processes, and those of which the endpoint has not noticed yet that they are gone.
     of_container: int = 64
 
 
@@ -98,7 +98,7 @@ class _Owner:
 
 
 class StateRecords:
-    """See the module. `owners`: bytes and version of the list, as found; `name`: of this door, and of no other."""
+    """See the module. `owners`: bytes and version of the list, as found; `name`: of this endpoint, and of no other."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class StateRecords:
         self._listen(now)
         if not SESSION_MIN_S <= session_s <= SESSION_MAX_S:
             raise StateError(
-                f"a session of {session_s:g} s is not possible at the scheduler's door; set"
+                f"a session of {session_s:g} s is not possible at the scheduler's control endpoint; set"
                 f" heron.statemgr.session_timeout_s between {SESSION_MIN_S:g} and {SESSION_MAX_S:g} s"
             )
         if any(owner.container != container for owner in self._owners.values() if owner.session == number):
@@ -145,12 +145,13 @@ class StateRecords:
             return
         if len(self._sessions) >= self._limits.sessions:
             raise StateAwayError(
-                f"the scheduler's door has {self._limits.sessions} sessions, and takes no more until one ends"
+                f"the scheduler's control endpoint has {self._limits.sessions} sessions, and takes no more"
+                " until one ends"
             )
         if sum(one.container == container for one in self._sessions.values()) >= self._limits.of_container:
             raise StateAwayError(
-                f"container {container} has {self._limits.of_container} sessions at the scheduler's door, and gets no"
-                " more until one ends"
+                f"container {container} has {self._limits.of_container} sessions at the scheduler's control endpoint,"
+                " and gets no more until one ends"
             )
         self._sessions[number] = _Session(container, session_s, now + session_s, call)
         self._waiting.pop(number, None)
@@ -180,7 +181,7 @@ class StateRecords:
         return ended
 
     def _listen(self, now: float) -> None:
-        """Time in which the door did nothing is added to what the sessions have left."""
+        """Time in which the endpoint did nothing is added to what the sessions have left."""
         stopped_s = now - self._awake_at - TICK_MAX_S
         self._awake_at = now
         if stopped_s > 0:
@@ -200,7 +201,7 @@ class StateRecords:
         is_new, session.latest = call > session.latest, call
         return is_new
 
-    def perform(self, request: door_pb2.StateCall) -> Steps:
+    def perform(self, request: endpoint_pb2.StateCall) -> Steps:
         """Carry out any call but `open`."""
         number, what = request.session, request.WhichOneof("what")
         if what == "put":
@@ -210,12 +211,14 @@ class StateRecords:
         if what == "close":
             self._sessions.pop(number, None)
             return self.sweep()
-        raise StateError("the scheduler's door does not know this call; is the container of another release?")
+        raise StateError("the control endpoint does not know this call; is the container of another release?")
 
-    def seen(self, number: int) -> door_pb2.StateAnswer:
+    def seen(self, number: int) -> endpoint_pb2.StateAnswer:
         """How often each node has changed that a session watches: the answer to its sign of life."""
         watches = sorted(self._sessions[number].watches)
-        return door_pb2.StateAnswer(seen=[door_pb2.StateSeen(path=path, count=self._changes[path]) for path in watches])
+        return endpoint_pb2.StateAnswer(
+            seen=[endpoint_pb2.StateSeen(path=path, count=self._changes[path]) for path in watches]
+        )
 
     def changed(self, path: str) -> list[tuple[int, int]]:
         """A node has changed: the sessions that watch it, each with the number of changes so far."""
@@ -228,10 +231,10 @@ class StateRecords:
         self._check(number, Use.READ, path)
         found = yield Step("get", (path,))
         if found is None:
-            return door_pb2.StateAnswer()
+            return endpoint_pb2.StateAnswer()
         if len(found[0]) > VALUE_MAX_BYTES:
             raise StateError(f"state node {path!r} has more than {VALUE_MAX_BYTES} bytes, too many for another host")
-        return door_pb2.StateAnswer(found=True, data=found[0], number=found[1])
+        return endpoint_pb2.StateAnswer(found=True, data=found[0], number=found[1])
 
     def _watch(self, number: int, path: str) -> Steps:
         """Whoever watches a node reads it as well, so the answer has the value and saves a request."""
@@ -245,25 +248,25 @@ class StateRecords:
                 raise
         self._session(number).watches.add(path)
         # Before the value is read: a change after that counts as one.
-        seen = door_pb2.StateSeen(path=path, count=self._changes[path])
+        seen = endpoint_pb2.StateSeen(path=path, count=self._changes[path])
         found = yield Step("get", (path,))
         if found is None:
-            return door_pb2.StateAnswer(seen=[seen])
+            return endpoint_pb2.StateAnswer(seen=[seen])
         if len(found[0]) > WATCHED_MAX_BYTES:
-            return door_pb2.StateAnswer(seen=[seen], unread=True)
-        return door_pb2.StateAnswer(found=True, data=found[0], number=found[1], seen=[seen])
+            return endpoint_pb2.StateAnswer(seen=[seen], unread=True)
+        return endpoint_pb2.StateAnswer(found=True, data=found[0], number=found[1], seen=[seen])
 
     def _counter(self, number: int, path: str) -> Steps:
         self._check(number, Use.COUNT, path)
-        return door_pb2.StateAnswer(number=(yield Step("counter", (path,))))
+        return endpoint_pb2.StateAnswer(number=(yield Step("counter", (path,))))
 
-    def _put(self, number: int, request: door_pb2.StateCall) -> Steps:
+    def _put(self, number: int, request: endpoint_pb2.StateCall) -> Steps:
         put = request.put
         self._check(number, Use.WRITE, put.path)
         version = put.version if put.versioned else None
         try:
             if not put.remove:
-                return door_pb2.StateAnswer(number=(yield Step("set", (put.path, put.data, version))))
+                return endpoint_pb2.StateAnswer(number=(yield Step("set", (put.path, put.data, version))))
             yield Step("delete", (put.path, version))
         except (VersionMismatchError, NoNodeError):
             if not request.again:
@@ -273,19 +276,19 @@ class StateRecords:
             if found != (None if put.remove else (put.data, put.version + 1)):
                 raise
             if not put.remove:
-                return door_pb2.StateAnswer(number=put.version + 1)
+                return endpoint_pb2.StateAnswer(number=put.version + 1)
         if self._owners.pop(put.path, None) is not None:
             yield from self._save()
-        return door_pb2.StateAnswer()
+        return endpoint_pb2.StateAnswer()
 
-    def _lead(self, number: int, request: door_pb2.StateCall) -> Steps:
+    def _lead(self, number: int, request: endpoint_pb2.StateCall) -> Steps:
         """Make an ephemeral; with `again` it may be there already."""
         path = request.put.path
         self._check(number, Use.EPHEMERAL, path)
         yield from self.sweep()
         if (yield Step("get", (path,))) is not None:
             if request.again and self.owner_of(path) == number:
-                return door_pb2.StateAnswer()
+                return endpoint_pb2.StateAnswer()
             raise NodeExistsError(f"state node {path!r} exists already")
         session = self._session(number)
         self._owners[path] = _Owner(number, session.container, session.session_s)
@@ -296,7 +299,7 @@ class StateRecords:
             del self._owners[path]
             yield from self._save()
             raise
-        return door_pb2.StateAnswer()
+        return endpoint_pb2.StateAnswer()
 
     def _lock(self, number: int, path: str) -> Steps:
         self._check(number, Use.LOCK, path)
@@ -304,13 +307,13 @@ class StateRecords:
             raise DeadlineError(f"lock {path!r} is held by another")
         yield Step("lock", (path,))
         self._locks[path] = number  # of a session that has ended meanwhile, it goes with the next sweep
-        return door_pb2.StateAnswer()
+        return endpoint_pb2.StateAnswer()
 
     def _unlock(self, number: int, path: str) -> Steps:
         if self._locks.get(path) == number:
             yield Step("unlock", (path,))
             del self._locks[path]
-        return door_pb2.StateAnswer()
+        return endpoint_pb2.StateAnswer()
 
     # ---- what sessions leave ------------------------------------------------------------------
     def owner_of(self, path: str) -> int | None:
@@ -343,12 +346,12 @@ class StateRecords:
             has_removed = True
         if has_removed:
             yield from self._save()
-        return door_pb2.StateAnswer()
+        return endpoint_pb2.StateAnswer()
 
     def owners(self) -> bytes:
         """Whose each ephemeral is: what the next scheduler starts with."""
         nodes = {path: [owner.session, owner.container, owner.session_s] for path, owner in self._owners.items()}
-        return json.dumps({"door": self._name, "nodes": nodes}, sort_keys=True).encode()
+        return json.dumps({"endpoint": self._name, "nodes": nodes}, sort_keys=True).encode()
 
     def _save(self) -> Generator[Step, Any, None]:
         path = paths.ephemerals(self._topology)
@@ -367,7 +370,7 @@ class StateRecords:
     def _session(self, number: int) -> _Session:
         session = self._sessions.get(number)
         if session is None:
-            raise GoneError("the session at the scheduler's door has ended")
+            raise GoneError("the session at the scheduler's control endpoint has ended")
         return session
 
     def _check(self, number: int, use: Use, path: str) -> None:
@@ -380,9 +383,9 @@ class StateRecords:
 
 
 def _writer_of(owners: bytes) -> str:
-    """The door that wrote a list of owners; "" if it does not say."""
+    """The endpoint that wrote a list of owners; "" if it does not say."""
     try:
-        return str(json.loads(owners).get("door", ""))
+        return str(json.loads(owners).get("endpoint", ""))
     except (ValueError, AttributeError):
         return ""
 
@@ -396,5 +399,5 @@ def _read(owners: bytes) -> dict[str, _Owner]:
         return {str(path): _Owner(int(one[0]), int(one[1]), float(one[2])) for path, one in found.items()}
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise DamagedStateError(
-            "the record of the ephemerals at the scheduler's door is damaged; kill the topology and submit it again"
+            "the record of the ephemerals at the control endpoint is damaged; kill the topology and submit it again"
         ) from None

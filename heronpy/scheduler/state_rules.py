@@ -1,4 +1,4 @@
-"""What a container, and a client of the user's, may do with the state of a topology at the scheduler's door. Pure.
+"""What a container, and a client of the user's, may do with the state of a topology at the control endpoint. Pure.
 
 Everything that is not listed is refused: other topologies, the scheduler's own nodes and its ledger, and nodes that
 only the command writes. Only the containers in which topology masters run write. A container that was broken into can
@@ -119,7 +119,7 @@ def operations_lock(topology: str) -> str:
 
 
 class LargeAnswers:
-    """How much of what containers read from the state waits at the door until they have it.
+    """How much of what containers read from the state waits at the endpoint until they have it.
 
     By session and request; what a session waits for ends with it.
 

@@ -27,7 +27,7 @@ class Submission:
     since: float
     #: The last list that showed it alive.
     seen_at: float | None = None
-    #: The last request of it at the door, and the first.
+    #: The last request of it at the endpoint, and the first.
     heard_at: float | None = None
     hello_at: float | None = None
     #: Since when the engine lists it as running.

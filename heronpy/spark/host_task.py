@@ -1,7 +1,7 @@
 """What Spark runs for a container: a task that starts its first process, and returns when that has ended.
 
-It travels by value and needs nothing but Python and pyspark, so that a host without heronpy can say so. The ticket is
-part of the closure; the process gets it as its standard input. A task that Spark repeats, because it has lost an
+It travels by value and needs nothing but Python and pyspark, so that a host without heronpy can say so. The join token
+is part of the closure; the process gets it as its standard input. A task that Spark repeats, because it has lost an
 executor, returns at once: two of them could run.
 """
 
@@ -23,7 +23,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def container_task(given: dict) -> Callable[[Iterator], Iterator[bytes]]:  # type: ignore[type-arg]
-    """The function of a one-task job; it yields one line of JSON. `given`: command, ticket and who it is."""
+    """The function of a one-task job; it yields one line of JSON. `given`: command, join token and who it is."""
 
     def run(_: Iterator) -> Iterator[bytes]:  # type: ignore[type-arg]
         from pyspark import TaskContext
@@ -72,7 +72,7 @@ def run_process(given: dict) -> dict:  # type: ignore[type-arg]
     reader.start()
     assert process.stdin is not None
     try:
-        process.stdin.write(given["ticket"].encode())
+        process.stdin.write(given["join_token"].encode())
         process.stdin.close()
     except OSError:
         pass  # it has ended already, and its status says why

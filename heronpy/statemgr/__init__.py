@@ -2,7 +2,7 @@
 
 `open_state` returns the kind that the configuration names; each kind implements `base.StateManager` and
 passes the same contract tests.  Importing this package loads no kind.  `heronpy.net.state` opens the kind of a launch
-file, which may be one at the scheduler's door.
+file, which may be one at the scheduler's control endpoint.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def submission(name: str) -> str:
 
 
 def ephemerals(name: str) -> str:
-    """Which nodes are ephemerals of sessions at the scheduler's door (JSON, `heronpy.scheduler.state_records`)."""
+    """Which nodes are ephemerals of sessions at the control endpoint (JSON, `heronpy.scheduler.state_records`)."""
     return _path("ephemerals", name)
 
 

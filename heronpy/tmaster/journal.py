@@ -18,7 +18,7 @@ from math import isfinite
 from heronpy.common.ids import stmgr_id
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.procs.exit_reason import ORDERLY, ExitReason
-from heronpy.proto import control_pb2, door_pb2
+from heronpy.proto import control_pb2, endpoint_pb2
 from heronpy.proto.control_pb2 import EventKind, TopologyEvent
 from heronpy.views.past import Events, event_of, start_of
 
@@ -209,7 +209,7 @@ class Watcher:
         container: int,
         epoch: int,
         records: Iterable[control_pb2.ProcessRecord],
-        after: door_pb2.Cause | None = None,
+        after: endpoint_pb2.Cause | None = None,
     ) -> None:
         """An executor reports its processes. Restarts count from the first report of each process.
 

@@ -44,10 +44,10 @@ from heronpy.statemgr.base import StateManager, Watch
 from heronpy.tmaster import events
 from heronpy.tmaster.archive import Archive
 from heronpy.tmaster.events import Effect, Node, Note, Persist, Prune, Reply, Send, WriteMetadata
-from heronpy.tmaster.keeper import Keeper
 from heronpy.tmaster.last_answers import LastAnswers
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.observatory import Observatory
+from heronpy.tmaster.recorder import Recorder
 from heronpy.tmaster.registry import Executor
 from heronpy.tmaster.stack_dumps import StackDumps
 from heronpy.tmaster.standby import Standby
@@ -107,7 +107,7 @@ class Shell:
         self._exit: asyncio.Future[int] | None = None
         self._outbox: deque[Effect] = deque()
         self._writer: asyncio.Task[None] | None = None
-        self._keeper: Keeper | None = None
+        self._recorder: Recorder | None = None
         self._answers: LastAnswers | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tokens = itertools.count(1)
@@ -240,15 +240,15 @@ class Shell:
         observatory.metrics.take_over(loaded.counts, loaded.topology.id, self._clock.now())
         self._answers = LastAnswers(self.machine, observatory)
         shared, now = self.machine.shared, self._clock.now
-        self._keeper = Keeper(self._store, shared, minutes, observatory.metrics, self._answers, now)
+        self._recorder = Recorder(self._store, shared, minutes, observatory.metrics, self._answers, now)
         self._perform(self.machine.begin(self._clock.now()))
         observatory.place(self._clock.now())
 
     async def _close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._keeper is not None:
-            await self._keeper.close()
+        if self._recorder is not None:
+            await self._recorder.close()
         if self._writer is not None:
             # A write in progress ends by itself; one that keeps failing does not.
             _, pending = await asyncio.wait([self._writer], timeout=STOP_TIMEOUT_S)
@@ -384,8 +384,8 @@ class Shell:
         self._arm()
         if self._answers is not None:
             self._answers.look(self._clock.now())
-        if self._keeper is not None:
-            self._keeper.look()
+        if self._recorder is not None:
+            self._recorder.look()
 
     def _flush(self) -> None:
         while self._outbox:
@@ -486,9 +486,9 @@ class Shell:
         assert self.observatory is not None
         return self.observatory
 
-    def _kept(self) -> Keeper:
-        assert self._keeper is not None
-        return self._keeper
+    def _kept(self) -> Recorder:
+        assert self._recorder is not None
+        return self._recorder
 
     def _on_metrics(self, peer: bytes, body: control_pb2.MetricsBatch) -> Answer:
         self._observed().take(body, self._clock.now())

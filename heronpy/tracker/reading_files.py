@@ -1,4 +1,4 @@
-"""`GET /api/v1/.../logs`, `/letters` and `/config`: what lies in files, read through the doors of the executors."""
+"""`GET /api/v1/.../logs`, `/letters` and `/config`: what lies in files, read through the executors' file services."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from heronpy.views.heron_plans import config_as_json
 PIECE_BYTES = 64 * 1024
 PIECE_MAX_BYTES = 256 * 1024
 LETTERS_MAX = 200
-#: Searches of logs at once, of all who ask; each keeps doors of executors busy.
+#: Searches of logs at once, of all who ask; each keeps file services of executors busy.
 SEARCHES_MAX = 2
 _LOG = re.compile(r"log-files/(?P<process>.+)\.log")
 _LETTERS = re.compile(r"dead-letters/.+\.jsonl(\.1)?")
@@ -99,8 +99,8 @@ async def search(call: Call) -> LogHits:
     found = Search(wanted)
     tracker.searches += 1
     try:
-        doors = {number: MasterFileService(watched.master, number) for number in await _containers(watched)}
-        hits = [_hit(match) async for match in found.run(doors)]
+        services = {number: MasterFileService(watched.master, number) for number in await _containers(watched)}
+        hits = [_hit(match) async for match in found.run(services)]
     finally:
         tracker.searches -= 1
     return LogHits(

@@ -92,7 +92,7 @@ def test_a_topology_is_seen_and_changed_through_the_tracker(heron: Heron, ui: Ht
     ui.get(f"{place}/timeline")
     assert any(one["key"] == "heron.instance.batch_tuples" for one in ui.get(f"{place}/config")["settings"])
 
-    # logs come through the doors of the executors
+    # logs come through the file services of the executors
     names = [file["process"] for file in ui.get(f"{place}/logs")["files"]]
     assert "tmaster" in names and "stmgr-1" in names and any(f"_{bolt}_" in name for name in names)
     assert any(line["text"] for line in ui.get(f"{place}/logs/tmaster")["lines"])

@@ -24,7 +24,7 @@ Start = Callable[..., subprocess.Popen[bytes]]
 def start(wordy: FakeTopology) -> Iterator[Start]:
     """Starts a process that the topology's status names; `ours`: and that is of the topology."""
     started: list[subprocess.Popen[bytes]] = []
-    executor = wordy.status.executors.add(container=1, files_door="ipc:///x")
+    executor = wordy.status.executors.add(container=1, file_service="ipc:///x")
 
     def run(name: str, ours: bool = True) -> subprocess.Popen[bytes]:
         environment = {**os.environ, LAUNCH_VARIABLE: wordy.record.launch_file if ours else "other"}

@@ -64,7 +64,7 @@ def test_a_component_of_one_task_stands_for_it(heron: Heron, wordy: FakeTopology
     for task in wordy.status.tasks:
         executor = wordy.status.executors[0] if wordy.status.executors else wordy.status.executors.add(container=1)
         executor.processes.add(name=task.instance_id, task_id=task.task_id, state=control_pb2.PROC_RUNNING, pid=1)
-    assert "the executor of container_1_word_1 has no door" in heron("stacks", "local", "wordy", "word").err
+    assert "the executor of container_1_word_1 has no file service" in heron("stacks", "local", "wordy", "word").err
     several = heron("heap", "local", "wordy", "count", "--yes")
     assert several.code == 2
     assert several.err == (

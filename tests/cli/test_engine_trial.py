@@ -29,7 +29,7 @@ class Host(FakeEngine):
 
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
         [one] = requests
-        asked = json.loads(one.ticket)
+        asked = json.loads(one.token)
         self._change(asked)
         self.seen = [replace(running(0), phase=EnginePhase.STARTING) if self._starts_s else running(0)]
 

@@ -161,18 +161,18 @@ def test_a_topology_that_is_being_killed_says_so(placed: FakeTopology, heron: He
     assert refused.code != exits.OK and "run 'heron kill local wordy' again to finish" in refused.err
 
 
-def test_what_the_door_has_refused_is_counted(placed: FakeTopology, heron: Heron) -> None:
+def test_what_the_endpoint_has_refused_is_counted(placed: FakeTopology, heron: Heron) -> None:
     quiet = heron("status", "local", "wordy")
     assert "refused" not in quiet.out
-    told = json.loads(heron("status", "local", "wordy", "--json").out)["door_refused"]
-    assert set(told) == {field.name for field in control_pb2.DoorRefusals.DESCRIPTOR.fields}
+    told = json.loads(heron("status", "local", "wordy", "--json").out)["endpoint_refused"]
+    assert set(told) == {field.name for field in control_pb2.EndpointRefusals.DESCRIPTOR.fields}
     assert not any(told.values())
-    refused = control_pb2.DoorRefusals(strangers=1200, releases=1)
+    refused = control_pb2.EndpointRefusals(strangers=1200, releases=1)
     placed.answers["get_containers"] = control_pb2.ContainersReply(containers=[record(0, "RUNNING")], refused=refused)
     shown = heron("status", "local", "wordy").out
     words = "1,200 connections without its keys, 1 containers of another release"
-    assert f"The scheduler's door has refused {words}\n" in shown
-    assert json.loads(heron("status", "local", "wordy", "--json").out)["door_refused"]["strangers"] == 1200
+    assert f"The scheduler's control endpoint has refused {words}\n" in shown
+    assert json.loads(heron("status", "local", "wordy", "--json").out)["endpoint_refused"]["strangers"] == 1200
 
 
 def test_list_names_what_waits(placed: FakeTopology, heron: Heron) -> None:
@@ -272,7 +272,7 @@ CHANGES = (
 def test_what_would_wait_for_a_scheduler_that_is_gone_says_so_at_once(
     placed: FakeTopology, heron: Heron, words: str, with_master: bool
 ) -> None:
-    """The state is at the scheduler's door, so the topology master could change nothing before it is back."""
+    """The state is at the scheduler's control endpoint, so the topology master could change nothing before it is back."""
     stateful = word_count()
     stateful.topology_config.kvs.add(key="topology.reliability.mode", value="EFFECTIVELY_ONCE")
     placed.state.set(paths.topology("wordy"), stateful.SerializeToString())
@@ -312,7 +312,7 @@ def test_a_scheduler_that_is_gone_is_told_by_all_verbs_that_look(placed: FakeTop
 
 
 def test_a_master_that_does_not_answer_without_a_scheduler_is_explained(placed: FakeTopology, heron: Heron) -> None:
-    """It may wait for its state, which is at the scheduler's door."""
+    """It may wait for its state, which is at the scheduler's control endpoint."""
     silent = Server(lambda _, envelope: asyncio.sleep(60))
     location = plan_pb2.TmasterLocation(topology="wordy", endpoint=silent.endpoint)
     placed.state.set(paths.tmaster("wordy"), location.SerializeToString())

@@ -82,14 +82,14 @@ def test_of_a_topology_that_has_ended_it_shows_what_there_is(
 
 
 def test_a_topology_whose_state_cannot_be_read_goes_on_while_its_logs_can() -> None:
-    ending = Ending(by_door=False, now=0.0)
+    ending = Ending(by_endpoint=False, now=0.0)
     assert [ending.look(Life.UNKNOWN, now) for now in (1.0, AWAY_S, 1000.0)] == [None] * 3
     assert ending.look(Life.RUNS, 1001.0) is None
     assert ending.look(Life.REMOVED, 1002.0) is End.REMOVED
 
 
-def test_behind_a_door_it_counts_what_the_scheduler_did_last() -> None:
-    ending = Ending(by_door=True, now=0.0)
+def test_behind_an_endpoint_it_counts_what_the_scheduler_did_last() -> None:
+    ending = Ending(by_endpoint=True, now=0.0)
     assert ending.look(Life.RUNS, 10.0) is None
     assert ending.look(Life.UNKNOWN, 10.0 + AWAY_S - 1) is None
     assert ending.look(Life.UNKNOWN, 10.0 + AWAY_S) is End.AWAY

@@ -25,7 +25,7 @@ def write(folder: Path, process: str, *records: str) -> None:
 
 @pytest.fixture
 def logs(wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the logs; container 1 answers at its door, container 0 does not."""
+    """The folder of the logs; container 1 answers at its file service, container 0 does not."""
     folder = Path(wordy.record.working_dir)
 
     async def ask_executor(self: object, container: int, request: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Dead letters through doors: each is told once, whatever happens to its file."""
+"""Dead letters through file services: each is told once, whatever happens to its file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.clusters import letters
-from heronpy.clusters.file_services import Door, EitherFileService, LocalFileService
+from heronpy.clusters.file_services import EitherFileService, FileService, LocalFileService
 from heronpy.clusters.letters import Letters
 from heronpy.common.errors import DeadlineError
 from heronpy.proto import control_pb2
@@ -21,7 +21,7 @@ NAMES = ("container_1_work_2", "container_1_work_3", "container_2_store_4")
 
 
 class Shut:
-    """A door that does not answer."""
+    """A service that does not answer."""
 
     async def ask(self, request: Any) -> Any:
         assert isinstance(request, control_pb2.ListFiles), "what was not listed is not read"
@@ -34,7 +34,7 @@ def letter(number: int, name: str = NAMES[0], topology_id: str = "t-1") -> dict[
             "topology_id": topology_id, "payload": ["x" * (number % 40)]}  # fmt: skip
 
 
-def local(folder: Path) -> dict[int, Door]:
+def local(folder: Path) -> dict[int, FileService]:
     return {1: LocalFileService(folder, 1), 2: LocalFileService(folder, 2)}
 
 
@@ -89,7 +89,7 @@ def test_other_components_and_runs_are_left_out(tmp_path: Path) -> None:
     assert numbers(asyncio.run(Letters(lambda: local(tmp_path)).new())) == [1, 2, 3]
 
 
-def test_a_shut_door_is_told_unless_the_files_are_here(tmp_path: Path) -> None:
+def test_a_shut_service_is_told_unless_the_files_are_here(tmp_path: Path) -> None:
     reader = Letters(
         lambda: {1: EitherFileService(Shut(), LocalFileService(tmp_path, 1)), 2: LocalFileService(tmp_path, 2)}
     )

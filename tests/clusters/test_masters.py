@@ -1,4 +1,4 @@
-"""Questions from an event loop: to a topology master that comes and goes, and through the door of an executor."""
+"""Questions from an event loop: to a topology master that comes and goes, and through the file service of an executor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heronpy.clusters.masters import Link, Master, NoMasterError
 from heronpy.clusters.session import Session, Way
 from heronpy.clusters.target import Target
 from heronpy.common.errors import DeadlineError, InvalidRpcError
-from heronpy.executor.file_service import FileService, door_name
+from heronpy.executor.file_service import FileService, socket_name
 from heronpy.net.transport import endpoint_of
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
@@ -30,7 +30,7 @@ __all__ = ["home", "wordy"]
 @pytest.fixture
 def sockets() -> Iterator[Path]:
     """A private folder whose path is short enough for sockets."""
-    with tempfile.TemporaryDirectory(prefix="door-", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="files-", dir="/tmp") as folder:
         os.chmod(folder, 0o700)
         yield Path(folder)
 
@@ -63,7 +63,7 @@ def test_a_peer_that_is_not_there_costs_its_deadline(sockets: Path) -> None:
     asyncio.run(run())
 
 
-def test_files_are_read_through_the_door(wordy: FakeTopology, sockets: Path) -> None:
+def test_files_are_read_through_the_service(wordy: FakeTopology, sockets: Path) -> None:
     working = Path(wordy.record.working_dir)
     launch = launch_spec(
         "wordy", "wordy-1", working, sockets_dir=str(sockets), state_root=wordy.launch.state_root, release="1",
@@ -75,8 +75,8 @@ def test_files_are_read_through_the_door(wordy: FakeTopology, sockets: Path) -> 
     async def run() -> None:
         session = Session(Target("local"))
         master = Master(session, session.find("wordy"))
-        door = FileService(launch, 1)
-        assert door.endpoint == endpoint_of(launch, door_name(1)) == f"ipc://{sockets}/executor-1.files"
+        service = FileService(launch, 1)
+        assert service.endpoint == endpoint_of(launch, socket_name(1)) == f"ipc://{sockets}/executor-1.files"
         listed = await master.ask_executor(1, control_pb2.ListFiles())
         assert [file.name for file in listed.files] == ["log-files/stmgr-1.log"]
         piece = await master.ask_executor(1, control_pb2.ReadFile(name="log-files/stmgr-1.log"))
@@ -91,23 +91,23 @@ def test_files_are_read_through_the_door(wordy: FakeTopology, sockets: Path) -> 
             await master.ask_executor(1, control_pb2.SearchFile(name="../launch.json", text="ell"))
         with pytest.raises(ClusterError, match="executor of container 2 of 'wordy' does not run now"):
             await master.ask_executor(2, control_pb2.ListFiles(), 60)  # without a socket nobody is waited for
-        door.close()
+        service.close()
         master.close()
 
     asyncio.run(run())
 
 
-def test_the_door_answers_nothing_else(wordy: FakeTopology, sockets: Path) -> None:
+def test_the_service_answers_nothing_else(wordy: FakeTopology, sockets: Path) -> None:
     launch = launch_spec(
         "wordy", "wordy-1", Path(wordy.record.working_dir), sockets_dir=str(sockets),
         state_root=wordy.launch.state_root, release="1", settings=wordy.launch.settings,
     )  # fmt: skip
 
     async def run() -> None:
-        door, link = FileService(launch, 0), Link()
+        service, link = FileService(launch, 0), Link()
         with pytest.raises(InvalidRpcError, match="does not answer restart_processes"):
-            await link.ask(Way(door.endpoint, "the door"), control_pb2.RestartProcesses(names=["x"]), 5.0)
-        door.close()
+            await link.ask(Way(service.endpoint, "the file service"), control_pb2.RestartProcesses(names=["x"]), 5.0)
+        service.close()
         link.close()
 
     asyncio.run(run())

@@ -47,11 +47,11 @@ def write(folder: Path, process: str, *texts: tuple[float, str], back: int = 0) 
     (folder / "log-files" / f"{process}.log{f'.{back}' if back else ''}").write_text("".join(lines))
 
 
-def find(doors: Mapping[int, searching.Door], wanted: Wanted) -> tuple[Search, list[Match]]:
+def find(services: Mapping[int, searching.FileService], wanted: Wanted) -> tuple[Search, list[Match]]:
     search = Search(wanted)
 
     async def run() -> list[Match]:
-        return [match async for match in search.run(doors)]
+        return [match async for match in search.run(services)]
 
     return search, asyncio.run(run())
 
@@ -82,36 +82,36 @@ def test_matches_of_all_processes_come_newest_first(
 def test_words_level_and_time_choose(tmp_path: Path) -> None:
     write(tmp_path, "container_1_word_1", (1e9, "needle!"), (1e9 + 50, "needle"), (1e9 + 60, "needle!"))
     write(tmp_path, "container_1_count_2", (1e9 + 55, "needle"))
-    doors = {1: FileService(tmp_path, 1)}
-    texts = [match.at for match in find(doors, Wanted("needle", what=("word",), level="ERROR"))[1]]
+    services = {1: FileService(tmp_path, 1)}
+    texts = [match.at for match in find(services, Wanted("needle", what=("word",), level="ERROR"))[1]]
     assert texts == [1e9 + 60, 1e9]
-    assert [one.process for one in find(doors, Wanted("needle", what=("count-2",)))[1]] == ["container_1_count_2"]
-    assert len(find(doors, Wanted("needle", since=1e9 + 51))[1]) == 2
+    assert [one.process for one in find(services, Wanted("needle", what=("count-2",)))[1]] == ["container_1_count_2"]
+    assert len(find(services, Wanted("needle", since=1e9 + 51))[1]) == 2
     with pytest.raises(NotThereError, match="no log of 'wrod'; did you mean 'word'"):
-        find(doors, Wanted("needle", what=("wrod",)))
+        find(services, Wanted("needle", what=("wrod",)))
     with pytest.raises(ConfigError, match="unknown log level"):
-        find(doors, Wanted("needle", level="LOUD"))
+        find(services, Wanted("needle", level="LOUD"))
 
 
 def test_a_container_that_does_not_answer_is_named_and_the_others_are_searched(tmp_path: Path) -> None:
     write(tmp_path, "container_1_word_1", (1e9, "needle"))
-    doors = {1: FileService(tmp_path, 1), 2: FileService(tmp_path, 2, refusal="it is down")}
-    search, found = find(doors, Wanted("needle"))
+    services = {1: FileService(tmp_path, 1), 2: FileService(tmp_path, 2, refusal="it is down")}
+    search, found = find(services, Wanted("needle"))
     assert len(found) == 1 and search.unreachable == {2: "it is down"} and not search.stopped
     assert search.searched_bytes == (tmp_path / "log-files" / "container_1_word_1.log").stat().st_size
 
 
-def test_a_busy_door_is_asked_again(tmp_path: Path) -> None:
+def test_a_busy_service_is_asked_again(tmp_path: Path) -> None:
     write(tmp_path, "container_1_word_1", (1e9, "needle"))
-    door = FileService(tmp_path, 1, busy=3)
-    assert len(find({1: door}, Wanted("needle"))[1]) == 1 and door.asked == 4
+    service = FileService(tmp_path, 1, busy=3)
+    assert len(find({1: service}, Wanted("needle"))[1]) == 1 and service.asked == 4
 
 
 def test_at_the_deadline_what_was_found_is_given(tmp_path: Path) -> None:
     write(tmp_path, "container_1_word_1", (1e9, "needle"), (1e9 + 1, "needle"))
     write(tmp_path, "container_2_word_2", (1e9, "needle"))
-    doors = {1: FileService(tmp_path, 1), 2: FileService(tmp_path, 2, hangs=True)}
-    search, found = find(doors, Wanted("needle", seconds=0.3))
+    services = {1: FileService(tmp_path, 1), 2: FileService(tmp_path, 2, hangs=True)}
+    search, found = find(services, Wanted("needle", seconds=0.3))
     assert [match.at for match in found] == [1e9 + 1, 1e9] and search.stopped == "after 0.3 s"
 
 

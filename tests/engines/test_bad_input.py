@@ -20,11 +20,11 @@ from heronpy.engines.kubernetes.pods import PodOptions
 from heronpy.engines.slurm.batch import SlurmOptions
 from heronpy.engines.slurm.engine import SlurmEngine
 from heronpy.executor.host_folder import home_of
-from heronpy.executor.scheduler_link import NoDoorError, SchedulerLink
+from heronpy.executor.scheduler_link import NoEndpointError, SchedulerLink
 from heronpy.net.curve import Keys, Pair
-from heronpy.net.ticket import Ticket
+from heronpy.net.join_token import JoinToken
 from heronpy.net.transport import bind
-from heronpy.proto import door_pb2
+from heronpy.proto import endpoint_pb2
 
 KUBECONFIG = """
 apiVersion: v1
@@ -132,18 +132,18 @@ def test_ports_that_are_used_up() -> None:
                 bind(sock, f"tcp://127.0.0.1:{port}-{port}", keys)
 
 
-def test_a_door_that_no_address_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_that_no_address_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each address that was tried is named, and from where."""
     addresses = ("tcp://127.0.0.1:9", "tcp://127.0.0.2:9")
-    ticket = Ticket("wc-1", addresses, zmq.curve_keypair()[0], Pair(*zmq.curve_keypair()))
+    token = JoinToken("wc-1", addresses, zmq.curve_keypair()[0], Pair(*zmq.curve_keypair()))
 
     async def ask() -> None:
-        link = SchedulerLink(ticket, 3, 1)
+        link = SchedulerLink(token, 3, 1)
         try:
-            await link.admit(lambda door: door_pb2.Hello(topology_id="wc-1"), 0.1)
+            await link.admit(lambda endpoint: endpoint_pb2.Hello(topology_id="wc-1"), 0.1)
         finally:
             link.close()
 
     words = f"did not admit container 3 within 0.1 s; tried from {socket.gethostname()}: {', '.join(addresses)}"
-    with pytest.raises(NoDoorError, match=re.escape(words)):
+    with pytest.raises(NoEndpointError, match=re.escape(words)):
         asyncio.run(ask())

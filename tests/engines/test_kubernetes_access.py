@@ -22,7 +22,7 @@ from tests.support.kubernetes_client import Client
 from tests.support.kubernetes_node import IMAGE, Kubelets
 from tests.support.waiting import wait_for
 
-DOOR_HOST = "heron-k8s.streams.svc"
+ENDPOINT_HOST = "heron-k8s.streams.svc"
 
 
 def put_scheduler_pod(cluster: Any) -> None:
@@ -71,8 +71,8 @@ def test_every_verb_reaches_the_scheduler_through_the_api_server(world: tuple[An
         inside = Client(cluster, kubelets, Path(folder, "inside"))
         inside.init()
         with open(inside.conf / "engine.yaml", "a", encoding="utf-8") as file:
-            file.write(f"door_host: {DOOR_HOST}\n")
-        kubelets.hosts[DOOR_HOST] = "127.0.0.1"  # for pods alone: this host does not know the name
+            file.write(f"endpoint_host: {ENDPOINT_HOST}\n")
+        kubelets.hosts[ENDPOINT_HOST] = "127.0.0.1"  # for pods alone: this host does not know the name
         try:
             inside.run("submit", "k8s", str(inside.program))
             put_scheduler_pod(cluster)
@@ -85,7 +85,7 @@ def test_every_verb_reaches_the_scheduler_through_the_api_server(world: tuple[An
                 [sys.executable, "-m", "heronpy.cli", "cluster", "access", "k8s", "--install"],
                 env=laptop.env, input=text, text=True, check=True, capture_output=True, timeout=60,
             )  # fmt: skip
-            assert json.loads(text)["doors"]["fish"]["addresses"][0].startswith(f"tcp://{DOOR_HOST}:")
+            assert json.loads(text)["endpoints"]["fish"]["addresses"][0].startswith(f"tcp://{ENDPOINT_HOST}:")
             laptop.all_run()
             wait_for(lambda: "executor-2" in laptop.run("logs", "k8s", "fish", "executor-2"), 60, "the log of a pod")
             assert "count" in laptop.run("metrics", "k8s", "fish")

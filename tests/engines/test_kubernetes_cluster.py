@@ -31,10 +31,10 @@ from tests.support.waiting import wait_for
 
 pytestmark = needs_hosts
 TOPOLOGY = "WordCount0d1f"
-#: A container: it shows what it got, says why it ends, and does what its ticket says.
+#: A container: it shows what it got, says why it ends, and does what its join token says.
 CONTAINER = """
 import os, signal, sys, time
-with open(os.path.join(os.environ["HERON_TICKET_FOLDER"], "ticket")) as file:
+with open(os.path.join(os.environ["HERON_JOIN_TOKEN_FOLDER"], "join_token")) as file:
     verb, _, rest = file.read().partition(" ")
 def end(signum, frame):
     print("signal", signal.Signals(signum).name, flush=True)
@@ -79,9 +79,9 @@ def engine_of(topology: str = TOPOLOGY, context: str = "", namespace: str = "", 
     return KubernetesEngine(topology, PodOptions(**given), command, Api(context, namespace), poll_s=0.1)
 
 
-def ask(container: int, submission: int = 1, ticket: str = "run", topology: str = TOPOLOGY, **size: Any) -> Request:
+def ask(container: int, submission: int = 1, token: str = "run", topology: str = TOPOLOGY, **size: Any) -> Request:
     given = {"cpu": 0.5, "ram_bytes": 100 << 20, **size}
-    return Request(topology, container, submission, ticket=ticket, **given)
+    return Request(topology, container, submission, token=token, **given)
 
 
 def seen_by(engine: KubernetesEngine) -> dict[tuple[int, int], Seen]:
@@ -170,13 +170,13 @@ def test_the_disruption_budget_follows_the_topology(
     wait_for(lambda: least() == 1, 20, "the budget of two containers")
 
 
-def test_the_ticket_is_in_the_secret_alone(world: tuple[Any, Kubelets]) -> None:
+def test_the_token_is_in_the_secret_alone(world: tuple[Any, Kubelets]) -> None:
     cluster, _ = world
     engine = engine_of()
-    engine.submit([ask(1, ticket="a-secret-word")])
+    engine.submit([ask(1, token="a-secret-word")])
     when(engine, all_run, "it running")
     assert "a-secret-word" not in repr(cluster.all("pods")) + " ".join(cluster.requests) + repr(
-        ask(1, ticket="a-secret-word")
+        ask(1, token="a-secret-word")
     )
     [secret] = cluster.all("secrets")
     [pod] = cluster.all("pods")
@@ -186,8 +186,8 @@ def test_the_ticket_is_in_the_secret_alone(world: tuple[Any, Kubelets]) -> None:
 def test_ends_have_their_reasons(world: tuple[Any, Kubelets]) -> None:
     cluster, kubelets = world
     engine = engine_of()
-    tickets = ("exit 0", "exit 4", "exit 3", "run", "run", "run", "run")
-    ids = engine.submit([ask(number, ticket=what, cpu=0.1) for number, what in enumerate(tickets)])
+    tokens = ("exit 0", "exit 4", "exit 3", "run", "run", "run", "run")
+    ids = engine.submit([ask(number, token=what, cpu=0.1) for number, what in enumerate(tokens)])
     when(engine, lambda seen: all(seen[one, 1].phase is EnginePhase.RUNNING for one in (3, 4, 5, 6)), "they run")
     kubelets.kill(ids[3, 1])
     kubelets.oom(ids[4, 1])
@@ -207,7 +207,7 @@ def test_ends_have_their_reasons(world: tuple[Any, Kubelets]) -> None:
 def test_ended_pods_are_removed_once_they_were_told_of(world: tuple[Any, Kubelets]) -> None:
     cluster, _ = world
     engine = engine_of()
-    ids = engine.submit([ask(1, ticket="exit 4")])
+    ids = engine.submit([ask(1, token="exit 4")])
     when(engine, all_ended, "it ended")
     wait_for(lambda: seen_by(engine) and not cluster.names("pods"), 10, "its pod removed")
     again = seen_by(engine)[1, 1]
@@ -219,7 +219,7 @@ def test_ended_pods_are_removed_once_they_were_told_of(world: tuple[Any, Kubelet
 def test_what_ended_before_it_was_asked_to_is_removed_as_well(world: tuple[Any, Kubelets]) -> None:
     cluster, _ = world
     engine = engine_of()
-    engine.submit([ask(1, ticket="exit 0")])
+    engine.submit([ask(1, token="exit 0")])
     wait_for(lambda: [one["status"]["phase"] for one in cluster.all("pods")] == ["Succeeded"], 30, "its end")
     assert end_all(engine, 20.0).left == ()
     for kind in ("pods", "secrets", "poddisruptionbudgets"):
@@ -248,7 +248,7 @@ def test_the_log_of_a_container_is_read_to_its_end(world: tuple[Any, Kubelets]) 
     """Kubelets cut off the end of what they are asked for, so more is asked for than is shown."""
     engine = engine_of()
     long = "x" * 300
-    ids = engine.submit([ask(1, ticket=f"say {long}")])
+    ids = engine.submit([ask(1, token=f"say {long}")])
     when(engine, all_run, "it running")
     wait_for(lambda: engine.termination_report(ids[1, 1]).endswith(f"{long} 99\n"), 20, "its last line")
     assert len(engine.termination_report(ids[1, 1])) == 4096
@@ -256,7 +256,7 @@ def test_the_log_of_a_container_is_read_to_its_end(world: tuple[Any, Kubelets]) 
 
 def test_a_container_that_hears_nothing_is_killed_after_the_grace(world: tuple[Any, Kubelets]) -> None:
     engine = engine_of()
-    ids = engine.submit([ask(1, ticket="deaf")])
+    ids = engine.submit([ask(1, token="deaf")])
     with watched(engine):
         when(engine, all_run, "it running")
         engine.cancel([ids[1, 1]], 0.2)

@@ -62,7 +62,7 @@ def test_a_cluster_is_set_up_and_checked(k8s: Client) -> None:
         ("heron.kubernetes.namespace", "nowhere", "pod: the API server refuses to create pods in namespace nowhere"),
         ("heron.kubernetes.pod_template", str(template), "kubernetes: heron.kubernetes.pod_template"),
         ("heron.engine.python", "/no/python", "container"),
-        ("heron.engine.door_host", "a b", "address: heron.engine.door_host is 'a b'"),
+        ("heron.engine.endpoint_host", "a b", "address: heron.engine.endpoint_host is 'a b'"),
     ):
         wrong = k8s.run("cluster", "check", "k8s", "--config-property", f"{key}={value}", code=1)
         assert f"FAIL  {what}" in wrong and "fix: " in wrong, wrong
@@ -78,7 +78,7 @@ def test_the_manifest_holds_the_clusters_settings(fake_k8s: Client) -> None:
     kinds = {one["kind"]: one for one in found}
     assert {"Role", "RoleBinding", "ServiceAccount", "ClusterRole", "Deployment", "Service"} <= set(kinds)
     data = kinds["ConfigMap"]["data"]
-    assert yaml.safe_load(data["engine.yaml"])["door_host"] == "heron-k8s.streams.svc"
+    assert yaml.safe_load(data["engine.yaml"])["endpoint_host"] == "heron-k8s.streams.svc"
     assert yaml.safe_load(data["kubernetes.yaml"]) == {
         "context": "", "namespace": "streams", "image": IMAGE, "pod_template": "/etc/heron/pod-template.yaml",
     }  # fmt: skip
@@ -122,7 +122,7 @@ def test_a_topology_survives_a_container_and_a_drain(k8s: Client) -> None:
     k8s.run("drain", "k8s", "fish", "--host", str(moved[2]["host"]))
     assert k8s.placed()[2]["host"] != moved[2]["host"]
     text = "".join(one.read_text(errors="replace") for one in k8s.home.rglob("*.log"))
-    [secret] = {one["data"]["ticket"] for one in k8s.cluster.all("secrets")}
+    [secret] = {one["data"]["join_token"] for one in k8s.cluster.all("secrets")}
     assert secret not in text
     k8s.run("kill", "k8s", "fish")
     k8s.nothing_left()
@@ -132,8 +132,8 @@ def test_a_topology_survives_a_container_and_a_drain(k8s: Client) -> None:
 def test_schedulers_are_kept_and_end_with_their_pod(k8s: Client) -> None:
     """As the pod that submits: schedulers that die are started again, and a new pod adopts what runs."""
     k8s.init()
-    k8s.run("config", "set", "k8s", "heron.engine.door_host", "localhost")
-    keeper = k8s.start("scheduler", "keep", "k8s")
+    k8s.run("config", "set", "k8s", "heron.engine.endpoint_host", "localhost")
+    pod = k8s.start("scheduler", "keep", "k8s")
     try:
         k8s.run("submit", "k8s", str(k8s.program))
         before = k8s.all_run()
@@ -144,18 +144,18 @@ def test_schedulers_are_kept_and_end_with_their_pod(k8s: Client) -> None:
                 one.kill()
         wait_for(lambda: set(k8s.schedulers()) - set(victims), PATIENCE_S, "another scheduler")
         assert ids(k8s.all_run()) == ids(before)
-        keeper.send_signal(signal.SIGTERM)
-        out, err = keeper.communicate(timeout=60)
-        assert keeper.returncode == 0 and "Started the scheduler of 'fish'" in out, out + err
+        pod.send_signal(signal.SIGTERM)
+        out, err = pod.communicate(timeout=60)
+        assert pod.returncode == 0 and "Started the scheduler of 'fish'" in out, out + err
         assert not k8s.schedulers() and len(k8s.cluster.names("pods")) == 3
-        keeper = k8s.start("scheduler", "keep", "k8s")
+        pod = k8s.start("scheduler", "keep", "k8s")
         wait_for(lambda: k8s.schedulers(), PATIENCE_S, "the scheduler of the next pod")
         assert ids(k8s.all_run()) == ids(before), "it adopts, and restarts none"
         k8s.run("kill", "k8s", "fish")
         k8s.nothing_left()
     finally:
-        keeper.terminate()
-        keeper.communicate(timeout=60)
+        pod.terminate()
+        pod.communicate(timeout=60)
 
 
 def test_without_its_scheduler_a_topology_is_killed_on_the_cluster(k8s: Client) -> None:

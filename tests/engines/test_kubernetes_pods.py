@@ -29,7 +29,7 @@ NOW = 1_000_000_000.0  # 2001-09-09T01:46:40Z
 
 
 def request(container: int = 2, **more: Any) -> Request:
-    return Request("WordCount1f", container, 3, **{"cpu": 0.25, "ram_bytes": 1000, "ticket": "a-secret", **more})
+    return Request("WordCount1f", container, 3, **{"cpu": 0.25, "ram_bytes": 1000, "token": "a-secret", **more})
 
 
 def made(
@@ -176,7 +176,7 @@ def test_a_template_adds_to_our_pod() -> None:
     assert spec["securityContext"] == {
         "runAsUser": 5, "runAsGroup": 1000, "fsGroup": 6, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"},
     }  # fmt: skip
-    assert [one["name"] for one in spec["volumes"]] == ["heron-ticket", "heron-tmp", "nfs"]
+    assert [one["name"] for one in spec["volumes"]] == ["heron-join-token", "heron-tmp", "nfs"]
     assert len(spec["tolerations"]) == 3 and spec["nodeSelector"] == {"pool": "streams"}
     assert container["imagePullPolicy"] == "Always" and container["image"] == IMAGE
     assert {"name": "TZ", "value": "UTC"} in container["env"] and len(container["volumeMounts"]) == 3
@@ -270,7 +270,7 @@ def test_the_manifest_gives_no_more_rights_than_are_needed() -> None:
     host = submit_host.SubmitHost("k8s", "ns", IMAGE, "/usr/bin/python3", 10)
     kinds = [one["kind"] for one in submit_host.manifest(host)]
     assert "ClusterRole" not in kinds and kinds.count("Role") == 1
-    assert host.door_host == "heron-k8s.ns.svc"
+    assert host.endpoint_host == "heron-k8s.ns.svc"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.support.hosts import needs_hosts
 from tests.support.kubernetes_client import PATIENCE_S, Client
 from tests.support.waiting import wait_for
 
-#: Folders of keys on the host of a scheduler: of links and the door, and of the user's commands.
+#: Folders of keys on the host of a scheduler: of links and the endpoint, and of the user's commands.
 KEYS = ("keys", "access")
 pytestmark = [needs_hosts, pytest.mark.timeout(400)]
 
@@ -31,12 +31,12 @@ def k8s(make_real: World, tmp_path: Path) -> Iterator[Client]:
 
 
 def secrets_of(k8s: Client) -> dict[str, bytes]:
-    """By where each is: those of the tickets, and all keys on the host of the scheduler."""
+    """By where each is: those of the join tokens, and all keys on the host of the scheduler."""
     found = {}
     for one in k8s.cluster.all("secrets"):
-        ticket = base64.b64decode(one["data"]["ticket"])
-        found[f"secret {one['metadata']['name']}"] = json.loads(ticket)["client"][1].encode()
-        found[f"secret {one['metadata']['name']}, as it is kept"] = one["data"]["ticket"].encode()
+        token = base64.b64decode(one["data"]["join_token"])
+        found[f"secret {one['metadata']['name']}"] = json.loads(token)["client"][1].encode()
+        found[f"secret {one['metadata']['name']}, as it is kept"] = one["data"]["join_token"].encode()
     for folder in KEYS:
         for path in k8s.home.rglob(f"{folder}/**/*"):
             words = path.read_bytes().split() if path.is_file() else []
@@ -77,7 +77,7 @@ def test_what_is_secret_is_in_secrets_alone(k8s: Client) -> None:
     before = k8s.all_run()
     wait_for(lambda: b"executor-2" in k8s.kubelets.log(before[2]["engine_id"]), PATIENCE_S, "lines in a pod's log")
     secrets, told = secrets_of(k8s), told_by(k8s)
-    assert any(where.startswith("secret ") for where in secrets), "a ticket"
+    assert any(where.startswith("secret ") for where in secrets), "a token"
     assert sum(not where.startswith("secret ") for where in secrets) >= 3, "keys of the scheduler's host"
     assert sum(where.startswith("process ") for where in told) >= 3 and all(told.values()), "something was looked at"
     k8s.kubelets.kill(before[1]["engine_id"], signal.SIGKILL)

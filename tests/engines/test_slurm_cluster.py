@@ -19,10 +19,10 @@ from tests.support.waiting import wait_for
 
 heavy = pytest.mark.heavy
 TOPOLOGY = "wc-1f"
-#: A container: it shows what it got, says why it ends, and does what its ticket says.
+#: A container: it shows what it got, says why it ends, and does what its join token says.
 CONTAINER = """
 import os, signal, sys, time
-ticket = sys.stdin.read().strip()
+token = sys.stdin.read().strip()
 def end(signum, frame):
     print("signal", signal.Signals(signum).name, flush=True)
     sys.exit(0)
@@ -30,7 +30,7 @@ signal.signal(signal.SIGTERM, end)
 signal.signal(signal.SIGUSR1, lambda signum, frame: print("leave soon", flush=True))
 print(os.environ["HERON_TOPOLOGY_ID"], os.environ["HERON_CONTAINER"], os.environ["HERON_SUBMISSION"], flush=True)
 print("secret" if "HERON_TEST_SECRET" in os.environ else "clean", sys.argv[1:], flush=True)
-verb, _, rest = ticket.partition(" ")
+verb, _, rest = token.partition(" ")
 if verb == "exit":
     sys.exit(int(rest))
 if verb == "die":
@@ -54,9 +54,9 @@ def engine_of(cluster: SlurmCluster, topology: str = TOPOLOGY, **options: object
     return SlurmEngine(topology, given, [sys.executable, str(program)], variables, poll_s=0.1)
 
 
-def ask(container: int, submission: int = 1, ticket: str = "run", topology: str = TOPOLOGY, **size: object) -> Request:
+def ask(container: int, submission: int = 1, token: str = "run", topology: str = TOPOLOGY, **size: object) -> Request:
     given = {"cpu": 1.0, "ram_bytes": 100 << 20, **size}
-    return Request(topology, container, submission, ticket=ticket, **given)  # type: ignore[arg-type]
+    return Request(topology, container, submission, token=token, **given)  # type: ignore[arg-type]
 
 
 def when(
@@ -91,9 +91,7 @@ def test_containers_of_one_size_run_on_different_nodes_and_end(cluster: SlurmClu
 
 def test_ends_have_their_reasons(cluster: SlurmCluster) -> None:
     engine = engine_of(cluster, "ends")
-    engine.submit(
-        [ask(number, ticket=what, topology="ends") for number, what in enumerate(("exit 0", "exit 4", "die"))]
-    )
+    engine.submit([ask(number, token=what, topology="ends") for number, what in enumerate(("exit 0", "exit 4", "die"))])
     when(
         engine, lambda seen: len(seen) == 3 and all(one.ended is Ended.CONFIRMED for one in seen.values()), "all ended"
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from heronpy.net import curve
-from heronpy.net.ticket import Ticket
+from heronpy.net.join_token import JoinToken
 from tests.engines.conftest import needs_slurm
 from tests.support.slurm import SlurmCluster, slurm_cluster
 from tests.support.slurm_topologies import Submitted
@@ -88,16 +88,16 @@ def secrets_of(it: Submitted, hosts: Path) -> dict[str, bytes]:
     for one in it.records().values():
         script = it.cluster.run("scontrol", "write", "batch_script", one.engine_id, "-")
         [text] = [line for line in script.splitlines() if line.startswith('{"topology_id"')]
-        found["the ticket"] = Ticket.from_text(text, "a batch script").client.secret
+        found["the token"] = JoinToken.from_text(text, "a batch script").client.secret
     for file in (one for top in (it.home, hosts) for one in top.rglob("*.key")):
         if file.name in ("server.key", "client.key"):
             found[str(file)] = curve.read_pair(file.parent, file.name).secret
-    for file in hosts.rglob("member"):
+    for file in hosts.rglob("credential.json"):
         found[str(file)] = str(json.loads(file.read_text())["secret"]).encode()
     for file in (path for path in it.home.rglob("keys/**/*") if path.is_file()):
         if re.fullmatch(rb"[0-9a-f]{64}\n", data := file.read_bytes()):
-            found[f"the members' key in {file}"] = data.strip()
-    assert any(name.endswith("member") for name in found) and any("members' key" in name for name in found)
+            found[f"the key of the credentials in {file}"] = data.strip()
+    assert any(name.endswith("credential.json") for name in found) and any("members' key" in name for name in found)
     return {name: secret for name, secret in found.items() if secret}
 
 

@@ -275,7 +275,9 @@ def test_other_texts() -> None:
 
 
 # ---- what is submitted ----------------------------------------------------------------------
-WISH = Request("t-1", 1, 3, cpu=1.5, ram_bytes=(100 << 20) + 1, avoid=("n1",), ticket="door tcp://10.0.0.1:7\nkey abc")
+WISH = Request(
+    "t-1", 1, 3, cpu=1.5, ram_bytes=(100 << 20) + 1, avoid=("n1",), token="endpoint tcp://10.0.0.1:7\nkey abc"
+)
 
 
 def test_containers_that_differ_only_in_their_number_travel_together() -> None:
@@ -302,7 +304,7 @@ def test_arguments() -> None:
     plain = sbatch_arguments([replace(WISH, disk_bytes=5)], SlurmOptions(), ())
     assert "--tmp=1M" in plain and "--output=/dev/null" in plain
     assert not any(one.startswith(("--exclude", "--partition", "--time")) for one in plain)
-    assert not any("abc" in one for one in [*arguments, *plain]), "the ticket is never an argument"
+    assert not any("abc" in one for one in [*arguments, *plain]), "the join token is never an argument"
     odd = sbatch_arguments([WISH], SlurmOptions(), ("n1", "--wrap=rm", "a b"))
     assert "--exclude=n1" in odd
 
@@ -321,10 +323,10 @@ def test_the_script_becomes_the_container() -> None:
     script = batch_script(WISH, SlurmOptions(prologue=("module load python",)), ["/opt/my python", "-m", "x"])
     lines = script.splitlines()
     assert lines[0] == "#!/bin/bash" and lines[1] == "module load python"
-    assert "exec '/opt/my python' -m x <<'HERON_TICKET_END'" in lines
-    assert lines[-3:] == ["door tcp://10.0.0.1:7", "key abc", "HERON_TICKET_END"]
+    assert "exec '/opt/my python' -m x <<'HERON_JOIN_TOKEN_END'" in lines
+    assert lines[-3:] == ["endpoint tcp://10.0.0.1:7", "key abc", "HERON_JOIN_TOKEN_END"]
     with pytest.raises(ValueError):
-        batch_script(replace(WISH, ticket="a\nHERON_TICKET_END\nrm -rf /"), SlurmOptions(), ["x"])
+        batch_script(replace(WISH, token="a\nHERON_JOIN_TOKEN_END\nrm -rf /"), SlurmOptions(), ["x"])
 
 
 @given(st.from_regex(r"\w[\w.-]{0,30}", fullmatch=True), st.integers(1, 10**9))

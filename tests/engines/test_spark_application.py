@@ -14,7 +14,7 @@ from heronpy.common.errors import ConfigError
 from heronpy.engines.contract import Ended, EnginePhase, Request
 from heronpy.engines.open import master_of, profile_of
 from heronpy.engines.spark.application import SparkOptions, placed, properties_of, size_of
-from heronpy.engines.spark.jobs import Job, Told, after_driver, member_of, seen_of, told_of, waits_for
+from heronpy.engines.spark.jobs import Job, Told, after_driver, seen_of, told_of, waits_for, who_of
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.spark.host import _python_error
 from heronpy.spark.host_task import run_process
@@ -24,7 +24,7 @@ GB = 10**9
 
 
 def request(container: int, submission: int = 1, cpu: float = 1.0, ram: int = GB) -> Request:
-    return Request("wc-1", container, submission, cpu, ram, ticket="secret")
+    return Request("wc-1", container, submission, cpu, ram, token="secret")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_driver_is_believed_only_in_its_own_words() -> None:
     ):
         with pytest.raises(ValueError, match="driver of Spark"):
             told_of(wrong)  # type: ignore[arg-type]
-    assert member_of("2.1") == (2, 1) and member_of("2.1.x") is None and member_of("") is None
+    assert who_of("2.1") == (2, 1) and who_of("2.1.x") is None and who_of("") is None
 
 
 def test_only_a_task_that_has_returned_confirms_an_end() -> None:
@@ -137,7 +137,7 @@ def test_a_new_cluster_takes_the_master_of_this_host(tmp_path: Path) -> None:
 # ---- the task, without Spark ------------------------------------------------------------------
 def given(program: str) -> dict[str, Any]:
     who = {"topology_id": "wc-1", "container": 3, "submission": 4}
-    return {"command": [sys.executable, "-c", program], "ticket": "the ticket", **who}
+    return {"command": [sys.executable, "-c", program], "join_token": "the token", **who}
 
 
 def test_a_task_runs_the_first_process_and_tells_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_a_task_runs_the_first_process_and_tells_how_it_ended(monkeypatch: pytes
     )
     answer = run_process(given(program))
     assert answer["status"] == 7 << 8
-    assert json.loads(answer["printed"]) == ["the ticket", "3", "4", []]
+    assert json.loads(answer["printed"]) == ["the token", "3", "4", []]
 
 
 def test_a_task_tells_the_signal_and_a_program_that_is_not_there() -> None:

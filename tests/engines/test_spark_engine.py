@@ -48,7 +48,7 @@ say(ready=True, application="app-1", executors=2)
 for line in sys.stdin:
     told = json.loads(line)
     if told["do"] == "submit":
-        jobs[told["id"]] = {"id": told["id"], "phase": "running", "words": told["ticket"]}
+        jobs[told["id"]] = {"id": told["id"], "phase": "running", "words": told["join_token"]}
     else:
         jobs[told["id"]] = {"id": told["id"], "phase": "returned", "status": 0}
     say(ready=True, application="app-1", executors=2, jobs=list(jobs.values()))
@@ -77,7 +77,7 @@ class Drivers:
         return [json.loads(file.read_text())["properties"]["spark.cores.max"] for file in files]
 
     def submit(self, container: int, submission: int = 1) -> None:
-        one = Request("wc-1", container, submission, 0.5, 10**8, ticket=f"ticket of {container}")
+        one = Request("wc-1", container, submission, 0.5, 10**8, token=f"token of {container}")
         assert self.engine.submit([one]) == {(container, submission): f"{container}.{submission}"}
 
     def seen(self) -> dict[str, Seen]:
@@ -110,7 +110,7 @@ def test_containers_that_are_submitted_together_share_an_application(it: Drivers
     it.submit(0)
     it.submit(1)
     assert {one.phase for one in it.seen().values()} == {EnginePhase.STARTING}
-    assert it.until("0.1", runs).words == "ticket of 0"
+    assert it.until("0.1", runs).words == "token of 0"
     it.until("1.1", runs)
     # Another one, as after an update, and a successor, which stays with its application.
     it.submit(2)

@@ -31,8 +31,8 @@ pytestmark = [
 ]
 TOPOLOGY = "WordCount0d1f"
 PATIENCE_S = 120.0
-TICKET = "ticket-7f3a9c51"
-#: A container: it leaves a file that names it, shows what it got, and does what its ticket says.
+TOKEN = "token-7f3a9c51"
+#: A container: it leaves a file that names it, shows what it got, and does what its join token says.
 CONTAINER = """
 import os, signal, sys, time
 _, verb, rest = sys.stdin.read().split(" ")
@@ -119,7 +119,7 @@ def drivers_of(topology: str = TOPOLOGY) -> list[psutil.Process]:
 
 def ask(container: int, submission: int = 1, what: str = "run -", topology: str = TOPOLOGY, **size: Any) -> Request:
     given = {"cpu": 0.5, "ram_bytes": 100 << 20, **size}
-    return Request(topology, container, submission, ticket=f"{TICKET} {what}", **given)
+    return Request(topology, container, submission, token=f"{TOKEN} {what}", **given)
 
 
 def seen_by(engine: SparkEngine) -> dict[tuple[int, int], Seen]:
@@ -166,7 +166,7 @@ def test_containers_run_and_leave_nothing(world: World, spark: StandaloneSpark) 
     processes = drivers_of()
     assert any("java" in one.name() for one in processes)
     pids = [world.pid(number) for number in (0, 1, 3)]
-    # They end by themselves, as when the door tells them to.
+    # They end by themselves, as when the endpoint tells them to.
     (world.folder / "end").touch()
     seen = when(engine, all_ended, "all ended")
     assert all((one.ended, one.exit_code) == (Ended.CONFIRMED, 3) for one in seen.values())
@@ -192,12 +192,12 @@ def test_ends_have_their_reasons(world: World, spark: StandaloneSpark) -> None:
     assert {one.pid for one in spark.executors()} == executors and len(world.begun(2, 1)) == 1
 
 
-def test_the_ticket_is_in_the_closure_alone(world: World, spark: StandaloneSpark) -> None:
+def test_the_token_is_in_the_closure_alone(world: World, spark: StandaloneSpark) -> None:
     engine = world.engine(spark)
     engine.submit([ask(1)])
     when(engine, all_run, "the container running")
     world.pid(1)
-    told = TICKET.encode()
+    told = TOKEN.encode()
     for process in psutil.process_iter():
         with suppress(OSError):
             for name in ("cmdline", "environ"):
@@ -220,7 +220,7 @@ def test_a_container_that_hears_nothing_is_killed_after_the_grace(
     world: World, spark: StandaloneSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark kills its task without asking what that has started, so that confirms nothing; it ends all the same."""
-    monkeypatch.setattr(engines, "DOOR_S", 0.5)
+    monkeypatch.setattr(engines, "ENDPOINT_S", 0.5)
     engine = world.engine(spark)
     ids = engine.submit([ask(1), ask(2)])
     when(engine, all_run, "both running")

@@ -17,7 +17,6 @@ from heronpy.executor.container_state import (
     AskState,
     Cause,
     ContainerState,
-    DoorBack,
     Effect,
     End,
     Ending,
@@ -25,6 +24,7 @@ from heronpy.executor.container_state import (
     ExecutorEnded,
     KillExecutor,
     LeaveHeard,
+    LinkBack,
     Phase,
     Prepared,
     Renewed,
@@ -74,7 +74,7 @@ class World:
         return next(effect for effect in reversed(self.effects) if isinstance(effect, kind))
 
     def answer(self, word: Word, epoch: int = 0) -> list[Effect]:
-        return self.feed(Renewed(self.last(Send).number, word, epoch, "so says the door"))
+        return self.feed(Renewed(self.last(Send).number, word, epoch, "so says the control endpoint"))
 
     def acting(self, epoch: int = 3) -> World:
         self.feed(Prepared())
@@ -102,19 +102,19 @@ def test_it_stands_by_and_acts_when_it_is_told() -> None:
     assert not world.answer(Word.NONE) and kinds(world.wait(0.25)) == [Send]
     effects = world.answer(Word.ACTIVATED, 3)
     assert effects[0] == StartExecutor(3) and effects[1].epoch == 3 and effects[1].wait_s == 0  # type: ignore[union-attr]
-    assert not world.answer(Word.ACTIVATED, 3), "the door says so until it has heard of it"
+    assert not world.answer(Word.ACTIVATED, 3), "the control endpoint says so until it has heard of it"
     assert world.standing.phase is Phase.ACTING
 
 
-def test_a_door_that_is_back_hears_of_it_at_once() -> None:
+def test_an_endpoint_that_is_back_hears_of_it_at_once() -> None:
     """Its scheduler may be another one, which takes no container for running that it has not heard of."""
     world = World().acting()
     world.answer(Word.GRANTED)
-    assert not world.feed(DoorBack()), "it has just asked: a door that comes and goes is not flooded"
+    assert not world.feed(LinkBack()), "it has just asked: a control endpoint that comes and goes is not flooded"
     assert kinds(world.wait(BACK_S)) == [Send]
     unanswered = world.last(Send)
     world.now += BACK_S
-    [again] = world.feed(DoorBack())
+    [again] = world.feed(LinkBack())
     assert isinstance(again, Send) and again.number > unanswered.number and again.epoch == 3
 
 
@@ -173,7 +173,7 @@ def test_a_state_manager_that_knows_no_scheduler_keeps_it_going() -> None:
     assert world.standing.phase is Phase.STOPPING
 
 
-def test_where_the_state_is_at_the_door_nobody_else_is_asked() -> None:
+def test_where_the_state_is_at_the_endpoint_nobody_else_is_asked() -> None:
     world = World(state_apart=False).acting()
     assert AskState not in kinds(world.wait(6)) and world.standing.phase is Phase.STOPPING
 
@@ -190,13 +190,13 @@ def test_fenced_it_stops_and_ends() -> None:
     world = World().acting()
     assert kinds(world.answer(Word.FENCED)) == [StopExecutor]
     assert kinds(world.feed(Signal(True, "later"))) == [SendLeave], "the first reason counts"
-    assert world.feed(ExecutorEnded(0)) == [End(Ending.FENCED, "so says the door")]
+    assert world.feed(ExecutorEnded(0)) == [End(Ending.FENCED, "so says the control endpoint")]
     assert not world.feed(Prepared()) and not world.wait(10)
 
 
 def test_a_standby_ends_at_once() -> None:
     world = World()
-    assert world.answer(Word.FENCED) == [End(Ending.FENCED, "so says the door")]
+    assert world.answer(Word.FENCED) == [End(Ending.FENCED, "so says the control endpoint")]
     world = World()
     assert world.feed(Signal(True, "enough")) == [SendLeave("enough"), End(Ending.ASKED, "enough")]
 
@@ -236,7 +236,7 @@ EVENTS = st.one_of(
     st.builds(Prepared),
     st.builds(Renewed, st.integers(1, 12), st.sampled_from(Word), st.integers(0, 6), st.just("x")),
     st.builds(AnswerLate, st.integers(1, 12)),
-    st.builds(DoorBack),
+    st.builds(LinkBack),
     st.builds(StateAnswered, st.integers(1, 12), st.sampled_from([True, False, None])),
     st.builds(SignOfLife),
     st.builds(ExecutorEnded, st.integers(0, 255)),
@@ -263,7 +263,7 @@ def test_whatever_happens(steps: list[tuple[Event, float]], fencing: Fencing, st
             continue
         if isinstance(event, Renewed | AnswerLate):
             asked.discard(event.number)
-        if isinstance(event, DoorBack):
+        if isinstance(event, LinkBack):
             asked.clear()  # given up
         if isinstance(event, ExecutorEnded):
             runs = 0

@@ -13,8 +13,8 @@ import pytest
 from heronpy.common.setting_types import LoggingSettings
 from heronpy.executor.child_logs import ChildLogs
 from heronpy.executor.echo import PIECE_MAX_BYTES, WAITING_MAX_BYTES, Echo, open_echo
-from tests.support.containers import Host, at_door, host_folder, submitted
-from tests.support.fake_door import FakeDoor
+from tests.support.containers import Host, at_endpoint, host_folder, submitted
+from tests.support.fake_endpoint import FakeEndpoint
 from tests.support.waiting import eventually, wait_for
 
 
@@ -119,10 +119,10 @@ def test_what_processes_print_is_in_their_logs_and_in_the_echo(tmp_path: Path, p
 def test_the_first_process_hands_its_output_to_the_executor_if_it_is_asked_to(echo: bool, tmp_path: Path) -> None:
     output = tmp_path / "output"
 
-    async def scene(door: FakeDoor, host: Host) -> None:
+    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
         with open(output, "wb") as file:
             process = host.start(stdout=file)
-        door.activate(1, 1, 1)
+        endpoint.activate(1, 1, 1)
         started = await host.acting()
         assert ("--echo-fd" in started["argv"]) is echo
         if echo:
@@ -134,4 +134,4 @@ def test_the_first_process_hands_its_output_to_the_executor_if_it_is_asked_to(ec
         assert ("the executor runs as process" in output.read_text()) is echo
 
     with host_folder() as tmp:
-        at_door(tmp, scene, submitted=submitted(settings={"logging": {"echo": echo}}))
+        at_endpoint(tmp, scene, submitted=submitted(settings={"logging": {"echo": echo}}))

@@ -56,7 +56,7 @@ def spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
     return install
 
 
-def door(folder: Path, process: subprocess.Popen[str]) -> Evidence:
+def service(folder: Path, process: subprocess.Popen[str]) -> Evidence:
     async def stacks(name: str, ask: Callable[[], None]) -> str | None:
         return 'Thread 0x1 (most recent call first):\n  File "a.py", line 3 in f\n'
 
@@ -84,19 +84,19 @@ def test_without_py_spy_the_process_samples_itself_and_counts_its_objects(
     tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]
 ) -> None:
     spy("")
-    found = read(run(door(tmp_path, child).profile(profile(duration_s=1.0))), evidence_of.Profile)
+    found = read(run(service(tmp_path, child).profile(profile(duration_s=1.0))), evidence_of.Profile)
     assert (found.sampler, found.note) == (ITSELF, "")
     heaviest = [found.frames[number] for number in found.stacks[0].stack]
     assert heaviest[0] == "MainThread" and any(name.startswith("burn ") for name in heaviest)
-    counted = read(run(door(tmp_path, child).heap(Heap(name=NAME, top=3, limit_s=5.0))), evidence_of.Heap)
+    counted = read(run(service(tmp_path, child).heap(Heap(name=NAME, top=3, limit_s=5.0))), evidence_of.Heap)
     assert len(counted.types) == 3 and counted.kinds > 3
     [kept] = [one for one in counted.types if one.name == "bytearray"]
     assert kept.count == 1000 and kept.bytes > 1_000_000
     assert counted.memory_bytes > kept.bytes and counted.paused_s > 0
-    assert run(door(tmp_path, child).dump_stacks(DumpStacks(name=NAME))).text.startswith("Thread 0x1")
+    assert run(service(tmp_path, child).dump_stacks(DumpStacks(name=NAME))).text.startswith("Thread 0x1")
     assert not list(tmp_path.glob("sample-*")), "nothing is left"
     with pytest.raises(RpcError, match="need py-spy, which is not installed"):
-        run(door(tmp_path, child).profile(profile(native=True)))
+        run(service(tmp_path, child).profile(profile(native=True)))
 
 
 SLOW_TO_RETURN = """
@@ -112,7 +112,7 @@ def test_who_has_an_answer_may_ask_again_at_once(tmp_path: Path, spy: Callable[[
     words = [sys.executable, "-c", SLOW_TO_RETURN + CHILD, str(tmp_path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        one = door(tmp_path, process)
+        one = service(tmp_path, process)
         for _ in range(2):
             assert read(run(one.profile(profile())), evidence_of.Profile).sampler == ITSELF
             assert read(run(one.heap(Heap(name=NAME, top=3, limit_s=5.0))), evidence_of.Heap).kinds > 3
@@ -123,7 +123,7 @@ def test_py_spy_samples_when_it_may(tmp_path: Path, child: subprocess.Popen[str]
     spy(
         'while [ "$1" ]; do [ "$1" = --output ] && out="$2"; shift; done; echo "f (/a/b/c.py:3);g (x.py:1) 50" > "$out"'
     )
-    found = read(run(door(tmp_path, child).profile(profile())), evidence_of.Profile)
+    found = read(run(service(tmp_path, child).profile(profile())), evidence_of.Profile)
     assert found.sampler == PY_SPY and found.frames == ["f (b/c.py:3)", "g (x.py:1)"]
     assert found.stacks[0].seconds == 0.5 and not list(tmp_path.glob("spy-*"))
 
@@ -132,10 +132,10 @@ def test_py_spy_that_is_refused_is_named_and_does_without(
     tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]
 ) -> None:
     spy("echo 'Error: Permission Denied: try with sudo' >&2; exit 1")
-    found = read(run(door(tmp_path, child).profile(profile())), evidence_of.Profile)
+    found = read(run(service(tmp_path, child).profile(profile())), evidence_of.Profile)
     assert found.sampler == ITSELF and "py-spy may not attach" in found.note
     with pytest.raises(RpcError, match="py-spy may not attach"):
-        run(door(tmp_path, child).profile(profile(native=True)))
+        run(service(tmp_path, child).profile(profile(native=True)))
 
 
 @pytest.mark.parametrize("script", ["", "exec sleep 30"])
@@ -143,7 +143,7 @@ def test_a_process_that_ends_meanwhile(
     script: str, tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]
 ) -> None:
     spy(script)
-    one = door(tmp_path, child)
+    one = service(tmp_path, child)
 
     async def go() -> None:
         task = asyncio.ensure_future(one.profile(profile(duration_s=30)))
@@ -178,7 +178,7 @@ def test_what_makes_no_sense_is_refused(
     request_: Any, said: str, tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]
 ) -> None:
     spy("")
-    one = door(tmp_path, child)
+    one = service(tmp_path, child)
     do = {"Profile": one.profile, "Heap": one.heap, "DumpStacks": one.dump_stacks}[type(request_).__name__]
     with pytest.raises(InvalidRpcError, match=said):
         run(do(request_))
@@ -206,5 +206,5 @@ def test_few_at_once(tmp_path: Path, child: subprocess.Popen[str], spy: Callable
 
 
 def test_the_executor_shows_its_own_stacks(tmp_path: Path, child: subprocess.Popen[str]) -> None:
-    text = run(door(tmp_path, child).dump_stacks(DumpStacks(name="executor-1"))).text
+    text = run(service(tmp_path, child).dump_stacks(DumpStacks(name="executor-1"))).text
     assert "most recent call first" in text and "dump_stacks" in text

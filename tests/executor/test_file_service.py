@@ -1,4 +1,4 @@
-"""The files door opens what its container has written, and nothing else."""
+"""The file service opens what its container has written, and nothing else."""
 
 from __future__ import annotations
 

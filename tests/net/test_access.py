@@ -12,11 +12,11 @@ import zmq
 
 from heronpy.common.errors import ConfigError
 from heronpy.net import access
-from heronpy.net.access import DoorPlace
+from heronpy.net.access import EndpointPlace
 from heronpy.net.access_place import folder_of, origin_of
 
 KEY = b"x" * 40
-PLACE = DoorPlace("wc-1", ("tcp://10.0.0.1:20000", "tcp://login:20000"), zmq.curve_keypair()[0])
+PLACE = EndpointPlace("wc-1", ("tcp://10.0.0.1:20000", "tcp://login:20000"), zmq.curve_keypair()[0])
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def _home(home: Path) -> None:
 
 def text_of_another_host(**changes: Any) -> str:
     access.make_client("hpc")
-    access.write_door("hpc", "wc", PLACE)
+    access.write_endpoint("hpc", "wc", PLACE)
     found = {**json.loads(access.to_text("hpc", "login")), **changes}
     for file in folder_of("hpc").iterdir():
         file.unlink()
@@ -34,17 +34,17 @@ def text_of_another_host(**changes: Any) -> str:
     return json.dumps(found)
 
 
-def test_the_key_is_made_once_and_doors_come_and_go() -> None:
+def test_the_key_is_made_once_and_endpoints_come_and_go() -> None:
     made = access.make_client("hpc")
     assert access.make_client("hpc") == made == access.client_of("hpc") and access.client_of("other") is None
-    access.write_door("hpc", "wc", PLACE)
-    assert access.door_of("hpc", "wc") == PLACE and access.topologies_of("hpc") == ["wc"]
-    access.forget_door("hpc", "wc", "wc-of-earlier")
+    access.write_endpoint("hpc", "wc", PLACE)
+    assert access.known_endpoint("hpc", "wc") == PLACE and access.topologies_of("hpc") == ["wc"]
+    access.forget_endpoint("hpc", "wc", "wc-of-earlier")
     assert access.topologies_of("hpc") == ["wc"], "a later topology of that name keeps its own"
-    access.forget_door("hpc", "wc", "wc-1")
-    access.forget_door("hpc", "wc", "wc-1")
-    assert access.topologies_of("hpc") == [] and access.door_of("hpc", "wc") is None
-    assert access.door_of("hpc", "../hpc/wc") is None
+    access.forget_endpoint("hpc", "wc", "wc-1")
+    access.forget_endpoint("hpc", "wc", "wc-1")
+    assert access.topologies_of("hpc") == [] and access.known_endpoint("hpc", "wc") is None
+    assert access.known_endpoint("hpc", "../hpc/wc") is None
     assert origin_of("hpc") == ""
     assert {path.stat().st_mode & 0o777 for path in folder_of("hpc").iterdir()} == {0o600}
     assert folder_of("hpc").stat().st_mode & 0o777 == 0o700
@@ -54,10 +54,10 @@ def test_what_is_brought_replaces_what_was_brought_before() -> None:
     text = text_of_another_host()
     for _ in range(2):
         assert access.bring("hpc", text) == 1
-        assert access.door_of("hpc", "wc") == PLACE and origin_of("hpc") == "login"
+        assert access.known_endpoint("hpc", "wc") == PLACE and origin_of("hpc") == "login"
         found = access.client_of("hpc")
         assert found is not None and [found.public.decode(), found.secret.decode()] == json.loads(text)["client"]
-    access.bring("hpc", json.dumps({**json.loads(text), "doors": {}}))
+    access.bring("hpc", json.dumps({**json.loads(text), "endpoints": {}}))
     assert access.topologies_of("hpc") == []
     assert {path.stat().st_mode & 0o777 for path in folder_of("hpc").iterdir()} == {0o600}
     assert os.listdir(folder_of("hpc").parent) == ["hpc"], "no draft stays"
@@ -70,13 +70,13 @@ def test_what_is_brought_replaces_what_was_brought_before() -> None:
         {"client": [KEY.decode(), KEY.decode()]},
         {"client": None},
         {"origin": ""},
-        {"doors": []},
-        {"doors": {"../../x": {"topology_id": "x", "addresses": ["tcp://a:1"], "server": KEY.decode()}}},
-        {"doors": {".hidden": {"topology_id": "x", "addresses": ["tcp://a:1"], "server": KEY.decode()}}},
-        {"doors": {"wc": {"topology_id": "x", "addresses": ["ipc:///tmp/x"], "server": KEY.decode()}}},
-        {"doors": {"wc": {"topology_id": "x", "addresses": [], "server": KEY.decode()}}},
-        {"doors": {"wc": {"addresses": ["tcp://a:1"], "server": KEY.decode()}}},
-        {"doors": {"wc": {"topology_id": "x", "addresses": ["tcp://a:1"], "server": "short"}}},
+        {"endpoints": []},
+        {"endpoints": {"../../x": {"topology_id": "x", "addresses": ["tcp://a:1"], "server": KEY.decode()}}},
+        {"endpoints": {".hidden": {"topology_id": "x", "addresses": ["tcp://a:1"], "server": KEY.decode()}}},
+        {"endpoints": {"wc": {"topology_id": "x", "addresses": ["ipc:///tmp/x"], "server": KEY.decode()}}},
+        {"endpoints": {"wc": {"topology_id": "x", "addresses": [], "server": KEY.decode()}}},
+        {"endpoints": {"wc": {"addresses": ["tcp://a:1"], "server": KEY.decode()}}},
+        {"endpoints": {"wc": {"topology_id": "x", "addresses": ["tcp://a:1"], "server": "short"}}},
         {"cluster": "other"},
     ],
 )
@@ -98,24 +98,26 @@ def test_garbage_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "content", ["", "{", "{}", '{"topology_id": "wc-1", "addresses": ["nowhere"], "server": "short"}']
 )
-def test_a_damaged_door_file_is_named_with_what_helps(content: str) -> None:
+def test_a_damaged_endpoint_file_is_named_with_what_helps(content: str) -> None:
     access.bring("hpc", text_of_another_host())
-    file = folder_of("hpc") / "wc.door.json"
+    file = folder_of("hpc") / "wc.endpoint.json"
     file.write_text(content)
     with pytest.raises(ConfigError) as brought:
-        access.door_of("hpc", "wc")
+        access.known_endpoint("hpc", "wc")
     assert str(brought.value) == (
-        f"the file {file} is damaged, which says where the door of topology 'wc' is; remove it, and run 'heron cluster"
-        " access hpc' on host login and 'heron cluster access hpc --install' here"
+        f"the file {file} is damaged, which says where the control endpoint of topology 'wc' is; remove it,"
+        " and run 'heron cluster access hpc' on host login and 'heron cluster access hpc --install' here"
     )
     (folder_of("hpc") / ".origin").unlink()
     with pytest.raises(ConfigError, match="the scheduler of the topology writes it again when it starts"):
-        access.door_of("hpc", "wc")
+        access.known_endpoint("hpc", "wc")
 
 
-def test_a_door_that_was_damaged_on_its_way_is_named() -> None:
-    text = text_of_another_host(doors={"wc": {"topology_id": "wc-1", "addresses": [], "server": "short"}})
-    with pytest.raises(ConfigError, match="what it says of the door of topology 'wc' is damaged; run both commands"):
+def test_an_endpoint_that_was_damaged_on_its_way_is_named() -> None:
+    text = text_of_another_host(endpoints={"wc": {"topology_id": "wc-1", "addresses": [], "server": "short"}})
+    with pytest.raises(
+        ConfigError, match="what it says of the control endpoint of topology 'wc' is damaged; run both commands"
+    ):
         access.bring("hpc", text)
 
 

@@ -36,12 +36,12 @@ def test_what_an_operator_may_write() -> None:
 
 
 def test_containers_are_told_of_a_service_if_there_is_one() -> None:
-    doors = ["tcp://10.0.0.7:5000", "tcp://10.1.0.7:5000"]
-    assert told_at("", doors) == doors
-    assert told_at("heron-k8s.streams.svc", doors) == ["tcp://heron-k8s.streams.svc:5000"]
+    endpoints = ["tcp://10.0.0.7:5000", "tcp://10.1.0.7:5000"]
+    assert told_at("", endpoints) == endpoints
+    assert told_at("heron-k8s.streams.svc", endpoints) == ["tcp://heron-k8s.streams.svc:5000"]
     for wrong in ("a b", "tcp://x", "x:1", "-x", "x."):
-        with pytest.raises(ConfigError, match=r"heron\.engine\.door_host"):
-            told_at(wrong, doors)
+        with pytest.raises(ConfigError, match=r"heron\.engine\.endpoint_host"):
+            told_at(wrong, endpoints)
 
 
 def test_all_ports_are_tried_once_from_any_one_on() -> None:
@@ -98,11 +98,11 @@ def test_where_the_address_of_a_host_is_known_it_is_what_processes_listen_on(tmp
         transport.keys_of(launch("10.0.0.7"))
 
 
-def test_state_in_files_of_another_host_is_reached_at_its_door(tmp_path: Path) -> None:
-    ticket = str(tmp_path / "ticket.json")
-    away = launch_spec("wc", "wc-1", tmp_path, door=ticket)
-    assert (away.state_type, away.state_root) == ("door", ticket)
+def test_state_in_files_of_another_host_is_reached_at_its_endpoint(tmp_path: Path) -> None:
+    token = str(tmp_path / "join_token.json")
+    away = launch_spec("wc", "wc-1", tmp_path, token=token)
+    assert (away.state_type, away.state_root) == ("endpoint", token)
     here = launch_spec("wc", "wc-1", tmp_path)
     assert (here.state_type, here.state_root) == ("local", str(tmp_path / "state"))
-    zookeeper = launch_spec("wc", "wc-1", tmp_path, state_type="zookeeper", state_root="zk:2181/heron", door=ticket)
+    zookeeper = launch_spec("wc", "wc-1", tmp_path, state_type="zookeeper", state_root="zk:2181/heron", token=token)
     assert (zookeeper.state_type, zookeeper.state_root) == ("zookeeper", "zk:2181/heron")

@@ -161,7 +161,7 @@ def test_how_processes_reach_each_other(wanted: str, host: str, chosen: Transpor
         ("auto", "::1", "IPv4 address"),
     ],
 )
-def test_a_door_left_open_is_refused(wanted: str, host: str, words: str) -> None:
+def test_an_endpoint_left_open_is_refused(wanted: str, host: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         transport.check(SecuritySettings(transport=wanted, bind_host=host))
 

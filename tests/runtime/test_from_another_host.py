@@ -1,7 +1,7 @@
-"""`heron` on a host that has neither the launch file nor a route to the containers: everything goes by the door.
+"""`heron` on a host that has neither the launch file nor a route to the containers: everything goes by the endpoint.
 
 The containers are on two hosts made of namespaces, the client is a third, with a home of its own, which reaches the
-door alone.
+endpoint alone.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def world(home: Path) -> Iterator[World]:
             found.close()
 
 
-def test_all_verbs_from_a_host_that_reaches_the_door_alone(world: World) -> None:
+def test_all_verbs_from_a_host_that_reaches_the_endpoint_alone(world: World) -> None:
     here, there = world.here, world.there
     here.heron("submit", "hosts", PROGRAM, NAME)
     assert "No topology runs" in there.heron("list", "hosts")
@@ -190,7 +190,7 @@ def test_all_verbs_from_a_host_that_reaches_the_door_alone(world: World) -> None
     there.heron("drain", "hosts", NAME, "--host", "host2")
     status = there.json("status", "hosts", NAME)
     assert {one["engine_host"] for one in status["containers"]} == {"host1"}
-    assert not any(status["door_refused"].values()), status["door_refused"]
+    assert not any(status["endpoint_refused"].values()), status["endpoint_refused"]
     follower = there.start("logs", "hosts", NAME, "-f")
     try:
         assert follower.stdout is not None and follower.stdout.readline()

@@ -1,4 +1,4 @@
-"""Real executors on two hosts, each with its own network, processes and /tmp: nothing but the door connects them."""
+"""Real executors on two hosts, each with its own network, processes and /tmp: nothing but the endpoint connects them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from msgspec.structs import replace
 from heronpy.common.clock import MonotonicClock
 from heronpy.plan.launch import Submitted
 from heronpy.proto import plan_pb2
-from heronpy.scheduler.state_door import StateDoor
+from heronpy.scheduler.state_endpoint import StateEndpoint
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 from tests.runtime.programs.shapes import WORDS
 from tests.runtime.test_exact import COUNT, PROGRAMS, tally
 from tests.support import hosts as sim_hosts
 from tests.support.command import Heron
-from tests.support.fake_door import PIECE_BYTES, FakeDoor, start_bootstrap
+from tests.support.fake_endpoint import PIECE_BYTES, FakeEndpoint, start_bootstrap
 from tests.support.hosts import SimHost, made_hosts, needs_hosts
 from tests.support.waiting import eventually
 
@@ -73,26 +73,28 @@ def submitted_here(heron: Heron, shared: Path) -> tuple[Submitted, bytes, Path]:
     return replace(submitted, settings={**submitted.settings, "security": security}), archive.getvalue(), out
 
 
-class DoorWithState(FakeDoor):
-    """The door of the test, which serves the state as well."""
+class EndpointWithState(FakeEndpoint):
+    """The control endpoint of the test, which serves the state as well."""
 
     def serve(self, state: StateManager) -> None:
-        self._state_door = StateDoor(state, NAME, MonotonicClock())
+        self._state_endpoint = StateEndpoint(state, NAME, MonotonicClock())
         self._ticks = asyncio.ensure_future(self._tick())
 
     async def _tick(self) -> None:
         while True:
-            self._state_door.tick(MonotonicClock().now())
+            self._state_endpoint.tick(MonotonicClock().now())
             await asyncio.sleep(0.25)
 
     async def more(self, identity: bytes, kind: str, body: Any) -> Message | None:
         assert kind == "state_call", kind
-        return await self._state_door.call(body, body.member.container, 0, lambda changed: self.send(identity, changed))
+        return await self._state_endpoint.call(
+            body, body.credential.container, 0, lambda changed: self.send(identity, changed)
+        )
 
     def close(self) -> None:
         self._ticks.cancel()
         super().close()
-        self._state_door.close()
+        self._state_endpoint.close()
 
 
 @needs_hosts
@@ -101,17 +103,17 @@ def test_words_are_counted_over_two_hosts(heron: Heron, shared: Path) -> None:
     submitted, archive, out = submitted_here(heron, shared)
 
     async def main(address: str, hosts: list[SimHost], state: StateManager) -> None:
-        door = DoorWithState(
+        endpoint = EndpointWithState(
             submitted, address, str(submitted.package), archive, renew_s=1.0, fence_s=10.0, stop_grace_s=5.0
         )
-        door.serve(state)
+        endpoint.serve(state)
         processes: list[subprocess.Popen[bytes]] = []
         try:
             for container, host in PLACES.items():
-                door.activate(container, 1, state.counter(paths.epoch(NAME, f"container-{container}")))
-                start = partial(start_bootstrap, door, container, 1, Path("/tmp"), "heronpy.executor.bootstrap")
+                endpoint.activate(container, 1, state.counter(paths.epoch(NAME, f"container-{container}")))
+                start = partial(start_bootstrap, endpoint, container, 1, Path("/tmp"), "heronpy.executor.bootstrap")
                 processes.append(start(through=hosts[host].command()))
-            await eventually(lambda: len(door.all("start_spans")) == len(PLACES), 60, "the start of all executors")
+            await eventually(lambda: len(endpoint.all("start_spans")) == len(PLACES), 60, "the start of all executors")
             expected = Counter(WORDS[n % len(WORDS)] for n in range(COUNT))
             await eventually(lambda: tally(out, "word_count")[0] == expected, 60, "the exact counts")
             for host in hosts:
@@ -121,7 +123,7 @@ def test_words_are_counted_over_two_hosts(heron: Heron, shared: Path) -> None:
                 packages = os.listdir(host.tmp / f"heron-{os.getuid()}" / "packages")
                 assert [name for name in packages if not name.startswith(".")] == [submitted.package]
             pieces = len(archive) // PIECE_BYTES + 2
-            assert door.reads == pieces * len(hosts), "one transfer for each host"
+            assert endpoint.reads == pieces * len(hosts), "one transfer for each host"
             # The first process of a container is killed: all of it dies, and its successor cleans up.
             home = hosts[1].tmp / f"heron-{os.getuid()}"
             (first,) = [one for one in hosts[1].processes() if "heronpy.executor.bootstrap" in one]
@@ -129,14 +131,16 @@ def test_words_are_counted_over_two_hosts(heron: Heron, shared: Path) -> None:
             await eventually(lambda: not hosts[1].processes(), 10, "the end of what was below the killed process")
             [left] = (home / "containers").glob("*.2.1@*")
             assert left.name.startswith(f"{submitted.topology_id}.2.1@")
-            door.activate(2, 2, state.counter(paths.epoch(NAME, "container-2")))
-            start = partial(start_bootstrap, door, 2, 2, Path("/tmp"), "heronpy.executor.bootstrap")
+            endpoint.activate(2, 2, state.counter(paths.epoch(NAME, "container-2")))
+            start = partial(start_bootstrap, endpoint, 2, 2, Path("/tmp"), "heronpy.executor.bootstrap")
             processes.append(start(through=hosts[1].command()))
-            await eventually(lambda: len(door.all("start_spans")) == len(PLACES) + 1, 60, "the start of the successor")
-            assert not list((home / "containers").glob("*.2.1@*")) and door.reads == pieces * len(hosts)
+            await eventually(
+                lambda: len(endpoint.all("start_spans")) == len(PLACES) + 1, 60, "the start of the successor"
+            )
+            assert not list((home / "containers").glob("*.2.1@*")) and endpoint.reads == pieces * len(hosts)
             for process in processes:
                 process.terminate()
-            await eventually(lambda: len(door.all("leave")) == len(PLACES), 10, "the leave of all containers")
+            await eventually(lambda: len(endpoint.all("leave")) == len(PLACES), 10, "the leave of all containers")
             for host in hosts:
                 await eventually(lambda host=host: not host.processes(), 30, f"the end of what runs on {host.name}")
                 home = host.tmp / f"heron-{os.getuid()}"
@@ -151,7 +155,7 @@ def test_words_are_counted_over_two_hosts(heron: Heron, shared: Path) -> None:
                 process.kill()
             raise
         finally:
-            door.close()
+            endpoint.close()
             for process in processes:
                 assert process.stderr is not None
                 process.stderr.close()

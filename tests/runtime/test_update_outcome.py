@@ -34,12 +34,12 @@ def test_settings_outlive_the_master_that_was_asked(heron: Heron) -> None:
     """It is killed while it is asked."""
     heron.submit(EXAMPLES / "word_count.py", "wc")
     master = heron.pid("wc", "tmaster")
-    door = master_endpoint(heron, "wc").removeprefix("ipc://")
+    socket = master_endpoint(heron, "wc").removeprefix("ipc://")
     os.kill(master, signal.SIGSTOP)
-    before = connections(door)
+    before = connections(socket)
     update = heron.start("update", "local", "wc", "--runtime-config", "my.limit:10")
     try:
-        wait_for(lambda: connections(door) > before, 30.0, "the question")
+        wait_for(lambda: connections(socket) > before, 30.0, "the question")
         os.kill(master, signal.SIGKILL)
         said, err = update.communicate(timeout=90)
     finally:

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.scheduler import keeper, keeper_setup
-from tests.scheduler.keeper_world import World
+from heronpy.scheduler import reconciler, reconciler_setup
+from tests.scheduler.reconciler_world import World
 
 
 @pytest.fixture
 def play(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Run a story with a world of its own."""
-    monkeypatch.setattr(keeper, "PROVE_S", 0.1)
+    monkeypatch.setattr(reconciler, "PROVE_S", 0.1)
 
     def run(story: Callable[[World], Awaitable[None]], shared: str = "") -> None:
         async def tell() -> None:
             world = World(home, shared)
-            monkeypatch.setattr(keeper_setup, "open_engine", lambda *_: world.engine)
+            monkeypatch.setattr(reconciler_setup, "open_engine", lambda *_: world.engine)
             try:
                 await story(world)
             finally:

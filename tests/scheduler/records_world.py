@@ -1,7 +1,7 @@
-"""A simulated scheduler with its door, and containers with topology masters that are killed, cut off and restarted.
+"""A simulated scheduler with its endpoint, and containers with topology masters that are killed, cut off and restarted.
 
-The door is the product's `StateDoor` on virtual time, over a state in memory whose calls take a moment and die with the
-door. The containers have the product's `Calls`, `Watches` and `DoorStateManager` on a network that loses connections,
+The endpoint is the product's `StateEndpoint` on virtual time, over a state in memory whose calls take a moment and die with the
+endpoint. The containers have the product's `Calls`, `Watches` and `EndpointStateManager` on a network that loses connections,
 delivers copies late, and drops the messages of changes. Everything comes from one seed.
 """
 
@@ -15,11 +15,11 @@ from threading import Lock
 from typing import Any
 
 from heronpy.common.errors import NodeExistsError, NoNodeError, StateAwayError, StateError, VersionMismatchError
-from heronpy.net.door_calls import Calls, Result
-from heronpy.net.door_state import _KINDS, DoorStateManager
-from heronpy.net.door_watch import DoorWatch, Watches
-from heronpy.proto import control_pb2, door_pb2
-from heronpy.scheduler.state_door import StateDoor
+from heronpy.net.endpoint_calls import Calls, Result
+from heronpy.net.endpoint_state import _KINDS, EndpointStateManager
+from heronpy.net.endpoint_watch import EndpointWatch, Watches
+from heronpy.proto import control_pb2, endpoint_pb2
+from heronpy.scheduler.state_endpoint import StateEndpoint
 from heronpy.scheduler.state_records import TICK_MAX_S, StateRecords, Step
 from heronpy.scheduler.state_rules import ContainerRules
 from heronpy.statemgr import paths
@@ -49,8 +49,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return []
 
 
-class SimDoor(StateDoor):
-    """Its state manager's calls take a moment, in which the door may die."""
+class SimEndpoint(StateEndpoint):
+    """Its state manager's calls take a moment, in which the endpoint may die."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -61,7 +61,7 @@ class SimDoor(StateDoor):
         super().__init__(self.state, "wc", world, rules)
         if world.records is not StateRecords:
             owners = self.state.get(paths.ephemerals("wc")) or (b"", 0)
-            self._records = world.records(world.now(), "wc", f"door {world.now()}", owners, rules)
+            self._records = world.records(world.now(), "wc", f"endpoint {world.now()}", owners, rules)
 
     async def _step(self, step: Step) -> Any:
         await asyncio.sleep(self.world.rng.uniform(0.0, 0.03))
@@ -102,14 +102,14 @@ class SimDoor(StateDoor):
 class SimWatches(Watches):
     """Calls back at once."""
 
-    def _put(self, fired: list[DoorWatch]) -> None:
+    def _put(self, fired: list[EndpointWatch]) -> None:
         for watch in fired:
             watch.queued = False
             watch.callback(watch.path)
 
 
 class Link:
-    """What `DoorLink` does with a socket and a thread."""
+    """What `EndpointLink` does with a socket and a thread."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -117,18 +117,18 @@ class Link:
         self.connected = False
         self.heard_at = 0.0
         self.wake = asyncio.Event()
-        member = door_pb2.Member(container=process.container)
-        self.calls = Calls(process.session, member, SESSION_S, self.on_kept)
+        credential = endpoint_pb2.SessionCredential(container=process.container)
+        self.calls = Calls(process.session, credential, SESSION_S, self.on_kept)
 
     def is_sure(self) -> bool:
         return self.calls.is_open and self.process.world.now() - self.heard_at < SESSION_S
 
-    def start(self, body: door_pb2.StateCall, end: Any = lambda _: None) -> Any:
+    def start(self, body: endpoint_pb2.StateCall, end: Any = lambda _: None) -> Any:
         call = self.calls.start(body, end)
         self.wake.set()
         return call
 
-    async def ask(self, body: door_pb2.StateCall) -> door_pb2.StateAnswer:
+    async def ask(self, body: endpoint_pb2.StateCall) -> endpoint_pb2.StateAnswer:
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         call = self.start(body, answer.set_result)
         try:
@@ -150,7 +150,7 @@ class Link:
             if self.connected:
                 due, wait_s = self.calls.due(world.now())
                 for call in due:
-                    copy = door_pb2.StateCall.FromString(call.body.SerializeToString())
+                    copy = endpoint_pb2.StateCall.FromString(call.body.SerializeToString())
                     world.send(self, call.request, copy)
             self.wake.clear()
             with suppress(TimeoutError):
@@ -164,7 +164,7 @@ class Link:
             self.calls.ask_anew()
         self.wake.set()
 
-    def receive(self, request: int, answer: door_pb2.StateAnswer, refusal: int) -> None:
+    def receive(self, request: int, answer: endpoint_pb2.StateAnswer, refusal: int) -> None:
         self.heard_at = self.process.world.now()
         was_open = self.calls.is_open
         call = self.calls.answered(request, answer, refusal, "refused")
@@ -190,7 +190,7 @@ class Process:
         self.link = Link(self)
         self.epoch = self.sequence = 0
         self.views: dict[str, bytes | None] = {}
-        self.manager = manager = DoorStateManager.__new__(DoorStateManager)
+        self.manager = manager = EndpointStateManager.__new__(EndpointStateManager)
         manager._mutex, manager._mine, manager._watches = Lock(), {}, SimWatches()
         manager._link = self.link  # type: ignore[assignment]
         self.tasks = [asyncio.ensure_future(one) for one in (self.link.run(), self.live())]
@@ -205,12 +205,12 @@ class Process:
         known, value, stamp = self.manager._watches.known(path)
         if known and self.link.is_sure():
             return value
-        answer = await self.link.ask(door_pb2.StateCall(get=path))
+        answer = await self.link.ask(endpoint_pb2.StateCall(get=path))
         found = (answer.data, answer.number) if answer.found else None
         self.manager._watches.learned(path, found, stamp)
         return found
 
-    async def change(self, path: str, body: door_pb2.StateCall) -> door_pb2.StateAnswer:
+    async def change(self, path: str, body: endpoint_pb2.StateCall) -> endpoint_pb2.StateAnswer:
         self.manager._watches.forget(path)
         try:
             return await self.link.ask(body)
@@ -218,14 +218,14 @@ class Process:
             self.manager._watches.forget(path)
 
     async def create(self, data: bytes) -> None:
-        put = door_pb2.StatePut(path=NODE, data=data, ephemeral=True)
-        await self.change(NODE, door_pb2.StateCall(put=put))
+        put = endpoint_pb2.StatePut(path=NODE, data=data, ephemeral=True)
+        await self.change(NODE, endpoint_pb2.StateCall(put=put))
         self.manager._mine[NODE] = data
 
     async def delete(self, found: tuple[bytes, int]) -> None:
         self.manager._mine.pop(NODE, None)
-        put = door_pb2.StatePut(path=NODE, remove=True, versioned=True, version=found[1])
-        await self.change(NODE, door_pb2.StateCall(put=put))
+        put = endpoint_pb2.StatePut(path=NODE, remove=True, versioned=True, version=found[1])
+        await self.change(NODE, endpoint_pb2.StateCall(put=put))
 
     # ---- the topology master --------------------------------------------------------------------
     async def live(self) -> None:
@@ -266,7 +266,7 @@ class Process:
             if not is_own and (not self.world.troubled or self.world.rng.random() > 0.02):
                 return
             await self.delete(found)
-        self.epoch = (await self.change(EPOCH, door_pb2.StateCall(counter=EPOCH))).number
+        self.epoch = (await self.change(EPOCH, endpoint_pb2.StateCall(counter=EPOCH))).number
         self.world.took(self.epoch, self)
         await self.create(self.location())
         latest = await self.get(EPOCH)
@@ -286,12 +286,12 @@ class Process:
         self.sequence += 1
         data = b"%d %d %d" % (self.epoch, self.session, self.sequence)
         if self.world.rng.random() < 0.5:
-            await self.change(COUNTS, door_pb2.StateCall(put=door_pb2.StatePut(path=COUNTS, data=data)))
+            await self.change(COUNTS, endpoint_pb2.StateCall(put=endpoint_pb2.StatePut(path=COUNTS, data=data)))
             return
-        put = door_pb2.StatePut(path=PLAN, data=data, versioned=True, version=found[1] if found is not None else 0)
+        put = endpoint_pb2.StatePut(path=PLAN, data=data, versioned=True, version=found[1] if found is not None else 0)
         opened = self.link.calls.opened
         try:
-            await self.change(PLAN, door_pb2.StateCall(put=put))
+            await self.change(PLAN, endpoint_pb2.StateCall(put=put))
             self.world.told[data] = True
         except (VersionMismatchError, NoNodeError):
             if opened == self.link.calls.opened:
@@ -313,15 +313,15 @@ class World:
         self.plans: list[bytes] = []
         self.counted: list[bytes] = []
         self.told: dict[bytes, bool] = {}
-        #: When the door has heard a session last, and when it was stopped.
+        #: When the endpoint has heard a session last, and when it was stopped.
         self.heard: dict[int, float] = {}
         self.silent: set[int] = set()
         self.stops: list[tuple[float, float]] = []
         self.stopped_until = 0.0
         self.arrivals: dict[tuple[Link, int, bool], float] = {}
         self.background: set[asyncio.Task[Any]] = set()
-        self.door: SimDoor | None = None
-        self.old: list[SimDoor] = []
+        self.endpoint: SimEndpoint | None = None
+        self.old: list[SimEndpoint] = []
         self.counts = dict.fromkeys(("restarts", "stops", "cuts", "kills", "removed"), 0)
 
     def now(self) -> float:
@@ -339,19 +339,19 @@ class World:
         self.epochs[epoch] = process
 
     def ended(self, session: int, began_at: float) -> None:
-        """A door has ended a session, because it was silent."""
+        """An endpoint has ended a session, because it was silent."""
         if self.silence(session, began_at) < SESSION_S - 0.01:
             self.violations.append(f"session {session} was ended at {self.now():.2f}, but it is not silent")
         self.silent.add(session)
 
     def silence(self, session: int, began_at: float) -> float:
-        """How long a door has listened without hearing a session."""
+        """How long an endpoint has listened without hearing a session."""
         since = max(self.heard.get(session, 0.0), began_at)
         stops = [end - begun - TICK_MAX_S for begun, end in self.stops if end > since and end - begun > TICK_MAX_S]
         return self.now() - since - sum(stops)
 
     def removed(self, data: bytes) -> None:
-        """A location was removed by the door itself."""
+        """A location was removed by the endpoint itself."""
         self.counts["removed"] += 1
         if int(data.split()[-1]) not in self.silent:
             self.violations.append(f"the location {data!r} was taken from a living process at {self.now():.2f}")
@@ -388,10 +388,12 @@ class World:
         self.arrivals[key] = max(self.arrivals.get(key, 0.0), self.now()) + self.rng.uniform(0.001, 0.05)
         return self.arrivals[key] - self.now()
 
-    def send(self, link: Link, request: int, body: door_pb2.StateCall) -> None:
+    def send(self, link: Link, request: int, body: endpoint_pb2.StateCall) -> None:
         self.start(self.deliver(link, link.connection, request, body, self.arrival(link, True)))
 
-    async def deliver(self, link: Link, connection: int, request: int, body: door_pb2.StateCall, in_s: float) -> None:
+    async def deliver(
+        self, link: Link, connection: int, request: int, body: endpoint_pb2.StateCall, in_s: float
+    ) -> None:
         await asyncio.sleep(in_s)
         if connection != link.connection:
             if self.rng.random() < 0.5:
@@ -399,29 +401,29 @@ class World:
             await asyncio.sleep(self.rng.uniform(0.0, 4.0))  # it was on its way already
         while self.now() < self.stopped_until:
             await asyncio.sleep(self.stopped_until - self.now() + 0.01)  # it ticks first
-        door = self.door
-        if door is None:
+        endpoint = self.endpoint
+        if endpoint is None:
             return
-        if body.HasField("open") or door.container_of(body.session) is not None:
+        if body.HasField("open") or endpoint.container_of(body.session) is not None:
             self.heard[body.session] = self.now()
-        answer, refusal = door_pb2.StateAnswer(), 0
+        answer, refusal = endpoint_pb2.StateAnswer(), 0
 
-        def tell(changed: door_pb2.StateChanged) -> None:
+        def tell(changed: endpoint_pb2.StateChanged) -> None:
             if self.rng.random() < 0.8:
                 self.start(self.back(link, connection, changed, self.arrival(link, False)))
 
         try:
-            answer = await door.call(body, body.member.container, request, tell)
+            answer = await endpoint.call(body, body.credential.container, request, tell)
         except StateAwayError:
             refusal = control_pb2.REFUSAL_AGAIN
         except StateError:
             refusal = control_pb2.REFUSAL_FAILED
-        if door is self.door and connection == link.connection:
+        if endpoint is self.endpoint and connection == link.connection:
             await asyncio.sleep(self.arrival(link, False))
-            if door is self.door and connection == link.connection and link.connected:
+            if endpoint is self.endpoint and connection == link.connection and link.connected:
                 link.receive(request, answer, refusal)
 
-    async def back(self, link: Link, connection: int, changed: door_pb2.StateChanged, in_s: float) -> None:
+    async def back(self, link: Link, connection: int, changed: endpoint_pb2.StateChanged, in_s: float) -> None:
         await asyncio.sleep(in_s)
         if connection == link.connection and link.connected:
             link.process.manager._watches.changed(changed.path, changed.count)
@@ -430,8 +432,8 @@ class World:
     async def tick(self) -> None:
         while True:
             await asyncio.sleep(max(TICK_S, self.stopped_until - self.now()))
-            if self.door is not None and self.now() >= self.stopped_until:
-                self.door.tick(self.now())
+            if self.endpoint is not None and self.now() >= self.stopped_until:
+                self.endpoint.tick(self.now())
 
     async def trouble(self, processes: list[Process]) -> None:
         while self.now() < TROUBLE_S:
@@ -439,9 +441,9 @@ class World:
             what, process = self.rng.randrange(5), self.rng.choice(processes)
             if what == 0:
                 self.counts["restarts"] += 1
-                self.end_door(processes, self.rng.random() < 0.3)
+                self.end_endpoint(processes, self.rng.random() < 0.3)
                 await asyncio.sleep(self.rng.uniform(0.0, 2.0))
-                self.open_door(processes)
+                self.open_endpoint(processes)
             elif what == 1 and self.now() >= self.stopped_until:
                 self.counts["stops"] += 1
                 self.stopped_until = self.now() + self.rng.uniform(0.5, 6.0)
@@ -454,7 +456,7 @@ class World:
                 self.counts["kills"] += 1
                 process.kill()
                 processes[processes.index(process)] = born = Process(self, process.container)
-                born.link.connect(self.door is not None)
+                born.link.connect(self.endpoint is not None)
 
     def go_on(self) -> None:
         """Whatever was stopped."""
@@ -464,29 +466,29 @@ class World:
 
     async def connect_again(self, link: Link, in_s: float) -> None:
         await asyncio.sleep(in_s)
-        if self.door is not None and not link.connected:
+        if self.endpoint is not None and not link.connected:
             link.connect(True)
 
-    def end_door(self, processes: list[Process], goes_on: bool) -> None:
+    def end_endpoint(self, processes: list[Process], goes_on: bool) -> None:
         """`goes_on`: what it has begun is carried out although another scheduler is started."""
-        assert self.door is not None
+        assert self.endpoint is not None
         for process in processes:
             process.link.connect(False)
         if goes_on:
-            self.old.append(self.door)
+            self.old.append(self.endpoint)
         else:
-            self.door.kill()
-        self.door = None
+            self.endpoint.kill()
+        self.endpoint = None
 
-    def open_door(self, processes: list[Process]) -> None:
-        self.door = SimDoor(self)
+    def open_endpoint(self, processes: list[Process]) -> None:
+        self.endpoint = SimEndpoint(self)
         self.go_on()
         for process in processes:
             process.link.connect(True)
 
     async def play(self) -> None:
         processes = [Process(self, container) for container in range(CONTAINERS)]
-        self.open_door(processes)
+        self.open_endpoint(processes)
         self.start(self.tick())
         await self.trouble(processes)
         self.troubled = False
@@ -500,9 +502,9 @@ class World:
         self.judge(processes)
         for process in processes:
             process.kill()
-        assert self.door is not None
-        for door in (self.door, *self.old):
-            door.kill()
+        assert self.endpoint is not None
+        for endpoint in (self.endpoint, *self.old):
+            endpoint.kill()
         for task in list(self.background):
             task.cancel()
 

@@ -126,7 +126,7 @@ def test_containers_run_and_the_lost_one_alone_is_submitted_again(world: World) 
 def test_kill_9_of_the_scheduler_restarts_nothing(world: World) -> None:
     before = world.all_run()
     wait_for(lambda: len(world.starts()) == 3, 20, "three executors")
-    first, doors = world.itself, list(world.location().doors)
+    first, endpoints = world.itself, list(world.location().control_endpoints)
     alive = {name: {one.pid for one in processes} for name, processes in world.containers().items()}
     # Its successor begins with what the guardian has imported: that is most of the time until all is adopted.
     assert any("zmq" in one.path for one in psutil.Process(world.guardian.pid).memory_maps())
@@ -134,7 +134,7 @@ def test_kill_9_of_the_scheduler_restarts_nothing(world: World) -> None:
     wait_for(lambda: world.itself.pid != first.pid, 10, "another scheduler")
     wait_for(lambda: world.location().pid == world.itself.pid, 10, "its permit")
     after = world.all_run()
-    assert list(world.location().doors) == doors
+    assert list(world.location().control_endpoints) == endpoints
     key = [(one.name, one.engine_id, one.submission, one.epoch) for one in before.values()]
     assert [(one.name, one.engine_id, one.submission, one.epoch) for one in after.values()] == key
     assert {name: {one.pid for one in found} for name, found in world.containers().items()} == alive

@@ -1,4 +1,4 @@
-"""Bytes of large answers at the door: counted until they are read, never beyond their bounds."""
+"""Bytes of large answers at the endpoint: counted until they are read, never beyond their bounds."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_whatever_is_accepted_leaves_time_to_stop(
 
 
 @pytest.mark.parametrize(
-    ("asked", "mode", "at_door", "found"),
+    ("asked", "mode", "at_endpoint", "found"),
     [
         ("auto", "EFFECTIVELY_ONCE", False, Fencing.EPOCH),
         ("auto", "ATLEAST_ONCE", False, Fencing.LEASE),
@@ -57,21 +57,21 @@ def test_whatever_is_accepted_leaves_time_to_stop(
         ("confirmation", "ATLEAST_ONCE", True, Fencing.CONFIRMATION),
     ],
 )
-def test_fencing_keeps_the_promise_of_the_mode(asked: str, mode: str, at_door: bool, found: Fencing) -> None:
-    assert fencing_of(asked, mode, at_door) is found
+def test_fencing_keeps_the_promise_of_the_mode(asked: str, mode: str, at_endpoint: bool, found: Fencing) -> None:
+    assert fencing_of(asked, mode, at_endpoint) is found
 
 
 @pytest.mark.parametrize(
-    ("asked", "mode", "at_door", "words"),
+    ("asked", "mode", "at_endpoint", "words"),
     [
         ("epoch", "ATMOST_ONCE", False, "deliver a tuple twice"),
         ("lease", "ATLEAST_ONCE", True, "zookeeper"),
         ("leases", "ATLEAST_ONCE", False, "unknown"),
     ],
 )
-def test_fencing_that_could_not_is_refused(asked: str, mode: str, at_door: bool, words: str) -> None:
+def test_fencing_that_could_not_is_refused(asked: str, mode: str, at_endpoint: bool, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        fencing_of(asked, mode, at_door)
+        fencing_of(asked, mode, at_endpoint)
 
 
 delays = st.floats(0, 120)

@@ -1,4 +1,4 @@
-"""Clients on other hosts at the door: what is passed on and how it comes back, and what is refused and counted."""
+"""Clients on other hosts at the endpoint: what is passed on and how it comes back, and what is refused and counted."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from heronpy.common.errors import (
     TopologyError,
 )
 from heronpy.net import access, curve
-from heronpy.net.access import DoorPlace
+from heronpy.net.access import EndpointPlace
 from heronpy.net.authenticator import Authenticator
 from heronpy.net.curve import Pair
-from heronpy.net.door_state import DoorStateManager
+from heronpy.net.endpoint_state import EndpointStateManager
+from heronpy.net.join_token import SessionCredential
 from heronpy.net.relaying import SCHEDULER, TMASTER, RelayClient, To, relayed
 from heronpy.net.rpc import ControlClient, ControlServer, body_of
-from heronpy.net.ticket import Membership
-from heronpy.proto import control_pb2, door_pb2, plan_pb2
+from heronpy.proto import control_pb2, endpoint_pb2, plan_pb2
 from heronpy.scheduler import relay as relay_module
 from heronpy.statemgr import paths
-from tests.scheduler.keeper_world import NAME, Running, World
+from tests.scheduler.reconciler_world import NAME, Running, World
 from tests.support.waiting import eventually
 
 CLUSTER = "local"
@@ -66,7 +66,7 @@ class Masters:
             raise self.error
         if field == "get_status":
             reply = control_pb2.StatusReply(topology=NAME)
-            reply.executors.add(container=1, files_door=self.files.endpoints[0])
+            reply.executors.add(container=1, file_service=self.files.endpoints[0])
             return reply
         return control_pb2.Ok(text=field)
 
@@ -81,9 +81,9 @@ class Masters:
         self.context.term()
 
 
-def place(running: Running) -> DoorPlace:
-    found = access.door_of(CLUSTER, NAME)
-    assert found is not None and found.addresses == tuple(running.itself.door.endpoints)
+def place(running: Running) -> EndpointPlace:
+    found = access.known_endpoint(CLUSTER, NAME)
+    assert found is not None and found.addresses == tuple(running.itself.endpoint.listens_at)
     return found
 
 
@@ -91,7 +91,7 @@ def client(running: Running, pair: Pair | None = None) -> ControlClient:
     mine = pair or access.client_of(CLUSTER)
     assert mine is not None
     found = place(running)
-    return ControlClient(found.addresses[0], lambda _: None, keys=found.ticket(mine).keys())
+    return ControlClient(found.addresses[0], lambda _: None, keys=found.token(mine).keys())
 
 
 async def ask(at: ControlClient, to: To, body: Any, timeout_s: float = 30.0) -> Any:
@@ -115,7 +115,7 @@ def told(play: Callable[..., None], story: Callable[[World, Running, Masters], A
     play(run)
 
 
-def test_each_process_is_asked_by_the_door_and_answers_as_itself(play: Callable[..., None]) -> None:
+def test_each_process_is_asked_by_the_endpoint_and_answers_as_itself(play: Callable[..., None]) -> None:
     async def story(world: World, running: Running, masters: Masters) -> None:
         with closing(client(running)) as mine:
             assert len((await ask(mine, SCHEDULER, control_pb2.GetContainers())).containers) == 3
@@ -142,7 +142,7 @@ def test_each_process_is_asked_by_the_door_and_answers_as_itself(play: Callable[
                 found = place(running)
                 pair = access.client_of(CLUSTER)
                 assert pair is not None
-                with RelayClient(found.addresses[0], TMASTER, "the master", found.ticket(pair).keys()) as blocking:
+                with RelayClient(found.addresses[0], TMASTER, "the master", found.token(pair).keys()) as blocking:
                     return str(blocking.call(control_pb2.SetState(active=True)).text)
 
             assert await asyncio.to_thread(block) == "set_state"
@@ -172,18 +172,18 @@ def test_a_process_that_does_not_answer_or_run_is_said_to(play: Callable[..., No
 
 def test_whoever_has_another_key_is_not_let_in(play: Callable[..., None]) -> None:
     async def story(world: World, running: Running, masters: Masters) -> None:
-        door, found = running.itself.door, place(running)
+        endpoint, found = running.itself.endpoint, place(running)
         links = curve.load(world.deployed.launch.working_dir, "x")
         others = [Pair(*zmq.curve_keypair()), links.client, links.server]  # another user's; those of the links
         for count, other in enumerate(others, 1):
             with closing(client(running, other)) as stranger:
                 with pytest.raises(DeadlineError):
                     await ask(stranger, SCHEDULER, control_pb2.KillTopology(), -1.5)
-                await eventually(lambda count=count: door.strangers >= count, what="the stranger is counted")
+                await eventually(lambda count=count: endpoint.strangers >= count, what="the stranger is counted")
         plain = zmq.Context.instance().socket(zmq.DEALER)
-        before = door.strangers
+        before = endpoint.strangers
         plain.connect(found.addresses[0])
-        await eventually(lambda: door.strangers > before, what="one without a key is counted")
+        await eventually(lambda: endpoint.strangers > before, what="one without a key is counted")
         plain.close(0)
         assert len(await running.all_run()) == 3, "nothing was killed"
 
@@ -192,14 +192,14 @@ def test_whoever_has_another_key_is_not_let_in(play: Callable[..., None]) -> Non
 
 def test_clients_are_no_containers_and_containers_no_clients(play: Callable[..., None]) -> None:
     async def story(world: World, running: Running, masters: Masters) -> None:
-        door, one = running.itself.door, world.of(1)
+        endpoint, one = running.itself.endpoint, world.of(1)
         with closing(client(running)) as mine:
             refused: list[Any] = [
                 one.hello(),
-                door_pb2.Renew(member=one.member, number=1),
-                door_pb2.Leave(member=one.member),
-                door_pb2.ReadPackage(member=one.member),
-                door_pb2.LogEnd(member=one.member, process="stmgr-1"),
+                endpoint_pb2.Renew(credential=one.credential, number=1),
+                endpoint_pb2.Leave(credential=one.credential),
+                endpoint_pb2.ReadPackage(credential=one.credential),
+                endpoint_pb2.LogEnd(credential=one.credential, process="stmgr-1"),
                 control_pb2.KillTopology(),
                 control_pb2.GetStatus(),
             ]
@@ -209,16 +209,16 @@ def test_clients_are_no_containers_and_containers_no_clients(play: Callable[...,
             with pytest.raises(InvalidRpcError, match="from clients only"):
                 await one.client.call(SCHEDULER.request(control_pb2.KillTopology(), 5.0))
             # Containers and clients do not use each other's sessions, though they are told the number.
-            opening = door_pb2.StateOpen(session_s=10.0)
-            await one.client.call(door_pb2.StateCall(session=1, member=one.member, open=opening))
-            await mine.call(door_pb2.StateCall(session=2, open=opening))
+            opening = endpoint_pb2.StateOpen(session_s=10.0)
+            await one.client.call(endpoint_pb2.StateCall(session=1, credential=one.credential, open=opening))
+            await mine.call(endpoint_pb2.StateCall(session=2, open=opening))
             for sender, call in (
-                (mine, door_pb2.StateCall(session=1, member=one.member, get=paths.tmaster(NAME))),
-                (one.client, door_pb2.StateCall(session=2, member=one.member, open=opening)),
+                (mine, endpoint_pb2.StateCall(session=1, credential=one.credential, get=paths.tmaster(NAME))),
+                (one.client, endpoint_pb2.StateCall(session=2, credential=one.credential, open=opening)),
             ):
                 with pytest.raises(InvalidRpcError, match="each other's sessions"):
                     await sender.call(call)
-            assert door.not_theirs == len(refused) + 3
+            assert endpoint.not_theirs == len(refused) + 3
             # What is for nobody to ask by a relay.
             for to, body in (
                 (TMASTER, control_pb2.RegisterStmgr()),
@@ -230,8 +230,8 @@ def test_clients_are_no_containers_and_containers_no_clients(play: Callable[...,
                 with pytest.raises(InvalidRpcError, match="passes no request"):
                     await ask(mine, to, body)
             for relay in (
-                door_pb2.Relay(tmaster=True, request=b"no envelope", timeout_s=1.0),
-                door_pb2.Relay(request=TMASTER.request(control_pb2.GetStatus(), 1.0).request, timeout_s=1.0),
+                endpoint_pb2.Relay(tmaster=True, request=b"no envelope", timeout_s=1.0),
+                endpoint_pb2.Relay(request=TMASTER.request(control_pb2.GetStatus(), 1.0).request, timeout_s=1.0),
             ):
                 with pytest.raises(InvalidRpcError, match="passes no request"):
                     await mine.call(relay)
@@ -241,7 +241,7 @@ def test_clients_are_no_containers_and_containers_no_clients(play: Callable[...,
                     await mine.call(relay)
         assert not masters.asked
         refused_in_all = (await running.ask(control_pb2.GetContainers(), 30.0)).refused.not_theirs
-        assert refused_in_all == door.not_theirs + 12
+        assert refused_in_all == endpoint.not_theirs + 12
 
     told(play, story)
 
@@ -287,10 +287,10 @@ def test_clients_read_the_state_and_write_nothing(play: Callable[..., None]) -> 
     async def story(world: World, running: Running, masters: Masters) -> None:
         pair = access.client_of(CLUSTER)
         assert pair is not None
-        ticket = place(running).ticket(pair)
+        token = place(running).token(pair)
 
         def use() -> None:
-            with closing(DoorStateManager.of(ticket, Membership(0, 0, b""))) as state:
+            with closing(EndpointStateManager.of(token, SessionCredential(0, 0, b""))) as state:
                 for node in (paths.execution_state, paths.scheduler, paths.topology, paths.tmaster):
                     assert state.get(node(NAME)) == world.deployed.state.get(node(NAME))
                 for path in (paths.placement(NAME), paths.ephemerals(NAME), paths.topology("other")):
@@ -314,7 +314,7 @@ def test_clients_read_the_state_and_write_nothing(play: Callable[..., None]) -> 
     told(play, story)
 
 
-def test_a_kill_by_the_door_removes_the_access_as_well(play: Callable[..., None]) -> None:
+def test_a_kill_by_the_endpoint_removes_the_access_as_well(play: Callable[..., None]) -> None:
     async def story(world: World, running: Running, masters: Masters) -> None:
         with closing(client(running)) as mine:
             assert access.topologies_of(CLUSTER) == [NAME]

@@ -1,4 +1,4 @@
-"""The records at the scheduler's door: who lives, whose a node is, and that each change is carried out once."""
+"""The records at the scheduler's control endpoint: who lives, whose a node is, and that each change is carried out once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from heronpy.common.errors import DamagedStateError, DeadlineError, NodeExistsError, StateError
-from heronpy.proto import door_pb2
+from heronpy.proto import endpoint_pb2
 from heronpy.scheduler.state_records import GoneError, StateRecords, Steps
 from heronpy.scheduler.state_rules import Use
 from heronpy.statemgr import paths
@@ -20,10 +20,10 @@ class Anything:
 
 
 def made(state: MemoryStateManager) -> StateRecords:
-    return StateRecords(0.0, "wc", "door", state.get(paths.ephemerals("wc")) or (b"", 0), Anything())
+    return StateRecords(0.0, "wc", "endpoint", state.get(paths.ephemerals("wc")) or (b"", 0), Anything())
 
 
-def carry_out(state: MemoryStateManager, steps: Steps) -> door_pb2.StateAnswer:
+def carry_out(state: MemoryStateManager, steps: Steps) -> endpoint_pb2.StateAnswer:
     """Take all steps; watches and locks are taken for granted."""
     try:
         step = next(steps)
@@ -36,7 +36,7 @@ def carry_out(state: MemoryStateManager, steps: Steps) -> door_pb2.StateAnswer:
             else:
                 step = steps.send(result)
     except StopIteration as end:
-        answer: door_pb2.StateAnswer = end.value
+        answer: endpoint_pb2.StateAnswer = end.value
         return answer
 
 
@@ -51,8 +51,8 @@ def test_a_node_waits_for_its_owner_over_a_restart_and_is_no_other_containers() 
     state = MemoryStateManager()
     records = made(state)
     records.open(0.0, 1, 3, 10.0, 1)
-    leading = door_pb2.StatePut(path="a", data=b"mine", ephemeral=True)
-    carry_out(state, records.perform(door_pb2.StateCall(session=1, put=leading)))
+    leading = endpoint_pb2.StatePut(path="a", data=b"mine", ephemeral=True)
+    carry_out(state, records.perform(endpoint_pb2.StateCall(session=1, put=leading)))
     with pytest.raises(StateError, match="container 2 cannot open a session of another container"):
         records.open(1.0, 1, 2, 10.0, 1)
     records = made(state)
@@ -61,8 +61,8 @@ def test_a_node_waits_for_its_owner_over_a_restart_and_is_no_other_containers() 
     assert records.left() == []
     records.open(1.0, 1, 3, 10.0, 1)
     with pytest.raises(NodeExistsError):
-        carry_out(state, records.perform(door_pb2.StateCall(session=1, put=leading)))
-    carry_out(state, records.perform(door_pb2.StateCall(session=1, put=leading, again=True)))
+        carry_out(state, records.perform(endpoint_pb2.StateCall(session=1, put=leading)))
+    carry_out(state, records.perform(endpoint_pb2.StateCall(session=1, put=leading, again=True)))
     records = made(state)
     for second in range(1, 10):
         records.tick(float(second))
@@ -87,11 +87,11 @@ def test_changes_are_counted_and_told_to_whoever_watches() -> None:
     state.set("a", b"value")
     for number in (1, 2):
         records.open(0.0, number, 3, 10.0, 1)
-    answer = carry_out(state, records.perform(door_pb2.StateCall(session=1, watch="a")))
+    answer = carry_out(state, records.perform(endpoint_pb2.StateCall(session=1, watch="a")))
     assert (answer.found, answer.data, answer.seen[0].count) == (True, b"value", 0)
     assert records.changed("a") == [(1, 1)]
     state.set("a", bytes(1 << 20))
-    answer = carry_out(state, records.perform(door_pb2.StateCall(session=2, watch="a")))
+    answer = carry_out(state, records.perform(endpoint_pb2.StateCall(session=2, watch="a")))
     assert answer.unread and not answer.found and answer.seen[0].count == 1
     assert records.changed("a") == [(1, 2), (2, 2)]
     assert records.changed("b") == []
@@ -103,18 +103,18 @@ def test_a_lock_is_one_sessions_and_goes_with_it() -> None:
     records = made(state)
     for number in (1, 2):
         records.open(0.0, number, 3, 10.0, 1)
-    carry_out(state, records.perform(door_pb2.StateCall(session=1, lock="locks/a")))
+    carry_out(state, records.perform(endpoint_pb2.StateCall(session=1, lock="locks/a")))
     with pytest.raises(DeadlineError, match="held by another"):
-        carry_out(state, records.perform(door_pb2.StateCall(session=2, lock="locks/a")))
-    carry_out(state, records.perform(door_pb2.StateCall(session=2, unlock="locks/a")))
+        carry_out(state, records.perform(endpoint_pb2.StateCall(session=2, lock="locks/a")))
+    carry_out(state, records.perform(endpoint_pb2.StateCall(session=2, unlock="locks/a")))
     assert records.left() == []
-    steps = records.perform(door_pb2.StateCall(session=1, close=door_pb2.StateClose()))
+    steps = records.perform(endpoint_pb2.StateCall(session=1, close=endpoint_pb2.StateClose()))
     records.open(0.0, 1, 3, 10.0, 1)  # the same number comes again before anything was swept
     assert records.left() == ["locks/a"]
     carry_out(state, steps)
-    carry_out(state, records.perform(door_pb2.StateCall(session=2, lock="locks/a")))
+    carry_out(state, records.perform(endpoint_pb2.StateCall(session=2, lock="locks/a")))
     with pytest.raises(GoneError):
-        carry_out(state, records.perform(door_pb2.StateCall(session=9, lock="locks/b")))
+        carry_out(state, records.perform(endpoint_pb2.StateCall(session=9, lock="locks/b")))
 
 
 def test_a_write_that_was_done_before_is_recognised_by_version_and_content() -> None:
@@ -124,9 +124,9 @@ def test_a_write_that_was_done_before_is_recognised_by_version_and_content() -> 
     state.set("a", b"old")
     state.set("a", b"new")
 
-    def put(data: bytes, again: bool) -> door_pb2.StateCall:
-        body = door_pb2.StatePut(path="a", data=data, versioned=True, version=1)
-        return door_pb2.StateCall(session=1, again=again, put=body)
+    def put(data: bytes, again: bool) -> endpoint_pb2.StateCall:
+        body = endpoint_pb2.StatePut(path="a", data=data, versioned=True, version=1)
+        return endpoint_pb2.StateCall(session=1, again=again, put=body)
 
     assert carry_out(state, records.perform(put(b"new", True))).number == 2
     for body in (put(b"new", False), put(b"another's", True)):
@@ -137,4 +137,4 @@ def test_a_write_that_was_done_before_is_recognised_by_version_and_content() -> 
 @pytest.mark.parametrize("owners", [b"x", b"[]", b'{"nodes": []}', b'{"nodes": {"a": 1}}', b'{"nodes": {"a": [1]}}'])
 def test_a_damaged_list_of_owners_is_refused(owners: bytes) -> None:
     with pytest.raises(DamagedStateError, match="damaged; kill the topology"):
-        StateRecords(0.0, "wc", "door", (owners, 1))
+        StateRecords(0.0, "wc", "endpoint", (owners, 1))

@@ -1,4 +1,4 @@
-"""The records at the scheduler's door under trouble: never two leaders of an epoch, no lost watch, each change once."""
+"""The records at the scheduler's control endpoint under trouble: never two leaders of an epoch, no lost watch, each change once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from heronpy.proto import door_pb2
+from heronpy.proto import endpoint_pb2
 from heronpy.scheduler.state_records import StateRecords
 from tests.scheduler.records_world import World
 
@@ -33,7 +33,7 @@ class ForgetsWhoWaits(StateRecords):
 
 
 class EndsTooSoon(StateRecords):
-    """The time in which the door was stopped counts as silence."""
+    """The time in which the endpoint was stopped counts as silence."""
 
     def _listen(self, now: float) -> None:
         self._awake_at = now
@@ -58,8 +58,8 @@ class CarriesOutLate(StateRecords):
 class CountsNothing(StateRecords):
     """A change whose message was lost is never heard of."""
 
-    def seen(self, number: int) -> door_pb2.StateAnswer:
-        return door_pb2.StateAnswer()
+    def seen(self, number: int) -> endpoint_pb2.StateAnswer:
+        return endpoint_pb2.StateAnswer()
 
 
 @pytest.mark.parametrize(

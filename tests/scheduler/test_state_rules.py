@@ -1,4 +1,4 @@
-"""What a container may do at the scheduler's door: with its topology's nodes, and what it needs."""
+"""What a container may do at the scheduler's control endpoint: with its topology's nodes, and what it needs."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from heronpy.proto import control_pb2
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame, message_of
 from tests.security.messages import Bomb
-from tests.security.test_run import LOOPBACK, doors, sockets_of, start, words_of, words_received
+from tests.security.test_run import LOOPBACK, open_ports, sockets_of, start, words_of, words_received
 from tests.support.command import REPO, Heron
 
 NOBODY = 65534
@@ -114,7 +114,7 @@ def guarded(path: Path) -> bool:
 
 
 def test_nothing_of_a_default_topology_opens_to_another_user(default: Heron, mark: Path) -> None:
-    pages = {f"{LOOPBACK}:{port}" for port in doors(default)}
+    pages = {f"{LOOPBACK}:{port}" for port in open_ports(default)}
     sockets = sockets_of(default)
     known = {str(path) for path in sockets}
     found = list(listeners(default))

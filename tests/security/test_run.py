@@ -1,4 +1,4 @@
-"""A running topology from outside: every door is known and shut, and nothing of a run tells a secret."""
+"""A running topology from outside: every open port is known and guarded, and nothing of a run tells a secret."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def working_dir(heron: Heron) -> Path:
     return heron.log_dir("wc").parent
 
 
-def doors(heron: Heron) -> dict[int, tuple[str, str]]:
+def open_ports(heron: Heron) -> dict[int, tuple[str, str]]:
     """Port to (process, address) of everything that listens on the network."""
     known = names_of(heron)
     found = {}
@@ -142,8 +142,8 @@ def ask(host: str, port: int, keys: Keys | None) -> str:
 
 
 @pytest.mark.heavy
-def test_every_door_opens_to_the_key_only_and_nothing_of_a_run_tells_a_secret(encrypted: Heron) -> None:
-    found = doors(encrypted)
+def test_every_port_opens_to_the_key_only_and_nothing_of_a_run_tells_a_secret(encrypted: Heron) -> None:
+    found = open_ports(encrypted)
     kinds = sorted(name for name, _ in found.values())
     # A topology master; a data and a control port of each of two stream managers; three metrics pages, and the files of
     # three executors.
@@ -244,7 +244,7 @@ def test_mutated_messages_at_the_sockets_of_real_processes(heron: Heron) -> None
     """From the same user, so what comes in reaches the handlers. No process ends, memory is flat, words flow."""
     start(heron)
     # Of the seeds tried, one whose mutations happen to order no restart.
-    pages, dice = doors(heron), random.Random(SEED + 1)
+    pages, dice = open_ports(heron), random.Random(SEED + 1)
     assert {name for name, _ in pages.values()} == {"executor"}, "nothing but metrics pages listens on the network"
     sockets = [path for path in sockets_of(heron) if path.name.startswith(("stmgr", "tmaster"))]
     assert len(sockets) == 9, sockets

@@ -91,7 +91,7 @@ def test_s01_no_encoding_of_a_static_file_leads_out(house: House) -> None:
     house.within(ask)
 
 
-def test_s01_the_door_opens_only_names_that_it_lists(house: House) -> None:
+def test_s01_the_service_opens_only_names_that_it_lists(house: House) -> None:
     files = ContainerFiles(house.folder, 1)
     for written in ENCODINGS:
         for name in (written, f"log-files/{written}", f"log-files/{written}.log", f"dead-letters/{written}.jsonl"):

@@ -100,7 +100,7 @@ class Asker:
 
 @pytest.fixture
 def house(asking: Asking, busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    """The doors of its executors answer without a network, for the files of a folder as they lie there."""
+    """The file services of its executors answer without a network, for the files of a folder as they lie there."""
     folder = Path(busy.record.working_dir)
     (folder / "canary.txt").write_text(CANARY)
     (folder.parent / "canary.txt").write_text(CANARY)

@@ -22,7 +22,7 @@ DETECT_S = (3.0, 12.0)
 PURGE_S = (0.0, 0.5, 30.0, 30.0)
 
 
-class Doors(Protocol):
+class Endpoints(Protocol):
     """Where containers send to: the schedulers and the state manager."""
 
     def send(self, box: Box, number: int, message: Heard | Leaving) -> None: ...
@@ -42,9 +42,9 @@ class Host:
 
     name: str
     room: int
-    #: Whether the engine, the door and the state manager are in reach; `answers`: and the way back from the door.
+    #: Whether the engine, the endpoint and the state manager are in reach; `answers`: and the way back from the endpoint.
     seen: bool = True
-    door: bool = True
+    endpoint: bool = True
     answers: bool = True
     state: bool = True
 
@@ -79,13 +79,13 @@ class Box:
         self._look()
         request, lease = self.job.request, self.lease
         if self.leaving:
-            self._cluster.doors.send(self, 0, Leaving(request.container, request.submission, "preempted"))
+            self._cluster.endpoints.send(self, 0, Leaving(request.container, request.submission, "preempted"))
         number = lease.ask(self.world.now)
         heard = Heard(request.container, request.submission, lease.epoch, lease.stopped, self.host.name)
-        self._cluster.doors.send(self, number, heard)
+        self._cluster.endpoints.send(self, number, heard)
         if lease.is_in_doubt(self.world.now):
             number = lease.ask(self.world.now)
-            self._cluster.doors.ask_state(self, lambda there, number=number: self._told(there, number))
+            self._cluster.endpoints.ask_state(self, lambda there, number=number: self._told(there, number))
         self.process.later(self._cluster.times.renew_s * self.rng.uniform(0.8, 1.0), self._renew)
 
     def _told(self, there: bool, number: int) -> None:
@@ -116,14 +116,14 @@ class Box:
         self.lease.stop()
         request = self.job.request
         bye = Heard(request.container, request.submission, 0, self.lease.stopped, self.host.name)
-        self._cluster.doors.send(self, self.lease.ask(self.world.now), bye)
+        self._cluster.endpoints.send(self, self.lease.ask(self.world.now), bye)
         if leave:
             self.process.exit(0)
 
     def _on_term(self) -> None:
         self._stop_within(self._cluster.times.stop_grace_s, leave=True)
 
-    # ---- answers of the door ----------------------------------------------------------------
+    # ---- answers of the endpoint ----------------------------------------------------------------
     def on_grant(self, number: int) -> None:
         self._look()
         if not self._stopping:
@@ -178,7 +178,7 @@ class SimEngine:
         self.hosts = {host.name: host for host in hosts}
         self.rng = world.chance("engine")
         self.jobs: dict[str, Job] = {}
-        self.doors: Doors
+        self.endpoints: Endpoints
         self.audit: Audit
         self.away = False
         #: Probabilities: a list is empty, late, refused; a submit or cancel is lost, or done without an answer.

@@ -58,11 +58,11 @@ class State:
     def __init__(self, world: World) -> None:
         self.world = world
         self.away = False
-        self.permit: tuple[Keeper, int] | None = None
+        self.permit: tuple[Scheduler, int] | None = None
         self.creations = 0
         #: Whether no scheduler before the one that has the permit can grant anything.
         self.alone = True
-        self.led: Keeper | None = None
+        self.led: Scheduler | None = None
         self.ledger: Ledger = {}
         self.version = 0
         self._unheard_s = 0.0
@@ -81,12 +81,12 @@ class State:
         self.world.later(WATCH_S, self.watch)
 
 
-class Keeper:
+class Scheduler:
     """The shell of one scheduler."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.cluster, self.world, self.state = cluster, cluster.world, cluster.state
-        self.rng = self.world.chance(f"keeper:{number}")
+        self.rng = self.world.chance(f"scheduler:{number}")
         self.machine: Placement | None = None
         self.permit: Permit | None = None
         self.creation = self.version = 0
@@ -94,8 +94,8 @@ class Keeper:
         self._outbox: deque[Effect] = deque()
         self._writing = False
         self._requests: dict[tuple[int, int], tuple[Box, int, float]] = {}
-        self.process = self.world.spawn(f"scheduler-{number}", "door", self._take)
-        self.process.on_exit.append(lambda status: cluster.keeper_ended(self))
+        self.process = self.world.spawn(f"scheduler-{number}", "endpoint", self._take)
+        self.process.on_exit.append(lambda status: cluster.scheduler_ended(self))
 
     @property
     def alive(self) -> bool:
@@ -278,7 +278,7 @@ class Keeper:
 
 
 class Cluster:
-    """The world of one seed; also the doors and the audit of the engine."""
+    """The world of one seed; also the endpoints and the audit of the engine."""
 
     def __init__(self, world: World, fencing: Fencing) -> None:
         self.world, self.fencing = world, fencing
@@ -289,33 +289,33 @@ class Cluster:
         self.plan = tuple(ContainerSpec(number, 1.0, 1 << 30) for number in range(max(1, containers)))
         self.state = State(world)
         self.engine = SimEngine(world, hosts, self.times, fencing)
-        self.engine.doors = self.engine.audit = self
+        self.engine.endpoints = self.engine.audit = self
         self.rng = world.chance("network")
-        self.keepers: list[Keeper] = []
+        self.schedulers: list[Scheduler] = []
         self.slow = 0.0
         self.stats: Counter[str] = Counter()
         self.epochs: dict[int, tuple[int, str]] = {}
         #: The scheduler that last answered a container, and when.
-        self._links: dict[str, tuple[Keeper, float]] = {}
-        self.add_keeper()
+        self._links: dict[str, tuple[Scheduler, float]] = {}
+        self.add_scheduler()
 
-    def add_keeper(self) -> Keeper:
+    def add_scheduler(self) -> Scheduler:
         """Another scheduler, beside those that live."""
-        self.keepers.append(Keeper(self, len(self.keepers) + 1))
-        return self.keepers[-1]
+        self.schedulers.append(Scheduler(self, len(self.schedulers) + 1))
+        return self.schedulers[-1]
 
-    def keeper_ended(self, keeper: Keeper) -> None:
+    def scheduler_ended(self, scheduler: Scheduler) -> None:
         """Its guardian starts another one, once it is known that it has ended."""
-        self.world.later(self.rng.uniform(0.5, 2.0), self._again, keeper)
+        self.world.later(self.rng.uniform(0.5, 2.0), self._again, scheduler)
 
-    def _again(self, keeper: Keeper) -> None:
-        younger = self.keepers[self.keepers.index(keeper) + 1 :]
+    def _again(self, scheduler: Scheduler) -> None:
+        younger = self.schedulers[self.schedulers.index(scheduler) + 1 :]
         if not self.leader().alive and not any(one.alive for one in younger):
-            self.add_keeper()
+            self.add_scheduler()
 
-    def leader(self) -> Keeper:
+    def leader(self) -> Scheduler:
         """The scheduler that has the permit, or else the newest."""
-        return self.state.permit[0] if self.state.permit is not None else self.keepers[-1]
+        return self.state.permit[0] if self.state.permit is not None else self.schedulers[-1]
 
     # ---- network ----------------------------------------------------------------------------
     def _delay(self) -> float:
@@ -328,30 +328,30 @@ class Cluster:
         elif self.rng.random() < 0.9:
             self.world.later(0.5, self._pass, is_open, deliver)
 
-    def _keeper_of(self, box: Box) -> Keeper | None:
+    def _scheduler_of(self, box: Box) -> Scheduler | None:
         """A container stays with a scheduler that answers it; else it finds another one that lives."""
-        keeper, answered_at = self._links.get(box.job.engine_id, (None, 0.0))
-        if keeper is not None and keeper.alive and self.world.now - answered_at < 3 * self.times.renew_s:
-            return keeper
-        living = [one for one in self.keepers if one.alive and one.machine is not None]
+        scheduler, answered_at = self._links.get(box.job.engine_id, (None, 0.0))
+        if scheduler is not None and scheduler.alive and self.world.now - answered_at < 3 * self.times.renew_s:
+            return scheduler
+        living = [one for one in self.schedulers if one.alive and one.machine is not None]
         if not living:
             return None
         return living[-1] if self.rng.random() < 0.8 else self.rng.choice(living)
 
     def send(self, box: Box, number: int, message: Heard | Leaving) -> None:
-        keeper, host = self._keeper_of(box), box.host
-        if keeper is None:
+        scheduler, host = self._scheduler_of(box), box.host
+        if scheduler is None:
             return
-        world, process, hear = self.world, keeper.process, keeper.heard
+        world, process, hear = self.world, scheduler.process, scheduler.heard
         for _ in range(2 if self.rng.random() < 0.02 else 1):
-            self._pass(lambda: host.door, lambda: world.at(world.now, process, hear, box, number, message))
+            self._pass(lambda: host.endpoint, lambda: world.at(world.now, process, hear, box, number, message))
 
-    def answer(self, keeper: Keeper, box: Box, number: int, effect: Grant | Fence | Activate) -> None:
+    def answer(self, scheduler: Scheduler, box: Box, number: int, effect: Grant | Fence | Activate) -> None:
         """What a scheduler answers."""
         host, world = box.host, self.world
 
         def deliver() -> None:
-            self._links[box.job.engine_id] = (keeper, world.now)
+            self._links[box.job.engine_id] = (scheduler, world.now)
             if isinstance(effect, Grant):
                 world.at(world.now, box.process, box.on_grant, number)
             elif isinstance(effect, Activate):
@@ -387,21 +387,21 @@ class Cluster:
 
     def force(self) -> None:
         """What a user does where only a confirmed end counts, and the engine will never confirm it."""
-        keeper = self.leader()
-        if self.fencing is not Fencing.CONFIRMATION or keeper.machine is None or not keeper.alive:
+        scheduler = self.leader()
+        if self.fencing is not Fencing.CONFIRMATION or scheduler.machine is None or not scheduler.alive:
             return
         acting = {box.job.request.container for box in self.engine.boxes() if box.may_act}
-        for view in keeper.machine.views():
+        for view in scheduler.machine.views():
             if view.container not in acting and view.phase is Phase.STANDBY:
                 self.stats["forced"] += 1
-                keeper.handle(RestartAsked((view.container,), "nothing of it is left", force=True))
+                scheduler.handle(RestartAsked((view.container,), "nothing of it is left", force=True))
 
     def is_well(self) -> bool:
         """Each container runs exactly once, and nothing else lies on the engine."""
-        keeper = self.leader()
-        if not keeper.alive or keeper.machine is None or self.state.permit is None:
+        scheduler = self.leader()
+        if not scheduler.alive or scheduler.machine is None or self.state.permit is None:
             return False
-        if any(view.phase is not Phase.RUNNING or len(view.submissions) != 1 for view in keeper.machine.views()):
+        if any(view.phase is not Phase.RUNNING or len(view.submissions) != 1 for view in scheduler.machine.views()):
             return False
         acting = sorted(box.job.request.container for box in self.engine.boxes() if box.lease.epoch)
         live = sorted(job.request.container for job in self.engine.alive())

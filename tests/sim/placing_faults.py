@@ -10,11 +10,15 @@ from tests.sim.engine import Box, Host
 from tests.sim.kernel import START_S
 
 if TYPE_CHECKING:
-    from tests.sim.placing import Cluster, Keeper
+    from tests.sim.placing import Cluster, Scheduler
 
 FAULTS_S = (30.0, 120.0)
 #: Kinds of faults that are rare together, and harmless alone.
-FOCUS = (("door", "hide", "preempt", "restart", "pause"), ("cut", "swap", "kill", "door"), ("cut", "swap", "hide"))
+FOCUS = (
+    ("endpoint", "hide", "preempt", "restart", "pause"),
+    ("cut", "swap", "kill", "endpoint"),
+    ("cut", "swap", "hide"),
+)
 
 
 class Faults:
@@ -30,7 +34,7 @@ class Faults:
     def plan(self) -> None:
         rng, engine = self.rng, self.engine
         kinds: dict[str, Callable[[float], None]] = {
-            "host": self._host, "hide": self._hide, "door": self._door, "answers": self._answers, "state": self._state,
+            "host": self._host, "hide": self._hide, "endpoint": self._endpoint, "answers": self._answers, "state": self._state,
             "outage": self._outage, "pause": self._pause, "crash": self._crash, "preempt": self._preempt,
             "cancel": self._cancel, "engine": self._engine, "stop": self._stop, "kill": self._kill, "swap": self._swap,
             "cut": self._cut, "restart": self._restart,
@@ -61,11 +65,11 @@ class Faults:
         engine.away = cluster.state.away = False
         engine.empty = engine.late = engine.refused = engine.lost = cluster.slow = 0.0
         for host in engine.hosts.values():
-            host.door = host.answers = host.state = True
+            host.endpoint = host.answers = host.state = True
             engine.show(host)
-        for keeper in cluster.keepers:
-            keeper.cut = False
-            keeper.process.proceed()
+        for scheduler in cluster.schedulers:
+            scheduler.cut = False
+            scheduler.process.proceed()
         for box in engine.boxes():
             self._proceed(box)
 
@@ -87,10 +91,10 @@ class Faults:
         setattr(thing, name, value)
         self.world.later(duration_s, setattr, thing, name, not value)
 
-    def _door(self, duration_s: float) -> None:
+    def _endpoint(self, duration_s: float) -> None:
         """First what is asked is lost, then what is answered; mostly nobody else sees the host either."""
         host = self._some_host()
-        self._switch(host, "door", False, duration_s)
+        self._switch(host, "endpoint", False, duration_s)
         self.world.later(self.rng.uniform(0.0, 6.0), self._switch, host, "answers", False, duration_s)
         if self.rng.random() < 0.7:
             self._switch(host, "state", False, duration_s)
@@ -98,7 +102,7 @@ class Faults:
             self.engine.hide(host, duration_s, dies=False)
 
     def _answers(self, duration_s: float) -> None:
-        self._switch(self._some_host(), self.rng.choice(("door", "answers")), False, duration_s)
+        self._switch(self._some_host(), self.rng.choice(("endpoint", "answers")), False, duration_s)
 
     def _state(self, duration_s: float) -> None:
         self._switch(self._some_host(), "state", False, duration_s)
@@ -143,29 +147,29 @@ class Faults:
             self.engine.cancel_by_others(box.job)
 
     def _stop(self, duration_s: float) -> None:
-        keeper = self.cluster.leader()
-        keeper.process.stop()
-        self.world.later(duration_s, keeper.process.proceed)
+        scheduler = self.cluster.leader()
+        scheduler.process.stop()
+        self.world.later(duration_s, scheduler.process.proceed)
 
     def _kill(self, duration_s: float) -> None:
         self.cluster.leader().process.kill()
 
     def _swap(self, duration_s: float) -> None:
         """The scheduler is cut off, or stopped; another one is started though it may live."""
-        keeper = self.cluster.leader()
+        scheduler = self.cluster.leader()
         if self.rng.random() < 0.5:
             self._stop(duration_s)
         else:
             self._cut(duration_s)
-        self.world.later(self.rng.uniform(0.0, 3.0), self._add, keeper)
+        self.world.later(self.rng.uniform(0.0, 3.0), self._add, scheduler)
 
-    def _add(self, keeper: Keeper) -> None:
-        if keeper is self.cluster.leader() and len(self.cluster.keepers) < 12:
-            self.cluster.add_keeper()
+    def _add(self, scheduler: Scheduler) -> None:
+        if scheduler is self.cluster.leader() and len(self.cluster.schedulers) < 12:
+            self.cluster.add_scheduler()
 
     def _cut(self, duration_s: float) -> None:
-        keeper = self.cluster.leader()
-        self._switch(keeper, "cut", True, duration_s)
+        scheduler = self.cluster.leader()
+        self._switch(scheduler, "cut", True, duration_s)
 
     def _restart(self, duration_s: float) -> None:
         self.cluster.leader().handle(RestartAsked((self.rng.choice(self.cluster.plan).container,), "a test"))

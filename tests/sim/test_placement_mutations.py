@@ -161,7 +161,7 @@ PLANTED: list[tuple[Patch, int]] = [
     (trust_what_was_adopted, 2),
 ]
 #: Kinds of faults that find a bug more often; its leases have to matter, too.
-AMONG = {count_from_the_answer: ("door", "hide")}
+AMONG = {count_from_the_answer: ("endpoint", "hide")}
 
 
 @pytest.mark.parametrize(("plant", "seed"), each(PLANTED))

@@ -30,7 +30,7 @@ def test_never_two_may_act_and_in_the_end_all_run(fencing: Fencing) -> None:
     # They have seen what they are for.
     assert stats["activated"] > 100
     assert (stats["no_scheduler"] > 10) == (fencing is Fencing.LEASE)
-    assert min(stats[f"fault_{kind}"] for kind in ("door", "swap", "cut", "hide", "preempt", "restart")) > 5
+    assert min(stats[f"fault_{kind}"] for kind in ("endpoint", "swap", "cut", "hide", "preempt", "restart")) > 5
     assert bool(stats["fenced_by_epoch"]) == (fencing is Fencing.EPOCH)
 
 

@@ -67,7 +67,7 @@ def spark(folder: Path, **conf: str) -> Iterator[GatewaySupervisor]:
         shutil.rmtree(sockets, ignore_errors=True)
 
 
-def doors(supervisor: GatewaySupervisor) -> dict[str, list[int]]:
+def open_ports(supervisor: GatewaySupervisor) -> dict[str, list[int]]:
     """The TCP ports that the gateway's processes listen on, by the process; all of them on loopback."""
     assert supervisor.process is not None
     gateway = psutil.Process(supervisor.process.pid)
@@ -83,7 +83,7 @@ def doors(supervisor: GatewaySupervisor) -> dict[str, list[int]]:
 @pytest.mark.heavy
 def test_a_stranger_is_refused_at_every_port(tmp_path: Path) -> None:
     with spark(tmp_path) as supervisor:
-        ports = doors(supervisor)
+        ports = open_ports(supervisor)
         assert len(ports["java"]) >= 3 and ports["python"]
         refusals = []
         for port in ports["java"]:
@@ -106,7 +106,7 @@ def test_a_stranger_is_refused_at_every_port(tmp_path: Path) -> None:
 def test_who_asks_for_it_gets_ports_without_a_secret(tmp_path: Path) -> None:
     """The same message is deserialised then: the test above can see the difference."""
     with spark(tmp_path, **{"spark.authenticate": "false"}) as supervisor:
-        heard = [ask(port, rpc_request(("127.0.0.1", port), HELLO))[0] for port in doors(supervisor)["java"]]
+        heard = [ask(port, rpc_request(("127.0.0.1", port), HELLO))[0] for port in open_ports(supervisor)["java"]]
         assert any(ANSWERED in answer for answer in heard), heard
 
 

@@ -14,7 +14,7 @@ from heronpy.common.setting_types import StatemgrSettings
 from heronpy.statemgr import open_state
 from heronpy.statemgr.base import StateManager
 from heronpy.statemgr.localfs import LocalStateManager
-from tests.support.doors import Door
+from tests.support.endpoints import Endpoint
 from tests.support.memory_state import MemoryStateManager, MemoryStore
 from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, classpath
 
@@ -53,21 +53,21 @@ def zookeeper_root(zookeeper: ZooKeeperServer) -> str:
 
 
 @pytest.fixture
-def any_door(tmp_path: Path) -> Iterator[Door]:
-    """A door of a scheduler that refuses no node."""
-    door = Door(tmp_path / "door", rules="any")
-    door.start()
-    yield door
-    door.kill()
+def any_endpoint(tmp_path: Path) -> Iterator[Endpoint]:
+    """A control endpoint of a scheduler that refuses no node."""
+    endpoint = Endpoint(tmp_path / "endpoint", rules="any")
+    endpoint.start()
+    yield endpoint
+    endpoint.kill()
 
 
-@pytest.fixture(params=["local", "local-polling", "memory", "zookeeper", "door"])
+@pytest.fixture(params=["local", "local-polling", "memory", "zookeeper", "endpoint"])
 def open_manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     """Opens managers that share one state, each in the part of a process of its own."""
     opened: list[StateManager] = []
     store = MemoryStore()
     root = request.getfixturevalue("zookeeper_root") if request.param == "zookeeper" else ""
-    door: Door | None = request.getfixturevalue("any_door") if request.param == "door" else None
+    endpoint: Endpoint | None = request.getfixturevalue("any_endpoint") if request.param == "endpoint" else None
     if request.param == "local-polling":
 
         def unavailable(self: object) -> None:
@@ -81,8 +81,8 @@ def open_manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: py
             manager = MemoryStateManager(store)
         elif request.param == "zookeeper":
             manager = open_state("zookeeper", root)
-        elif door is not None:
-            manager = door.open(len(opened))
+        elif endpoint is not None:
+            manager = endpoint.open(len(opened))
         else:
             manager = LocalStateManager(tmp_path / "state")
         opened.append(manager)

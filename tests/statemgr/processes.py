@@ -15,9 +15,9 @@ DEADLINE_S = 20.0
 def start(kind: str, code: str, root: object, session_s: float = 10.0) -> subprocess.Popen[bytes]:
     """Run code in a process of its own until it prints its first line."""
     head = "import sys, os, signal\nfrom heronpy.statemgr import open_state\n"
-    head += "from heronpy.net.door_state import DoorStateManager\n"
+    head += "from heronpy.net.endpoint_state import EndpointStateManager\n"
     head += "from heronpy.common.setting_types import StatemgrSettings\n"
-    opening = "DoorStateManager(" if kind == "door" else f"open_state('{kind}', "
+    opening = "EndpointStateManager(" if kind == "endpoint" else f"open_state('{kind}', "
     head += f"state = {opening}sys.argv[1], StatemgrSettings(session_timeout_s={session_s}))\n"
     process = subprocess.Popen(
         [sys.executable, "-c", head + code, str(root)],

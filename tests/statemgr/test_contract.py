@@ -20,7 +20,7 @@ from heronpy.statemgr.base import StateManager
 
 Open = Callable[[], StateManager]
 DEADLINE_S = 10.0
-#: At the scheduler's door nobody lists nodes.
+#: At the scheduler's control endpoint nobody lists nodes.
 LISTING = pytest.mark.parametrize("open_manager", ["local", "local-polling", "memory", "zookeeper"], indirect=True)
 
 
@@ -335,7 +335,7 @@ def test_large_values_are_whole_and_too_large_ones_refused(
         "heronpy.statemgr.localfs",
         "tests.support.memory_state",
         "heronpy.statemgr.znode",
-        "heronpy.net.door_state",
+        "heronpy.net.endpoint_state",
     )
     for module in modules:
         monkeypatch.setattr(f"{module}.MAX_BYTES", 10)

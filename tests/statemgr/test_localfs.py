@@ -19,8 +19,8 @@ from heronpy.common.errors import ConfigError, DeadlineError, InvalidRpcError, N
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.localfs import LocalStateManager
 from tests.statemgr.processes import kill, start
-from tests.support.containers import Host, at_door, host_folder, left_in, submitted
-from tests.support.fake_door import FakeDoor
+from tests.support.containers import Host, at_endpoint, host_folder, left_in, submitted
+from tests.support.fake_endpoint import FakeEndpoint
 from tests.support.waiting import alive, eventually
 
 DEADLINE_S = 20.0
@@ -256,22 +256,24 @@ def tmp() -> Iterator[Path]:
 
 @pytest.mark.heavy
 def test_without_any_scheduler_it_goes_on_and_with_one_that_is_silent_it_stops(tmp: Path, zookeeper_root: str) -> None:
-    async def scene(door: FakeDoor, host: Host) -> None:
+    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
         process, started = await host.run()
-        door.refuses = InvalidRpcError("no answer for anybody")
-        asked = len(door.all("renew"))
-        await eventually(lambda: len(door.all("renew")) >= asked + 2.5 * FENCE_S / RENEW_S, 30, "many requests in vain")
+        endpoint.refuses = InvalidRpcError("no answer for anybody")
+        asked = len(endpoint.all("renew"))
+        await eventually(
+            lambda: len(endpoint.all("renew")) >= asked + 2.5 * FENCE_S / RENEW_S, 30, "many requests in vain"
+        )
         assert alive(started["pid"]), "there is no scheduler that could have replaced it"
         with closing(open_state("zookeeper", zookeeper_root)) as state:
             state.create(paths.scheduler("wc"), b"", ephemeral=True)
             await eventually(lambda: not alive(started["pid"]), 2 * FENCE_S + 5, "the end of its lease")
         assert process.poll() is None
-        door.refuses = None
-        await eventually(lambda: door.all("renew")[-1].stopped == 1, 5, "word of it")
+        endpoint.refuses = None
+        await eventually(lambda: endpoint.all("renew")[-1].stopped == 1, 5, "word of it")
         process.terminate()
         assert await host.ended(process) == exit_codes.TERMINATED and left_in(tmp) == []
 
-    at_door(
+    at_endpoint(
         tmp,
         scene,
         submitted=submitted(state_type="zookeeper", state_root=zookeeper_root),

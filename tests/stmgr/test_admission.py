@@ -30,8 +30,8 @@ def shown(*places: tuple[int, int]) -> plan_pb2.PhysicalPlan:
 
 
 def test_a_task_of_the_plan_is_admitted() -> None:
-    door = Admission("wc", 1)
-    assert door.by_plan(asks(3), shown((3, 1))) and door.refused == 0
+    admitting = Admission("wc", 1)
+    assert admitting.by_plan(asks(3), shown((3, 1))) and admitting.refused == 0
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,10 @@ def test_a_task_of_the_plan_is_admitted() -> None:
     ],
 )
 def test_who_can_be_no_task_of_this_container_is_refused(message: control_pb2.RegisterInstance, why: str) -> None:
-    door = Admission("wc", 1)
+    admitting = Admission("wc", 1)
     with pytest.raises(RpcError, match=why):
-        door.by_plan(message, shown((3, 1)))
-    assert door.refused == 1
+        admitting.by_plan(message, shown((3, 1)))
+    assert admitting.refused == 1
 
 
 async def answered(packed: Awaitable[bool]) -> bool:
@@ -60,29 +60,29 @@ def test_the_packing_plan_decides_about_tasks_that_the_plan_has_not_here(
 ) -> None:
     """Before the first plan, added by an update, moved here."""
     monkeypatch.setattr(admission, "LOOK_AGAIN_S", 0.0)
-    door, state = Admission("wc", 1), MemoryStateManager()
-    assert not door.by_plan(asks(3), current)
-    asyncio.run(answered(door.by_packing(asks(3), state)))
+    admitting, state = Admission("wc", 1), MemoryStateManager()
+    assert not admitting.by_plan(asks(3), current)
+    asyncio.run(answered(admitting.by_packing(asks(3), state)))
     packing = plan_pb2.PackingPlan()
     packing.containers.add(id=1).instances.add(task_id=3, component="count")
     packing.containers.add(id=2).instances.add(task_id=4, component="count")
     state.create(paths.packing_plan("wc"), packing.SerializeToString())
-    asyncio.run(answered(door.by_packing(asks(3), state)))
+    asyncio.run(answered(admitting.by_packing(asks(3), state)))
     with pytest.raises(RpcError, match="container_1_count_4 is in no packing plan of container 1"):
-        asyncio.run(answered(door.by_packing(asks(4), state)))
+        asyncio.run(answered(admitting.by_packing(asks(4), state)))
 
 
 @pytest.mark.parametrize("planned", [False, True])
 def test_of_a_tasks_registrations_only_the_newest_counts(planned: bool) -> None:
     """A task asks again when nobody answers; the answer to an older question must not end its link."""
-    door, state = Admission("wc", 1), MemoryStateManager()
+    admitting, state = Admission("wc", 1), MemoryStateManager()
 
     async def ask() -> list[bool]:
-        asked = [asyncio.ensure_future(door.by_packing(asks(3), state)) for _ in range(3)]
-        other = asyncio.ensure_future(door.by_packing(asks(4), state))
+        asked = [asyncio.ensure_future(admitting.by_packing(asks(3), state)) for _ in range(3)]
+        other = asyncio.ensure_future(admitting.by_packing(asks(4), state))
         await asyncio.sleep(0)
         if planned:
-            assert door.by_plan(asks(3), shown((3, 1)))
+            assert admitting.by_plan(asks(3), shown((3, 1)))
         return [*await asyncio.gather(*asked), await other]
 
     assert asyncio.run(ask()) == [False, False, not planned, True]
@@ -90,12 +90,12 @@ def test_of_a_tasks_registrations_only_the_newest_counts(planned: bool) -> None:
 
 def test_a_registration_that_waits_to_be_served_is_older_than_one_that_the_plan_admits() -> None:
     """The plan may come, and admit the next one, before the event loop has begun to look for the first."""
-    door, state = Admission("wc", 1), MemoryStateManager()
+    admitting, state = Admission("wc", 1), MemoryStateManager()
 
     async def ask() -> bool:
-        assert not door.by_plan(asks(3), shown())
-        first = door.by_packing(asks(3), state)
-        assert door.by_plan(asks(3), shown((3, 1)))
+        assert not admitting.by_plan(asks(3), shown())
+        first = admitting.by_packing(asks(3), state)
+        assert admitting.by_plan(asks(3), shown((3, 1)))
         return await first
 
     assert not asyncio.run(ask()), "the link of the newer one would end"

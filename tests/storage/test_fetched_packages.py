@@ -101,7 +101,7 @@ def test_one_that_stays_damaged_is_never_entered(tmp_path: Path) -> None:
 
 
 def _away(offset: int) -> bytes:
-    raise DeadlineError("the door does not answer")
+    raise DeadlineError("the control endpoint does not answer")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Containers of a host as their engine starts them, at a door that does as the test says."""
+"""Containers of a host as their engine starts them, at an endpoint that does as the test says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.plan.launch import Submitted
-from tests.support.fake_door import FakeDoor, start_bootstrap
+from tests.support.fake_endpoint import FakeEndpoint, start_bootstrap
 from tests.support.launch import launch_spec
 from tests.support.leaks import LeakCheck
 from tests.support.waiting import eventually, wait_for
@@ -58,12 +58,12 @@ def submitted(**fields: Any) -> Submitted:
 class Host:
     """Starts containers with one folder for temporary files, and kills what a failed test leaves."""
 
-    def __init__(self, door: FakeDoor, tmp: Path) -> None:
-        self.door, self.tmp = door, tmp
+    def __init__(self, endpoint: FakeEndpoint, tmp: Path) -> None:
+        self.endpoint, self.tmp = endpoint, tmp
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, container: int = 1, submission: int = 1, **options: Any) -> subprocess.Popen[bytes]:
-        self.processes.append(start_bootstrap(self.door, container, submission, self.tmp, **options))
+        self.processes.append(start_bootstrap(self.endpoint, container, submission, self.tmp, **options))
         return self.processes[-1]
 
     async def acting(self, container: int = 1, epoch: int = 1) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Host:
 
     async def run(self, container: int = 1, submission: int = 1, epoch: int = 1, **options: Any) -> Any:
         process = self.start(container, submission, **options)
-        self.door.activate(container, submission, epoch)
+        self.endpoint.activate(container, submission, epoch)
         return process, await self.acting(container, epoch)
 
     async def ended(self, process: subprocess.Popen[bytes], timeout_s: float = 15) -> int:
@@ -91,14 +91,14 @@ class Host:
             process.stderr.close()
 
 
-def at_door(tmp: Path, scene: Callable[[FakeDoor, Host], Awaitable[None]], **fields: Any) -> None:
+def at_endpoint(tmp: Path, scene: Callable[[FakeEndpoint, Host], Awaitable[None]], **fields: Any) -> None:
     async def main() -> None:
-        door = FakeDoor(**{"submitted": submitted(), **fields})
-        host = Host(door, tmp)
+        endpoint = FakeEndpoint(**{"submitted": submitted(), **fields})
+        host = Host(endpoint, tmp)
         try:
-            await scene(door, host)
+            await scene(endpoint, host)
         finally:
             host.close()
-            door.close()
+            endpoint.close()
 
     asyncio.run(main())

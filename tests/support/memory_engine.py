@@ -1,4 +1,4 @@
-"""An engine in memory, and containers that only speak at the door, for a scheduler in the test's own process."""
+"""An engine in memory, and containers that only speak at the endpoint, for a scheduler in the test's own process."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from heronpy.engines.contract import (
     Traits,
 )
 from heronpy.engines.lease import Fencing, Lease, LeaseTimes
+from heronpy.net.join_token import JoinToken
 from heronpy.net.rpc import ControlClient
-from heronpy.net.ticket import Ticket
 from heronpy.procs.exit_reason import ExitReason
-from heronpy.proto import door_pb2
+from heronpy.proto import endpoint_pb2
 from heronpy.scheduler.admission import PYTHON
 
 HOSTS = ("n1", "n2", "n3")
@@ -148,34 +148,34 @@ class Pretend:
     topology_id: str = ""
     release: str = "0"
     python: str = PYTHON
-    welcome: door_pb2.Welcome | None = None
+    welcome: endpoint_pb2.Welcome | None = None
     #: In which epoch it acts; 0: it does not.
     epoch: int = 0
     epochs: list[int] = field(default_factory=list)
     #: Why it follows another, as it was told.
-    after: list[door_pb2.Cause] = field(default_factory=list)
+    after: list[endpoint_pb2.Cause] = field(default_factory=list)
     granted: int = 0
     fenced: str = ""
     refused: str = ""
     nonce: bytes = field(default_factory=lambda: os.urandom(32))
 
     def __post_init__(self) -> None:
-        self.ticket = Ticket.from_text(self.request.ticket, "the test's ticket")
-        self.client = ControlClient(self.ticket.addresses[0], lambda _: None, keys=self.ticket.keys())
+        self.token = JoinToken.from_text(self.request.token, "the test's token")
+        self.client = ControlClient(self.token.addresses[0], lambda _: None, keys=self.token.keys())
         self._task: asyncio.Task[None] | None = None
 
     def run(self) -> None:
         self._task = asyncio.create_task(self._run())
 
     @property
-    def member(self) -> door_pb2.Member:
+    def credential(self) -> endpoint_pb2.SessionCredential:
         assert self.welcome is not None
-        return door_pb2.Member(
-            container=self.request.container, submission=self.request.submission, secret=self.welcome.member
+        return endpoint_pb2.SessionCredential(
+            container=self.request.container, submission=self.request.submission, secret=self.welcome.secret
         )
 
-    def hello(self) -> door_pb2.Hello:
-        return door_pb2.Hello(
+    def hello(self) -> endpoint_pb2.Hello:
+        return endpoint_pb2.Hello(
             topology_id=self.topology_id or self.request.topology_id,
             container=self.request.container,
             submission=self.request.submission,
@@ -199,19 +199,19 @@ class Pretend:
             now = time.monotonic()
             number = lease.ask(now)
             wait_s = 0.0 if lease.epoch else told.renew_s
-            ask = door_pb2.Renew(
-                member=self.member, number=number, epoch=lease.epoch, stopped=lease.stopped, wait_s=wait_s
+            ask = endpoint_pb2.Renew(
+                credential=self.credential, number=number, epoch=lease.epoch, stopped=lease.stopped, wait_s=wait_s
             )
             with suppress(HeronError):
                 answer = await self.client.call(ask, told.renew_s + 1.0)
-                if answer.verdict == door_pb2.VERDICT_GRANTED:
+                if answer.verdict == endpoint_pb2.VERDICT_GRANTED:
                     lease.granted(number, time.monotonic())
                     self.granted += 1
-                elif answer.verdict == door_pb2.VERDICT_ACTIVATED:
+                elif answer.verdict == endpoint_pb2.VERDICT_ACTIVATED:
                     if lease.activated(number, answer.epoch, time.monotonic()):
                         self.epochs.append(answer.epoch)
                         self.after += [answer.after] if answer.HasField("after") else []
-                elif answer.verdict == door_pb2.VERDICT_FENCED:
+                elif answer.verdict == endpoint_pb2.VERDICT_FENCED:
                     self.fenced = answer.why or "fenced"
             self.epoch = 0 if self.fenced else lease.epoch
             if lease.epoch:

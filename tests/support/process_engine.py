@@ -103,7 +103,7 @@ class ProcessEngine:
                     start_new_session=True,
                 )
             assert process.stdin is not None
-            process.stdin.write(one.ticket.encode())
+            process.stdin.write(one.token.encode())
             process.stdin.close()
             self._started.append(process)
             (self._folder / f"{name}.json").write_text(json.dumps({"pid": process.pid, "host": host}))

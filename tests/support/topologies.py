@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.common.ids import short_hash
-from heronpy.net import curve, door_keys
+from heronpy.net import curve, endpoint_keys
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
@@ -112,7 +112,7 @@ def deploy(
     )
     if engine:
         curve.generate(str(working_dir))
-        door_keys.make(str(working_dir))
+        endpoint_keys.make(str(working_dir))
     launch_file = working_dir / "launch.json"
     launch.save(launch_file)
     state = open_state(launch.state_type, launch.state_root)

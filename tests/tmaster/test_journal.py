@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.common import states
-from heronpy.proto import control_pb2, door_pb2, plan_pb2
+from heronpy.proto import control_pb2, endpoint_pb2, plan_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.figures import SHARED_S, Figures
 from heronpy.tmaster.journal import FLAP_S, HANDED_OVER_MAX, MERGE_S, Journal, Watcher
@@ -131,8 +131,8 @@ def test_restarts_are_counted_from_the_first_report() -> None:
 def test_why_a_container_follows_another_is_what_its_scheduler_says() -> None:
     watcher = Watcher(Journal())
     watcher.processes(1, 1, [])
-    watcher.processes(1, 2, [], door_pb2.Cause(reason="moved", text="ann has moved it away from host n1"))
-    watcher.processes(1, 3, [], door_pb2.Cause(reason="lost_host", text="it was lost on n2: it is silent"))
+    watcher.processes(1, 2, [], endpoint_pb2.Cause(reason="moved", text="ann has moved it away from host n1"))
+    watcher.processes(1, 3, [], endpoint_pb2.Cause(reason="lost_host", text="it was lost on n2: it is silent"))
     moved, lost = watcher.journal.after(0).events
     assert (moved.reason, moved.warning) == ("moved", False)
     assert moved.text == "container 1 was started again: ann has moved it away from host n1"
@@ -142,7 +142,7 @@ def test_why_a_container_follows_another_is_what_its_scheduler_says() -> None:
 def test_a_successor_names_containers_that_were_lost_with_its_predecessor() -> None:
     """And none that its predecessor has named, or that runs on."""
     first = Journal()
-    lost = door_pb2.Cause(reason="lost_host", text="it was lost on n1: it is silent")
+    lost = endpoint_pb2.Cause(reason="lost_host", text="it was lost on n1: it is silent")
     watcher = Watcher(first)
     for container in (0, 1, 2, 3):
         watcher.processes(container, 1, [])
@@ -169,7 +169,7 @@ def test_an_end_that_somebody_wanted_is_no_warning(reason: str) -> None:
     watcher = Watcher(Journal())
     watcher.processes(1, 1, [process("a", 0)])
     watcher.processes(1, 1, [process("a", 1, reason, "a user asked for it")])
-    watcher.processes(1, 2, [], door_pb2.Cause(reason=reason, text="a user asked for it"))
+    watcher.processes(1, 2, [], endpoint_pb2.Cause(reason=reason, text="a user asked for it"))
     assert [event.warning for event in watcher.journal.after(0).events] == [False, False]
 
 

@@ -243,7 +243,7 @@ def test_a_page_is_not_sent_twice(asking: Asking) -> None:
 
 @pytest.fixture
 def with_files(busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The doors answer without a network: what they open is tested with the executor."""
+    """The services answer without a network: what they open is tested with the executor."""
     folder = Path(busy.record.working_dir)
 
     serve_files(monkeypatch, folder)

@@ -25,7 +25,7 @@ PROOF = {"X-Heron": "1"}
 @pytest.fixture
 def running(busy: FakeTopology) -> FakeTopology:
     """wordy with its processes."""
-    executor = busy.status.executors.add(container=1, host="here", files_door="ipc:///nowhere", pid=5)
+    executor = busy.status.executors.add(container=1, host="here", file_service="ipc:///nowhere", pid=5)
     for name, task, pid in (("container_1_count_2", 2, 12), ("container_1_count_3", 3, 0), ("stmgr-1", 0, 11)):
         state = control_pb2.PROC_RUNNING if pid else control_pb2.PROC_BACKOFF
         reason = "" if pid else "oom"
@@ -33,7 +33,7 @@ def running(busy: FakeTopology) -> FakeTopology:
     return busy
 
 
-class Door:
+class Service:
     """Stands for the executor: answers when it is let."""
 
     def __init__(self) -> None:
@@ -50,14 +50,14 @@ class Door:
         return self.answer
 
 
-def with_door(
-    asking: Asking, monkeypatch: pytest.MonkeyPatch, test: Callable[[httpx.AsyncClient, Door], Awaitable[None]]
+def with_service(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch, test: Callable[[httpx.AsyncClient, Service], Awaitable[None]]
 ) -> None:
     async def do(client: httpx.AsyncClient, tracker: object) -> None:
-        door = Door()
-        monkeypatch.setattr("heronpy.clusters.masters.Master.take", lambda *words: door.take(*words))
+        service = Service()
+        monkeypatch.setattr("heronpy.clusters.masters.Master.take", lambda *words: service.take(*words))
         client.headers.update(PROOF)
-        await test(client, door)
+        await test(client, service)
 
     asking.within(do)
 
@@ -77,7 +77,7 @@ def test_stacks_are_asked_for_and_given(
 ) -> None:
     caplog.set_level("INFO", "heronpy.tracker")
 
-    async def test(client: httpx.AsyncClient, door: Door) -> None:
+    async def test(client: httpx.AsyncClient, service: Service) -> None:
         assert (await client.get(f"{TASK}/stacks")).json()[
             "title"
         ] == "nobody has asked for stacks of 'container_1_count_2'"
@@ -86,24 +86,24 @@ def test_stacks_are_asked_for_and_given(
         assert (await client.get(f"{TASK}/stacks")).json()["under_way"]
         again = await client.post(f"{TASK}/profile", json={})
         assert again.status_code == 409 and "is being taken already: stacks" in again.json()["title"]
-        door.go.set()
+        service.go.set()
         found = (await result(client, f"{TASK}/stacks")).json()
         assert found["stacks"] == "Thread 0x1 ...\n" and found["profile"] is None and found["at"] > 0
         for name in ("2", "count-2", "count_2"):
             assert (await client.get(f"{WORDY}/tasks/{name}/stacks")).json() == found, "by all names of the task"
-        assert [type(one).__name__ for one in door.asked] == ["DumpStacks"]
+        assert [type(one).__name__ for one in service.asked] == ["DumpStacks"]
 
-    with_door(asking, monkeypatch, test)
+    with_service(asking, monkeypatch, test)
     assert "asked for stacks of container_1_count_2 of local/me/default/wordy: done" in caplog.text
 
 
 def test_a_profile_and_a_heap_have_their_shapes(
     asking: Asking, running: FakeTopology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(client: httpx.AsyncClient, door: Door) -> None:
-        door.go.set()
+    async def test(client: httpx.AsyncClient, service: Service) -> None:
+        service.go.set()
         stacks = [WeightedStack(stack=[0, 1], seconds=2.0)]
-        door.answer = packed(
+        service.answer = packed(
             Profile(
                 frames=["main", "<b>f</b> (a.py:1)"], stacks=stacks, seconds=2.5, left_out_s=0.5, sampler="py-spy",
                 note="",
@@ -112,22 +112,22 @@ def test_a_profile_and_a_heap_have_their_shapes(
         assert (await client.post(f"{TASK}/profile", json={"duration_s": 2, "idle": True})).json()["takes_s"] == 2
         profile = (await result(client, f"{TASK}/profile")).json()["profile"]
         assert profile["stacks"] == [{"stack": [0, 1], "seconds": 2.0}] and profile["seconds"] == 2.5
-        asked = door.asked[-1]
+        asked = service.asked[-1]
         assert isinstance(asked, control_pb2.Profile) and asked.idle and asked.duration_s == 2 and asked.rate == 200
         types = [HeapType(name="dict", count=5, bytes=60)]
-        door.answer = packed(
+        service.answer = packed(
             Heap(types=types, kinds=2, objects=7, bytes=70, share=0.5, paused_s=0.1, memory_bytes=100)
         )  # fmt: skip
         unsaid = await client.post(f"{TASK}/heap", json={})
         assert unsaid.status_code == 428 and "stops for up to 2 s" in unsaid.json()["title"]
-        assert len(door.asked) == 1, "nothing stops before it is known that it will"
+        assert len(service.asked) == 1, "nothing stops before it is known that it will"
         await client.post(f"{TASK}/heap", json={"pause": True, "top": 5})
         heap = (await result(client, f"{TASK}/heap")).json()["heap"]
         assert heap["types"] == [{"name": "dict", "count": 5, "bytes": 60}] and heap["share"] == 0.5
         await client.post(f"{WORDY}/tasks/stmgr-1/heap", json={"pause": True})
         assert (await result(client, f"{WORDY}/tasks/stmgr-1/heap")).json()["process"] == "stmgr-1"
 
-    with_door(asking, monkeypatch, test)
+    with_service(asking, monkeypatch, test)
 
 
 @pytest.mark.parametrize(
@@ -142,20 +142,20 @@ def test_a_profile_and_a_heap_have_their_shapes(
 def test_what_fails_is_one_sentence_and_can_be_tried_again(
     error: HeronError, status: int, kind: str, asking: Asking, running: FakeTopology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(client: httpx.AsyncClient, door: Door) -> None:
-        door.answer = error
-        door.go.set()
+    async def test(client: httpx.AsyncClient, service: Service) -> None:
+        service.answer = error
+        service.go.set()
         await client.post(f"{TASK}/profile", json={})
         for _ in range(2):
             answer = await result(client, f"{TASK}/profile")
             assert answer.headers["content-type"] == "application/problem+json"
             assert (answer.status_code, answer.json()["type"], answer.json()["title"]) == (status, kind, str(error))
         empty = Profile(frames=[], stacks=[], seconds=0.0, left_out_s=0.0, sampler="py-spy", note="")
-        door.answer = packed(empty)
+        service.answer = packed(empty)
         assert (await client.post(f"{TASK}/profile", json={})).status_code == 200
         assert (await result(client, f"{TASK}/profile")).status_code == 200
 
-    with_door(asking, monkeypatch, test)
+    with_service(asking, monkeypatch, test)
 
 
 @pytest.mark.parametrize(
@@ -172,16 +172,16 @@ def test_of_a_task_that_ends_meanwhile_that_is_said(
     state: control_pb2.ProcessState, pid: int, said: str, asking: Asking, running: FakeTopology,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    async def test(client: httpx.AsyncClient, door: Door) -> None:
-        door.answer = InvalidRpcError("container_1_count_2 does not run in this container")
+    async def test(client: httpx.AsyncClient, service: Service) -> None:
+        service.answer = InvalidRpcError("container_1_count_2 does not run in this container")
         assert (await client.post(f"{TASK}/stacks", json={})).status_code == 200
         process = running.status.executors[-1].processes[0]
         process.state, process.pid, process.exit_reason = state, pid, "oom"
-        door.go.set()
+        service.go.set()
         answer = await result(client, f"{TASK}/stacks")
         assert (answer.status_code, answer.json()["title"]) == (409, f"container_1_count_2 {said}")
 
-    with_door(asking, monkeypatch, test)
+    with_service(asking, monkeypatch, test)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def manifest(target: Target, nodes: bool, common: Common) -> None:
         name, _, field = key.partition(".")
         if origin != "default" and field in resolved.settings.get(name, {}):
             given.setdefault(name, {})[field] = resolved.settings[name][field]
-    given.setdefault("engine", {})["door_host"] = host.door_host
+    given.setdefault("engine", {})["endpoint_host"] = host.endpoint_host
     there: dict[str, SettingValue] = {"namespace": namespace, "context": ""}
     given.setdefault("kubernetes", {}).update(there | ({"pod_template": TEMPLATE} if template else {}))
     rooms = {name: conf_text(name, values) for name, values in sorted(given.items())}
@@ -156,7 +156,7 @@ def access(target: Target, install: bool, common: Common) -> None:
     if len(text) > BROUGHT_MAX_BYTES:
         raise exits.Failure(f"the access to a cluster has {BROUGHT_MAX_BYTES >> 20} MB at most", exits.USAGE)
     count = bring(cluster, text)
-    say(f"Wrote the key of your commands, and {counted(count, 'door')}, to {folder_of(cluster)}")
+    say(f"Wrote the key of your commands, and {counted(count, 'control endpoint')}, to {folder_of(cluster)}")
     say(f"  next: {command('heron', 'list', cluster)}")
 
 

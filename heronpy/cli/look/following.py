@@ -47,7 +47,7 @@ class EndWatch:
         self._over.set()
 
     def _run(self, running: plan_pb2.ExecutionState) -> None:
-        # Of a topology that was submitted elsewhere everything comes by its door, or from the state manager.
+        # Of a topology that was submitted elsewhere everything comes by its endpoint, or from the state manager.
         ending = Ending(not self._session.is_here(running), time.monotonic())
         while self.end is None and not self._over.wait(LOOK_S):
             found = Life.UNKNOWN

@@ -166,7 +166,7 @@ def submitted_at(session: Session, topology: str) -> float | None:
 def _on_other_hosts(session: Session, running: plan_pb2.ExecutionState | None) -> bool:
     """Whether logs of a topology are read through its executors: they lie on other hosts, or can.
 
-    Without an engine all containers of this host write into one folder, which the doors would list and copy from.
+    Without an engine all containers of this host write into one folder, which file services would list and copy from.
     """
     if running is None:
         return False

@@ -111,7 +111,10 @@ def _status_json(
 ) -> dict[str, Any]:
     engine: dict[str, Any] = {}
     if placed is not None:
-        engine = {"engine_away": placed.engine_away or None, "door_refused": containers.refusals_json(placed.refused)}
+        engine = {
+            "engine_away": placed.engine_away or None,
+            "endpoint_refused": containers.refusals_json(placed.refused),
+        }
     if session.engine_of(record.topology):
         lacks = session.lacks_scheduler(record.topology)
         engine["scheduler_away"] = str(session.no_scheduler(record.topology)) if lacks else None

@@ -11,7 +11,7 @@ from heronpy.clusters.session import Session
 from heronpy.common.ids import container_of
 from heronpy.proto import control_pb2
 
-#: What the door of a scheduler has refused, by field of DoorRefusals.
+#: What the control endpoint of a scheduler has refused, by field of EndpointRefusals.
 _REFUSED = {
     "strangers": "connections without its keys",
     "garbage": "messages that were none",
@@ -85,15 +85,15 @@ def _starts_again(container: control_pb2.ProcessRecord, known: control_pb2.Regis
     )
 
 
-def refusals_json(refused: control_pb2.DoorRefusals) -> dict[str, int]:
-    """What the door has refused since its scheduler started."""
+def refusals_json(refused: control_pb2.EndpointRefusals) -> dict[str, int]:
+    """What the endpoint has refused since its scheduler started."""
     return {name: getattr(refused, name) for name in _REFUSED}
 
 
-def refusals_text(refused: control_pb2.DoorRefusals) -> str:
+def refusals_text(refused: control_pb2.EndpointRefusals) -> str:
     """The same in a sentence; "" when nothing was refused."""
     found = [f"{count:,} {_REFUSED[name]}" for name, count in refusals_json(refused).items() if count]
-    return f"The scheduler's door has refused {', '.join(found)}" if found else ""
+    return f"The scheduler's control endpoint has refused {', '.join(found)}" if found else ""
 
 
 def _starts(at: float, now: float) -> str:

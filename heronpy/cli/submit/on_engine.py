@@ -66,7 +66,7 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved, state_type: str)
             f" '{kind}' are on several hosts; remove it"
         )
     security["transport"], resolved.origins["security.transport"] = "tcp", f"engine {kind}"
-    told_at(settings_for(resolved, EngineSettings).door_host, ())
+    told_at(settings_for(resolved, EngineSettings).endpoint_host, ())
     lease_times(resolved)
     fencing_of(settings_for(resolved, EngineSettings).fencing, mode, state_type == "local")
     for room, name, given in (

@@ -340,9 +340,9 @@ def _make_keys(spec: LaunchSpec) -> None:
     if transport.choose(settings_for(spec, SecuritySettings)) is transport.Transport.TCP:
         curve.generate(spec.working_dir)
     if spec.submitted.engine:
-        from heronpy.net import door_keys
+        from heronpy.net import endpoint_keys
 
-        door_keys.make(spec.working_dir)
+        endpoint_keys.make(spec.working_dir)
 
 
 def _write_checkpoint_log(session: Session, planned: Planned) -> None:

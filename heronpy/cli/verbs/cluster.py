@@ -52,8 +52,8 @@ def check_command(**flags: Any) -> None:
 def access_command(**flags: Any) -> None:
     """Let commands on another host reach the topologies that were submitted from this one.
 
-    Prints the key of your commands, and where the doors of the schedulers are. It is a secret: whoever has it can do to
-    these topologies what you can. The other host reads it with --install, and needs the cluster's settings as well:
+    Prints the key of your commands, and where the schedulers' control endpoints are. It is a secret: whoever has it can
+    do to these topologies what you can. The other host reads it with --install, and needs the cluster's settings, too:
 
       ssh login heron cluster access hpc | heron cluster access hpc --install
     """

@@ -1,1 +1,1 @@
-"""Kubernetes as an engine: a bare pod per submission, its ticket in a secret, ends as the kubelet reports them."""
+"""Kubernetes as an engine: a bare pod per submission, its join token in a secret, ends as the kubelet reports them."""

@@ -61,8 +61,8 @@ RELEASE_MIN = (1, 20)
 class KubernetesEngine:
     """The pods of one topology in one namespace. `command` is what each container runs.
 
-    The folder that HERON_TICKET_FOLDER names there has the ticket. A pod that has ended is removed by the list after
-    the one that told of it; its end is remembered.
+    The folder that HERON_JOIN_TOKEN_FOLDER names there has the join token. A pod that has ended is removed by the list
+    after the one that told of it; its end is remembered.
     """
 
     traits = Traits(keeps_apart=True, keeps_files=False)

@@ -1,7 +1,7 @@
 """A way through the API server to the pod in which a cluster's schedulers run, for hosts that pods do not answer.
 
 `kubectl port-forward` by the PyPI package `kubernetes`: each connection to a port of loopback here becomes one to that
-port of the pod. What goes through is encrypted and authenticated by the door's own keys, so neither the API server
+port of the pod. What goes through is encrypted and authenticated by the endpoint's own keys, so neither the API server
 nor another user of this host can read it or ask anything. It ends with the process.
 """
 

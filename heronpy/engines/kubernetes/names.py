@@ -16,8 +16,8 @@ LABEL_SUBMISSION: Final = "heronpy.dev/submission"
 #: The id as it is; the label may be a digest of it.
 TOPOLOGY_ID: Final = "heronpy.dev/topology-id"
 AVOIDS: Final = "heronpy.dev/avoids"
-TICKET: Final = "ticket"
-TICKET_FOLDER: Final = "/run/heronpy"
+TOKEN: Final = "join_token"
+TOKEN_FOLDER: Final = "/run/heronpy"
 TMP: Final = "/tmp"
 HOST_LABEL: Final = "kubernetes.io/hostname"
 

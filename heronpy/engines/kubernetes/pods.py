@@ -20,9 +20,9 @@ from heronpy.engines.kubernetes.names import (
     LABEL_SUBMISSION,
     LABEL_TOPOLOGY,
     MANAGER,
-    TICKET,
-    TICKET_FOLDER,
     TMP,
+    TOKEN,
+    TOKEN_FOLDER,
     TOPOLOGY_ID,
     budget_name,
     label_of,
@@ -82,8 +82,8 @@ def _own(request: Request, options: PodOptions, command: Sequence[str], must_avo
         "HERON_TOPOLOGY_ID": request.topology_id,
         "HERON_CONTAINER": str(request.container),
         "HERON_SUBMISSION": str(request.submission),
-        # The ticket is a file there: only its folder is told.
-        "HERON_TICKET_FOLDER": TICKET_FOLDER,
+        # The join token is a file there: only its folder is told.
+        "HERON_JOIN_TOKEN_FOLDER": TOKEN_FOLDER,
         # Volumes of the pod alone, which the kubelet makes writable for everybody in it.
         POD_FOLDERS: ":".join(dict.fromkeys((TMP, *volume))),
         "HOME": TMP,
@@ -92,12 +92,12 @@ def _own(request: Request, options: PodOptions, command: Sequence[str], must_avo
     variables: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in env.items()]
     variables.append({"name": "HERON_HOST", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})
     mounts: list[dict[str, Any]] = [
-        {"mountPath": TICKET_FOLDER, "name": "heron-ticket", "readOnly": True},
+        {"mountPath": TOKEN_FOLDER, "name": "heron-join-token", "readOnly": True},
         {"mountPath": TMP, "name": "heron-tmp"},
     ]
     volumes: list[dict[str, Any]] = [
         {
-            "name": "heron-ticket",
+            "name": "heron-join-token",
             "secret": {
                 "secretName": pod_name(request.topology_id, request.container, request.submission),
                 "defaultMode": 0o440,
@@ -216,7 +216,7 @@ def _apart(weight: int, others: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def secret(request: Request, pod_uid: str) -> dict[str, Any]:
-    """The ticket; the cluster deletes it with the pod."""
+    """The join token; the cluster deletes it with the pod."""
     name = pod_name(request.topology_id, request.container, request.submission)
     return {
         "apiVersion": "v1",
@@ -228,7 +228,7 @@ def secret(request: Request, pod_uid: str) -> dict[str, Any]:
             "labels": labels(request.topology_id),
             "ownerReferences": [_owner(name, pod_uid)],
         },
-        "data": {TICKET: base64.b64encode(request.ticket.encode()).decode()},
+        "data": {TOKEN: base64.b64encode(request.token.encode()).decode()},
     }
 
 

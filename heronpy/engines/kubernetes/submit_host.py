@@ -48,7 +48,7 @@ class SubmitHost:
         return f"heron-{dns_of(self.cluster)}"
 
     @property
-    def door_host(self) -> str:
+    def endpoint_host(self) -> str:
         """The name of the Service in the cluster's DNS."""
         return f"{self.name}.{self.namespace}.svc"
 

@@ -1,7 +1,7 @@
 """What is submitted to Slurm: names, arguments of `sbatch`, and the batch script. Pure.
 
 Containers of one size travel as one job array, whose index is the container; its name has topology and submission. The
-ticket is part of the script, which only the user and Slurm itself can read.
+join token is part of the script, which only the user and Slurm itself can read.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def batches(requests: Sequence[Request]) -> list[list[Request]]:
             one.barred,
             one.beside,
             one.anywhere,
-            one.ticket,
+            one.token,
         )
         found.setdefault(alike, []).append(one)
     return list(found.values())
@@ -194,17 +194,17 @@ def sbatch_arguments(
 
 
 def batch_script(request: Request, options: SlurmOptions, command: Sequence[str]) -> str:
-    """The script: it becomes the command, so signals reach that; the ticket is its standard input."""
-    end = "HERON_TICKET_END"
-    if any(line == end for line in request.ticket.splitlines()):
-        raise ValueError("the ticket has the line that ends it")
+    """The script: it becomes the command, so signals reach that; the join token is its standard input."""
+    end = "HERON_JOIN_TOKEN_END"
+    if any(line == end for line in request.token.splitlines()):
+        raise ValueError("the join token has the line that ends it")
     lines = [
         "#!/bin/bash",
         *options.prologue,
         f"export HERON_TOPOLOGY_ID={shlex.quote(request.topology_id)}",
         f'export HERON_CONTAINER="$SLURM_ARRAY_TASK_ID" HERON_SUBMISSION={request.submission}',
         f"exec {shlex.join(command)} <<'{end}'",
-        request.ticket,
+        request.token,
         end,
     ]
     return "\n".join(lines) + "\n"

@@ -140,7 +140,7 @@ class Commands:
 
 
 class SlurmEngine:
-    """The jobs of one topology. `command` is what each container runs; its standard input is the ticket.
+    """The jobs of one topology. `command` is what each container runs; its standard input is the join token.
 
     The grace of a cancelled job is KillWait of the cluster, whatever `cancel` is asked for.
     """

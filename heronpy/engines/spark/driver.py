@@ -1,8 +1,8 @@
 """One driver of Spark, as a child process: what it is told, and what it last told.
 
 It runs `heronpy.spark.host` in a Python of its own, so that a JVM, and whatever hangs in it, is no part of a scheduler.
-Commands go to its standard input as lines of JSON; the first has its properties and the tickets follow, none of which
-is an argument or a variable. It ends when its standard input is closed, as it is when this process ends.
+Commands go to its standard input as lines of JSON; the first has its properties and the join tokens follow, none of
+which is an argument or a variable. It ends when its standard input is closed, as it is when this process ends.
 """
 
 from __future__ import annotations
@@ -82,28 +82,28 @@ class Driver:
     # ---- what it is told ------------------------------------------------------------------------
     def submit(self, request: Request, command: Sequence[str]) -> None:
         """Run a container."""
-        member = request.container, request.submission
+        who = request.container, request.submission
         with self._lock:
-            self._jobs.setdefault(member, Job(*member))
+            self._jobs.setdefault(who, Job(*who))
         self._say(
             {
                 "do": "submit",
-                "id": id_of(*member),
+                "id": id_of(*who),
                 "topology_id": request.topology_id,
                 "container": request.container,
                 "submission": request.submission,
                 "command": list(command),
-                "ticket": request.ticket,
+                "join_token": request.token,
             }
         )
 
-    def cancel(self, member: tuple[int, int], grace_s: float) -> None:
+    def cancel(self, who: tuple[int, int], grace_s: float) -> None:
         """End a job: at once if its task has not begun, else after `grace_s`."""
         with self._lock:
-            job = self._jobs.get(member)
+            job = self._jobs.get(who)
             if job is None or job.has_ended:
                 return
-        self._say({"do": "cancel", "id": id_of(*member), "grace_s": grace_s})
+        self._say({"do": "cancel", "id": id_of(*who), "grace_s": grace_s})
 
     def _say(self, words: Mapping[str, Any]) -> None:
         # A driver that has ended is noticed by its reader.
@@ -197,14 +197,14 @@ class Driver:
                 known = self._jobs.get((job.container, job.submission))
                 if known is not None and not known.has_ended:
                     self._jobs[job.container, job.submission] = job
-            ended = [member for member, job in self._jobs.items() if job.has_ended]
-            for member in ended[:-ENDED_MAX]:
-                del self._jobs[member]
+            ended = [who for who, job in self._jobs.items() if job.has_ended]
+            for who in ended[:-ENDED_MAX]:
+                del self._jobs[who]
 
     def _end(self, why: str) -> None:
         with self._lock:
             was_ready = self.ready_at is not None
-            self._jobs = {member: after_driver(job, was_ready, why) for member, job in self._jobs.items()}
+            self._jobs = {who: after_driver(job, was_ready, why) for who, job in self._jobs.items()}
             self.over_at, self.over = time.monotonic(), why
         log.warning("%s", why)
 

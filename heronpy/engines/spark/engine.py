@@ -31,7 +31,7 @@ from heronpy.engines.contract import (
 )
 from heronpy.engines.spark.application import Size, SparkOptions, placed, properties_of, size_of
 from heronpy.engines.spark.driver import MODULE, Driver
-from heronpy.engines.spark.jobs import ENDED_MAX, LOST, Job, id_of, member_of, seen_of, waits_for
+from heronpy.engines.spark.jobs import ENDED_MAX, LOST, Job, id_of, seen_of, waits_for, who_of
 from heronpy.net.addresses import address_here
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.restart_policy import RestartHistory, RestartLimits, decide_restart
@@ -43,15 +43,15 @@ IDLE_S: Final = 30.0
 #: How long executors may take to appear, before a container counts as queued, for want of room, and not as starting.
 LAUNCH_S: Final = 20.0
 CHECK_S: Final = 60.0
-#: For the door to tell a container to end, and for that to do so: a renewal, the stop of its tasks, its logs.
-DOOR_S: Final = 45.0
+#: For the endpoint to tell a container to end, and for that to do so: a renewal, the stop of its tasks, its logs.
+ENDPOINT_S: Final = 45.0
 #: Where a master listens; what reaches Kubernetes or YARN is asked for by heron.security.network.
 _ANYWHERE: Final = "192.0.2.1:9"
 _OPEN: Final = "the driver of Spark"
 
 
 class SparkEngine:
-    """The jobs of one topology. `command` is what each container runs; its standard input is the ticket."""
+    """The jobs of one topology. `command` is what each container runs; its standard input is the join token."""
 
     traits = Traits(avoids_hosts=False, tells_to_end=False, outlives_scheduler=False)
 
@@ -95,13 +95,13 @@ class SparkEngine:
         }  # fmt: skip
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """A container that runs hears at the scheduler's door that it is to end; Spark only kills, so that waits."""
-        for member in filter(None, map(member_of, engine_ids)):
-            for one in [one for one in self._waiting if (one.container, one.submission) == member]:
+        """A container that runs hears at the control endpoint that it is to end; Spark only kills, so that waits."""
+        for who in filter(None, map(who_of, engine_ids)):
+            for one in [one for one in self._waiting if (one.container, one.submission) == who]:
                 self._waiting.remove(one)
-                self._past[member] = Job(*member, "cancelled", words="it was cancelled before it began"), self._now()
+                self._past[who] = Job(*who, "cancelled", words="it was cancelled before it began"), self._now()
             for driver in self._drivers:
-                driver.cancel(member, grace_s + DOOR_S)
+                driver.cancel(who, grace_s + ENDPOINT_S)
 
     def _hand_over(self) -> None:
         if not self._waiting or self._now() < self._not_before:
@@ -164,8 +164,8 @@ class SparkEngine:
                 driver.close()
         # What nobody could confirm is told for as long as a silent container needs to be given up.
         kept = {
-            member: (job, at)
-            for member, (job, at) in self._past.items()
+            who: (job, at)
+            for who, (job, at) in self._past.items()
             if job.phase != LOST or now - at < self._options.lost_s
         }
         self._past = dict([*kept.items()][-ENDED_MAX:])
@@ -190,17 +190,17 @@ class SparkEngine:
 
     def explain(self, engine_id: str) -> Explained:
         """What an application lacks."""
-        member = member_of(engine_id)
+        who = who_of(engine_id)
         for driver in self._drivers:
-            if any((job.container, job.submission) == member for job in driver.jobs()):
+            if any((job.container, job.submission) == who for job in driver.jobs()):
                 return Explained(self._why(driver))
         return Explained(self._pause())
 
     def termination_report(self, engine_id: str) -> str:
         """Of a job whose task has returned."""
-        member = member_of(engine_id)
+        who = who_of(engine_id)
         known = [job for driver in self._drivers for job in driver.jobs()] + [job for job, _ in self._past.values()]
-        return next((job.printed for job in known if (job.container, job.submission) == member), "")
+        return next((job.printed for job in known if (job.container, job.submission) == who), "")
 
     def look_command(self) -> str:
         """The drivers of this host: without one, nothing of a topology goes on for long."""

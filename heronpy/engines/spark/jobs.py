@@ -51,7 +51,7 @@ def id_of(container: int, submission: int) -> str:
     return f"{container}.{submission}"
 
 
-def member_of(engine_id: str) -> tuple[int, int] | None:
+def who_of(engine_id: str) -> tuple[int, int] | None:
     """Container and submission; None of what is no id of ours."""
     found = _ID.fullmatch(engine_id)
     return (int(found[1]), int(found[2])) if found is not None else None
@@ -74,11 +74,11 @@ def told_of(line: Mapping[str, Any]) -> Told:
     try:
         jobs = []
         for one in line.get("jobs", ()):
-            member = member_of(str(one["id"]))
-            if member is None or one["phase"] not in PHASES:
+            who = who_of(str(one["id"]))
+            if who is None or one["phase"] not in PHASES:
                 raise ValueError(f"a driver of Spark tells of the job {str(one)[:200]}")
             words, printed = str(one.get("words", ""))[:_WORDS_MAX], str(one.get("printed", ""))
-            jobs.append(Job(*member, one["phase"], int(one.get("status", 0)), words, printed))
+            jobs.append(Job(*who, one["phase"], int(one.get("status", 0)), words, printed))
         failed = str(line.get("failed", ""))[:_WORDS_MAX]
         application, executors = str(line.get("application", "")), int(line.get("executors", 0))
         return Told(bool(line.get("ready")), application, executors, failed, tuple(jobs))
@@ -98,26 +98,26 @@ def seen_of(job: Job, starting: bool = False, why: str = "") -> Seen:
 
     The host is left out: containers tell it themselves, by the name that a person knows.
     """
-    member = job.container, job.submission
+    who = job.container, job.submission
     match job.phase:
         case "queued":
             phase = EnginePhase.STARTING if starting else EnginePhase.QUEUED
-            return Seen(job.engine_id, *member, phase, words=why)
+            return Seen(job.engine_id, *who, phase, words=why)
         case "running":
-            return Seen(job.engine_id, *member, EnginePhase.RUNNING, words=job.words)
+            return Seen(job.engine_id, *who, EnginePhase.RUNNING, words=job.words)
         case "lost":
             words = job.words or "its executor is lost"
-            return Seen(job.engine_id, *member, EnginePhase.ENDED, ended=Ended.UNCONFIRMED, words=words)
+            return Seen(job.engine_id, *who, EnginePhase.ENDED, ended=Ended.UNCONFIRMED, words=words)
         case "returned":
             reason = classify(job.status, ExitHints())
             code = None if job.status & 0x7F else job.status >> 8
             words = describe_status(job.status)
             return Seen(
-                job.engine_id, *member, EnginePhase.ENDED, "", Ended.CONFIRMED, reason, code, words=words
+                job.engine_id, *who, EnginePhase.ENDED, "", Ended.CONFIRMED, reason, code, words=words
             )  # fmt: skip
     reason = ExitReason.PREEMPTED if job.phase == CANCELLED else ExitReason.SPAWN_FAILED
     words = job.words or job.phase
-    return Seen(job.engine_id, *member, EnginePhase.ENDED, "", Ended.CONFIRMED, reason, words=words)
+    return Seen(job.engine_id, *who, EnginePhase.ENDED, "", Ended.CONFIRMED, reason, words=words)
 
 
 def waits_for(told: Told, slots: int, words: str, starting: bool) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from heronpy.common.errors import InvalidRpcError, PackageError, RetryableRpcError
-from heronpy.scheduler.package_door import ASKING_MAX, PIECE_BYTES, PackageDoor, pack_entry
+from heronpy.scheduler.package_endpoint import ASKING_MAX, PIECE_BYTES, PackageEndpoint, pack_entry
 from heronpy.storage.package_pieces import PackagePieces
 from heronpy.storage.packages import PackageStore
 
@@ -30,24 +30,24 @@ def test_another_host_gets_the_same_package(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
 
     async def story() -> Path:
-        door = PackageDoor(str(entry), str(tmp_path / "work"))
-        door.start()
-        made, pieces = await door.archive(), [b""]
-        while piece := await door.read(entry.name, sum(map(len, pieces))):
+        endpoint = PackageEndpoint(str(entry), str(tmp_path / "work"))
+        endpoint.start()
+        made, pieces = await endpoint.archive(), [b""]
+        while piece := await endpoint.read(entry.name, sum(map(len, pieces))):
             assert len(piece) <= PIECE_BYTES
             pieces.append(piece)
         archive = b"".join(pieces)
         assert len(archive) == made.size > 10 * PIECE_BYTES and hashlib.sha256(archive).digest() == made.sha256
         for package, offset in (("0" * 64, 0), ("", 0), ("../" + entry.name, 0)):
             with pytest.raises(InvalidRpcError, match="is not this topology's"):
-                await door.read(package, offset)
-        assert await door.read(entry.name, 2**64 - 1) == b""
-        many = [asyncio.ensure_future(door.read(entry.name, 0)) for _ in range(ASKING_MAX + 5)]
+                await endpoint.read(package, offset)
+        assert await endpoint.read(entry.name, 2**64 - 1) == b""
+        many = [asyncio.ensure_future(endpoint.read(entry.name, 0)) for _ in range(ASKING_MAX + 5)]
         answers = await asyncio.gather(*many, return_exceptions=True)
         assert sum(isinstance(one, RetryableRpcError) for one in answers) == 5
         there = PackageStore(tmp_path / "there")
         found = there.fetch(entry.name, lambda offset: archive[offset : offset + PIECE_BYTES], made.size, made.sha256)
-        door.remove()
+        endpoint.remove()
         assert list((tmp_path / "work").iterdir()) == []
         return found
 
@@ -63,13 +63,13 @@ def test_the_archive_is_put_where_all_hosts_reach_it_and_goes_with_the_topology(
 
     async def story() -> None:
         place = tmp_path / "place"
-        door = PackageDoor(str(entry), str(tmp_path / "work"), "t-1", str(place))
-        door.start()
-        made = await door.archive()
+        endpoint = PackageEndpoint(str(entry), str(tmp_path / "work"), "t-1", str(place))
+        endpoint.start()
+        made = await endpoint.archive()
         assert made.place == str(place)
         read = PackagePieces(str(place), "t-1").read
         assert hashlib.sha256(read(made.sha256, made.size, 0)).digest() == made.sha256
-        door.remove()
+        endpoint.remove()
         assert not [path for path in place.rglob("*") if path.is_file()]
 
     asyncio.run(story())
@@ -81,11 +81,11 @@ def test_a_place_that_cannot_be_written_to_costs_the_place_alone(tmp_path: Path)
     (tmp_path / "file").write_text("no folder")
 
     async def story() -> None:
-        door = PackageDoor(str(entry), str(tmp_path / "work"), "t-1", str(tmp_path / "file" / "place"))
-        door.start()
-        made = await door.archive()
-        assert made.size and made.place == "" and await door.read(entry.name, 0)
-        door.remove()
+        endpoint = PackageEndpoint(str(entry), str(tmp_path / "work"), "t-1", str(tmp_path / "file" / "place"))
+        endpoint.start()
+        made = await endpoint.archive()
+        assert made.size and made.place == "" and await endpoint.read(entry.name, 0)
+        endpoint.remove()
 
     asyncio.run(story())
 

@@ -22,17 +22,17 @@ from heronpy.common.settings import settings_for
 from heronpy.engines.contract import Engine, traits_of
 from heronpy.engines.lease import LeaseTimes
 from heronpy.engines.open import open_engine
-from heronpy.net import curve, door_keys
-from heronpy.net.access import USER, DoorPlace, make_client, write_door
+from heronpy.net import curve, endpoint_keys
+from heronpy.net.access import USER, EndpointPlace, make_client, write_endpoint
 from heronpy.net.addresses import address_here, told_at
-from heronpy.net.ticket import Ticket
+from heronpy.net.join_token import JoinToken
 from heronpy.packing.demand import ResourceRequest, requests_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.restart_policy import RestartLimits
 from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.scheduler.admission import Admission, Terms
 from heronpy.scheduler.containers import with_standby
-from heronpy.scheduler.door import Door, bind_door, kept_addresses
+from heronpy.scheduler.control_endpoint import ControlEndpoint, bind_endpoint, kept_addresses
 from heronpy.scheduler.leases import fencing_of
 from heronpy.scheduler.placement import PlacementLimits
 from heronpy.scheduler.relay import Own, Relay
@@ -41,7 +41,7 @@ from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
 if TYPE_CHECKING:
-    from heronpy.scheduler.state_door import StateDoor
+    from heronpy.scheduler.state_endpoint import StateEndpoint
 
 log = logging.getLogger("heronpy.scheduler")
 
@@ -76,13 +76,13 @@ class Setup:
     engine: Engine
 
     def told_at(self, endpoints: list[str]) -> list[str]:
-        """Where others reach the door: at `endpoints`, unless the operator names a host."""
-        return told_at(self.settings.door_host, endpoints)
+        """Where others reach the endpoint: at `endpoints`, unless the operator names a host."""
+        return told_at(self.settings.endpoint_host, endpoints)
 
-    def ticket_for(self, endpoints: list[str]) -> str:
-        """What a container shows at the door, and where that is."""
-        keys, told = self.terms.door_keys.keys, self.told_at(endpoints)
-        return Ticket(self.terms.launch.topology_id, tuple(told), keys.server.public, keys.client).to_text()
+    def token_for(self, endpoints: list[str]) -> str:
+        """What a container shows at the endpoint, and where that is."""
+        keys, told = self.terms.endpoint_keys.keys, self.told_at(endpoints)
+        return JoinToken(self.terms.launch.topology_id, tuple(told), keys.server.public, keys.client).to_text()
 
 
 def set_up(launch: LaunchSpec, mode: str) -> Setup:
@@ -99,14 +99,14 @@ def set_up(launch: LaunchSpec, mode: str) -> Setup:
         launch,
         times,
         fencing_of(settings.fencing, mode, launch.state_type == "local"),
-        door_keys.load(launch.working_dir, launch.topology_id),
+        endpoint_keys.load(launch.working_dir, launch.topology_id),
         curve.load(launch.working_dir, launch.topology_id),
         tuple(folder for folder in settings.shared.split(":") if folder),
     )
     command = [settings.python or sys.executable, "-Pm", "heronpy.executor.bootstrap"]
     command += ["--start-s", f"{settings.start_s:g}"]
     engine = open_engine(launch.submitted.engine, launch, launch.topology_id, command)
-    # Without the engine's word the door gives it, with the next renewal.
+    # Without the engine's word the endpoint gives it, with the next renewal.
     leave_s = _LEAVE_S if traits_of(engine).tells_to_end else 0.0
     limits = PlacementLimits(
         restart,
@@ -138,16 +138,16 @@ def read_topology(state: StateManager, name: str) -> topology_pb2.Topology:
     return topology_pb2.Topology.FromString(found[0])
 
 
-def state_door_of(launch: LaunchSpec, state: StateManager, rules: ContainerRules) -> StateDoor | None:
+def state_endpoint_of(launch: LaunchSpec, state: StateManager, rules: ContainerRules) -> StateEndpoint | None:
     """For state in files of this host; None where containers reach the state manager themselves."""
     if launch.state_type != "local":
         return None
-    from heronpy.scheduler.state_door import StateDoor
+    from heronpy.scheduler.state_endpoint import StateEndpoint
 
     found = state.get(paths.packing_plan(launch.topology))
     if found is not None:
         rules.masters = masters_of(launch, plan_pb2.PackingPlan.FromString(found[0]))
-    return StateDoor(state, launch.topology, BootClock(), rules)
+    return StateEndpoint(state, launch.topology, BootClock(), rules)
 
 
 def masters_of(launch: LaunchSpec, plan: plan_pb2.PackingPlan) -> frozenset[int]:
@@ -156,16 +156,20 @@ def masters_of(launch: LaunchSpec, plan: plan_pb2.PackingPlan) -> frozenset[int]
     return frozenset((0, *with_standby([0, *(one.id for one in plan.containers)], standbys)))
 
 
-async def open_door(launch: LaunchSpec, setup: Setup, admission: Admission, at_door: StateDoor | None) -> Door:
-    """The door at the address that an earlier scheduler had, else one that the engine's hosts reach."""
+async def open_endpoint(
+    launch: LaunchSpec, setup: Setup, admission: Admission, at_endpoint: StateEndpoint | None
+) -> ControlEndpoint:
+    """The endpoint at the address that an earlier scheduler had, else one that the engine's hosts reach."""
     security = settings_for(launch, SecuritySettings)
     clients = {make_client(launch.submitted.cluster).public: USER}
 
-    def make(endpoints: list[str]) -> Door:
-        return Door(setup.terms.door_keys, launch.topology_id, endpoints, admission, at_door, clients)
+    def make(endpoints: list[str]) -> ControlEndpoint:
+        return ControlEndpoint(
+            setup.terms.endpoint_keys, launch.topology_id, endpoints, admission, at_endpoint, clients
+        )
 
-    def bind(addresses: tuple[str, ...]) -> Door:
-        return bind_door(launch.working_dir, addresses, security.port_range, make)
+    def bind(addresses: tuple[str, ...]) -> ControlEndpoint:
+        return bind_endpoint(launch.working_dir, addresses, security.port_range, make)
 
     if security.network:
         return bind((address_here(security.network, ""),))
@@ -190,10 +194,10 @@ def relay_of(setup: Setup, state: StateManager, own: Own) -> Relay:
 
 
 def tell_clients(setup: Setup, endpoints: list[str]) -> None:
-    """Write where the door is, for commands on other hosts; containers run without it."""
-    launch, keys = setup.terms.launch, setup.terms.door_keys.keys
-    place = DoorPlace(launch.topology_id, tuple(setup.told_at(endpoints)), keys.server.public)
+    """Write where the endpoint is, for commands on other hosts; containers run without it."""
+    launch, keys = setup.terms.launch, setup.terms.endpoint_keys.keys
+    place = EndpointPlace(launch.topology_id, tuple(setup.told_at(endpoints)), keys.server.public)
     try:
-        write_door(launch.submitted.cluster, launch.topology, place)
+        write_endpoint(launch.submitted.cluster, launch.topology, place)
     except (ConfigError, OSError) as error:
-        log.warning("commands on other hosts do not learn where the door is: %s", error)
+        log.warning("commands on other hosts do not learn where the control endpoint is: %s", error)

@@ -1,8 +1,8 @@
-"""Watches at the scheduler's door, and the values of the watched nodes.
+"""Watches at the scheduler's control endpoint, and the values of the watched nodes.
 
-The door counts the changes of a node since it watches it, and says the count with each change and in each answer to a
-sign of life, so a change whose message was lost is noticed then. When a session was opened again, each watch fires once
-the door reports changes again, because nobody knows what happened in between.
+The endpoint counts the changes of a node since it watches it, and says the count with each change and in each answer to
+a sign of life, so a change whose message was lost is noticed then. When a session was opened again, each watch fires
+once the endpoint reports changes again, because nobody knows what happened in between.
 
 A watched node is read once after each change: until the next one its value is in memory. Like a read from a ZooKeeper
 server, that one may be behind for as long as a change needs to get here, and for a session at most when the connection
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from heronpy.proto import door_pb2
+from heronpy.proto import endpoint_pb2
 
 log = logging.getLogger("heronpy.net")
 
@@ -27,7 +27,7 @@ _UNREAD: Final = object()
 
 
 @dataclass(slots=True, eq=False)
-class DoorWatch:
+class EndpointWatch:
     """One watch of a node."""
 
     path: str
@@ -45,8 +45,8 @@ class DoorWatch:
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    watches: list[DoorWatch] = field(default_factory=list)
-    #: The door reports its changes, or is asked to.
+    watches: list[EndpointWatch] = field(default_factory=list)
+    #: The endpoint reports its changes, or is asked to.
     armed: bool = False
     asked: bool = False
     count: int = 0
@@ -60,37 +60,37 @@ class Watches:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        #: Also those that nobody watches any more: the door goes on reporting them until the session ends.
+        #: Also those that nobody watches any more: the endpoint goes on reporting them until the session ends.
         self._places: dict[str, _Place] = {}
         #: At most one entry per watch.
-        self._queue: queue.SimpleQueue[DoorWatch | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[EndpointWatch | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     # ---- watches ------------------------------------------------------------------------------
-    def add(self, path: str, callback: Callable[[str], None]) -> tuple[DoorWatch, bool]:
-        """A watch, and whether the door reports the changes of its node already."""
-        watch = DoorWatch(path, callback, self)
+    def add(self, path: str, callback: Callable[[str], None]) -> tuple[EndpointWatch, bool]:
+        """A watch, and whether the endpoint reports the changes of its node already."""
+        watch = EndpointWatch(path, callback, self)
         with self._mutex:
             place = self._places.setdefault(path, _Place())
             place.watches.append(watch)
             return watch, place.armed
 
     def stamp(self, path: str) -> int:
-        """For `armed` and `learned`: take it before the door is asked."""
+        """For `armed` and `learned`: take it before the endpoint is asked."""
         with self._mutex:
             place = self._places.get(path)
             return place.stamp if place is not None else -1
 
     def unasked(self) -> list[tuple[str, int]]:
-        """The nodes for which the door must be asked now, with their stamps."""
+        """The nodes for which the endpoint must be asked now, with their stamps."""
         with self._mutex:
             found = [(path, one) for path, one in self._places.items() if not one.armed and not one.asked]
             for _, place in found:
                 place.asked = True
             return [(path, place.stamp) for path, place in found]
 
-    def armed(self, path: str, stamp: int, answer: door_pb2.StateAnswer, late: bool = False) -> None:
-        """The door has answered that it reports the changes of a node; `late`: some may have been missed before."""
+    def armed(self, path: str, stamp: int, answer: endpoint_pb2.StateAnswer, late: bool = False) -> None:
+        """The endpoint has answered that it reports the changes of a node; `late`: some may have been missed before."""
         with self._mutex:
             place = self._places.get(path)
             if place is None:
@@ -105,7 +105,7 @@ class Watches:
             fired = self._changed(place) if late else []
         self._put(fired)
 
-    def remove(self, watch: DoorWatch) -> None:
+    def remove(self, watch: EndpointWatch) -> None:
         """Remove a watch."""
         with self._mutex:
             place = self._places.get(watch.path)
@@ -113,7 +113,7 @@ class Watches:
                 place.watches.remove(watch)
 
     def changed(self, path: str, count: int) -> None:
-        """The door says how often a node has changed."""
+        """The endpoint says how often a node has changed."""
         with self._mutex:
             place = self._places.get(path)
             if place is None or count <= place.count:
@@ -123,7 +123,7 @@ class Watches:
         self._put(fired)
 
     def renew(self) -> None:
-        """The session was opened again: the door must be asked for everything again."""
+        """The session was opened again: the endpoint must be asked for everything again."""
         with self._mutex:
             self._places = {path: place for path, place in self._places.items() if place.watches}
             for place in self._places.values():
@@ -166,7 +166,7 @@ class Watches:
                 place.stamp += 1
 
     # ---- callbacks ----------------------------------------------------------------------------
-    def _changed(self, place: _Place) -> list[DoorWatch]:
+    def _changed(self, place: _Place) -> list[EndpointWatch]:
         """The watches to call; with the mutex held."""
         place.value = _UNREAD
         place.stamp += 1
@@ -175,7 +175,7 @@ class Watches:
             watch.queued = True
         return fired
 
-    def _put(self, fired: list[DoorWatch]) -> None:
+    def _put(self, fired: list[EndpointWatch]) -> None:
         for watch in fired:
             self._queue.put(watch)
         with self._mutex:

@@ -1,6 +1,6 @@
-"""The ticket of a container, by which it reaches the door of its scheduler, and its membership there.
+"""The join token of a container, by which it reaches the control endpoint, and its session credential there.
 
-The ticket has addresses and keys. It gives access to the topology, as any container that has not said hello yet. An
+The join token has addresses and keys. It gives access to the topology, as any container that has not said hello yet. An
 engine hands it over as a mounted secret, or as the standard input of the container's first process; it is never an
 argument, an environment variable, a comment or a line of a log.
 """
@@ -18,28 +18,28 @@ from msgspec import Struct
 from heronpy.common.errors import ConfigError
 from heronpy.net.curve import Keys, Pair
 from heronpy.net.private import read_private, write_private
-from heronpy.proto import door_pb2
+from heronpy.proto import endpoint_pb2
 
 _ADDRESS: Final = re.compile(r"tcp://[0-9a-zA-Z.\-]+:[0-9]{1,5}")
 _KEY: Final = re.compile(r"[!-~]{40}")
 TEXT_MAX_CHARS: Final = 4096
-#: Next to the ticket.
-MEMBER_FILE: Final = "member"
+#: Next to the join token.
+CREDENTIAL_FILE: Final = "credential.json"
 _FILE_MAX_BYTES: Final = 1024
 
 
-class Ticket(Struct, frozen=True):
+class JoinToken(Struct, frozen=True):
     """What one topology's containers get."""
 
     topology_id: str
-    #: ZeroMQ endpoints of the door, best first.
+    #: Where the control endpoint listens, best first.
     addresses: tuple[str, ...]
-    #: The door's public key, in Z85.
+    #: The endpoint's public key, in Z85.
     server: bytes
     client: Pair
 
     def keys(self) -> Keys:
-        """For connecting to the door; nobody can listen with them."""
+        """For connecting to the endpoint; nobody can listen with them."""
         return Keys(self.topology_id, Pair(self.server, b""), self.client)
 
     def to_text(self) -> str:
@@ -53,8 +53,8 @@ class Ticket(Struct, frozen=True):
         return json.dumps(content)
 
     @classmethod
-    def from_text(cls, text: str, source: str) -> Ticket:
-        """Read `to_text`; ConfigError, which names `source` and nothing of the text, when it is no ticket."""
+    def from_text(cls, text: str, source: str) -> JoinToken:
+        """Read `to_text`; ConfigError, which names `source` and nothing of the text, when it is no join token."""
         try:
             found = json.loads(text[:TEXT_MAX_CHARS])
             keys = [str(key) for key in (found["server"], *found["client"])]
@@ -63,40 +63,40 @@ class Ticket(Struct, frozen=True):
             if not (sound and addresses and isinstance(found["topology_id"], str)):
                 raise ValueError
         except (ValueError, KeyError, TypeError):
-            raise ConfigError(f"{source} holds no ticket of a heron topology") from None
+            raise ConfigError(f"{source} holds no join token of a heron topology") from None
         server, public, secret = (key.encode() for key in keys)
         return cls(found["topology_id"], addresses, server, Pair(public, secret))
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
-    """What a container on another host proves itself with at the door of its scheduler: its secret, in a private file.
+class SessionCredential:
+    """What a container on another host proves itself with at the endpoint: its secret, in a private file.
 
     One submission of a container, and its secret.
 
-    The door says the secret once, in its answer to the hello of a submission; the file lies next to the ticket, and the
-    processes of the container read it there.
+    The endpoint says the secret once, in its answer to the hello of a submission; the file lies next to the join token,
+    and the processes of the container read it there.
     """
 
     container: int
     submission: int
     secret: bytes = field(repr=False)
 
-    def to_proto(self) -> door_pb2.Member:
-        return door_pb2.Member(container=self.container, submission=self.submission, secret=self.secret)
+    def to_proto(self) -> endpoint_pb2.SessionCredential:
+        return endpoint_pb2.SessionCredential(container=self.container, submission=self.submission, secret=self.secret)
 
     def save(self, folder: Path) -> None:
         """Write it into the container's working folder, readable by this user only."""
         content = {"container": self.container, "submission": self.submission, "secret": self.secret.hex()}
-        write_private(folder / MEMBER_FILE, json.dumps(content).encode())
+        write_private(folder / CREDENTIAL_FILE, json.dumps(content).encode())
 
     @classmethod
-    def load(cls, folder: Path) -> Membership:
+    def load(cls, folder: Path) -> SessionCredential:
         """Read `save`; ConfigError, which says nothing of the content, when it is missing, damaged or not private."""
-        path = folder / MEMBER_FILE
+        path = folder / CREDENTIAL_FILE
         data = read_private(path, _FILE_MAX_BYTES)
         try:
             found = json.loads(data)
             return cls(int(found["container"]), int(found["submission"]), bytes.fromhex(found["secret"]))
         except (ValueError, KeyError, TypeError):
-            raise ConfigError(f"{path} holds no member of a heron topology; restart the container") from None
+            raise ConfigError(f"{path} holds no session credential; restart the container") from None

@@ -1,4 +1,4 @@
-"""A scheduler's door for tests: what containers say is written down, and answered by what the test has set."""
+"""A scheduler's control endpoint for tests: what containers say is written down, and answered by what the test has set."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from google.protobuf.message import Message
 from heronpy.common.errors import ConfigError, InvalidRpcError
 from heronpy.net.authenticator import Authenticator
 from heronpy.net.curve import Keys, Pair
+from heronpy.net.join_token import JoinToken
 from heronpy.net.rpc import ControlServer, body_of
-from heronpy.net.ticket import Ticket
 from heronpy.plan.launch import Submitted
-from heronpy.proto import control_pb2, door_pb2
+from heronpy.proto import control_pb2, endpoint_pb2
 
 PIECE_BYTES = 1 << 16
 
@@ -32,14 +32,14 @@ def new_pair() -> Pair:
 
 
 @dataclass
-class FakeDoor:
+class FakeEndpoint:
     """Needs a running loop. A submission gets the verdict that `verdicts` has for it, else NONE after its wait."""
 
     submitted: Submitted
     host: str = "127.0.0.1"
     package: str = ""
     archive: bytes = b""
-    shared: tuple[door_pb2.SharedFolder, ...] = ()
+    shared: tuple[endpoint_pb2.SharedFolder, ...] = ()
     renew_s: float = 0.2
     fence_s: float = 2.0
     stop_grace_s: float = 1.0
@@ -62,7 +62,7 @@ class FakeDoor:
         self._changed = asyncio.Event()
         self._server = ControlServer([f"tcp://{self.host}:*"], self._on_request, keys=self.keys)
         self.endpoint = self._server.endpoints[0]
-        self.ticket = Ticket(topology_id, (self.endpoint,), self.keys.server.public, self.keys.client)
+        self.token = JoinToken(topology_id, (self.endpoint,), self.keys.server.public, self.keys.client)
 
     def secret(self, container: int, submission: int) -> bytes:
         return hashlib.sha256(f"{container}.{submission}".encode()).digest()
@@ -76,11 +76,11 @@ class FakeDoor:
         self._changed = asyncio.Event()
 
     def activate(self, container: int, submission: int, epoch: int) -> None:
-        self.say(container, submission, door_pb2.VERDICT_ACTIVATED, epoch)
+        self.say(container, submission, endpoint_pb2.VERDICT_ACTIVATED, epoch)
 
     async def more(self, identity: bytes, kind: str, body: Any) -> Message | None:
-        """What this door does not answer."""
-        raise InvalidRpcError(f"the door of the test does not know {kind}")
+        """What this endpoint does not answer."""
+        raise InvalidRpcError(f"the control endpoint of the test does not know {kind}")
 
     def send(self, identity: bytes, body: Message) -> bool:
         return self._server.send(identity, body)
@@ -96,23 +96,23 @@ class FakeDoor:
             return self._welcome(body)
         if kind.startswith("state_"):
             return await self.more(identity, kind, body)
-        if body.member.secret != self.secret(body.member.container, body.member.submission):
-            raise InvalidRpcError("not a member")
+        if body.credential.secret != self.secret(body.credential.container, body.credential.submission):
+            raise InvalidRpcError("no session credential")
         if kind == "renew":
             return await self._renewed(body)
         if kind == "read_package":
             self.reads += 1
-            return door_pb2.PackagePiece(data=self.archive[body.offset : body.offset + PIECE_BYTES])
+            return endpoint_pb2.PackagePiece(data=self.archive[body.offset : body.offset + PIECE_BYTES])
         return None
 
-    def _welcome(self, hello: door_pb2.Hello) -> door_pb2.Welcome:
+    def _welcome(self, hello: endpoint_pb2.Hello) -> endpoint_pb2.Welcome:
         server, client = self.links
-        return door_pb2.Welcome(
-            member=self.secret(hello.container, hello.submission),
+        return endpoint_pb2.Welcome(
+            secret=self.secret(hello.container, hello.submission),
             submitted=self.submitted.to_bytes(),
             package_place=self.package_place,
-            server=door_pb2.KeyPair(public=server.public, secret=server.secret),
-            client=door_pb2.KeyPair(public=client.public, secret=client.secret),
+            server=endpoint_pb2.KeyPair(public=server.public, secret=server.secret),
+            client=endpoint_pb2.KeyPair(public=client.public, secret=client.secret),
             package=self.package,
             package_bytes=len(self.archive),
             package_sha256=hashlib.sha256(self.archive).digest(),
@@ -124,27 +124,27 @@ class FakeDoor:
             log_kept_bytes=self.log_kept_bytes,
         )
 
-    async def _renewed(self, renew: door_pb2.Renew) -> door_pb2.Renewed:
-        key = renew.member.container, renew.member.submission
+    async def _renewed(self, renew: endpoint_pb2.Renew) -> endpoint_pb2.Renewed:
+        key = renew.credential.container, renew.credential.submission
         changed = self._changed
-        verdict, epoch = self.verdicts.get(key, (door_pb2.VERDICT_NONE, 0))
-        if renew.wait_s and verdict in (door_pb2.VERDICT_NONE, door_pb2.VERDICT_GRANTED):
+        verdict, epoch = self.verdicts.get(key, (endpoint_pb2.VERDICT_NONE, 0))
+        if renew.wait_s and verdict in (endpoint_pb2.VERDICT_NONE, endpoint_pb2.VERDICT_GRANTED):
             with suppress(TimeoutError):
                 async with asyncio.timeout(renew.wait_s):
                     await changed.wait()
-            verdict, epoch = self.verdicts.get(key, (door_pb2.VERDICT_NONE, 0))
-        if verdict == door_pb2.VERDICT_ACTIVATED and renew.epoch == epoch:
-            verdict = door_pb2.VERDICT_GRANTED
-        if verdict == door_pb2.VERDICT_ACTIVATED and renew.stopped >= epoch:
-            verdict = door_pb2.VERDICT_NONE
-        return door_pb2.Renewed(number=renew.number, verdict=verdict, epoch=epoch, why="the test says so")
+            verdict, epoch = self.verdicts.get(key, (endpoint_pb2.VERDICT_NONE, 0))
+        if verdict == endpoint_pb2.VERDICT_ACTIVATED and renew.epoch == epoch:
+            verdict = endpoint_pb2.VERDICT_GRANTED
+        if verdict == endpoint_pb2.VERDICT_ACTIVATED and renew.stopped >= epoch:
+            verdict = endpoint_pb2.VERDICT_NONE
+        return endpoint_pb2.Renewed(number=renew.number, verdict=verdict, epoch=epoch, why="the test says so")
 
     def shut(self) -> None:
         """Nobody listens any more, until `reopen`."""
         self._server.close()
 
     def reopen(self) -> bool:
-        """At the same address, as the door of another scheduler; False while the address is not free yet."""
+        """At the same address, as the control endpoint of another scheduler; False while the address is not free yet."""
         try:
             self._server = ControlServer([self.endpoint], self._on_request, keys=self.keys)
         except (ConfigError, zmq.ZMQError):
@@ -157,12 +157,12 @@ class FakeDoor:
 
 
 def start_bootstrap(
-    door: FakeDoor,
+    endpoint: FakeEndpoint,
     container: int,
     submission: int,
     tmp: Path,
     module: str = "tests.support.small_container",
-    ticket: Ticket | None = None,
+    token: JoinToken | None = None,
     start_s: float = 30.0,
     through: Sequence[str] = (),
     stdout: IO[bytes] | None = None,
@@ -176,7 +176,7 @@ def start_bootstrap(
         **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
         "TMPDIR": str(tmp),
         "PYTHONPATH": os.getcwd(),
-        "HERON_TOPOLOGY_ID": door.submitted.topology_id,
+        "HERON_TOPOLOGY_ID": endpoint.submitted.topology_id,
         "HERON_CONTAINER": str(container),
         "HERON_SUBMISSION": str(submission),
         **environ,
@@ -189,7 +189,7 @@ def start_bootstrap(
         env=environment,
     )
     assert process.stdin is not None
-    process.stdin.write((ticket or door.ticket).to_text().encode())
+    process.stdin.write((token or endpoint.token).to_text().encode())
     process.stdin.close()
     process.stdin = None
     return process

@@ -1,7 +1,7 @@
-"""One session with the scheduler's door: connecting, and a thread that owns the socket. `door_calls` decides.
+"""One session with the control endpoint: connecting, and a thread that owns the socket. `endpoint_calls` decides.
 
 Any thread may `call`. Invariants: no call waits longer than its patience, and one from an event loop's thread only a
-moment. Losing the connection is not losing the session: that ends when the door says so.
+moment. Losing the connection is not losing the session: that ends when the endpoint says so.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any, Final
 import zmq
 
 from heronpy.common.errors import StateAwayError, StateError
-from heronpy.net.door_calls import Call, Calls, Result, ignore
+from heronpy.net.endpoint_calls import Call, Calls, Result, ignore
+from heronpy.net.join_token import JoinToken, SessionCredential
 from heronpy.net.rpc import parse, seal, wrap
-from heronpy.net.ticket import Membership, Ticket
 from heronpy.net.transport import connect
 from heronpy.net.zsock import RARE_HEARTBEAT_MS, configure
-from heronpy.proto import control_pb2, door_pb2
+from heronpy.proto import control_pb2, endpoint_pb2
 
 log = logging.getLogger("heronpy.net")
 
@@ -33,7 +33,7 @@ PATIENCE_S: Final = 10.0
 #: For a caller whose thread runs an event loop, with a connection and without one.
 PATIENCE_OF_LOOP_S: Final = 2.0
 PATIENCE_OF_LOOP_AWAY_S: Final = 0.1
-#: An address that does not let us in for this long is followed by the next one of the ticket.
+#: An address that does not let us in for this long is followed by the next one of the join token.
 _ADDRESS_S: Final = 3.0
 #: Calls that wait for an answer, of all threads together.
 CALLS_MAX: Final = 48
@@ -42,22 +42,22 @@ _CLOSE_S: Final = 1.0
 
 
 class FullError(StateAwayError):
-    """Too many calls of this process wait for the door: this one was not begun."""
+    """Too many calls of this process wait for the endpoint: this one was not begun."""
 
 
-class DoorLink:
-    """A session that is kept up until `close`. StateAwayError when the door does not answer within `PATIENCE_S`."""
+class EndpointLink:
+    """A session that is kept up until `close`. StateAwayError when the endpoint does not answer within `PATIENCE_S`."""
 
     def __init__(
         self,
-        ticket: Ticket,
-        member: Membership,
+        token: JoinToken,
+        credential: SessionCredential,
         session_s: float,
         on_session: Callable[[], None],
         on_changed: Callable[[str, int], None],
         on_life: Callable[[], None],
     ) -> None:
-        self._ticket = ticket
+        self._token = token
         self._session_s = session_s
         #: All are called from the link's thread and must not wait. When the session was opened again, with how often a
         #: watched node has changed, and after each sign of life.
@@ -65,18 +65,18 @@ class DoorLink:
         self._context = zmq.Context()
         self._mutex = threading.Lock()
         #: Used with the mutex held.
-        self._calls = Calls(secrets.randbits(63) | 1, member.to_proto(), session_s, self._on_kept)
+        self._calls = Calls(secrets.randbits(63) | 1, credential.to_proto(), session_s, self._on_kept)
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._refusal = ""
         self._stopping = False
-        #: Why the door will never let this container in.
+        #: Why the endpoint will never let this container in.
         self._refused = ""
         #: The session was opened, or refused, for the first time.
         self._first = threading.Event()
         self._connected = False
         self._heard_at = 0.0
         self._address, self._tried_at = -1, 0.0
-        self._thread = threading.Thread(target=self._run, name="state-door", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="state-endpoint", daemon=True)
         self._thread.start()
         self._first.wait(PATIENCE_S)
         if not self._calls.is_open:
@@ -87,20 +87,20 @@ class DoorLink:
     # ---- for callers, from any thread ---------------------------------------------------------
     @property
     def address(self) -> str:
-        """The door's address in use."""
-        return self._ticket.addresses[max(self._address, 0) % len(self._ticket.addresses)]
+        """The endpoint's address in use."""
+        return self._token.addresses[max(self._address, 0) % len(self._token.addresses)]
 
     @property
     def opened(self) -> int:
         """How often the session was opened: what belonged to an earlier time may be lost."""
         return self._calls.opened
 
-    def call(self, body: door_pb2.StateCall, what: str) -> door_pb2.StateAnswer:
+    def call(self, body: endpoint_pb2.StateCall, what: str) -> endpoint_pb2.StateAnswer:
         """Ask, and wait for the answer; StateAwayError when none comes."""
         if len(self._calls.under_way) >= CALLS_MAX:
-            raise FullError(f"{CALLS_MAX} calls wait for the scheduler's door at {self.address} already")
+            raise FullError(f"{CALLS_MAX} calls wait for the scheduler's control endpoint at {self.address} already")
         patience_s = self.patience()
-        answer: Future[door_pb2.StateAnswer] = Future()
+        answer: Future[endpoint_pb2.StateAnswer] = Future()
         call = self.start(body, lambda result: _settle(answer, result))
         try:
             return answer.result(patience_s)
@@ -112,7 +112,7 @@ class DoorLink:
             self.check_open()
             raise self._away(patience_s, f"{what} was not served") from None
 
-    def start(self, body: door_pb2.StateCall, end: Callable[[Result], None] = ignore) -> Call:
+    def start(self, body: endpoint_pb2.StateCall, end: Callable[[Result], None] = ignore) -> Call:
         """Ask, and do not wait: `end` gets the answer, in the link's thread, and must not wait."""
         with self._mutex:
             self.check_open()
@@ -127,7 +127,7 @@ class DoorLink:
         return PATIENCE_OF_LOOP_S if self._connected and self._calls.is_open else PATIENCE_OF_LOOP_AWAY_S
 
     def is_sure(self) -> bool:
-        """Whether the session lives for sure, so that the door would have told of changes."""
+        """Whether the session lives for sure, so that the endpoint would have told of changes."""
         return self._calls.is_open and time.monotonic() - self._heard_at < self._session_s
 
     def check_open(self) -> None:
@@ -142,12 +142,12 @@ class DoorLink:
         if self._calls.is_open and self._connected:
             ended = threading.Event()
             with contextlib.suppress(StateError):
-                self.start(door_pb2.StateCall(close=door_pb2.StateClose()), lambda _: ended.set())
+                self.start(endpoint_pb2.StateCall(close=endpoint_pb2.StateClose()), lambda _: ended.set())
                 ended.wait(_CLOSE_S)
         self.close_silently()
 
     def close_silently(self) -> None:
-        """The same without a word to the door."""
+        """The same without a word to the endpoint."""
         with self._mutex:
             self._refusal = "this state manager is closed"
             self._stopping = True
@@ -185,14 +185,14 @@ class DoorLink:
         self._fail_all(StateError(self._refusal))
 
     def _has_others(self) -> bool:
-        return len(self._ticket.addresses) > 1
+        return len(self._token.addresses) > 1
 
     def _connect(self, now: float) -> tuple[zmq.Socket[bytes], zmq.Socket[Any]]:
         self._address += 1
         self._tried_at = now
         sock = configure(self._context.socket(zmq.DEALER), heartbeat_ms=RARE_HEARTBEAT_MS)
         monitor = sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        connect(sock, self.address, self._ticket.keys())
+        connect(sock, self.address, self._token.keys())
         return sock, monitor
 
     def _drop(self, sock: zmq.Socket[bytes] | None, monitor: zmq.Socket[Any] | None) -> None:
@@ -213,7 +213,7 @@ class DoorLink:
                     self._calls.ask_anew()
             elif self._connected:
                 self._tried_at = time.monotonic()
-                log.warning("lost the connection to the scheduler's door at %s; connecting again", self.address)
+                log.warning("lost the connection to the control endpoint at %s; connecting again", self.address)
             self._connected = connected
 
     def _send_due(self, sock: zmq.Socket[bytes], now: float) -> float:
@@ -249,20 +249,22 @@ class DoorLink:
             call = self._calls.answered(envelope.request_id, envelope.state_answer, refusal, envelope.error)
             is_open, opened = self._calls.is_open, self._calls.opened
         if refusal and envelope.error != complaint:
-            log.warning("the scheduler's door at %s refuses: %s", self.address, envelope.error)
+            log.warning("the scheduler's control endpoint at %s refuses: %s", self.address, envelope.error)
         if was_open and not is_open:
-            log.warning("the session at the scheduler's door at %s has ended; opening it again", self.address)
+            log.warning("the session at the control endpoint at %s has ended; opening it again", self.address)
         if is_open and not was_open:
             if opened > 1:
-                log.info("the session at the scheduler's door at %s is open again", self.address)
+                log.info("the session at the control endpoint at %s is open again", self.address)
                 self._on_session()
             self._first.set()
         if call is not None and refusal:
-            call.end(StateError(f"the scheduler's door at {self.address} refuses: {envelope.error}"))
+            call.end(StateError(f"the scheduler's control endpoint at {self.address} refuses: {envelope.error}"))
         elif call is not None:
             call.end(envelope.state_answer)
         elif refusal and refusal != control_pb2.REFUSAL_AGAIN and not is_open:
-            self._refused = f"the scheduler's door at {self.address} refuses this container: {envelope.error}"
+            self._refused = (
+                f"the scheduler's control endpoint at {self.address} refuses this container: {envelope.error}"
+            )
             self._first.set()
             self._fail_all(StateError(self._refused))
 
@@ -291,11 +293,11 @@ class DoorLink:
         complaint = self._calls.complaint
         why = f"; it says: {complaint}" if complaint else ": look whether the scheduler runs"
         return StateAwayError(
-            f"the scheduler's door at {self.address} does not answer ({what} within {patience_s:g} s){why}"
+            f"the scheduler's control endpoint at {self.address} does not answer ({what} within {patience_s:g} s){why}"
         )
 
 
-def _settle(answer: Future[door_pb2.StateAnswer], result: Result) -> None:
+def _settle(answer: Future[endpoint_pb2.StateAnswer], result: Result) -> None:
     if isinstance(result, StateError):
         answer.set_exception(result)
     else:

@@ -67,34 +67,24 @@ class KeyPair(_message.Message):
     def __init__(self, public: _Optional[bytes] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class Leave(_message.Message):
-    __slots__ = ["member", "why"]
-    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ["credential", "why"]
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
-    member: Member
+    credential: SessionCredential
     why: str
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., why: _Optional[str] = ...) -> None: ...
+    def __init__(self, credential: _Optional[_Union[SessionCredential, _Mapping]] = ..., why: _Optional[str] = ...) -> None: ...
 
 class LogEnd(_message.Message):
-    __slots__ = ["cut", "data", "member", "process"]
+    __slots__ = ["credential", "cut", "data", "process"]
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     CUT_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
-    MEMBER_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
+    credential: SessionCredential
     cut: bool
     data: bytes
-    member: Member
     process: str
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., process: _Optional[str] = ..., data: _Optional[bytes] = ..., cut: bool = ...) -> None: ...
-
-class Member(_message.Message):
-    __slots__ = ["container", "secret", "submission"]
-    CONTAINER_FIELD_NUMBER: _ClassVar[int]
-    SECRET_FIELD_NUMBER: _ClassVar[int]
-    SUBMISSION_FIELD_NUMBER: _ClassVar[int]
-    container: int
-    secret: bytes
-    submission: int
-    def __init__(self, container: _Optional[int] = ..., submission: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, credential: _Optional[_Union[SessionCredential, _Mapping]] = ..., process: _Optional[str] = ..., data: _Optional[bytes] = ..., cut: bool = ...) -> None: ...
 
 class PackagePiece(_message.Message):
     __slots__ = ["data"]
@@ -103,14 +93,14 @@ class PackagePiece(_message.Message):
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class ReadPackage(_message.Message):
-    __slots__ = ["member", "offset", "package"]
-    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ["credential", "offset", "package"]
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
-    member: Member
+    credential: SessionCredential
     offset: int
     package: str
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., package: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+    def __init__(self, credential: _Optional[_Union[SessionCredential, _Mapping]] = ..., package: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class Relay(_message.Message):
     __slots__ = ["awaits", "executor", "request", "scheduler", "timeout_s", "tmaster"]
@@ -139,18 +129,18 @@ class Relayed(_message.Message):
     def __init__(self, reply: _Optional[bytes] = ..., end: _Optional[_Union[RelayEnd, str]] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Renew(_message.Message):
-    __slots__ = ["epoch", "member", "number", "stopped", "wait_s"]
+    __slots__ = ["credential", "epoch", "number", "stopped", "wait_s"]
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    MEMBER_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     STOPPED_FIELD_NUMBER: _ClassVar[int]
     WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    credential: SessionCredential
     epoch: int
-    member: Member
     number: int
     stopped: int
     wait_s: float
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., stopped: _Optional[int] = ..., wait_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, credential: _Optional[_Union[SessionCredential, _Mapping]] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., stopped: _Optional[int] = ..., wait_s: _Optional[float] = ...) -> None: ...
 
 class Renewed(_message.Message):
     __slots__ = ["after", "epoch", "number", "verdict", "why"]
@@ -165,6 +155,16 @@ class Renewed(_message.Message):
     verdict: Verdict
     why: str
     def __init__(self, number: _Optional[int] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., epoch: _Optional[int] = ..., why: _Optional[str] = ..., after: _Optional[_Union[Cause, _Mapping]] = ...) -> None: ...
+
+class SessionCredential(_message.Message):
+    __slots__ = ["container", "secret", "submission"]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    SUBMISSION_FIELD_NUMBER: _ClassVar[int]
+    container: int
+    secret: bytes
+    submission: int
+    def __init__(self, container: _Optional[int] = ..., submission: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class SharedFolder(_message.Message):
     __slots__ = ["content", "name", "path"]
@@ -187,12 +187,12 @@ class StartSpan(_message.Message):
     def __init__(self, name: _Optional[str] = ..., begun_at: _Optional[float] = ..., took_s: _Optional[float] = ...) -> None: ...
 
 class StartSpans(_message.Message):
-    __slots__ = ["member", "spans"]
-    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ["credential", "spans"]
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     SPANS_FIELD_NUMBER: _ClassVar[int]
-    member: Member
+    credential: SessionCredential
     spans: _containers.RepeatedCompositeFieldContainer[StartSpan]
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., spans: _Optional[_Iterable[_Union[StartSpan, _Mapping]]] = ...) -> None: ...
+    def __init__(self, credential: _Optional[_Union[SessionCredential, _Mapping]] = ..., spans: _Optional[_Iterable[_Union[StartSpan, _Mapping]]] = ...) -> None: ...
 
 class StateAnswer(_message.Message):
     __slots__ = ["data", "error", "found", "number", "seen", "text", "unread"]
@@ -213,16 +213,16 @@ class StateAnswer(_message.Message):
     def __init__(self, error: _Optional[_Union[StateError, str]] = ..., text: _Optional[str] = ..., found: bool = ..., data: _Optional[bytes] = ..., number: _Optional[int] = ..., seen: _Optional[_Iterable[_Union[StateSeen, _Mapping]]] = ..., unread: bool = ...) -> None: ...
 
 class StateCall(_message.Message):
-    __slots__ = ["again", "awaits", "call", "close", "counter", "get", "keep", "lock", "member", "open", "put", "session", "unlock", "watch"]
+    __slots__ = ["again", "awaits", "call", "close", "counter", "credential", "get", "keep", "lock", "open", "put", "session", "unlock", "watch"]
     AGAIN_FIELD_NUMBER: _ClassVar[int]
     AWAITS_FIELD_NUMBER: _ClassVar[int]
     CALL_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     COUNTER_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     GET_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
     LOCK_FIELD_NUMBER: _ClassVar[int]
-    MEMBER_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     PUT_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -233,16 +233,16 @@ class StateCall(_message.Message):
     call: int
     close: StateClose
     counter: str
+    credential: SessionCredential
     get: str
     keep: StateKeep
     lock: str
-    member: Member
     open: StateOpen
     put: StatePut
     session: int
     unlock: str
     watch: str
-    def __init__(self, session: _Optional[int] = ..., call: _Optional[int] = ..., awaits: _Optional[int] = ..., member: _Optional[_Union[Member, _Mapping]] = ..., again: bool = ..., keep: _Optional[_Union[StateKeep, _Mapping]] = ..., get: _Optional[str] = ..., watch: _Optional[str] = ..., counter: _Optional[str] = ..., unlock: _Optional[str] = ..., close: _Optional[_Union[StateClose, _Mapping]] = ..., open: _Optional[_Union[StateOpen, _Mapping]] = ..., put: _Optional[_Union[StatePut, _Mapping]] = ..., lock: _Optional[str] = ...) -> None: ...
+    def __init__(self, session: _Optional[int] = ..., call: _Optional[int] = ..., awaits: _Optional[int] = ..., credential: _Optional[_Union[SessionCredential, _Mapping]] = ..., again: bool = ..., keep: _Optional[_Union[StateKeep, _Mapping]] = ..., get: _Optional[str] = ..., watch: _Optional[str] = ..., counter: _Optional[str] = ..., unlock: _Optional[str] = ..., close: _Optional[_Union[StateClose, _Mapping]] = ..., open: _Optional[_Union[StateOpen, _Mapping]] = ..., put: _Optional[_Union[StatePut, _Mapping]] = ..., lock: _Optional[str] = ...) -> None: ...
 
 class StateChanged(_message.Message):
     __slots__ = ["count", "path", "session"]
@@ -293,17 +293,17 @@ class StateSeen(_message.Message):
     def __init__(self, path: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ["client", "fence_s", "fencing", "log_kept_bytes", "member", "package", "package_bytes", "package_place", "package_sha256", "renew_s", "server", "shared", "stop_grace_s", "submitted"]
+    __slots__ = ["client", "fence_s", "fencing", "log_kept_bytes", "package", "package_bytes", "package_place", "package_sha256", "renew_s", "secret", "server", "shared", "stop_grace_s", "submitted"]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     FENCE_S_FIELD_NUMBER: _ClassVar[int]
     FENCING_FIELD_NUMBER: _ClassVar[int]
     LOG_KEPT_BYTES_FIELD_NUMBER: _ClassVar[int]
-    MEMBER_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_PLACE_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_SHA256_FIELD_NUMBER: _ClassVar[int]
     RENEW_S_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
     STOP_GRACE_S_FIELD_NUMBER: _ClassVar[int]
@@ -312,17 +312,17 @@ class Welcome(_message.Message):
     fence_s: float
     fencing: str
     log_kept_bytes: int
-    member: bytes
     package: str
     package_bytes: int
     package_place: str
     package_sha256: bytes
     renew_s: float
+    secret: bytes
     server: KeyPair
     shared: _containers.RepeatedCompositeFieldContainer[SharedFolder]
     stop_grace_s: float
     submitted: bytes
-    def __init__(self, member: _Optional[bytes] = ..., submitted: _Optional[bytes] = ..., server: _Optional[_Union[KeyPair, _Mapping]] = ..., client: _Optional[_Union[KeyPair, _Mapping]] = ..., package: _Optional[str] = ..., package_bytes: _Optional[int] = ..., shared: _Optional[_Iterable[_Union[SharedFolder, _Mapping]]] = ..., renew_s: _Optional[float] = ..., fence_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., fencing: _Optional[str] = ..., log_kept_bytes: _Optional[int] = ..., package_sha256: _Optional[bytes] = ..., package_place: _Optional[str] = ...) -> None: ...
+    def __init__(self, secret: _Optional[bytes] = ..., submitted: _Optional[bytes] = ..., server: _Optional[_Union[KeyPair, _Mapping]] = ..., client: _Optional[_Union[KeyPair, _Mapping]] = ..., package: _Optional[str] = ..., package_bytes: _Optional[int] = ..., shared: _Optional[_Iterable[_Union[SharedFolder, _Mapping]]] = ..., renew_s: _Optional[float] = ..., fence_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., fencing: _Optional[str] = ..., log_kept_bytes: _Optional[int] = ..., package_sha256: _Optional[bytes] = ..., package_place: _Optional[str] = ...) -> None: ...
 
 class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

@@ -1,6 +1,6 @@
-"""The door of a scheduler with its state and nothing else, in a process of its own: `python -m tests.support.door_process FOLDER`.
+"""The control endpoint of a scheduler with its state and nothing else, in a process of its own: `python -m tests.support.endpoint_process FOLDER`.
 
-It routes StateCall as `heronpy.scheduler.door` does, and writes what it has served to `requests` when it
+It routes StateCall as `heronpy.scheduler.control_endpoint` does, and writes what it has served to `requests` when it
 is asked to by SIGUSR1.
 """
 
@@ -20,12 +20,12 @@ from google.protobuf.message import Message
 
 from heronpy.common.clock import MonotonicClock
 from heronpy.common.errors import InvalidRpcError
-from heronpy.net import door_keys
+from heronpy.net import endpoint_keys
 from heronpy.net.authenticator import Authenticator
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.procs.linux import die_with_parent
-from heronpy.proto import control_pb2, door_pb2
-from heronpy.scheduler.state_door import StateDoor
+from heronpy.proto import control_pb2, endpoint_pb2
+from heronpy.scheduler.state_endpoint import StateEndpoint
 from heronpy.scheduler.state_records import SessionLimits
 from heronpy.scheduler.state_rules import ContainerRules, Rules, Use
 from heronpy.statemgr import open_state
@@ -43,13 +43,13 @@ class Anything:
 class Server:
     def __init__(self, folder: Path) -> None:
         options = json.loads((folder / "options.json").read_text())
-        self.keys = door_keys.load(str(folder), options["topology_id"])
+        self.keys = endpoint_keys.load(str(folder), options["topology_id"])
         self.state = open_state("local", str(folder / "state"))
         rules: Rules = Anything()
         if options["rules"] == "container":
             rules = of_containers = ContainerRules(options["topology"])
             of_containers.masters = frozenset(range(100))  # the tests write from any of them
-        self.door = StateDoor(
+        self.endpoint = StateEndpoint(
             self.state, options["topology"], MonotonicClock(), rules, SessionLimits(**options.get("limits", {}))
         )
         self.authenticator = Authenticator(self.keys.keys)
@@ -62,20 +62,20 @@ class Server:
     def on_request(self, identity: bytes, envelope: control_pb2.Envelope) -> Message | Awaitable[Message | None]:
         field, body = body_of(envelope)
         if field == "state_call":
-            member = body.member
-            if not self.keys.is_member(member.container, member.submission, member.secret):
-                raise InvalidRpcError("no member of this topology")
-            if self.door.container_of(body.session) not in (None, member.container):
-                raise InvalidRpcError("another member's session")
+            credential = body.credential
+            if not self.keys.is_valid(credential.container, credential.submission, credential.secret):
+                raise InvalidRpcError("no session credential of this topology")
+            if self.endpoint.container_of(body.session) not in (None, credential.container):
+                raise InvalidRpcError("another container's session")
             what = kind_of(body)
-            self.served[f"{member.container} {what}"] += 1
-            call = self.door.call(
-                body, member.container, envelope.request_id, lambda changed: self.rpc.send(identity, changed)
+            self.served[f"{credential.container} {what}"] += 1
+            call = self.endpoint.call(
+                body, credential.container, envelope.request_id, lambda changed: self.rpc.send(identity, changed)
             )
             return self.answer(what, call)
         raise InvalidRpcError(f"unknown request {field}")
 
-    async def answer(self, what: str, call: Awaitable[door_pb2.StateAnswer]) -> door_pb2.StateAnswer:
+    async def answer(self, what: str, call: Awaitable[endpoint_pb2.StateAnswer]) -> endpoint_pb2.StateAnswer:
         found = await call
         if self.losing.get(what, 0) > 0:
             self.losing[what] -= 1
@@ -93,10 +93,10 @@ class Server:
                 async with asyncio.timeout(TICK_S):
                     await ended.wait()
             except TimeoutError:
-                self.door.tick(MonotonicClock().now())
+                self.endpoint.tick(MonotonicClock().now())
         self.authenticator.close()
         self.rpc.close()
-        self.door.close()
+        self.endpoint.close()
         self.state.close()
 
     def tell(self, folder: Path) -> None:
@@ -105,7 +105,7 @@ class Server:
         os.replace(partial, folder / "requests")
 
 
-def kind_of(body: door_pb2.StateCall) -> str:
+def kind_of(body: endpoint_pb2.StateCall) -> str:
     if body.HasField("put"):
         return "create" if body.put.ephemeral else "delete" if body.put.remove else "set"
     return str(body.WhichOneof("what"))

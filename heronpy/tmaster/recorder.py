@@ -72,7 +72,7 @@ class _Ledger:
         )
 
 
-class Keeper:
+class Recorder:
     """Keeps a copy of the shared's totals and events, of the newest minutes and of all counts in the state manager.
 
     `now` is the time of the topology master's clock, which the last answers need.

@@ -1,6 +1,6 @@
-"""A topology of an engine that was submitted on another host: its verbs go by the door, or say what is missing.
+"""A topology of an engine that was submitted on another host: its verbs go by the endpoint, or say what is missing.
 
-The state manager is one that both hosts reach, as ZooKeeper is; the door is a real one, in a thread.
+The state manager is one that both hosts reach, as ZooKeeper is; the endpoint is a real one, in a thread.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from heronpy.clusters import killing, records, takedown
 from heronpy.clusters.session import Session
 from heronpy.common.errors import RpcError
 from heronpy.common.log_format import format_record
-from heronpy.net import access, door_keys
-from heronpy.net.access import DoorPlace
+from heronpy.net import access, endpoint_keys
+from heronpy.net.access import EndpointPlace
 from heronpy.net.curve import Keys
 from heronpy.net.rpc import ControlClient, body_of
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler import relay
-from heronpy.scheduler.door import Door
+from heronpy.scheduler.control_endpoint import ControlEndpoint
 from heronpy.scheduler.relay import Relay
 from heronpy.statemgr import paths
 from heronpy.statemgr.file_locks import OtherHostError
@@ -36,14 +36,14 @@ from tests.cli.test_elsewhere import move
 from tests.support.container_files import serve_files
 
 
-class DoorInThread:
-    """The door of the topology's scheduler, whose own answers are the fake's as well."""
+class EndpointInThread:
+    """The control endpoint of the topology's scheduler, whose own answers are the fake's as well."""
 
     def __init__(self, fake: FakeTopology, folder: Path) -> None:
         self._fake = fake
         folder.mkdir(mode=0o700)
-        door_keys.make(str(folder))
-        self.keys = door_keys.load(str(folder), "wordy-1")
+        endpoint_keys.make(str(folder))
+        self.keys = endpoint_keys.load(str(folder), "wordy-1")
         self.client = access.make_client("local")
         ready = threading.Event()
         self._loop = asyncio.new_event_loop()
@@ -52,14 +52,14 @@ class DoorInThread:
             self._over = asyncio.Event()
             clients = {self.client.public: access.USER}
             handlers: Any = None  # nobody here is a container
-            self.door = Door(self.keys, "wordy-1", ["tcp://127.0.0.1:*"], handlers, None, clients)
-            self.door.relay = Relay(
+            self.endpoint = ControlEndpoint(self.keys, "wordy-1", ["tcp://127.0.0.1:*"], handlers, None, clients)
+            self.endpoint.relay = Relay(
                 lambda envelope: self.own(envelope), self._master, Keys("wordy-1", *[self.client] * 2)
             )
             ready.set()
             await self._over.wait()
-            self.door.relay.close()
-            self.door.close()
+            self.endpoint.relay.close()
+            self.endpoint.close()
 
         self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(serve()), daemon=True)
         self._thread.start()
@@ -67,8 +67,8 @@ class DoorInThread:
         location = plan_pb2.SchedulerLocation(
             topology="wordy",
             endpoint="ipc:///of-that-host",
-            doors=[*self.door.endpoints, "tcp://127.0.0.1:1"],
-            door_key=self.keys.keys.server.public,
+            control_endpoints=[*self.endpoint.listens_at, "tcp://127.0.0.1:1"],
+            endpoint_key=self.keys.keys.server.public,
         )
         fake.state.set(paths.scheduler("wordy"), location.SerializeToString())
 
@@ -94,18 +94,20 @@ def unkeyed(endpoint: str, on_message: Any, keys: Keys, topology_id: str) -> Con
 
 
 @pytest.fixture
-def door(wordy: FakeTopology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DoorInThread]:
+def endpoint(wordy: FakeTopology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EndpointInThread]:
     monkeypatch.setattr(relay, "ControlClient", unkeyed)
     submitted = replace(wordy.launch.submitted, engine="slurm")
     wordy.state.set(paths.launch("wordy"), submitted.to_bytes())
     wordy.record.launch_file = "/nowhere/launch.json"
     wordy.record.working_dir = "/nowhere"
     move(wordy)
-    with closing(DoorInThread(wordy, tmp_path / "door")) as found:
+    with closing(EndpointInThread(wordy, tmp_path / "endpoint")) as found:
         yield found
 
 
-def test_verbs_are_answered_by_way_of_the_door(door: DoorInThread, wordy: FakeTopology, heron: Heron) -> None:
+def test_verbs_are_answered_by_way_of_the_endpoint(
+    endpoint: EndpointInThread, wordy: FakeTopology, heron: Heron
+) -> None:
     wordy.answers["get_containers"] = control_pb2.ContainersReply()
     for words in (
         ("status", "local", "wordy"),
@@ -119,7 +121,7 @@ def test_verbs_are_answered_by_way_of_the_door(door: DoorInThread, wordy: FakeTo
         result = heron(*words)
         assert result.code == 0, f"{words}: {result}"
     asked = {name for name, _ in wordy.asked}
-    assert door.door.strangers == 0, "nothing is counted of those who have the key"
+    assert endpoint.endpoint.strangers == 0, "nothing is counted of those who have the key"
     assert {"get_status", "set_state", "restart_target", "runtime_config", "get_containers"} <= asked
     wordy.answers["set_state"] = RpcError("a spout of 'word' does not answer")
     result = heron("activate", "local", "wordy")
@@ -127,7 +129,7 @@ def test_verbs_are_answered_by_way_of_the_door(door: DoorInThread, wordy: FakeTo
 
 
 def test_logs_that_only_the_schedulers_host_has_are_named(
-    door: DoorInThread, wordy: FakeTopology, heron: Heron, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    endpoint: EndpointInThread, wordy: FakeTopology, heron: Heron, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = tmp_path / "there"
     (there / "log-files").mkdir(parents=True)
@@ -149,10 +151,10 @@ def test_logs_that_only_the_schedulers_host_has_are_named(
 
 
 def test_kill_is_the_schedulers_and_looks_for_nothing_here(
-    door: DoorInThread, wordy: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
+    endpoint: EndpointInThread, wordy: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(takedown, "leftovers", lambda _: pytest.fail("its processes are not on this host"))
-    access.write_door("local", "wordy", DoorPlace("wordy-1", ("tcp://127.0.0.1:1",), door.client.public))
+    access.write_endpoint("local", "wordy", EndpointPlace("wordy-1", ("tcp://127.0.0.1:1",), endpoint.client.public))
     result = heron("kill", "local", "wordy", "--json")
     assert result.code == 0, result
     told = json.loads(result.out)
@@ -162,7 +164,7 @@ def test_kill_is_the_schedulers_and_looks_for_nothing_here(
 
 
 def test_the_paths_that_a_kill_names_are_those_of_the_host_that_has_them(
-    door: DoorInThread, wordy: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
+    endpoint: EndpointInThread, wordy: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hosts of this access have one name, as containers may have."""
     monkeypatch.setattr(takedown, "origin_of", lambda _: "login")
@@ -175,22 +177,22 @@ def test_the_paths_that_a_kill_names_are_those_of_the_host_that_has_them(
 
 
 def test_what_remains_is_named_and_nothing_is_removed(
-    door: DoorInThread, wordy: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
+    endpoint: EndpointInThread, wordy: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = door.own
+    answer = endpoint.own
 
     def own(envelope: control_pb2.Envelope) -> Any:
         if body_of(envelope)[0] == "kill_topology":
             return control_pb2.KillUnderWay(left=["container 2 (812_2 on n17)"])
         return answer(envelope)
 
-    monkeypatch.setattr(door, "own", own)
+    monkeypatch.setattr(endpoint, "own", own)
     result = heron("kill", "local", "wordy", "--timeout", "1")
     assert result.code == 6 and "container 2 (812_2 on n17)" in result.err
     assert wordy.state.exists(paths.execution_state("wordy"))
 
 
-def test_without_a_key_it_says_how_to_bring_one(door: DoorInThread, wordy: FakeTopology, heron: Heron) -> None:
+def test_without_a_key_it_says_how_to_bring_one(endpoint: EndpointInThread, wordy: FakeTopology, heron: Heron) -> None:
     (access.folder_of("local") / "client.key").unlink()
     for verb in ("status", "restart", "metrics", "kill"):
         result = heron(verb, "local", "wordy")
@@ -199,21 +201,23 @@ def test_without_a_key_it_says_how_to_bring_one(door: DoorInThread, wordy: FakeT
     assert not wordy.asked
 
 
-def test_with_a_key_of_others_nothing_is_asked(door: DoorInThread, wordy: FakeTopology, heron: Heron) -> None:
+def test_with_a_key_of_others_nothing_is_asked(endpoint: EndpointInThread, wordy: FakeTopology, heron: Heron) -> None:
     (access.folder_of("local") / "client.key").unlink()
     access.make_client("local")
     result = heron("status", "local", "wordy")
     assert result.code == 1 and "does not take the key of this host; run 'heron cluster access' again" in result.err, (
         result
     )
-    assert door.door.strangers >= 1 and not wordy.asked
+    assert endpoint.endpoint.strangers >= 1 and not wordy.asked
 
 
-def test_without_its_scheduler_or_route_it_says_so(door: DoorInThread, wordy: FakeTopology, heron: Heron) -> None:
+def test_without_its_scheduler_or_route_it_says_so(
+    endpoint: EndpointInThread, wordy: FakeTopology, heron: Heron
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     location = plan_pb2.SchedulerLocation(
-        topology="wordy", doors=[f"tcp://127.0.0.1:{port}"], door_key=door.keys.keys.server.public
+        topology="wordy", control_endpoints=[f"tcp://127.0.0.1:{port}"], endpoint_key=endpoint.keys.keys.server.public
     )
     wordy.state.set(paths.scheduler("wordy"), location.SerializeToString())
     result = heron("status", "local", "wordy")
@@ -236,7 +240,7 @@ def test_access_is_printed_into_a_pipe_and_taken_from_one(
     assert refused.code != 0 and json.loads(text)["client"][1] not in refused.err + refused.out
 
 
-def test_a_state_of_another_host_is_read_by_the_doors(
+def test_a_state_of_another_host_is_read_by_the_endpoints(
     home: Path, heron: Heron, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hosts with one home: the state in files is of the other one, and the key is of both."""
@@ -251,12 +255,12 @@ def test_a_state_of_another_host_is_read_by_the_doors(
     assert "No topology runs in local" in heron("list", "local").out
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    access.write_door("local", "gone", DoorPlace("gone-1", (f"tcp://127.0.0.1:{port}",), client.public))
+    access.write_endpoint("local", "gone", EndpointPlace("gone-1", (f"tcp://127.0.0.1:{port}",), client.public))
     result = heron("list", "local")
-    assert result.code == 1 and "the door of topology 'gone' does not answer this host" in result.err
+    assert result.code == 1 and "the control endpoint of topology 'gone' does not answer this host" in result.err
     assert "No topology runs" not in result.out, "nobody knows"
     assert result.err.strip().endswith("it is not known whether 'gone' still runs, as said above")
     assert json.loads(heron("list", "local", "--json").out) == []
     assert "it is not known whether 'gone' still runs" in heron("status", "local").err
     result = heron("status", "local", "gone")
-    assert result.code == 1 and "the door of topology 'gone' does not answer this host" in result.err
+    assert result.code == 1 and "the control endpoint of topology 'gone' does not answer this host" in result.err

@@ -1,9 +1,9 @@
-"""The door: the one TCP endpoint of a scheduler, at which containers on other hosts are admitted and ask for things.
+"""The control endpoint of a scheduler: the one TCP port at which containers on other hosts are admitted and ask.
 
-Whoever has the ticket may say hello; everything else needs the secret of a submission, which is the answer to its
+Whoever has the join token may say hello; everything else needs the secret of a submission, which is the answer to its
 hello. The user's clients on other hosts are known by a key of their own: they may have requests passed on (`relay`) and
-read the state, and are no containers. The door checks who asks and how much; what it means is for its `Handlers`. It
-keeps its port over restarts of the scheduler, so that containers find it again.
+read the state, and are no containers. The endpoint checks who asks and how much; what it means is for its `Handlers`.
+It keeps its port over restarts of the scheduler, so that containers find it again.
 
 Invariants: no message ends the scheduler; a refusal is one sentence; what is kept per container is bounded.
 """
@@ -25,75 +25,79 @@ from google.protobuf.message import Message
 from heronpy.common.errors import ConfigError, FencedError, InvalidRpcError, RetryableRpcError
 from heronpy.net.access import USER
 from heronpy.net.authenticator import Authenticator
-from heronpy.net.door_keys import DoorKeys
+from heronpy.net.endpoint_keys import EndpointKeys
 from heronpy.net.private import write_private
 from heronpy.net.rpc import ControlServer, body_of
-from heronpy.proto import control_pb2, door_pb2
+from heronpy.proto import control_pb2, endpoint_pb2
 from heronpy.scheduler.relay import Relay
 from heronpy.scheduler.state_rules import CLIENT
 
 log = logging.getLogger("heronpy.scheduler")
 
 #: Container and submission.
-Member = tuple[int, int]
+Who = tuple[int, int]
 #: How long a restarted scheduler waits for the port of its predecessor, and how often it tries.
 PORT_WAIT_S = 5.0
 PORT_AGAIN_S = 0.05
 #: Several addresses need a port that is free at each.
 PORT_TRIES = 100
-_PORT_FILE = "door.json"
-#: Messages that wait for the door and for one of its peers, at most; their largest size makes them bytes. Of what
+_PORT_FILE = "endpoint.json"
+#: Messages that wait for the endpoint and for one of its peers, at most; their largest size makes them bytes. Of what
 #: is larger than a piece of a package there is less: see `large_answers`.
 RECEIVES_MAX = 8
 SENDS_MAX = 256
 #: Of every other request than those that carry data.
 SMALL_MAX_BYTES = 64 << 10
 _WITH_DATA = frozenset({"state_call", "log_end", "relay"})
-_OF_MEMBERS = frozenset({"renew", "leave", "read_package", "log_end", "start_spans"})
+_OF_CONTAINERS = frozenset({"renew", "leave", "read_package", "log_end", "start_spans"})
 _OF_CLIENTS = frozenset({"relay", "state_call"})
-_ASKED = _OF_MEMBERS | _OF_CLIENTS | {"hello"}
+_ASKED = _OF_CONTAINERS | _OF_CLIENTS | {"hello"}
 
 
 class Handlers(Protocol):
-    """What the door asks for; each may raise a HeronError, which is the refusal."""
+    """What the endpoint asks for; each may raise a HeronError, which is the refusal."""
 
-    def hello(self, hello: door_pb2.Hello) -> Awaitable[door_pb2.Welcome]: ...
+    def hello(self, hello: endpoint_pb2.Hello) -> Awaitable[endpoint_pb2.Welcome]: ...
 
-    def renew(self, member: Member, renew: door_pb2.Renew) -> Awaitable[door_pb2.Renewed]: ...
+    def renew(self, who: Who, renew: endpoint_pb2.Renew) -> Awaitable[endpoint_pb2.Renewed]: ...
 
-    def leave(self, member: Member, why: str) -> None: ...
+    def leave(self, who: Who, why: str) -> None: ...
 
     def read_package(self, package: str, offset: int) -> Awaitable[bytes]: ...
 
-    def log_end(self, member: Member, end: door_pb2.LogEnd) -> Awaitable[None]: ...
+    def log_end(self, who: Who, end: endpoint_pb2.LogEnd) -> Awaitable[None]: ...
 
-    def start_spans(self, member: Member, spans: Sequence[door_pb2.StartSpan]) -> None: ...
+    def start_spans(self, who: Who, spans: Sequence[endpoint_pb2.StartSpan]) -> None: ...
 
     def holder_of(self, container: int) -> int:
         """The submission of a container that was activated last; 0: none was."""
 
-    def has_stopped(self, member: Member) -> bool:
+    def has_stopped(self, who: Who) -> bool:
         """Whether a submission has said that nothing of it runs any more: what still comes was on its way."""
 
 
 class StateHandler(Protocol):
-    """`heronpy.scheduler.state_door.StateDoor`."""
+    """`heronpy.scheduler.state_endpoint.StateEndpoint`."""
 
     refused: int
 
     def container_of(self, session: int) -> int | None: ...
 
     def call(
-        self, request: door_pb2.StateCall, container: int, asked: int, send: Callable[[door_pb2.StateChanged], None]
-    ) -> Awaitable[door_pb2.StateAnswer]: ...
+        self,
+        request: endpoint_pb2.StateCall,
+        container: int,
+        asked: int,
+        send: Callable[[endpoint_pb2.StateChanged], None],
+    ) -> Awaitable[endpoint_pb2.StateAnswer]: ...
 
 
-class Door:
-    """Made on the loop; `state` is None where containers reach the state manager directly. See `bind_door`."""
+class ControlEndpoint:
+    """Made on the loop; `state` is None where containers reach the state manager directly. See `bind_endpoint`."""
 
     def __init__(
         self,
-        keys: DoorKeys,
+        keys: EndpointKeys,
         topology_id: str,
         endpoints: list[str],
         handlers: Handlers,
@@ -119,7 +123,7 @@ class Door:
             self._authenticator.close()
             raise
         self._authenticator.watch(self._server.sock)
-        self.endpoints = self._server.endpoints
+        self.listens_at = self._server.endpoints
 
     @property
     def strangers(self) -> int:
@@ -150,11 +154,13 @@ class Door:
         if (field not in _OF_CLIENTS) if is_client else (field == "relay"):
             self.not_theirs += 1
             raise InvalidRpcError(
-                f"the door takes the request {field!r} from {'containers' if is_client else 'clients'} only"
+                f"the control endpoint takes the request {field!r} from {'containers' if is_client else 'clients'} only"
             )
         if field not in _ASKED:
             # Before its size: of one that is none of ours it may not be known.
-            raise InvalidRpcError(f"the door of topology {self._topology_id} does not know the request {field!r}")
+            raise InvalidRpcError(
+                f"the control endpoint of topology {self._topology_id} does not know the request {field!r}"
+            )
         if field not in _WITH_DATA and body.ByteSize() > SMALL_MAX_BYTES:
             self.oversized += 1
             raise InvalidRpcError(f"a request {field!r} has {SMALL_MAX_BYTES >> 10} KiB at most")
@@ -162,7 +168,7 @@ class Door:
             if body.topology_id != self._topology_id:
                 self.unknown += 1
                 raise InvalidRpcError(
-                    f"this is the door of topology {self._topology_id}, not of {body.topology_id[:200]!r}"
+                    f"this is the control endpoint of topology {self._topology_id}, not of {body.topology_id[:200]!r}"
                 )
             return self._handlers.hello(body)
         if field == "relay":
@@ -171,71 +177,73 @@ class Door:
             return self.relay.pass_on(identity, envelope.request_id, body)
         if field == "state_call":
             return self._state_call(identity, envelope.request_id, body, is_client)
-        member = self._member(body.member)
+        who = self._who(body.credential)
         if field == "renew":
-            return self._handlers.renew(member, body)
+            return self._handlers.renew(who, body)
         if field == "leave":
-            self._handlers.leave(member, body.why[:1000])
+            self._handlers.leave(who, body.why[:1000])
             return control_pb2.Ok()
         if field == "read_package":
             return self._read_package(body)
         if field == "log_end":
-            return self._log_end(member, body)
-        self._handlers.start_spans(member, body.spans)
+            return self._log_end(who, body)
+        self._handlers.start_spans(who, body.spans)
         return control_pb2.Ok()
 
-    def _member(self, claimed: door_pb2.Member) -> Member:
-        if not self._keys.is_member(claimed.container, claimed.submission, claimed.secret):
+    def _who(self, claimed: endpoint_pb2.SessionCredential) -> Who:
+        if not self._keys.is_valid(claimed.container, claimed.submission, claimed.secret):
             self.unknown += 1
             raise InvalidRpcError(
-                f"container {claimed.container}, submission {claimed.submission}, is no member of this topology;"
-                " say hello first"
+                f"container {claimed.container}, submission {claimed.submission}, has no session credential of this"
+                " topology; say hello first"
             )
         return claimed.container, claimed.submission
 
-    async def _read_package(self, body: door_pb2.ReadPackage) -> door_pb2.PackagePiece:
-        return door_pb2.PackagePiece(data=await self._handlers.read_package(body.package, body.offset))
+    async def _read_package(self, body: endpoint_pb2.ReadPackage) -> endpoint_pb2.PackagePiece:
+        return endpoint_pb2.PackagePiece(data=await self._handlers.read_package(body.package, body.offset))
 
-    async def _log_end(self, member: Member, body: door_pb2.LogEnd) -> control_pb2.Ok:
-        if not self._handlers.has_stopped(member):
+    async def _log_end(self, who: Who, body: endpoint_pb2.LogEnd) -> control_pb2.Ok:
+        if not self._handlers.has_stopped(who):
             # One that has said that it ended may be replaced before its logs arrive.
-            self._check_not_replaced(member)
-        await self._handlers.log_end(member, body)
+            self._check_not_replaced(who)
+        await self._handlers.log_end(who, body)
         return control_pb2.Ok()
 
     # ---- state ------------------------------------------------------------------------------
-    def _check_not_replaced(self, member: Member) -> None:
-        container, submission = member
+    def _check_not_replaced(self, who: Who) -> None:
+        container, submission = who
         holder = self._handlers.holder_of(container)
         if submission < holder:
             # What its last processes sent may be read after its last word, which came over another connection.
-            self.replaced += not self._handlers.has_stopped(member)
+            self.replaced += not self._handlers.has_stopped(who)
             raise FencedError(f"container {container}, submission {submission}, was replaced by submission {holder}")
 
-    def _check_acts(self, member: Member) -> None:
+    def _check_acts(self, who: Who) -> None:
         """Only the submission that was activated last has rights at the state."""
-        self._check_not_replaced(member)
-        container, submission = member
+        self._check_not_replaced(who)
+        container, submission = who
         if submission > self._handlers.holder_of(container):
             raise RetryableRpcError(f"container {container}, submission {submission}, was not activated yet; ask again")
 
     def _state_call(
-        self, identity: bytes, request: int, body: door_pb2.StateCall, is_client: bool
-    ) -> Awaitable[door_pb2.StateAnswer]:
+        self, identity: bytes, request: int, body: endpoint_pb2.StateCall, is_client: bool
+    ) -> Awaitable[endpoint_pb2.StateAnswer]:
         if self._state is None:
-            raise InvalidRpcError("the state of this topology is not at its scheduler's door; use its state manager")
+            raise InvalidRpcError(
+                "the state of this topology is not at its scheduler's control endpoint; use its state manager"
+            )
         opener = self._state.container_of(body.session)
         if opener is not None and (opener == CLIENT) is not is_client:
             self.not_theirs += 1
             raise InvalidRpcError("clients and containers do not use each other's sessions of state")
         container = CLIENT
         if not is_client:
-            member = self._member(body.member)
-            container = member[0]
+            who = self._who(body.credential)
+            container = who[0]
             if opener not in (None, container):
                 self.unknown += 1
                 raise InvalidRpcError("whoever sent this call has not opened the session of state that it names")
-            self._check_acts(member)
+            self._check_acts(who)
         return self._state.call(body, container, request, lambda changed: _ignore(self._server.send(identity, changed)))
 
 
@@ -244,8 +252,10 @@ def _ignore(_: bool) -> None:
 
 
 # ---- where it listens -----------------------------------------------------------------------
-def bind_door(working_dir: str, addresses: Sequence[str], port_range: str, make: Callable[[list[str]], Door]) -> Door:
-    """The door at all addresses, with one port: that of an earlier scheduler of this topology, else any of the range.
+def bind_endpoint(
+    working_dir: str, addresses: Sequence[str], port_range: str, make: Callable[[list[str]], ControlEndpoint]
+) -> ControlEndpoint:
+    """The endpoint at all addresses, with one port: that of an earlier scheduler, else any of the range.
 
     `make` opens it at endpoints. ConfigError when an address is not this host's, or no port is free.
     """
@@ -260,29 +270,31 @@ def bind_door(working_dir: str, addresses: Sequence[str], port_range: str, make:
                 log.error("port %d, by which containers know this scheduler, is taken; they will be replaced", kept)
                 break
             time.sleep(PORT_AGAIN_S)
-    door = _at_any_port(addresses, port_range, make)
-    record = {"port": _port_of(door), "addresses": list(addresses)}
+    endpoint = _at_any_port(addresses, port_range, make)
+    record = {"port": _port_of(endpoint), "addresses": list(addresses)}
     write_private(Path(working_dir) / _PORT_FILE, json.dumps(record).encode() + b"\n")
-    return door
+    return endpoint
 
 
-def _at_any_port(addresses: Sequence[str], port_range: str, make: Callable[[list[str]], Door]) -> Door:
+def _at_any_port(
+    addresses: Sequence[str], port_range: str, make: Callable[[list[str]], ControlEndpoint]
+) -> ControlEndpoint:
     for _ in range(PORT_TRIES):
         try:
-            door = make([f"tcp://{addresses[0]}:{port_range or '*'}"])
+            endpoint = make([f"tcp://{addresses[0]}:{port_range or '*'}"])
             if len(addresses) == 1:
-                return door
+                return endpoint
             # The same port at the others as well.
-            port = _port_of(door)
-            door.close()
+            port = _port_of(endpoint)
+            endpoint.close()
             return make([f"tcp://{address}:{port}" for address in addresses])
         except zmq.ZMQError as error:
             _refuse_address(error, addresses)
     raise ConfigError(f"no port is free at all of {', '.join(addresses)}; set heron.security.network to one network")
 
 
-def _port_of(door: Door) -> int:
-    return int(door.endpoints[0].rpartition(":")[2])
+def _port_of(endpoint: ControlEndpoint) -> int:
+    return int(endpoint.listens_at[0].rpartition(":")[2])
 
 
 def kept_addresses(working_dir: str) -> tuple[str, ...]:
@@ -302,7 +314,7 @@ def _kept(working_dir: str) -> tuple[int, tuple[str, ...]]:
 def _refuse_address(error: zmq.ZMQError, addresses: Sequence[str]) -> None:
     if error.errno != zmq.EADDRINUSE:
         raise ConfigError(
-            f"the door cannot listen at {', '.join(addresses)}: {os.strerror(error.errno or 0)};"
+            f"the control endpoint cannot listen at {', '.join(addresses)}: {os.strerror(error.errno or 0)};"
             " set heron.security.network to the network of an interface of this host"
         ) from None
 

@@ -1,7 +1,7 @@
 """The scheduler of containers that an engine runs on other hosts: the shell of `placement`.
 
-It lists, hears at its door, decides, and carries out. Invariants: one scheduler per topology acts, ensured by its
-permit in the state manager; the engine, the state manager and the package are asked in threads, so the door answers
+It lists, hears at its endpoint, decides, and carries out. Invariants: one scheduler per topology acts, ensured by its
+permit in the state manager; the engine, the state manager and the package are asked in threads, so the endpoint answers
 whatever hangs; a scheduler that ends leaves its containers running, and its successor adopts them.
 """
 
@@ -25,7 +25,7 @@ from heronpy.common.setting_types import LoggingSettings, TmasterSettings
 from heronpy.common.settings import settings_for
 from heronpy.engines.contract import traits_of
 from heronpy.net import curve
-from heronpy.net.access import forget_door
+from heronpy.net.access import forget_endpoint
 from heronpy.net.private import make_private
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.net.state import open_state_of
@@ -36,21 +36,9 @@ from heronpy.procs.plan_watch import PlanWatch
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler.admission import Admission
 from heronpy.scheduler.containers import container_specs, record_of
-from heronpy.scheduler.door import Door, forget_port
+from heronpy.scheduler.control_endpoint import ControlEndpoint, forget_port
 from heronpy.scheduler.engine_client import EngineClient
 from heronpy.scheduler.guardian import START_OVER, Pulse, refused
-from heronpy.scheduler.keeper_setup import (
-    Setup,
-    boot_clock,
-    masters_of,
-    open_door,
-    read_topology,
-    relay_of,
-    set_up,
-    sizes_of,
-    state_door_of,
-    tell_clients,
-)
 from heronpy.scheduler.leases import Permit
 from heronpy.scheduler.ledger import LedgerStore
 from heronpy.scheduler.moving import Moves, who
@@ -66,6 +54,18 @@ from heronpy.scheduler.placement_events import (
     PlanChanged,
     Tick,
 )
+from heronpy.scheduler.reconciler_setup import (
+    Setup,
+    boot_clock,
+    masters_of,
+    open_endpoint,
+    read_topology,
+    relay_of,
+    set_up,
+    sizes_of,
+    state_endpoint_of,
+    tell_clients,
+)
 from heronpy.scheduler.state_rules import ContainerRules
 from heronpy.scheduler.teardown import remove_sockets, remove_state
 from heronpy.statemgr import paths
@@ -76,8 +76,8 @@ log = logging.getLogger("heronpy.scheduler")
 RESTART_MAX_S = 30.0
 #: The reply must be sent before the socket is closed.
 REPLY_LINGER_S = 0.03
-#: The same for one that the door passes on: what carries it, such as a port-forward, may lose what comes just before
-#: the end of a connection.
+#: The same for one that the endpoint passes on: what carries it, such as a port-forward, may lose what comes just
+#: before the end of a connection.
 RELAYED_LINGER_S = 1.0
 #: Who asks by the relay, where others have the name of their connection.
 RELAYED = b"relay"
@@ -162,7 +162,7 @@ class EngineScheduler:
         launch = self._launch
         self._now = boot_clock
         if self._state.exists(paths.scheduler(launch.topology)):
-            # Before the door is bound at the port that the other one listens at.
+            # Before the endpoint is bound at the port that the other one listens at.
             raise FencedError(
                 f"another scheduler runs topology {launch.topology!r}; kill the topology before starting it again"
             )
@@ -170,12 +170,12 @@ class EngineScheduler:
         self.admission = Admission(setup.terms, self._handle, self._now)
         self.admission.start()
         self._state_rules = ContainerRules(launch.topology)
-        self._state_door = state_door_of(launch, self._state, self._state_rules)
-        if self._state_door is not None:
-            self._opened.callback(self._state_door.close)
+        self._state_endpoint = state_endpoint_of(launch, self._state, self._state_rules)
+        if self._state_endpoint is not None:
+            self._opened.callback(self._state_endpoint.close)
         #: Where containers ask; made when `run` begins.
-        self.door: Door = await open_door(launch, setup, self.admission, self._state_door)
-        self._opened.callback(self.door.close, LAST_ANSWERS_MS)
+        self.endpoint: ControlEndpoint = await open_endpoint(launch, setup, self.admission, self._state_endpoint)
+        self._opened.callback(self.endpoint.close, LAST_ANSWERS_MS)
         endpoint = f"ipc://{launch.sockets_dir}/scheduler"
         location = plan_pb2.SchedulerLocation(
             topology=launch.topology,
@@ -183,8 +183,8 @@ class EngineScheduler:
             pid=os.getpid(),
             host=socket.gethostname(),
             permit=secrets.token_hex(16),
-            doors=setup.told_at(self.door.endpoints),
-            door_key=setup.terms.door_keys.keys.server.public,
+            control_endpoints=setup.told_at(self.endpoint.listens_at),
+            endpoint_key=setup.terms.endpoint_keys.keys.server.public,
         )
         self._store = LedgerStore(self._state, location, self._now)
         asked_at = self._now()
@@ -215,7 +215,7 @@ class EngineScheduler:
         self._client = EngineClient(
             setup.engine,
             setup.settings.poll_s,
-            setup.ticket_for(self.door.endpoints),
+            setup.token_for(self.endpoint.listens_at),
             self._now,
             self._on_event,
             self._prove_once,
@@ -233,12 +233,12 @@ class EngineScheduler:
         self._plan_watch.start()
         self.admission.permit = self._permit
         self._opened.callback(ControlServer([endpoint], self._on_request).close, LAST_ANSWERS_MS)
-        self.door.relay = relay_of(setup, self._state, lambda envelope: self._on_request(RELAYED, envelope))
-        self._opened.callback(self.door.relay.close)
-        tell_clients(setup, self.door.endpoints)
+        self.endpoint.relay = relay_of(setup, self._state, lambda envelope: self._on_request(RELAYED, envelope))
+        self._opened.callback(self.endpoint.relay.close)
+        tell_clients(setup, self.endpoint.listens_at)
         log.info(
-            "the scheduler of %s runs as process %d; its door is at %s",
-            launch.topology, os.getpid(), ", ".join(self.door.endpoints),
+            "the scheduler of %s runs as process %d; its control endpoint is at %s",
+            launch.topology, os.getpid(), ", ".join(self.endpoint.listens_at),
         )  # fmt: skip
 
     def end(self) -> None:
@@ -261,8 +261,8 @@ class EngineScheduler:
         while True:
             self._pulse.beat()
             now = self._now()
-            if self._state_door is not None:
-                self._state_door.tick(now)
+            if self._state_endpoint is not None:
+                self._state_endpoint.tick(now)
             if now - ticked_at >= TICK_S:
                 ticked_at = now
                 self._handle(Tick())
@@ -368,19 +368,19 @@ class EngineScheduler:
             ],
         )  # fmt: skip
 
-    def _refusals(self) -> control_pb2.DoorRefusals:
-        door, admission = self.door, self.admission
-        relay = door.relay
-        return control_pb2.DoorRefusals(
-            strangers=door.strangers,
-            garbage=door.garbage,
-            unknown=door.unknown,
+    def _refusals(self) -> control_pb2.EndpointRefusals:
+        endpoint, admission = self.endpoint, self.admission
+        relay = endpoint.relay
+        return control_pb2.EndpointRefusals(
+            strangers=endpoint.strangers,
+            garbage=endpoint.garbage,
+            unknown=endpoint.unknown,
             impostors=admission.impostors,
-            replaced=door.replaced,
+            replaced=endpoint.replaced,
             releases=admission.releases,
-            oversized=door.oversized + (relay.oversized if relay is not None else 0),
-            busy=door.busy + admission.busy + (relay.busy if relay is not None else 0),
-            not_theirs=door.not_theirs + (relay.forbidden if relay is not None else 0),
+            oversized=endpoint.oversized + (relay.oversized if relay is not None else 0),
+            busy=endpoint.busy + admission.busy + (relay.busy if relay is not None else 0),
+            not_theirs=endpoint.not_theirs + (relay.forbidden if relay is not None else 0),
         )
 
     def _acting(self) -> Placement:
@@ -415,13 +415,13 @@ class EngineScheduler:
         launch = self._launch
         self._removing = True
         self._plan_watch.close()
-        if self._state_door is not None:
-            self._state_door.close()
+        if self._state_endpoint is not None:
+            self._state_endpoint.close()
         # Before the name is free: the next topology of this name keeps its keys in the same place.
         curve.remove(launch.working_dir)
         await asyncio.to_thread(self.admission.remove)
         forget_port(launch.working_dir)
-        forget_door(launch.submitted.cluster, launch.topology, launch.topology_id)
+        forget_endpoint(launch.submitted.cluster, launch.topology, launch.topology_id)
         await self.admission.tell_lost(all_left=True)
         await asyncio.to_thread(remove_state, self._state, launch.topology)
         remove_sockets(launch.sockets_dir)

@@ -1,4 +1,4 @@
-"""A scheduler's door in a process that a test may kill, stop and start again, and containers that reach it."""
+"""A scheduler's control endpoint in a process that a test may kill, stop and start again, and containers that reach it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.common.setting_types import StatemgrSettings
-from heronpy.net import door_keys
-from heronpy.net.door_state import DoorStateManager
+from heronpy.net import endpoint_keys
+from heronpy.net.endpoint_state import EndpointStateManager
+from heronpy.net.join_token import JoinToken, SessionCredential
 from heronpy.net.private import make_private, write_private
-from heronpy.net.ticket import Membership, Ticket
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import free_ports
 
@@ -23,16 +23,16 @@ ROOT = Path(__file__).resolve().parents[2]
 START_S = 20.0
 
 
-class Door:
-    """One door, on loopback; `rules` is "container" or "any"."""
+class Endpoint:
+    """One endpoint, on loopback; `rules` is "container" or "any"."""
 
     def __init__(self, folder: Path, rules: str = "container", topology: str = "wc", **options: Any) -> None:
         self.folder = folder
         self.topology = topology
         self.topology_id = f"{topology}-1"
         make_private(folder)
-        door_keys.make(str(folder))
-        self.keys = door_keys.load(str(folder), self.topology_id)
+        endpoint_keys.make(str(folder))
+        self.keys = endpoint_keys.load(str(folder), self.topology_id)
         self.port = free_ports(1)[0]
         self.options = {
             "topology": topology,
@@ -47,13 +47,13 @@ class Door:
         """Start it, again if it was killed."""
         (self.folder / "options.json").write_text(json.dumps({**self.options, **options}))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.door_process", str(self.folder)],
+            [sys.executable, "-m", "tests.support.endpoint_process", str(self.folder)],
             stdout=subprocess.PIPE,
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         assert self.process.stdout is not None
-        assert select.select([self.process.stdout], [], [], START_S)[0], "the door did not start"
+        assert select.select([self.process.stdout], [], [], START_S)[0], "the control endpoint did not start"
         assert self.process.stdout.readline() == b"ready\n"
 
     def signal(self, number: int) -> None:
@@ -74,21 +74,21 @@ class Door:
         file = self.folder / "requests"
         file.unlink(missing_ok=True)
         self.signal(signal.SIGUSR1)
-        wait_for(file.exists, START_S, "the door's account")
+        wait_for(file.exists, START_S, "the endpoint's account")
         found: dict[str, int] = json.loads(file.read_text())
         return found
 
-    def ticket(self, container: int = 1, submission: int = 1) -> Path:
-        """The file of a container's ticket, with its membership beside it."""
+    def token(self, container: int = 1, submission: int = 1) -> Path:
+        """The file of a container's join token, with its session credential beside it."""
         folder = self.folder / f"container-{container}-{submission}"
         if not folder.exists():
             make_private(folder)
             pairs = self.keys.keys
             address = f"tcp://127.0.0.1:{self.port}"
-            ticket = Ticket(self.topology_id, (address,), pairs.server.public, pairs.client)
-            write_private(folder / "ticket.json", ticket.to_text().encode())
-            Membership(container, submission, self.keys.secret_of(container, submission)).save(folder)
-        return folder / "ticket.json"
+            token = JoinToken(self.topology_id, (address,), pairs.server.public, pairs.client)
+            write_private(folder / "join_token.json", token.to_text().encode())
+            SessionCredential(container, submission, self.keys.secret_of(container, submission)).save(folder)
+        return folder / "join_token.json"
 
-    def open(self, container: int = 1, session_s: float = 10.0) -> DoorStateManager:
-        return DoorStateManager(str(self.ticket(container)), StatemgrSettings(session_timeout_s=session_s))
+    def open(self, container: int = 1, session_s: float = 10.0) -> EndpointStateManager:
+        return EndpointStateManager(str(self.token(container)), StatemgrSettings(session_timeout_s=session_s))

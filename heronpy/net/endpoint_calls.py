@@ -1,9 +1,9 @@
-"""The calls of one session at the scheduler's door: what is sent, and again, and whose answer has come. Pure.
+"""The calls of one session at the control endpoint: what is sent, and again, and whose answer has come. Pure.
 
 The session keeps its number for as long as its process uses the state. Invariants: the changes of a session are sent
 one after the other, each under its number until it is answered or given up, so each is carried out once. A change that
-was under way when the door said that the session is gone is marked `again` once that was opened again. A change that is
-given up is not sent again, and once the door hears of that it refuses what may still be on its way.
+was under way when the endpoint said that the session is gone is marked `again` once that was opened again. A change
+that is given up is not sent again, and once the endpoint hears of that it refuses what may still be on its way.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from heronpy.common.errors import StateError
-from heronpy.proto import control_pb2, door_pb2
+from heronpy.proto import control_pb2, endpoint_pb2
 
 #: An unanswered request is sent again after this, then after twice as long, and so on.
 AGAIN_S: Final = 1.0
 AGAIN_MAX_S: Final = 8.0
 _CHANGES: Final = frozenset(("put", "counter", "lock", "unlock"))
 
-Result = door_pb2.StateAnswer | StateError
+Result = endpoint_pb2.StateAnswer | StateError
 
 
 @dataclass(slots=True, eq=False)
 class Call:
     """One request of the session; `end` gets its answer, or the reason why no answer comes."""
 
-    body: door_pb2.StateCall
+    body: endpoint_pb2.StateCall
     what: str
     end: Callable[[Result], None]
     request: int
@@ -44,9 +44,13 @@ class Calls:
     """See the module. `session`: a number that nobody else chooses. `on_kept` gets the answers to signs of life."""
 
     def __init__(
-        self, session: int, member: door_pb2.Member, session_s: float, on_kept: Callable[[Result], None] = ignore
+        self,
+        session: int,
+        credential: endpoint_pb2.SessionCredential,
+        session_s: float,
+        on_kept: Callable[[Result], None] = ignore,
     ) -> None:
-        self._session, self._member, self._session_s, self._on_kept = session, member, session_s, on_kept
+        self._session, self._credential, self._session_s, self._on_kept = session, credential, session_s, on_kept
         self._requests = itertools.count(1)
         self._number = 0
         self._said_at = 0.0
@@ -54,15 +58,15 @@ class Calls:
         #: How often the session was opened, and whether it is.
         self.opened = 0
         self.is_open = False
-        #: What the door has said last about why it refuses.
+        #: What the endpoint has said last about why it refuses.
         self.complaint = ""
         self._open()
 
-    def start(self, body: door_pb2.StateCall, end: Callable[[Result], None] = ignore) -> Call:
+    def start(self, body: endpoint_pb2.StateCall, end: Callable[[Result], None] = ignore) -> Call:
         """Ask, until it is answered or given up."""
         call = Call(body, str(body.WhichOneof("what")), end, next(self._requests))
         body.session = self._session
-        body.member.CopyFrom(self._member)
+        body.credential.CopyFrom(self._credential)
         self.under_way[call.request] = call
         return call
 
@@ -84,7 +88,7 @@ class Calls:
             if keep_in_s <= 0:
                 self._said_at, keep_in_s = now, self._session_s / 3
                 if not any(call.what == "keep" for call in self.under_way.values()):
-                    self.start(door_pb2.StateCall(keep=door_pb2.StateKeep()), self._on_kept)
+                    self.start(endpoint_pb2.StateCall(keep=endpoint_pb2.StateKeep()), self._on_kept)
         due, wait_s = [], AGAIN_MAX_S
         for call in self._sendable():
             if not call.sent_at or call.sent_at + call.again_s <= now:
@@ -99,8 +103,8 @@ class Calls:
                 call.body.awaits = awaits
         return due, max(0.001, min(keep_in_s, wait_s))
 
-    def answered(self, request: int, answer: door_pb2.StateAnswer, refusal: int = 0, why: str = "") -> Call | None:
-        """The door has answered, or refused: the call that has ended with that, if any."""
+    def answered(self, request: int, answer: endpoint_pb2.StateAnswer, refusal: int = 0, why: str = "") -> Call | None:
+        """The endpoint has answered, or refused: the call that has ended with that, if any."""
         call = self.under_way.get(request)
         if call is None:
             return None
@@ -108,7 +112,7 @@ class Calls:
             self.complaint = why
             if refusal == control_pb2.REFUSAL_AGAIN or call.what == "open":
                 return None  # it is sent again
-        elif answer.error == door_pb2.STATE_SESSION_GONE and call.what != "close":
+        elif answer.error == endpoint_pb2.STATE_SESSION_GONE and call.what != "close":
             if self.is_open:
                 self._gone()
             return None
@@ -132,7 +136,7 @@ class Calls:
             yield call
 
     def _gone(self) -> None:
-        """The door does not know the session: open it, then ask for everything again."""
+        """The endpoint does not know the session: open it, then ask for everything again."""
         self.is_open = False
         for request, call in list(self.under_way.items()):
             if call.what == "keep":
@@ -143,8 +147,8 @@ class Calls:
 
     def _open(self) -> None:
         numbers = (call.body.call for call in self.under_way.values() if call.body.call)
-        body = door_pb2.StateCall(
-            call=min(numbers, default=self._number + 1), open=door_pb2.StateOpen(session_s=self._session_s)
+        body = endpoint_pb2.StateCall(
+            call=min(numbers, default=self._number + 1), open=endpoint_pb2.StateOpen(session_s=self._session_s)
         )
         self.start(body)
 

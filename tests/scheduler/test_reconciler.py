@@ -1,4 +1,4 @@
-"""The scheduler of containers on an engine, with an engine in memory and containers that only speak at its door."""
+"""The scheduler of containers on an engine, with an engine in memory and containers that only speak at its endpoint."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from heronpy.common.errors import LateRpcError, RpcError
 from heronpy.engines.contract import Request, Traits
 from heronpy.net import curve
 from heronpy.procs.exit_reason import ExitReason
-from heronpy.proto import control_pb2, door_pb2, plan_pb2
-from heronpy.scheduler import keeper
+from heronpy.proto import control_pb2, endpoint_pb2, plan_pb2
+from heronpy.scheduler import reconciler
 from heronpy.scheduler.guardian import Pulse
-from heronpy.scheduler.keeper import EngineScheduler
+from heronpy.scheduler.reconciler import EngineScheduler
 from heronpy.statemgr import paths
-from tests.scheduler.keeper_world import NAME, World
+from tests.scheduler.reconciler_world import NAME, World
 from tests.support.memory_engine import Pretend
 from tests.support.waiting import eventually
 
@@ -44,18 +44,18 @@ def test_all_containers_run_and_a_kill_leaves_nothing(play: Callable[..., None])
             assert state.get(path(NAME)) is None
         assert not curve.folder_of(world.deployed.launch.working_dir).exists()
         assert not Path(world.deployed.launch.sockets_dir).exists()
-        assert not list(world.deployed.working_dir.glob("door.json"))
+        assert not list(world.deployed.working_dir.glob("endpoint.json"))
 
     play(story)
 
 
-def test_the_ticket_and_the_secrets_appear_nowhere(play: Callable[..., None]) -> None:
+def test_the_token_and_the_secrets_appear_nowhere(play: Callable[..., None]) -> None:
     async def story(world: World) -> None:
         async with world.scheduler() as scheduler:
             await scheduler.all_run()
         one = world.of(1)
         assert one.welcome is not None
-        secrets = [one.ticket.client.secret, one.welcome.server.secret, one.welcome.member.hex().encode()]
+        secrets = [one.token.client.secret, one.welcome.server.secret, one.welcome.secret.hex().encode()]
         text = b"".join(path.read_bytes() for path in world.deployed.working_dir.rglob("*.log"))
         state = world.deployed.state.get(paths.placement(NAME))
         assert state is not None
@@ -85,11 +85,11 @@ def test_a_scheduler_adopts_what_its_predecessor_left(play: Callable[..., None])
     async def story(world: World) -> None:
         async with world.scheduler() as first:
             before = await first.all_run()
-            doors = first.itself.door.endpoints
+            endpoints = first.itself.endpoint.listens_at
         assert len(world.engine.alive()) == 3, "a scheduler that ends leaves its containers"
         assert all(not one.fenced for one in world.containers.values())
         async with world.scheduler() as second:
-            assert second.itself.door.endpoints == doors
+            assert second.itself.endpoint.listens_at == endpoints
             after = await second.all_run()
             granted = {key: one.granted for key, one in world.containers.items()}
             await eventually(
@@ -103,7 +103,7 @@ def test_a_scheduler_adopts_what_its_predecessor_left(play: Callable[..., None])
 
 
 def test_a_hung_engine_stops_nothing(play: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heronpy.scheduler.keeper.ENGINE_DEADLINE_S", 0.5)
+    monkeypatch.setattr("heronpy.scheduler.reconciler.ENGINE_DEADLINE_S", 0.5)
 
     async def story(world: World) -> None:
         async with world.scheduler() as scheduler:
@@ -253,7 +253,7 @@ def test_a_drain_waits_for_the_queue_as_long_as_the_user_does(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Far longer than a restart is given; those that wait act meanwhile."""
-    monkeypatch.setattr(keeper, "RESTART_MAX_S", -1e6)
+    monkeypatch.setattr(reconciler, "RESTART_MAX_S", -1e6)
 
     async def story(world: World) -> None:
         world.engine.hosts = ["n1"]
@@ -273,7 +273,7 @@ def test_a_drain_waits_for_the_queue_as_long_as_the_user_does(
 
 
 def test_an_engine_that_tells_no_container_to_end_and_avoids_no_host(play: Callable[..., None]) -> None:
-    """Then the door tells it, at once, and a drain is refused."""
+    """Then the endpoint tells it, at once, and a drain is refused."""
 
     async def story(world: World) -> None:
         world.engine.traits = Traits(avoids_hosts=False, tells_to_end=False)
@@ -288,7 +288,7 @@ def test_an_engine_that_tells_no_container_to_end_and_avoids_no_host(play: Calla
 
 
 def test_a_silent_container_waits_for_its_end_or_for_a_user(play: Callable[..., None]) -> None:
-    """ATMOST_ONCE with the state at the door: nobody acts beside one that may still run."""
+    """ATMOST_ONCE with the state at the endpoint: nobody acts beside one that may still run."""
 
     async def story(world: World) -> None:
         async with world.scheduler() as scheduler:
@@ -310,7 +310,7 @@ def test_a_container_that_has_to_leave_gets_a_successor_first(play: Callable[...
         async with world.scheduler() as scheduler:
             await scheduler.all_run()
             leaver = world.of(1)
-            await leaver.client.call(door_pb2.Leave(member=leaver.member, why="preemption"))
+            await leaver.client.call(endpoint_pb2.Leave(credential=leaver.credential, why="preemption"))
             await eventually(lambda: world.of(1) is not leaver and world.of(1).epoch == 2, what="the successor acts")
             assert leaver.epochs == [1]
 
@@ -374,7 +374,9 @@ def test_a_kill_while_the_engine_is_away_goes_on_until_it_is_back(play: Callable
             assert isinstance(said, control_pb2.KillUnderWay)
             assert said.engine_away == "squeue has not answered within 10 s"
             assert [one.partition(" (")[0] for one in said.left] == [f"container {n}, submission 1" for n in range(3)]
-            assert all("asked to end" in one.fenced for one in world.containers.values()), "the door ends them"
+            assert all("asked to end" in one.fenced for one in world.containers.values()), (
+                "the control endpoint ends them"
+            )
             assert state.get(paths.execution_state(NAME)) is not None
             for body in (control_pb2.RestartContainer(container=-1), control_pb2.DrainHost(host="n1")):
                 with pytest.raises(RpcError, match="was killed"):

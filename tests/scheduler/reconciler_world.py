@@ -1,4 +1,4 @@
-"""The scheduler of containers on an engine, with an engine in memory and containers that only speak at its door."""
+"""The scheduler of containers on an engine, with an engine in memory and containers that only speak at its endpoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heronpy.engines.contract import Request
 from heronpy.net.rpc import ControlClient
 from heronpy.proto import control_pb2
 from heronpy.scheduler.guardian import Pulse
-from heronpy.scheduler.keeper import EngineScheduler
+from heronpy.scheduler.reconciler import EngineScheduler
 from heronpy.statemgr import paths
 from tests.support.memory_engine import MemoryEngine, Pretend
 from tests.support.topologies import Deployed, deploy, packing_plan

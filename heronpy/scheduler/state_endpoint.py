@@ -27,7 +27,7 @@ from heronpy.common.errors import (
     StateError,
     VersionMismatchError,
 )
-from heronpy.proto import door_pb2
+from heronpy.proto import endpoint_pb2
 from heronpy.scheduler.state_records import GoneError, SessionLimits, StateRecords, Step, Steps, SupersededError
 from heronpy.scheduler.state_rules import LargeAnswers, Rules
 from heronpy.statemgr import paths
@@ -43,21 +43,21 @@ BYTES_MAX: Final = 64 << 20
 _CHANGES: Final = frozenset(("put", "counter", "lock", "unlock"))
 _THREADS: Final = 4
 
-_ERRORS: Final[tuple[tuple[type[Exception], door_pb2.StateError], ...]] = (
-    (GoneError, door_pb2.STATE_SESSION_GONE),
-    (NodeExistsError, door_pb2.STATE_NODE_EXISTS),
-    (NoNodeError, door_pb2.STATE_NO_NODE),
-    (VersionMismatchError, door_pb2.STATE_VERSION),
-    (NoSpaceError, door_pb2.STATE_NO_SPACE),
-    (DamagedStateError, door_pb2.STATE_DAMAGED),
-    (DeadlineError, door_pb2.STATE_DEADLINE),
-    (RetryableError, door_pb2.STATE_AWAY),
+_ERRORS: Final[tuple[tuple[type[Exception], endpoint_pb2.StateError], ...]] = (
+    (GoneError, endpoint_pb2.STATE_SESSION_GONE),
+    (NodeExistsError, endpoint_pb2.STATE_NODE_EXISTS),
+    (NoNodeError, endpoint_pb2.STATE_NO_NODE),
+    (VersionMismatchError, endpoint_pb2.STATE_VERSION),
+    (NoSpaceError, endpoint_pb2.STATE_NO_SPACE),
+    (DamagedStateError, endpoint_pb2.STATE_DAMAGED),
+    (DeadlineError, endpoint_pb2.STATE_DEADLINE),
+    (RetryableError, endpoint_pb2.STATE_AWAY),
 )
 
-Send = Callable[[door_pb2.StateChanged], object]
+Send = Callable[[endpoint_pb2.StateChanged], object]
 
 
-class StateDoor:
+class StateEndpoint:
     """Make it on the loop that calls it. `tick` it at least each `state_records.TICK_MAX_S`, better twice a second."""
 
     def __init__(
@@ -73,10 +73,10 @@ class StateDoor:
         self._loop = asyncio.get_running_loop()
         owners = state.get(paths.ephemerals(topology)) or (b"", 0)
         self._records = StateRecords(clock.now(), topology, secrets.token_hex(16), owners, rules, limits)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="state-door")
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="state-endpoint")
         #: By session: how to reach it, and its latest change.
         self._senders: dict[int, Send] = {}
-        self._latest: dict[int, asyncio.Task[door_pb2.StateAnswer]] = {}
+        self._latest: dict[int, asyncio.Task[endpoint_pb2.StateAnswer]] = {}
         self._under_way = self._bytes = 0
         self._large = LargeAnswers()
         #: Calls that were refused because too much is under way, or waits for who asked.
@@ -88,12 +88,14 @@ class StateDoor:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._refusal = ""
 
-    # ---- what the door calls ----------------------------------------------------------------
+    # ---- what the endpoint calls ----------------------------------------------------------------
     def container_of(self, session: int) -> int | None:
         """Which container opened a session; None when it does not exist (any more)."""
         return self._records.container_of(session)
 
-    async def call(self, request: door_pb2.StateCall, container: int, asked: int, send: Send) -> door_pb2.StateAnswer:
+    async def call(
+        self, request: endpoint_pb2.StateCall, container: int, asked: int, send: Send
+    ) -> endpoint_pb2.StateAnswer:
         """Carry out one call of a container's session, and answer it; `send` reaches the session from now on.
 
         `asked`: the id of the request. RetryableRpcError when too many bytes are under way; StateError when the session
@@ -101,11 +103,11 @@ class StateDoor:
         """
         number, what = request.session, request.WhichOneof("what")
         if self._refusal:
-            return _failed(door_pb2.STATE_AWAY, self._refusal)
+            return _failed(endpoint_pb2.STATE_AWAY, self._refusal)
         if what == "open":
             self._records.open(self._clock.now(), number, container, request.open.session_s, request.call)
         elif not self._records.heard(self._clock.now(), number):
-            return _failed(door_pb2.STATE_SESSION_GONE, "the session at the scheduler's door has ended")
+            return _failed(endpoint_pb2.STATE_SESSION_GONE, "the session at the scheduler's control endpoint has ended")
         self._senders[number] = send
         self._large.settle(number, request.awaits)
         if what in ("open", "keep"):
@@ -113,12 +115,12 @@ class StateDoor:
             return self._records.seen(number)
         size = request.ByteSize()
         if self._bytes and self._bytes + size > BYTES_MAX:
-            self._refuse("too many bytes are under way at the scheduler's door")
+            self._refuse("too many bytes are under way at the scheduler's control endpoint")
         if what in _CHANGES:
             try:
                 is_new = self._records.begin(number, request.call)
             except StateError as error:
-                return _failed(door_pb2.STATE_FAILED, str(error))
+                return _failed(endpoint_pb2.STATE_FAILED, str(error))
             task = self._latest[number] = self._start(request, size) if is_new else self._latest[number]
         else:
             task = self._start(request, size)
@@ -163,7 +165,7 @@ class StateDoor:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # ---- calls ------------------------------------------------------------------------------
-    def _start(self, request: door_pb2.StateCall, size: int) -> asyncio.Task[door_pb2.StateAnswer]:
+    def _start(self, request: endpoint_pb2.StateCall, size: int) -> asyncio.Task[endpoint_pb2.StateAnswer]:
         self._bytes += size
         return self._background(self._carry_out(request, size))
 
@@ -173,21 +175,23 @@ class StateDoor:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _carry_out(self, request: door_pb2.StateCall, size: int) -> door_pb2.StateAnswer:
+    async def _carry_out(self, request: endpoint_pb2.StateCall, size: int) -> endpoint_pb2.StateAnswer:
         self._under_way += 1
         try:
             if self._under_way > CALLS_MAX:
-                raise StateAwayError(f"the scheduler's door has {CALLS_MAX} calls under way, and takes no more")
+                raise StateAwayError(
+                    f"the scheduler's control endpoint has {CALLS_MAX} calls under way, and takes no more"
+                )
             steps = self._records.perform(request)
             if request.HasField("get"):
                 return await self._drive(steps)
             async with self._turn:
                 return await self._drive(steps)
         except (StateError, DeadlineError) as error:
-            kind = next((value for kind, value in _ERRORS if isinstance(error, kind)), door_pb2.STATE_FAILED)
+            kind = next((value for kind, value in _ERRORS if isinstance(error, kind)), endpoint_pb2.STATE_FAILED)
             return _failed(kind, str(error))
         except OSError as error:
-            return _failed(door_pb2.STATE_FAILED, f"the state of the scheduler's host cannot be used: {error}")
+            return _failed(endpoint_pb2.STATE_FAILED, f"the state of the scheduler's host cannot be used: {error}")
         finally:
             self._under_way -= 1
             self._bytes -= size
@@ -200,7 +204,7 @@ class StateDoor:
         except (StateError, OSError) as error:
             log.warning("cannot remove the locations of ended processes yet: %s", error)
 
-    async def _drive(self, steps: Steps) -> door_pb2.StateAnswer:
+    async def _drive(self, steps: Steps) -> endpoint_pb2.StateAnswer:
         """Take all steps, each of which may wait for a disk, in threads."""
         with closing(steps):
             try:
@@ -213,7 +217,7 @@ class StateDoor:
                     else:
                         step = steps.send(result)
             except StopIteration as end:
-                answer: door_pb2.StateAnswer = end.value
+                answer: endpoint_pb2.StateAnswer = end.value
                 return answer
             except SupersededError as error:
                 self._refusal = str(error)
@@ -249,8 +253,8 @@ class StateDoor:
 
     def _tell(self, path: str) -> None:
         for number, count in self._records.changed(path):
-            self._senders[number](door_pb2.StateChanged(session=number, path=path, count=count))
+            self._senders[number](endpoint_pb2.StateChanged(session=number, path=path, count=count))
 
 
-def _failed(kind: door_pb2.StateError, text: str) -> door_pb2.StateAnswer:
-    return door_pb2.StateAnswer(error=kind, text=text)
+def _failed(kind: endpoint_pb2.StateError, text: str) -> endpoint_pb2.StateAnswer:
+    return endpoint_pb2.StateAnswer(error=kind, text=text)

@@ -11,8 +11,8 @@ from google.protobuf.message import Message
 from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
 from heronpy.tmaster.events import Node
-from heronpy.tmaster.keeper import Keeper
 from heronpy.tmaster.minutes import Minutes
+from heronpy.tmaster.recorder import Recorder
 from heronpy.tmaster.totals import Totals
 from tests.support.waiting import eventually
 
@@ -21,7 +21,7 @@ REST = {"count": {"executed": 0.0, "cpu": 0.1, "memory_bytes": 1e8}}
 
 
 class World:
-    """A keeper, and what it has written; needs a running loop."""
+    """A recorder, and what it has written; needs a running loop."""
 
     def __init__(self) -> None:
         self.minutes, self.written = Minutes(), list[tuple[Node, Message]]()
@@ -38,10 +38,10 @@ class World:
         self.answers: Any = SimpleNamespace(
             changes=0, message=lambda now, at_end: control_pb2.LastAnswers(topology_id=f"{now} {at_end}")
         )
-        self.keeper = Keeper(store, shared, self.minutes, MetricsCache(60.0, 1.0), self.answers, lambda: 5.0)
+        self.recorder = Recorder(store, shared, self.minutes, MetricsCache(60.0, 1.0), self.answers, lambda: 5.0)
 
     async def look(self) -> None:
-        self.keeper.look()
+        self.recorder.look()
         for _ in range(5):  # a write that is due begins in these turns, and an end waits for it
             await asyncio.sleep(0)
 
@@ -52,7 +52,7 @@ def test_at_rest_nothing_is_written() -> None:
         for number in range(3):
             world.minutes.add(FIRST + number, REST)
             await world.look()
-        await world.keeper.close()
+        await world.recorder.close()
         assert world.written == []
 
     asyncio.run(scenario())
@@ -67,7 +67,7 @@ def test_a_minute_in_which_something_moved_is_written_and_an_orderly_end_hands_o
         assert [node for node, _ in world.written] == [Node.MINUTES]
         world.minutes.add(FIRST + 1, REST)
         await world.look()
-        await world.keeper.close()
+        await world.recorder.close()
         assert [node for node, _ in world.written] == [Node.MINUTES] * 2
         told = cast(control_pb2.MinutesLedger, world.written[-1][1])
         assert [one.number for one in told.minutes] == [FIRST, FIRST + 1]
@@ -84,7 +84,7 @@ def test_the_last_answers_are_written_when_the_topology_fails_and_at_the_end() -
         world.answers.changes = 1
         await world.look()
         await eventually(lambda: world.written, 20)
-        await world.keeper.close()
+        await world.recorder.close()
         told = [(node, value.topology_id) for node, value in world.written]  # type: ignore[attr-defined]
         assert told == [(Node.LAST, "5.0 False"), (Node.LAST, "5.0 True")]
 
@@ -96,10 +96,10 @@ def test_a_master_whose_location_is_gone_writes_no_first_answers() -> None:
 
     async def scenario() -> None:
         world = World()
-        await world.keeper.close()
+        await world.recorder.close()
         world.is_there = True
         assert world.written == []
-        await world.keeper.close()
+        await world.recorder.close()
         assert [node for node, _ in world.written] == [Node.LAST]
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""What the door of an engine's scheduler lets in, keeps and refuses."""
+"""What the control endpoint of an engine's scheduler lets in, keeps and refuses."""
 
 from __future__ import annotations
 
@@ -12,32 +12,34 @@ import pytest
 import zmq
 
 from heronpy.common.errors import FencedRpcError, InvalidRpcError, RetryableRpcError
-from heronpy.net import door_keys
+from heronpy.net import endpoint_keys
 from heronpy.net.rpc import ControlClient, seal, wrap
 from heronpy.procs.exit_reason import ExitReason
-from heronpy.proto import control_pb2, door_pb2
-from heronpy.scheduler import keeper
+from heronpy.proto import control_pb2, endpoint_pb2
+from heronpy.scheduler import reconciler
 from heronpy.scheduler.placement import Placement
 from heronpy.statemgr import paths
-from tests.scheduler.keeper_world import NAME, World
+from tests.scheduler.reconciler_world import NAME, World
 from tests.security.messages import envelopes
 from tests.support.waiting import eventually
 
 SESSION = 4711
 
 
-def opening(member: door_pb2.Member, session_s: float = 5.0) -> door_pb2.StateCall:
-    return door_pb2.StateCall(session=SESSION, member=member, call=1, open=door_pb2.StateOpen(session_s=session_s))
+def opening(credential: endpoint_pb2.SessionCredential, session_s: float = 5.0) -> endpoint_pb2.StateCall:
+    return endpoint_pb2.StateCall(
+        session=SESSION, credential=credential, call=1, open=endpoint_pb2.StateOpen(session_s=session_s)
+    )
 
 
-def test_the_door_refuses_who_does_not_belong_there(play: Callable[..., None]) -> None:
+def test_the_endpoint_refuses_who_does_not_belong_there(play: Callable[..., None]) -> None:
     async def story(world: World) -> None:
         async with world.scheduler() as scheduler:
             await scheduler.all_run()
-            door, one = scheduler.itself.door, world.of(1)
+            endpoint, one = scheduler.itself.endpoint, world.of(1)
             call = one.client.call
             for change, words in (
-                ({"topology_id": "another"}, "this is the door of topology word-count-1"),
+                ({"topology_id": "another"}, "this is the control endpoint of topology word-count-1"),
                 ({"heronpy": "9.9"}, "release 9.9, but the topology was submitted with 0"),
                 ({"python": "2.7"}, "Python on host n.* is 2.7"),
                 ({"submission": 1 << 31}, "container 1 has no submission 2147483648"),
@@ -51,42 +53,46 @@ def test_the_door_refuses_who_does_not_belong_there(play: Callable[..., None]) -
             stranger.container = 7
             with pytest.raises(FencedRpcError, match="no container 7"):
                 await call(stranger)
-            mine = door_pb2.Member(container=1, submission=1, secret=one.welcome.member)  # type: ignore[union-attr]
+            mine = endpoint_pb2.SessionCredential(container=1, submission=1, secret=one.welcome.secret)  # type: ignore[union-attr]
             for numbers in ({"epoch": 1 << 60}, {"stopped": 1 << 60}):
                 with pytest.raises(InvalidRpcError, match="an epoch that nobody gave it"):
-                    await call(door_pb2.Renew(member=mine, number=10**6, **numbers))
-            unknown = door.unknown
+                    await call(endpoint_pb2.Renew(credential=mine, number=10**6, **numbers))
+            unknown = endpoint.unknown
             for body in (
-                door_pb2.Renew(member=door_pb2.Member(container=2, submission=1, secret=one.welcome.member)),  # type: ignore[union-attr]
-                door_pb2.Leave(member=door_pb2.Member(container=2, submission=1)),
-                door_pb2.ReadPackage(),
-                door_pb2.StateCall(open=door_pb2.StateOpen()),
+                endpoint_pb2.Renew(
+                    credential=endpoint_pb2.SessionCredential(container=2, submission=1, secret=one.welcome.secret)
+                ),  # type: ignore[union-attr]
+                endpoint_pb2.Leave(credential=endpoint_pb2.SessionCredential(container=2, submission=1)),
+                endpoint_pb2.ReadPackage(),
+                endpoint_pb2.StateCall(open=endpoint_pb2.StateOpen()),
             ):
-                with pytest.raises(InvalidRpcError, match="is no member of this topology; say hello first"):
+                with pytest.raises(
+                    InvalidRpcError, match="has no session credential of this topology; say hello first"
+                ):
                     await call(body)
-            assert door.unknown == unknown + 4
+            assert endpoint.unknown == unknown + 4
             for body in (control_pb2.KillTopology(), control_pb2.GetContainers(), control_pb2.Ok()):
                 with pytest.raises(InvalidRpcError, match="does not know the request"):
                     await call(body)
             sock = zmq.Context.instance().socket(zmq.DEALER)
-            one.ticket.keys().connect(sock)
-            sock.connect(door.endpoints[0])
+            one.token.keys().connect(sock)
+            sock.connect(endpoint.listens_at[0])
             sock.send(b"no envelope")
-            await eventually(lambda: door.garbage == 1, what="garbage is counted")
+            await eventually(lambda: endpoint.garbage == 1, what="garbage is counted")
             sock.close(0)
             with zmq.Context.instance().socket(zmq.DEALER) as plain:
-                plain.connect(door.endpoints[0])
-                await eventually(lambda: door.strangers >= 1, what="a stranger is counted")
+                plain.connect(endpoint.listens_at[0])
+                await eventually(lambda: endpoint.strangers >= 1, what="a stranger is counted")
             assert (await scheduler.all_run())["executor-1"].submission == 1
             told = (await scheduler.ask(control_pb2.GetContainers())).refused
-            assert (told.garbage, told.unknown, told.releases) == (1, door.unknown, 2)
+            assert (told.garbage, told.unknown, told.releases) == (1, endpoint.unknown, 2)
             assert told.strangers >= 1 and not told.oversized
 
     play(story)
 
 
 def test_a_submission_is_the_process_that_said_hello_first(play: Callable[..., None]) -> None:
-    """The ticket alone is not enough to act for a container that acts already, also after the scheduler's restart."""
+    """The join token alone is not enough to act for a container that acts already, also after the scheduler's restart."""
 
     async def story(world: World) -> None:
         async with world.scheduler() as scheduler:
@@ -95,7 +101,7 @@ def test_a_submission_is_the_process_that_said_hello_first(play: Callable[..., N
             await scheduler.all_run()
             one = world.of(1)
             again = await one.client.call(one.hello())
-            assert again.member == one.member.secret, "its own hello may come twice"
+            assert again.secret == one.credential.secret, "its own hello may come twice"
             for nonce, words in (
                 (os.urandom(32), "is another process, which has said hello before"),
                 (b"", "32 bytes"),
@@ -111,7 +117,7 @@ def test_a_submission_is_the_process_that_said_hello_first(play: Callable[..., N
                 await one.client.call(early)
             granted = one.granted
             await eventually(lambda: one.granted > granted + 2, what="the true one goes on")
-            file = door_keys.folder_of(world.deployed.launch.working_dir) / "bound.json"
+            file = endpoint_keys.folder_of(world.deployed.launch.working_dir) / "bound.json"
             assert file.stat().st_mode & 0o777 == 0o600 and one.nonce.hex() not in file.read_text()
 
     play(story)
@@ -122,24 +128,24 @@ def test_only_the_submission_that_acts_has_rights_at_the_state(play: Callable[..
         async with world.scheduler() as scheduler:
             await scheduler.all_run()
             old = world.of(1)
-            await old.client.call(opening(old.member))
-            read = door_pb2.StateCall(session=SESSION, member=old.member, get=paths.topology(NAME))
+            await old.client.call(opening(old.credential))
+            read = endpoint_pb2.StateCall(session=SESSION, credential=old.credential, get=paths.topology(NAME))
             assert (await old.client.call(read)).found
             # It renews no more, and its processes go on.
             old.stop()
-            other = ControlClient(old.ticket.addresses[0], lambda _: None, keys=old.ticket.keys())
+            other = ControlClient(old.token.addresses[0], lambda _: None, keys=old.token.keys())
             await scheduler.when(lambda found: found["executor-1"].phase == "STANDBY", "a successor")
             new = world.of(1)
             await eventually(lambda: new.welcome, what="its welcome")
             with pytest.raises(RetryableRpcError, match="was not activated yet"):
-                await new.client.call(opening(new.member))
+                await new.client.call(opening(new.credential))
             await scheduler.ask(control_pb2.RestartContainer(container=1, force=True), 20.0)
-            await new.client.call(opening(new.member))
-            for body in (read, opening(old.member)):
+            await new.client.call(opening(new.credential))
+            for body in (read, opening(old.credential)):
                 with pytest.raises(FencedRpcError, match="submission 1, was replaced by submission 2"):
                     await other.call(body)
             other.close()
-            assert scheduler.itself.door.replaced == 2
+            assert scheduler.itself.endpoint.replaced == 2
 
     play(story)
 
@@ -151,17 +157,19 @@ def test_what_an_ended_submission_had_sent_counts_as_no_refusal(play: Callable[.
         async with world.scheduler() as scheduler:
             await scheduler.all_run()
             old = world.of(1)
-            await old.client.call(opening(old.member))
-            late = ControlClient(old.ticket.addresses[0], lambda _: None, keys=old.ticket.keys())
+            await old.client.call(opening(old.credential))
+            late = ControlClient(old.token.addresses[0], lambda _: None, keys=old.token.keys())
             world.engine.cancel = lambda engine_ids, grace_s: old.stop()  # type: ignore[method-assign]
             restart = asyncio.create_task(scheduler.ask(control_pb2.RestartContainer(container=1), 20.0))
             await eventually(lambda: world.of(1) is not old and world.of(1).welcome, what="its successor")
-            await late.call(door_pb2.Renew(member=old.member, number=1000, stopped=1))
+            await late.call(endpoint_pb2.Renew(credential=old.credential, number=1000, stopped=1))
             await restart
             with pytest.raises(FencedRpcError, match="submission 1, was replaced by submission 2"):
-                await late.call(door_pb2.StateCall(session=SESSION, member=old.member, get=paths.topology(NAME)))
+                await late.call(
+                    endpoint_pb2.StateCall(session=SESSION, credential=old.credential, get=paths.topology(NAME))
+                )
             late.close()
-            assert scheduler.itself.door.replaced == 0
+            assert scheduler.itself.endpoint.replaced == 0
 
     play(story)
 
@@ -182,7 +190,7 @@ def test_what_is_heard_at_once_is_looked_at_once(play: Callable[..., None], monk
             monkeypatch.setattr(Placement, "views", counted)
             looks = 0
             for _ in range(200):
-                await scheduler.itself.admission.renew((1, 1), door_pb2.Renew(number=1, epoch=1))
+                await scheduler.itself.admission.renew((1, 1), endpoint_pb2.Renew(number=1, epoch=1))
             assert looks <= 2
             await asyncio.sleep(0)
             assert looks >= 1
@@ -196,12 +204,12 @@ def test_large_requests_are_refused_and_counted(play: Callable[..., None]) -> No
             await scheduler.all_run()
             one = world.of(1)
             for body in (
-                door_pb2.Leave(member=one.member, why="x" * (1 << 20)),
-                door_pb2.ReadPackage(member=one.member, package="x" * (1 << 20)),
+                endpoint_pb2.Leave(credential=one.credential, why="x" * (1 << 20)),
+                endpoint_pb2.ReadPackage(credential=one.credential, package="x" * (1 << 20)),
             ):
                 with pytest.raises(InvalidRpcError, match="has 64 KiB at most"):
                     await one.client.call(body)
-            assert scheduler.itself.door.oversized == 2
+            assert scheduler.itself.endpoint.oversized == 2
 
     play(story)
 
@@ -211,7 +219,9 @@ def test_logs_and_spans_are_kept_and_bounded(play: Callable[..., None]) -> None:
         async with world.scheduler() as scheduler:
             await scheduler.all_run()
             one = world.of(1)
-            end = door_pb2.LogEnd(member=one.member, process="stmgr-1", data=b"cut off\nlast line", cut=True)
+            end = endpoint_pb2.LogEnd(
+                credential=one.credential, process="stmgr-1", data=b"cut off\nlast line", cut=True
+            )
             await one.client.call(end)
             text = (world.deployed.launch.log_dir / "stmgr-1.log").read_text()
             assert f"the end of the log of stmgr-1 on host {one.host}, container 1, submission 1" in text
@@ -226,8 +236,8 @@ def test_logs_and_spans_are_kept_and_bounded(play: Callable[..., None]) -> None:
             end.process, end.data = "stmgr-1", b"x" * ((1 << 20) + 1)
             with pytest.raises(InvalidRpcError, match="MB at most"):
                 await one.client.call(end)
-            spans = [door_pb2.StartSpan(name="fetch", took_s=1.5) for _ in range(40)]
-            await one.client.call(door_pb2.StartSpans(member=one.member, spans=spans))
+            spans = [endpoint_pb2.StartSpan(name="fetch", took_s=1.5) for _ in range(40)]
+            await one.client.call(endpoint_pb2.StartSpans(credential=one.credential, spans=spans))
             kept = (await scheduler.records())["executor-1"].start_spans
             assert len(kept) == 16 and kept[0].name == "fetch"
 
@@ -238,13 +248,13 @@ def test_a_submission_that_was_replaced_writes_no_log(play: Callable[..., None])
     async def story(world: World) -> None:
         async with world.scheduler() as scheduler:
             found = await scheduler.all_run()
-            old = world.of(1).member
+            old = world.of(1).credential
             world.engine.end(found["executor-1"].engine_id, ExitReason.CRASHED)
             world.engine.changed()
             await scheduler.when(lambda found: found["executor-1"].submission == 2, "another submission")
             await scheduler.all_run()
             with pytest.raises(FencedRpcError, match="submission 1, was replaced by submission 2"):
-                await world.of(1).client.call(door_pb2.LogEnd(member=old, process="stmgr-1", data=b"forged"))
+                await world.of(1).client.call(endpoint_pb2.LogEnd(credential=old, process="stmgr-1", data=b"forged"))
             assert not (world.deployed.launch.log_dir / "stmgr-1.log").exists()
 
     play(story)
@@ -253,13 +263,15 @@ def test_a_submission_that_was_replaced_writes_no_log(play: Callable[..., None])
 def test_logs_that_did_not_arrive_are_said_to_be_lost(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "LOG_CHECK_S", 0.1)
+    monkeypatch.setattr(reconciler, "LOG_CHECK_S", 0.1)
 
     async def story(world: World) -> None:
         async with world.scheduler() as scheduler:
             found = await scheduler.all_run()
             logs, two = world.deployed.launch.log_dir, world.of(2)
-            await two.client.call(door_pb2.LogEnd(member=two.member, process="bootstrap-2", data=b"it ends\n"))
+            await two.client.call(
+                endpoint_pb2.LogEnd(credential=two.credential, process="bootstrap-2", data=b"it ends\n")
+            )
             for number in (1, 2):
                 world.engine.end(found[f"executor-{number}"].engine_id, ExitReason.CRASHED)
             world.engine.changed()
@@ -276,33 +288,35 @@ def test_logs_that_did_not_arrive_are_said_to_be_lost(
     play(story)
 
 
-def test_whatever_a_holder_of_the_ticket_sends_the_door_goes_on(
+def test_whatever_a_holder_of_the_token_sends_the_endpoint_goes_on(
     play: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story(world: World) -> None:
         async with world.scheduler() as scheduler:
             await scheduler.all_run()
             one, dice = world.of(1), random.Random(14)
-            member = one.member
+            credential = one.credential
             own = [
                 one.hello(),
-                door_pb2.Renew(member=member, number=2**64 - 1, epoch=1, wait_s=float("nan")),
-                door_pb2.Renew(member=member, wait_s=-1e300),
-                door_pb2.ReadPackage(member=member, package="a" * 64, offset=2**64 - 1),
-                door_pb2.LogEnd(member=member, process="stmgr-1\n", data=b"x"),
-                door_pb2.StartSpans(member=member, spans=[door_pb2.StartSpan(name="\x1b[2J", took_s=float("inf"))]),
-                opening(member, float("nan")),
-                door_pb2.StateCall(session=1, member=member),
-                opening(member),
+                endpoint_pb2.Renew(credential=credential, number=2**64 - 1, epoch=1, wait_s=float("nan")),
+                endpoint_pb2.Renew(credential=credential, wait_s=-1e300),
+                endpoint_pb2.ReadPackage(credential=credential, package="a" * 64, offset=2**64 - 1),
+                endpoint_pb2.LogEnd(credential=credential, process="stmgr-1\n", data=b"x"),
+                endpoint_pb2.StartSpans(
+                    credential=credential, spans=[endpoint_pb2.StartSpan(name="\x1b[2J", took_s=float("inf"))]
+                ),
+                opening(credential, float("nan")),
+                endpoint_pb2.StateCall(session=1, credential=credential),
+                opening(credential),
                 *(
-                    door_pb2.StateCall(session=SESSION, member=member, call=call, lock="x")
+                    endpoint_pb2.StateCall(session=SESSION, credential=credential, call=call, lock="x")
                     for call in (0, 1, 1, 2**64 - 1)
                 ),
             ]
             seeds = [*envelopes(), *(seal(wrap(body, 7)) for body in own)]
             sock = zmq.Context.instance().socket(zmq.DEALER)
-            one.ticket.keys().connect(sock)
-            sock.connect(scheduler.itself.door.endpoints[0])
+            one.token.keys().connect(sock)
+            sock.connect(scheduler.itself.endpoint.listens_at[0])
             for seed in seeds:
                 sock.send(seed)
                 damaged = bytearray(seed)

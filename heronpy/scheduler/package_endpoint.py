@@ -43,7 +43,7 @@ class Archive:
     place: str = ""
 
 
-class PackageDoor:
+class PackageEndpoint:
     """Call `start` on the loop; without a package `digest` is empty.
 
     `place`: a folder or URL where hosts fetch the archive instead; empty: there is none.

@@ -1,4 +1,4 @@
-"""What only a door can get wrong: processes that die, a scheduler that is restarted, stopped or absent, lost answers."""
+"""What only an endpoint can get wrong: processes that die, a scheduler that is restarted, stopped or absent, lost answers."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from heronpy.common.errors import (
 from heronpy.common.setting_types import StatemgrSettings
 from heronpy.executor.handing import TopologyHanding, tasks_that_ran
 from heronpy.executor.scheduler_link import SchedulerLink
-from heronpy.net import door_link
+from heronpy.net import endpoint_link
 from heronpy.net.curve import Pair
-from heronpy.net.door_state import DoorStateManager
+from heronpy.net.endpoint_state import EndpointStateManager
 from heronpy.net.follower import MasterFollower
+from heronpy.net.join_token import JoinToken, SessionCredential
 from heronpy.net.rpc import ControlServer
-from heronpy.net.ticket import Membership, Ticket
 from heronpy.net.zsock import RARE_HEARTBEAT_MS, configure
 from heronpy.procs.plan_watch import PlanWatch
-from heronpy.proto import control_pb2, door_pb2, plan_pb2
+from heronpy.proto import control_pb2, endpoint_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.localfs import LocalStateManager
 from tests.statemgr.processes import kill, start
-from tests.support.doors import Door
+from tests.support.endpoints import Endpoint
 from tests.support.waiting import eventually, wait_for
 from tests.support.wires import new_endpoint
 
@@ -51,27 +51,27 @@ HOLD = "\nprint('ready', flush=True)\nsignal.pause()\n"
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[Door]:
-    made = Door(tmp_path / "door")
+def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
+    made = Endpoint(tmp_path / "endpoint")
     made.start()
     yield made
     made.kill()
 
 
 @pytest.fixture
-def here(door: Door) -> Iterator[LocalStateManager]:
+def here(endpoint: Endpoint) -> Iterator[LocalStateManager]:
     """The state as the processes of the scheduler's host see it."""
-    state = LocalStateManager(door.folder / "state")
+    state = LocalStateManager(endpoint.folder / "state")
     yield state
     state.close()
 
 
 @pytest.fixture
-def opened(door: Door) -> Iterator[Callable[..., DoorStateManager]]:
-    made: list[DoorStateManager] = []
+def opened(endpoint: Endpoint) -> Iterator[Callable[..., EndpointStateManager]]:
+    made: list[EndpointStateManager] = []
 
-    def open_one(container: int = 1, session_s: float = 2.0) -> DoorStateManager:
-        made.append(door.open(container, session_s))
+    def open_one(container: int = 1, session_s: float = 2.0) -> EndpointStateManager:
+        made.append(endpoint.open(container, session_s))
         return made[-1]
 
     yield open_one
@@ -103,8 +103,8 @@ class Reader:
 # ---- the end of a process ------------------------------------------------------------------------
 
 
-def test_the_ephemerals_of_a_killed_process_go_after_its_session(door: Door, here: LocalStateManager) -> None:
-    process = start("door", f"state.create('{NODE}', b'x', ephemeral=True){HOLD}", door.ticket(), session_s=1.5)
+def test_the_ephemerals_of_a_killed_process_go_after_its_session(endpoint: Endpoint, here: LocalStateManager) -> None:
+    process = start("endpoint", f"state.create('{NODE}', b'x', ephemeral=True){HOLD}", endpoint.token(), session_s=1.5)
     gone = threading.Event()
     watch = here.watch(NODE, lambda path: gone.set())
     killed_at = time.monotonic()
@@ -117,16 +117,18 @@ def test_the_ephemerals_of_a_killed_process_go_after_its_session(door: Door, her
     watch.cancel()
 
 
-def test_a_process_that_ends_by_itself_takes_its_ephemerals_along(door: Door, here: LocalStateManager) -> None:
-    process = start("door", f"state.create('{NODE}', b'x', ephemeral=True)\nprint('ready', flush=True)", door.ticket())
+def test_a_process_that_ends_by_itself_takes_its_ephemerals_along(endpoint: Endpoint, here: LocalStateManager) -> None:
+    process = start(
+        "endpoint", f"state.create('{NODE}', b'x', ephemeral=True)\nprint('ready', flush=True)", endpoint.token()
+    )
     assert process.stdout is not None
     process.stdout.close()
     assert process.wait(DEADLINE_S) == 0
     wait_for(lambda: not here.exists(NODE), 1.0, "the node's end")
 
 
-def test_a_silent_process_that_wakes_up_puts_its_node_back(door: Door, here: LocalStateManager) -> None:
-    process = start("door", f"state.create('{NODE}', b'x', ephemeral=True){HOLD}", door.ticket(), session_s=1.0)
+def test_a_silent_process_that_wakes_up_puts_its_node_back(endpoint: Endpoint, here: LocalStateManager) -> None:
+    process = start("endpoint", f"state.create('{NODE}', b'x', ephemeral=True){HOLD}", endpoint.token(), session_s=1.0)
     process.send_signal(signal.SIGSTOP)
     wait_for(lambda: not here.exists(NODE), DEADLINE_S, "the end of the session")
     process.send_signal(signal.SIGCONT)
@@ -135,7 +137,7 @@ def test_a_silent_process_that_wakes_up_puts_its_node_back(door: Door, here: Loc
     wait_for(lambda: not here.exists(NODE), DEADLINE_S, "the end of the second session")
 
 
-def test_a_forked_child_has_no_part_in_the_session(door: Door, here: LocalStateManager) -> None:
+def test_a_forked_child_has_no_part_in_the_session(endpoint: Endpoint, here: LocalStateManager) -> None:
     code = f"""
 state.create('{NODE}', b'x', ephemeral=True)
 if os.fork() == 0:
@@ -150,7 +152,7 @@ os.wait()
 state.set('{NODE}', b'y')
 signal.pause()
 """
-    process = start("door", code, door.ticket(), session_s=1.5)
+    process = start("endpoint", code, endpoint.token(), session_s=1.5)
     child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
     os.kill(child, signal.SIGTERM)
     wait_for(lambda: here.get(NODE) == (b"y", 2), DEADLINE_S, "the parent's write")
@@ -162,16 +164,16 @@ signal.pause()
 
 
 def test_ephemerals_and_watches_survive_the_schedulers_restart(
-    door: Door, here: LocalStateManager, opened: Callable[..., DoorStateManager]
+    endpoint: Endpoint, here: LocalStateManager, opened: Callable[..., EndpointStateManager]
 ) -> None:
     owner, other = opened(1), opened(2)
     owner.create(NODE, b"x", ephemeral=True)
     changes: list[str] = []
     other.watch(PLAN, changes.append)
     reader = Reader(here, NODE)
-    door.kill()
+    endpoint.kill()
     here.set(PLAN, b"while nobody is there")
-    door.start()
+    endpoint.start()
     wait_for(lambda: changes, DEADLINE_S, "the watch after the restart")
     assert other.get(PLAN) == (b"while nobody is there", 1)
     seen = len(changes)
@@ -179,20 +181,20 @@ def test_ephemerals_and_watches_survive_the_schedulers_restart(
     wait_for(lambda: len(changes) > seen, DEADLINE_S, "a change after the restart")
     assert owner.set(NODE, b"x") == 2
     # Longer than a session: the new one keeps the node alive.
-    wait_for(lambda: door.served().get("1 keep", 0) >= 4, DEADLINE_S, "four signs of life")
+    wait_for(lambda: endpoint.served().get("1 keep", 0) >= 4, DEADLINE_S, "four signs of life")
     assert set(reader.stop()) == {b"x"}
     owner.close()
     assert not here.exists(NODE)
 
 
 def test_nobody_else_gets_the_node_while_its_owner_may_come_back(
-    door: Door, opened: Callable[..., DoorStateManager]
+    endpoint: Endpoint, opened: Callable[..., EndpointStateManager]
 ) -> None:
     owner, other = opened(1), opened(2)
     owner.create(NODE, b"x", ephemeral=True)
     for _ in range(3):
-        door.kill()
-        door.start()
+        endpoint.kill()
+        endpoint.start()
         with pytest.raises(StateError, match="exists already"):
             other.create(NODE, b"y", ephemeral=True)
     assert owner.get(NODE) == (b"x", 1)
@@ -202,10 +204,10 @@ def test_nobody_else_gets_the_node_while_its_owner_may_come_back(
 
 @pytest.mark.parametrize("what", ["create", "set", "delete"])
 def test_a_write_whose_answer_died_with_the_scheduler_is_done_once(
-    door: Door, here: LocalStateManager, opened: Callable[..., DoorStateManager], what: str
+    endpoint: Endpoint, here: LocalStateManager, opened: Callable[..., EndpointStateManager], what: str
 ) -> None:
-    door.kill()
-    door.start(losing={what: 100})
+    endpoint.kill()
+    endpoint.start(losing={what: 100})
     state = opened(1)
     here.set(PLAN, b"old")
     writes: dict[str, Callable[[], Any]] = {
@@ -222,8 +224,8 @@ def test_a_write_whose_answer_died_with_the_scheduler_is_done_once(
     writer = threading.Thread(target=lambda: results.append(writes[what]()))
     writer.start()
     wait_for(done[what], DEADLINE_S, "the write")
-    door.kill()
-    door.start()
+    endpoint.kill()
+    endpoint.start()
     writer.join(DEADLINE_S)
     assert results == [2 if what == "set" else None]
     assert done[what]()
@@ -236,7 +238,9 @@ def test_a_write_whose_answer_died_with_the_scheduler_is_done_once(
 
 
 def test_a_call_whose_answer_is_lost_is_carried_out_once(tmp_path: Path) -> None:
-    lossy = Door(tmp_path / "door", losing={"counter": 1, "create": 1, "set": 1, "delete": 1, "watch": 1, "get": 1})
+    lossy = Endpoint(
+        tmp_path / "endpoint", losing={"counter": 1, "create": 1, "set": 1, "delete": 1, "watch": 1, "get": 1}
+    )
     lossy.start()
     state = lossy.open()
     try:
@@ -256,16 +260,16 @@ def test_a_call_whose_answer_is_lost_is_carried_out_once(tmp_path: Path) -> None
         lossy.kill()
 
 
-def test_without_a_door_calls_fail_in_time_and_watches_fire_when_it_is_back(
-    door: Door, opened: Callable[..., DoorStateManager], monkeypatch: pytest.MonkeyPatch
+def test_without_an_endpoint_calls_fail_in_time_and_watches_fire_when_it_is_back(
+    endpoint: Endpoint, opened: Callable[..., EndpointStateManager], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door_link, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(endpoint_link, "PATIENCE_S", 1.0)
     state = opened(1)
     changes: list[str] = []
     state.watch(PLAN, changes.append)
-    door.kill()
+    endpoint.kill()
     begun = time.monotonic()
-    with pytest.raises(StateAwayError, match=r"door at tcp://.* does not answer \(pplans/wc was not served within"):
+    with pytest.raises(StateAwayError, match=r"endpoint at tcp://.* does not answer \(pplans/wc was not served within"):
         state.set(PLAN, b"x")
     assert time.monotonic() - begun < 3.0
 
@@ -279,34 +283,37 @@ def test_without_a_door_calls_fail_in_time_and_watches_fire_when_it_is_back(
     other: list[str] = []
     state.watch(NODE, other.append)  # does not fail: it is reported later
     with pytest.raises(StateAwayError, match="no session within 1 s"):
-        door.open(2)
-    door.start()
+        endpoint.open(2)
+    endpoint.start()
     wait_for(lambda: changes and other, DEADLINE_S, "the watches")
     wait_for(lambda: state.set(PLAN, b"x") == 1, DEADLINE_S, "the write")
 
 
 def test_a_write_that_was_given_up_does_not_happen_later(
-    door: Door, here: LocalStateManager, opened: Callable[..., DoorStateManager], monkeypatch: pytest.MonkeyPatch
+    endpoint: Endpoint,
+    here: LocalStateManager,
+    opened: Callable[..., EndpointStateManager],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(door_link, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(endpoint_link, "PATIENCE_S", 0.5)
     state = opened(1)
-    door.kill()
+    endpoint.kill()
     with pytest.raises(StateAwayError):
         state.set(PLAN, b"given up")
-    door.start()
-    monkeypatch.setattr(door_link, "PATIENCE_S", 10.0)
+    endpoint.start()
+    monkeypatch.setattr(endpoint_link, "PATIENCE_S", 10.0)
     assert state.get(PLAN) is None
     assert state.set(PLAN, b"wanted") == 1
     assert here.get(PLAN) == (b"wanted", 1)
 
 
 def test_a_lock_ends_with_the_session_of_its_holder(tmp_path: Path) -> None:
-    lenient = Door(tmp_path / "door", rules="any")
+    lenient = Endpoint(tmp_path / "endpoint", rules="any")
     lenient.start()
     state = lenient.open(2)
     try:
         process = start(
-            "door", f"with state.lock('locks/a'):{HOLD.replace(chr(10), chr(10) + '    ')}", lenient.ticket(), 1.0
+            "endpoint", f"with state.lock('locks/a'):{HOLD.replace(chr(10), chr(10) + '    ')}", lenient.token(), 1.0
         )
         with pytest.raises(DeadlineError, match="locks/a"), state.lock("locks/a", 0.1):
             pass
@@ -325,7 +332,7 @@ def test_a_lock_ends_with_the_session_of_its_holder(tmp_path: Path) -> None:
 
 
 def test_only_the_nodes_of_the_topology_that_a_container_needs(
-    door: Door, here: LocalStateManager, opened: Callable[..., DoorStateManager]
+    endpoint: Endpoint, here: LocalStateManager, opened: Callable[..., EndpointStateManager]
 ) -> None:
     state = opened(3)
     here.set(paths.topology("other"), b"secret")
@@ -344,35 +351,35 @@ def test_only_the_nodes_of_the_topology_that_a_container_needs(
         with pytest.raises(StateError, match="a container of topology 'wc' may not"):
             use()
     assert here.get(paths.scheduler("wc")) == (b"the scheduler", 1)
-    with pytest.raises(StateError, match="not listed at the scheduler's door"):
+    with pytest.raises(StateError, match="not listed at the scheduler's control endpoint"):
         state.children("topologies")
 
 
-def test_a_stranger_and_a_forged_member_are_refused(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    ticket = door.ticket(7)
-    Membership(7, 1, b"x" * 32).save(ticket.parent)
-    with pytest.raises(StateError, match="refuses this container: no member of this topology"):
-        DoorStateManager(str(ticket))
+def test_a_stranger_and_a_forged_credential_are_refused(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = endpoint.token(7)
+    SessionCredential(7, 1, b"x" * 32).save(token.parent)
+    with pytest.raises(StateError, match="refuses this container: no session credential of this topology"):
+        EndpointStateManager(str(token))
     with pytest.raises(ConfigError, match="cannot read"):
-        DoorStateManager(str(door.folder / "nowhere"))
-    (ticket.parent / "member").write_text("{}")
-    with pytest.raises(ConfigError, match="holds no member"):
-        DoorStateManager(str(ticket))
-    ticket.write_text("{}")
-    with pytest.raises(ConfigError, match="holds no ticket"):
-        DoorStateManager(str(ticket))
+        EndpointStateManager(str(endpoint.folder / "nowhere"))
+    (token.parent / "credential.json").write_text("{}")
+    with pytest.raises(ConfigError, match="holds no session credential"):
+        EndpointStateManager(str(token))
+    token.write_text("{}")
+    with pytest.raises(ConfigError, match="holds no join token"):
+        EndpointStateManager(str(token))
     with pytest.raises(ConfigError, match="known types are local, zookeeper"):
-        open_state("door", str(ticket))
+        open_state("endpoint", str(token))
 
 
 def test_limits_are_clear_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = Door(tmp_path / "door", limits={"sessions": 1})
+    small = Endpoint(tmp_path / "endpoint", limits={"sessions": 1})
     small.start()
     state = small.open(1)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(door_link, "PATIENCE_S", 1.0)
-            with pytest.raises(StateAwayError, match="it says: the scheduler's door has 1 sessions"):
+            patch.setattr(endpoint_link, "PATIENCE_S", 1.0)
+            with pytest.raises(StateAwayError, match="it says: the scheduler's control endpoint has 1 sessions"):
                 small.open(2)
         with pytest.raises(StateError, match="exceeds 15728640 bytes"):
             state.set(PLAN, bytes((15 << 20) + 1))
@@ -387,7 +394,7 @@ def test_limits_are_clear_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_container_asks_ten_times_at_its_start_and_then_only_says_that_it_lives(
-    door: Door, here: LocalStateManager, tmp_path: Path
+    endpoint: Endpoint, here: LocalStateManager, tmp_path: Path
 ) -> None:
     """What an executor and a stream manager read and watch, with a topology master that comes late and stays."""
     packing = plan_pb2.PackingPlan(id="wc", version=1)
@@ -396,13 +403,13 @@ def test_a_container_asks_ten_times_at_its_start_and_then_only_says_that_it_live
     launch: Any = SimpleNamespace(topology="wc", topology_id="wc-1", sockets_dir=str(tmp_path))
     looks: Counter[str] = Counter()
 
-    class Counted(DoorStateManager):
+    class Counted(EndpointStateManager):
         def get(self, path: str) -> tuple[bytes, int] | None:
             looks[path] += 1
             return super().get(path)
 
     def open_one() -> Counted:
-        return Counted(str(door.ticket(5)), StatemgrSettings(session_timeout_s=1.5))
+        return Counted(str(endpoint.token(5)), StatemgrSettings(session_timeout_s=1.5))
 
     def asked(served: dict[str, int]) -> dict[str, int]:
         return {kind: count for kind, count in served.items() if not kind.endswith("keep")}
@@ -425,14 +432,14 @@ def test_a_container_asks_ten_times_at_its_start_and_then_only_says_that_it_live
         location = plan_pb2.TmasterLocation(topology="wc", endpoint=master.endpoints[0], epoch=1)
         await asyncio.to_thread(here.set, NODE, location.SerializeToString())
         await eventually(lambda: all(link.registered for link in links), DEADLINE_S, "the registrations")
-        first = await asyncio.to_thread(door.served)
+        first = await asyncio.to_thread(endpoint.served)
         # Both look again and again, as they do in case a notification was missed.
         begun = time.monotonic()
         second = first
         while second.get("5 keep", 0) < first.get("5 keep", 0) + 8:
             for state in (executor, stmgr):
                 await asyncio.to_thread(state.get, NODE)
-            second = await asyncio.to_thread(door.served)
+            second = await asyncio.to_thread(endpoint.served)
         took_s = time.monotonic() - begun
         assert took_s > 1.5, "eight signs of life of two processes need three thirds of a session"
         assert asked(second) == asked(first)
@@ -451,8 +458,8 @@ def test_a_container_asks_ten_times_at_its_start_and_then_only_says_that_it_live
 
 
 @pytest.mark.heavy
-def test_writes_are_exact_while_the_door_is_killed_and_stopped_again_and_again(
-    door: Door, here: LocalStateManager, opened: Callable[..., DoorStateManager]
+def test_writes_are_exact_while_the_endpoint_is_killed_and_stopped_again_and_again(
+    endpoint: Endpoint, here: LocalStateManager, opened: Callable[..., EndpointStateManager]
 ) -> None:
     """Writers that add one by compare and set: the sum is what they were told, and no number of a counter comes twice."""
     here.set(PLAN, b"0 0")
@@ -481,12 +488,12 @@ def test_writes_are_exact_while_the_door_is_killed_and_stopped_again_and_again(
             goal = sum(added.values()) + 30
             wait_for(lambda goal=goal: sum(added.values()) >= goal, DEADLINE_S, "thirty more writes")  # type: ignore[misc]
             if fault % 3 < 2:
-                door.kill()
-                door.start()
+                endpoint.kill()
+                endpoint.start()
             else:
-                door.signal(signal.SIGSTOP)
+                endpoint.signal(signal.SIGSTOP)
                 assert not ended.wait(4.0)
-                door.signal(signal.SIGCONT)
+                endpoint.signal(signal.SIGCONT)
     finally:
         ended.set()
         for writer in writers:
@@ -500,8 +507,8 @@ def test_writes_are_exact_while_the_door_is_killed_and_stopped_again_and_again(
     assert total > 360
 
 
-def test_containers_ping_their_door_rarely(
-    opened: Callable[..., DoorStateManager], monkeypatch: pytest.MonkeyPatch
+def test_containers_ping_their_endpoint_rarely(
+    opened: Callable[..., EndpointStateManager], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twenty containers have sixty connections to it."""
     seen: list[int] = []
@@ -510,15 +517,15 @@ def test_containers_ping_their_door_rarely(
         seen.append(options["heartbeat_ms"])
         return configure(sock, **options)
 
-    monkeypatch.setattr("heronpy.net.door_link.configure", configured)
+    monkeypatch.setattr("heronpy.net.endpoint_link.configure", configured)
     monkeypatch.setattr("heronpy.net.rpc.configure", configured)
     opened()
 
     async def bootstrap() -> None:
         pair = Pair(*zmq.curve_keypair())
-        link = SchedulerLink(Ticket("wc-1", ("tcp://127.0.0.1:1",), pair.public, pair), 1, 1)
+        link = SchedulerLink(JoinToken("wc-1", ("tcp://127.0.0.1:1",), pair.public, pair), 1, 1)
         with pytest.raises(HeronError):
-            await link.admit(lambda _: door_pb2.Hello(), 0.01)
+            await link.admit(lambda _: endpoint_pb2.Hello(), 0.01)
         link.close()
 
     asyncio.run(bootstrap())

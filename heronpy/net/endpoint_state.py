@@ -1,13 +1,14 @@
-"""State at the door of the scheduler: for containers on hosts that do not reach its files.
+"""State at the control endpoint of the scheduler: for containers on hosts that do not reach its files.
 
-The root is the file of the ticket; the container's membership lies next to it (`ticket.py`). A process that is killed
-loses its ephemerals and locks once it was silent for a session; one that closes its manager, at once. After a restart
-of the scheduler, or a silence of its own, a process opens its session again: it still has the ephemerals that are left,
-and makes the others again unless another process has them now. A lock is not restored: its holder gets a warning.
+The root is the file of the join token; the container's session credential lies next to it (`join_token.py`). A process
+that is killed loses its ephemerals and locks once it was silent for a session; one that closes its manager, at once.
+After a restart of the scheduler, or a silence of its own, a process opens its session again: it still has the
+ephemerals that are left, and makes the others again unless another process has them now. A lock is not restored: its
+holder gets a warning.
 
-A write that the scheduler's end left without an answer is repeated: the door looks whether version and content say that
-it was done. So when two processes write the same bytes over the same version in that moment, both are told that theirs
-was.
+A write that the scheduler's end left without an answer is repeated: the endpoint looks whether version and content say
+that it was done. So when two processes write the same bytes over the same version in that moment, both are told that
+theirs was.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from heronpy.common.errors import (
     VersionMismatchError,
 )
 from heronpy.common.setting_types import StatemgrSettings
-from heronpy.net.door_calls import Result
-from heronpy.net.door_link import DoorLink, FullError
-from heronpy.net.door_watch import DoorWatch, Watches
+from heronpy.net.endpoint_calls import Result
+from heronpy.net.endpoint_link import EndpointLink, FullError
+from heronpy.net.endpoint_watch import EndpointWatch, Watches
+from heronpy.net.join_token import TEXT_MAX_CHARS, JoinToken, SessionCredential
 from heronpy.net.private import read_private
-from heronpy.net.ticket import TEXT_MAX_CHARS, Membership, Ticket
-from heronpy.proto import door_pb2
+from heronpy.proto import endpoint_pb2
 from heronpy.statemgr.paths import check_path
 
 log = logging.getLogger("heronpy.net")
@@ -53,32 +54,34 @@ MAX_BYTES: Final = 15 << 20
 _LOCK_AGAIN_S: Final = 0.05
 
 _KINDS: Final[dict[int, type[HeronError]]] = {
-    door_pb2.STATE_NODE_EXISTS: NodeExistsError,
-    door_pb2.STATE_NO_NODE: NoNodeError,
-    door_pb2.STATE_VERSION: VersionMismatchError,
-    door_pb2.STATE_DEADLINE: DeadlineError,
-    door_pb2.STATE_AWAY: StateAwayError,
-    door_pb2.STATE_DAMAGED: DamagedStateError,
-    door_pb2.STATE_NO_SPACE: NoSpaceError,
+    endpoint_pb2.STATE_NODE_EXISTS: NodeExistsError,
+    endpoint_pb2.STATE_NO_NODE: NoNodeError,
+    endpoint_pb2.STATE_VERSION: VersionMismatchError,
+    endpoint_pb2.STATE_DEADLINE: DeadlineError,
+    endpoint_pb2.STATE_AWAY: StateAwayError,
+    endpoint_pb2.STATE_DAMAGED: DamagedStateError,
+    endpoint_pb2.STATE_NO_SPACE: NoSpaceError,
 }
 
 
-class DoorStateManager:
-    """A state manager over the door that a ticket names."""
+class EndpointStateManager:
+    """A state manager over the endpoint that a join token names."""
 
     def __init__(self, root: str, settings: StatemgrSettings | None = None) -> None:
         file = Path(root)
-        ticket = Ticket.from_text(read_private(file, TEXT_MAX_CHARS).decode(errors="replace"), str(file))
-        self._open(ticket, Membership.load(file.parent), settings)
+        token = JoinToken.from_text(read_private(file, TEXT_MAX_CHARS).decode(errors="replace"), str(file))
+        self._open(token, SessionCredential.load(file.parent), settings)
 
     @classmethod
-    def of(cls, ticket: Ticket, member: Membership, settings: StatemgrSettings | None = None) -> DoorStateManager:
-        """For whoever has a ticket and a membership without files."""
+    def of(
+        cls, token: JoinToken, credential: SessionCredential, settings: StatemgrSettings | None = None
+    ) -> EndpointStateManager:
+        """For whoever has a join token and a session credential without files."""
         manager = cls.__new__(cls)
-        manager._open(ticket, member, settings)
+        manager._open(token, credential, settings)
         return manager
 
-    def _open(self, ticket: Ticket, member: Membership, settings: StatemgrSettings | None) -> None:
+    def _open(self, token: JoinToken, credential: SessionCredential, settings: StatemgrSettings | None) -> None:
         self._abandoned = False
         self._mutex = Lock()
         #: Ephemerals of this manager, as last written.
@@ -86,7 +89,7 @@ class DoorStateManager:
         self._watches = Watches()
         session_s = (settings or StatemgrSettings()).session_timeout_s
         try:
-            self._link = DoorLink(ticket, member, session_s, self._on_session, self._watches.changed, self._arm)
+            self._link = EndpointLink(token, credential, session_s, self._on_session, self._watches.changed, self._arm)
         except (HeronError, ConfigError):
             self._watches.close()
             raise
@@ -105,12 +108,12 @@ class DoorStateManager:
                 self._mine[path] = bytes(data)
 
     def get(self, path: str) -> tuple[bytes, int] | None:
-        """Data and version of a node; of a watched one perhaps from memory (see `door_watch`)."""
+        """Data and version of a node; of a watched one perhaps from memory (see `endpoint_watch`)."""
         self._check(path)
         known, value, stamp = self._watches.known(path)
         if known and self._link.is_sure():
             return value
-        answer = _checked(self._link.call(door_pb2.StateCall(get=path), path))
+        answer = _checked(self._link.call(endpoint_pb2.StateCall(get=path), path))
         found = (answer.data, answer.number) if answer.found else None
         self._watches.learned(path, found, stamp)
         return found
@@ -139,13 +142,13 @@ class DoorStateManager:
     def children(self, path: str) -> NoReturn:
         """Nobody in a container lists nodes."""
         self._link.check_open()
-        raise StateError(f"the nodes below {path or 'the root'!r} are not listed at the scheduler's door")
+        raise StateError(f"the nodes below {path or 'the root'!r} are not listed at the scheduler's control endpoint")
 
     def exists(self, path: str) -> bool:
         """Whether the node exists."""
         return self.get(path) is not None
 
-    def watch(self, path: str, callback: Callable[[str], None]) -> DoorWatch:
+    def watch(self, path: str, callback: Callable[[str], None]) -> EndpointWatch:
         """Call back from a thread after each change of the node."""
         self._check(path)
         watch, is_armed = self._watches.add(path, callback)
@@ -153,7 +156,7 @@ class DoorStateManager:
             return watch
         stamp = self._watches.stamp(path)
         try:
-            self._watches.armed(path, stamp, _checked(self._link.call(door_pb2.StateCall(watch=path), path)))
+            self._watches.armed(path, stamp, _checked(self._link.call(endpoint_pb2.StateCall(watch=path), path)))
         except FullError:
             watch.cancel()
             raise
@@ -198,7 +201,7 @@ class DoorStateManager:
         self._link.close()
 
     def abandon(self) -> None:
-        """Close, but without a word to the door, which is gone for good, and its locks and ephemerals with it."""
+        """Close, but without a word to the endpoint, which is gone for good, and its locks and ephemerals with it."""
         self._abandoned = True
         atexit.unregister(self._at_exit)
         self._watches.close()
@@ -217,15 +220,15 @@ class DoorStateManager:
 
     def _put(self, path: str, data: bytes, version: int | None, remove: bool = False, ephemeral: bool = False) -> int:
         self._check(path, data)
-        put = door_pb2.StatePut(path=path, data=bytes(data), remove=remove, ephemeral=ephemeral)
+        put = endpoint_pb2.StatePut(path=path, data=bytes(data), remove=remove, ephemeral=ephemeral)
         put.versioned, put.version = version is not None, version or 0
         return self._change(path, put=put).number
 
-    def _change(self, path: str, **what: Any) -> door_pb2.StateAnswer:
+    def _change(self, path: str, **what: Any) -> endpoint_pb2.StateAnswer:
         self._check(path)
         self._watches.forget(path)
         try:
-            return _checked(self._link.call(door_pb2.StateCall(**what), path))
+            return _checked(self._link.call(endpoint_pb2.StateCall(**what), path))
         finally:
             self._watches.forget(path)
 
@@ -233,7 +236,7 @@ class DoorStateManager:
         if self._abandoned:
             return
         if opened != self._link.opened:
-            log.warning("lock %r was lost while it was held: the session at the scheduler's door had ended", path)
+            log.warning("lock %r was lost while it was held: the session at the control endpoint had ended", path)
             return
         if not self._start_unlock(path).wait(self._link.patience()):
             log.warning("lock %r ends later, at the latest with this process", path)
@@ -241,15 +244,15 @@ class DoorStateManager:
     def _start_unlock(self, path: str) -> Event:
         ended = Event()
         with suppress(StateError):
-            self._link.start(door_pb2.StateCall(unlock=path), lambda _: ended.set())
+            self._link.start(endpoint_pb2.StateCall(unlock=path), lambda _: ended.set())
         return ended
 
     # ---- watches, and sessions that are opened again; all in the link's thread ----------------
     def _arm(self) -> None:
-        """Ask for the watches of which the door does not know yet."""
+        """Ask for the watches of which the endpoint does not know yet."""
         for path, stamp in self._watches.unasked():
             with suppress(StateError):
-                self._link.start(door_pb2.StateCall(watch=path), partial(self._armed_late, path, stamp))
+                self._link.start(endpoint_pb2.StateCall(watch=path), partial(self._armed_late, path, stamp))
 
     def _armed_late(self, path: str, stamp: int, result: Result) -> None:
         """The caller was told that changes are reported later, or nobody knows what was missed."""
@@ -263,15 +266,15 @@ class DoorStateManager:
             mine = dict(self._mine)
         for path, data in mine.items():
             # It may still be there.
-            put = door_pb2.StateCall(again=True, put=door_pb2.StatePut(path=path, data=data, ephemeral=True))
+            put = endpoint_pb2.StateCall(again=True, put=endpoint_pb2.StatePut(path=path, data=data, ephemeral=True))
             with suppress(StateError):
                 self._link.start(put, partial(self._put_back, path))
 
     def _put_back(self, path: str, result: Result) -> None:
         self._watches.forget(path)
         if isinstance(result, StateError):
-            return  # this process ends, or the door does not let it in
-        if result.error == door_pb2.STATE_NODE_EXISTS:
+            return  # this process ends, or the endpoint does not let it in
+        if result.error == endpoint_pb2.STATE_NODE_EXISTS:
             with self._mutex:
                 self._mine.pop(path, None)
             log.error("state node %r, lost with the session, belongs to another now", path)
@@ -279,19 +282,19 @@ class DoorStateManager:
             log.error("state node %r, lost with the session, cannot be put back: %s", path, result.text)
 
 
-def _checked(answer: door_pb2.StateAnswer) -> door_pb2.StateAnswer:
+def _checked(answer: endpoint_pb2.StateAnswer) -> endpoint_pb2.StateAnswer:
     if answer.error:
         raise _KINDS.get(answer.error, StateError)(answer.text)
     return answer
 
 
-def _close_at_exit(reference: weakref.ref[DoorStateManager]) -> None:
+def _close_at_exit(reference: weakref.ref[EndpointStateManager]) -> None:
     manager = reference()
     if manager is not None:
         manager.close()
 
 
-_open_managers: weakref.WeakSet[DoorStateManager] = weakref.WeakSet()
+_open_managers: weakref.WeakSet[EndpointStateManager] = weakref.WeakSet()
 
 
 def _close_in_child() -> None:

@@ -1,0 +1,72 @@
+"""The keys of a control endpoint, in `<working_dir>/keys/endpoint`: two key pairs as in `curve`, and a secret key.
+
+The pairs are others than those of the links between containers: the join token has the client's. Whoever holds a join
+token may say hello for a submission that nobody has said hello for, and so act for it: a join token is as secret as the
+topology itself. What a submission may ask besides needs its own secret, which the endpoint derives from the secret key
+and says in its answer to the hello; so nothing of it has to be kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import hmac
+import re
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import zmq
+
+from heronpy.common.errors import ConfigError
+from heronpy.net import curve
+from heronpy.net.curve import Keys, Pair
+from heronpy.net.private import write_private
+
+_SECRET: Final = "credentials.key"
+_HEX: Final = re.compile(rb"[0-9a-f]{64}\n?")
+
+
+@functools.lru_cache(4096)
+def _derived(key: bytes, name: str) -> bytes:
+    """Kept, because each request at the endpoint is compared with one."""
+    return hmac.digest(key, name.encode(), "sha256")
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointKeys:
+    """The keys of one topology's endpoint."""
+
+    keys: Keys
+    secret_key: bytes = field(repr=False)
+    """Secret key of 32 bytes, from which the secrets of session credentials are derived."""
+
+    def secret_of(self, container: int, submission: int) -> bytes:
+        """What a submission proves itself with, once it was welcomed."""
+        return _derived(self.secret_key, f"{self.keys.domain}.{container}.{submission}")
+
+    def is_valid(self, container: int, submission: int, secret: bytes) -> bool:
+        """Whether a message of that submission has its secret."""
+        return hmac.compare_digest(self.secret_of(container, submission), secret)
+
+
+def folder_of(working_dir: str) -> Path:
+    """The folder of the endpoint's keys: below that of the others, so that `curve.remove` removes them too."""
+    return curve.folder_of(working_dir) / "endpoint"
+
+
+def make(working_dir: str) -> None:
+    """New keys; call it after `curve.generate`, which removes them."""
+    folder = folder_of(working_dir)
+    curve.save(folder, Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))
+    write_private(folder / _SECRET, secrets.token_hex(32).encode() + b"\n")
+
+
+def load(working_dir: str, topology_id: str) -> EndpointKeys:
+    """Read the keys; ConfigError when they are missing, damaged or readable by others."""
+    folder = folder_of(working_dir)
+    keys = curve.read(folder, topology_id)
+    found = curve.read_secret(folder, _SECRET)
+    if not _HEX.fullmatch(found):
+        raise ConfigError(f"{folder / _SECRET} holds no key; submit the topology again")
+    return EndpointKeys(keys, bytes.fromhex(found.decode().strip()))
