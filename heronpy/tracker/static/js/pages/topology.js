@@ -29,10 +29,7 @@ export function TopologyPage({ route }) {
   const choose = html`<label>colour by <select value=${by} onChange=${(event) => replaceQuery(route, { by: event.target.value === 'busy' ? '' : event.target.value })}>
     ${Object.entries(MEASURES).map(([name, one]) => html`<option key=${name} value=${name}>${one.title}</option>`)}</select></label>`;
   return html`<${TopologyFrame} route=${route} state=${state}>
-    ${!topology.ended_at && load?.culprits.length > 0 && html`<p class="flow warn" role="status">Spouts are held by ${load.culprits.map((one, number) => html`${number ? ', ' : ''}<${CulpritView} place=${place} one=${one} tasks=${tasks} />`)}</p>`}
-    ${!topology.ended_at && load?.avoided?.length > 0 && html`<p class="flow warn" role="status">Full, so that others take their share: ${load.avoided.map((one, number) => html`${number ? ', ' : ''}<${CulpritView} place=${place} one=${one} tasks=${tasks} />`)}</p>`}
-    ${!topology.ended_at && load?.dropping?.length > 0 && html`<p class="flow warn" role="status">Full, so that what does not fit is discarded: ${load.dropping.map((one, number) => html`${number ? ', ' : ''}<${CulpritView} place=${place} one=${one} tasks=${tasks} />`)}</p>`}
-    ${Object.keys(load?.dropped ?? {}).length > 0 && html`<p class="flow" role="status">Tuples dropped upon backpressure: ${Object.entries(load.dropped).map(([name, tuples]) => `${count(tuples)} for ${name}`).join(', ')}</p>`}
+    ${!topology.ended_at && [['culprits', 'Spouts are held by'], ['avoided', 'Full, so that others take their share:'], ['dropping', 'Full, so that tuples are discarded:']].map(([name, title]) => load?.[name]?.length > 0 && html`<p class="flow warn" role="status">${title} ${load[name].map((one, number) => html`${number ? ', ' : ''}<${CulpritView} place=${place} one=${one} />`)}</p>`)}
     <${Section} title="graph" aside=${choose}>
       <${GraphView} place=${place} plan=${plan} load=${load} by=${by} marked=${marked} onMark=${setMarked} />
       <${Containers} place=${place} plan=${plan} load=${load} tasks=${tasks?.tasks ?? null} by=${by} marked=${marked} onMark=${setMarked} />
@@ -46,7 +43,7 @@ export function TopologyPage({ route }) {
       ${over(load)}
     <//>
     <${Section} title="streams"><${Table} columns=${columns.edges} rows=${edges} name=${(row) => row.id} caption="streams between components" /><//>
-    ${topology?.totals && html`<${Section} title="since submit"><${Totals} totals=${topology.totals} /><//>`}
+    ${topology?.totals && html`<${Section} title="since submit"><${Totals} totals=${topology.totals} dropped=${load?.dropped} /><//>`}
     ${start?.running && html`<${Section} title=${`start: ${duration(start.took_s)}`}><${Facts} items=${start.phases.map((one) => [one.name, duration(one.took_s), one.what])} /><//>`}<//>
   <//>`;
 }
@@ -70,13 +67,13 @@ function useEdges(plan, load) {
   }, [plan?.edges, load?.edges]);
 }
 
-function CulpritView({ place, one, tasks }) {
-  const instance = (tasks?.tasks ?? []).find((task) => task.task_id === one.task_id)?.instance_id ?? (/^container_/.test(one.name) ? one.name : null);
-  const shown = instance ? html`<a href=${to(place, 'task', instance)}>${taskName(instance)}</a>` : one.component ? html`<a href=${to(place, 'component', one.component)}>${one.name}</a>` : one.name;
+/** A task, or the link between two stream managers, which has no component. */
+function CulpritView({ place, one }) {
+  const shown = one.component ? html`<a href=${to(place, 'task', one.name)}>${taskName(one.name)}</a>` : one.name;
   return html`${shown} for ${duration(one.since_s)} (${bytes(one.queued_bytes)} queued)`;
 }
 
-function Totals({ totals }) {
+function Totals({ totals, dropped = {} }) {
   const least = totals.at_least ? '≥ ' : '';
   return html`<${Facts} items=${[
     ['acked', `${least}${count(totals.acked)}`],
@@ -86,6 +83,7 @@ function Totals({ totals }) {
     ['dead letters', `${totals.letters_at_least ? '≥ ' : ''}${count(totals.dead_letters)}`],
     ['lost', lost(totals)],
     ['restores', count(totals.restores)],
+    ...Object.entries(dropped).map(([name, one]) => [`dropped for ${name}`, count(one)]),
   ]} />`;
 }
 
