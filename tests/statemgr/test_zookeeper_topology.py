@@ -18,7 +18,7 @@ import pytest
 from heronpy.proto import plan_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
-from heronpy.tmaster.keeper import GROWTH_PAUSE_S
+from heronpy.tmaster.recorder import GROWTH_PAUSE_S
 from tests.support.command import REPO, Heron
 from tests.support.pages import DOCS, PageRun
 from tests.support.waiting import wait_for
