@@ -30,7 +30,7 @@ REST_S = 1.0
 #: In units of the high mark: where spouts are clamped, and where they are even while the link rests.
 CLAMP, CLAMP_SOON = 2, 4
 #: Of the target: the high mark of a queue, and the most that one frame may hold. The rest is for what is in transit.
-QUEUE_SHARE, FRAME_SHARE = 1 / 4, 1 / 8
+QUEUE_SHARE, FRAME_SHARE = 1 / 4, 1 / 32
 #: The high mark of a queue for a task of which no pace is known yet.
 QUEUE_START_BYTES = 2 << 10
 #: A frame that may hold this number of tuples is not limited.

@@ -63,7 +63,7 @@ class Hints:
         if not self.is_avoided(task):
             assert waiting.creditor is not None
             here = (self._tasks.get(one) for one in self._backpressure.alike.get(task, (task,)))
-            window = sum(one.link.high for one in here if one is not None) or len(waiting.data)
+            window = sum(one.link.high for one in here if one is not None) // 2 or len(waiting.data)
             waiting.creditor.shrink(window, self._now() + self._target_s)
 
     def observe(self, link: Link) -> None:
@@ -73,11 +73,17 @@ class Hints:
             if link.task:
                 full = link.name in self._backpressure.local
                 self.tell(link.task, full, self._tasks[link.task].limit)
-                for other in () if full else self._backpressure.alike.get(link.task, ()):
-                    # Senders that waited for a full one can come here.
-                    if other in self._tasks and self._tasks[other].link.free():
-                        self._owe_credit()
+                if not full:
+                    self._invite(link)
             self.on_pressure()
+
+    def _invite(self, link: Link) -> None:
+        """A task has room: senders that wait for a full one of its component get credit for so much."""
+        room = link.high - link.queued_bytes
+        for other in self._backpressure.alike.get(link.task, ()):
+            if other in self._tasks and room > 0 and (freed := self._tasks[other].link.free(room)):
+                room -= freed
+                self._owe_credit()
 
     def take_pace(self, task: LocalTask, pace: float) -> None:
         """A task has reported how many tuples per second it processes: the marks of its queue are a time."""

@@ -197,6 +197,7 @@ class Link:
         "low",
         "name",
         "open",
+        "owing",
         "pace",
         "probed",
         "queue",
@@ -233,6 +234,8 @@ class Link:
         #: Frames for tasks for which the peer has no room now.
         self.held: dict[int, deque[Waiting]] = {}
         self.queued_bytes = self.queued_tuples = 0
+        #: Of a task: frames of its queue that may have a creditor, oldest first.
+        self.owing: deque[Waiting] = deque()
         #: Of a task: tuples per second that it processes while some wait; 0: not known.
         self.pace = 0.0
         #: Marks of the queue in bytes: above the first the other end is full, below the second it has room again.
@@ -374,18 +377,32 @@ class Link:
         if creditor is not None and self.queued_bytes <= hold_above:
             creditor.absorbed(size, tuples)
             waiting.creditor = None
+        elif creditor is not None and self.task:
+            self.owing.append(waiting)
         queue.append(waiting)
         if not self.open:
             self.wanted()
 
-    def free(self) -> bool:
-        """Return the credit of all that waits; True when there was any."""
-        waiting = [one for one in self.queue if one.creditor is not None]
-        for one in waiting:
-            creditor, one.creditor = one.creditor, None
-            assert creditor is not None
-            creditor.absorbed(len(one.data), one.tuples)
-        return bool(waiting)
+    def free(self, size: int) -> int:
+        """Return the credit of what waits, up to about this size in bytes; how much it was."""
+        freed = 0
+        while freed < size and (settled := self._settle_oldest()):
+            freed += settled
+        return freed
+
+    def _settle_oldest(self) -> int:
+        """Return the credit of the oldest frame that owes it; its size, 0 for none.
+
+        A frame that leaves a full queue returns the credit of the one that has waited longest for it, not only its own.
+        Otherwise senders would hear nothing while the frames leave that came before the queue was full.
+        """
+        while self.owing:
+            oldest = self.owing.popleft()
+            creditor, oldest.creditor = oldest.creditor, None
+            if creditor is not None:
+                creditor.absorbed(len(oldest.data), oldest.tuples)
+                return len(oldest.data)
+        return 0
 
     def hold(self, task: int) -> None:
         """Keep the frames of a task back until `release`."""
@@ -439,6 +456,8 @@ class Link:
             self.queued_tuples -= tuples
             if creditor is not None:
                 creditor.absorbed(size, tuples)
+            elif self.owing:
+                self._settle_oldest()
             sent = True
         return sent
 

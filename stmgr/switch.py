@@ -410,6 +410,7 @@ class Switch:
                 self._discard(reason, waiting.tuples, waiting.tracked)
             if waiting.creditor is not None:
                 waiting.creditor.absorbed(len(waiting.data), waiting.tuples)
+                waiting.creditor = None
                 self._owe_credit()
             if waiting.tracked:
                 self.acking.fail_roots(Frame.FromString(waiting.data))

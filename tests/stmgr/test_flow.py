@@ -141,15 +141,17 @@ def test_senders_are_told_that_a_task_is_full_and_how_large_its_frames_may_be() 
     link.granted_bytes = 1
     world.receive(spout, data(BOLT, payload=b"x" * 80))
     world.receive(bolt, Frame(kind=CREDIT, granted_bytes=1, consumed_frames=1, consumed_tuples=1, pace=80.0))
-    assert hints(world, spout) == [(BOLT, False, 10)], "an eighth of a second"
+    assert hints(world, spout) == [(BOLT, False, 2)], "a thirty-second of a second"
     assert link.high == pytest.approx(80 / 4 * 100, rel=0.3) and link.low == link.high // 2
     while not world.switch.backpressure.local:
         world.receive(spout, data(BOLT, payload=b"x" * 80))
-    assert hints(world, spout)[1:] == [(BOLT, True, 10)]
+    assert hints(world, spout)[1:] == [(BOLT, True, 2)]
     source = world.switch.tasks[SPOUT].source
-    assert source is not None and source.window == link.high < source.window_max, "nobody can stand for it"
+    assert source is not None and source.window == max(1024, link.high // 2) < source.window_max, (
+        "nobody can stand for it"
+    )
     grant(world, bolt, 2, 81.0)
-    assert hints(world, spout)[2:] == [(BOLT, False, 10)]
+    assert hints(world, spout)[2:] == [(BOLT, False, 2)]
     world.now += 2.0
     for _ in range(70):
         for _ in range(100):
@@ -219,3 +221,23 @@ def test_clamps_rest_between_two_of_them() -> None:
     fill(p, 7, 1000, 0.4)
     assert not fill(p, 7, 2001, 0.5)
     assert fill(p, 7, 2001, 0.4 + REST_S)
+
+
+def test_a_frame_that_leaves_a_full_queue_returns_the_credit_of_the_one_that_waits_longest_for_it() -> None:
+    """Those that came before the queue was full have returned theirs: senders would hear nothing while these leave."""
+    world = World(backpressure_high_bytes=1000, backpressure_low_bytes=500, queue_target_ms=0)
+    spout, bolt = world.register(SPOUT), world.register(BOLT)
+    link = world.switch.tasks[BOLT].link
+    link.granted_bytes = 0
+    for _ in range(20):
+        world.receive(spout, data(BOLT, payload=b"x" * 80))
+    source = world.switch.tasks[SPOUT].source
+    assert source is not None
+    before, frame = source.absorbed_frames, source.received_bytes // 20
+    assert before < 12
+    for taken in range(1, 9):
+        world.grant(bolt, link.sent_bytes + 1, link.sent_frames)
+        assert source.absorbed_frames == before + taken
+    assert link.queued_bytes == 12 * frame, "none of the held ones has left"
+    world.switch.remove_task(BOLT)
+    assert (source.absorbed_frames, source.absorbed_bytes) == (20, source.received_bytes), "each frame earns it once"
