@@ -106,9 +106,10 @@ class Outlet:
     def _limited(self, total: int, limits: Mapping[int, int]) -> list[tuple[int, int]]:
         """Shares of at most the limit of their destination, several for one where all have a limit."""
         found: list[tuple[int, int]] = []
-        # Those with the smallest limits first: what they cannot take is for the others.
-        order = sorted(self.dests[self.turn % len(self.dests) :] + self.dests[: self.turn % len(self.dests)],
-                       key=lambda dest: limits.get(dest, total))  # fmt: skip
+        turn = self.turn % len(self.dests)
+        # A small flush goes round. Of a larger one those with the smallest limits come first: what they cannot take is
+        # for the others.
+        order = sorted((self.dests[turn:] + self.dests[:turn])[:total], key=lambda dest: limits.get(dest, total))
         self.turn += 1
         free = any(dest not in limits for dest in self.dests)
         while total:

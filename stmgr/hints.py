@@ -12,7 +12,7 @@ from heronpy.common.setting_types import StmgrSettings
 from heronpy.wire.frames import CLAMP, Frame
 
 from .backpressure import QUEUE_START_BYTES, Backpressure, frame_limit, marks_of
-from .links import Link, Waiting
+from .links import Link, Source, Waiting
 from .neighbours import LocalTask
 
 #: No task processes more tuples per second.
@@ -25,17 +25,19 @@ def clamp_frame(on: bool, task: int = 0, limit: int = 0) -> bytes:
 
 
 class Hints:
-    """What the senders of full tasks are told; `tasks` are those of this container."""
+    """What the senders of full tasks are told; `tasks` and `sources` are those of this container."""
 
     def __init__(
         self,
         settings: StmgrSettings,
         tasks: dict[int, LocalTask],
+        sources: dict[bytes, Source],
         backpressure: Backpressure,
         now: Callable[[], float],
         owe_credit: Callable[[], None],
     ) -> None:
         self._tasks = tasks
+        self._sources = sources
         self._backpressure = backpressure
         self._now = now
         self._owe_credit = owe_credit
@@ -101,6 +103,9 @@ class Hints:
         if bool(limit) != bool(task.limit) or not task.limit / 2 <= limit <= task.limit * 2:
             task.limit = limit
             self.tell(task.task, self._told.get(task.task, (False, 0))[0], limit)
+            for source in self._sources.values():
+                if not source.task:
+                    source.reply(clamp_frame(task.task in source.holding, task.task, limit))
 
     def tell(self, task: int, full: bool, limit: int) -> None:
         """Tell the tasks of this container whether a task is full, and how many tuples a frame for it may hold."""
@@ -118,3 +123,9 @@ class Hints:
         """A link to a task has opened."""
         for about, (full, limit) in self._told.items():
             link.send_control(clamp_frame(full, about, limit))
+
+    def repeat_limits(self, peer: Source) -> None:
+        """A link from a peer has opened; that a task is full it learns with its first frame for it."""
+        for task in self._tasks.values():
+            if task.limit:
+                peer.reply(clamp_frame(False, task.task, task.limit))

@@ -56,7 +56,7 @@ class Switch:
         self.asks = True
         #: Takes data frames; see `dropping.py`.
         self.take_data = self.data
-        self.hints = Hints(settings, self.tasks, self.backpressure, now, self._owe_credit)
+        self.hints = Hints(settings, self.tasks, self.sources, self.backpressure, now, self._owe_credit)
         self.counts: Counter[str] = Counter()
         #: Tuples given up, by reason.
         self.discarded: Counter[str] = Counter()
@@ -155,6 +155,7 @@ class Switch:
         source = Source(name, 0, epoch, self.settings.link_window_bytes, replier(self._send, identity, epoch))
         source.seq = 1
         self.sources[identity] = source
+        self.hints.repeat_limits(source)
         if self._ready:
             source.grant()
 
@@ -305,6 +306,9 @@ class Switch:
         for task_id, component in mine.items():
             self.add_task(task_id, component, component in spouts)
             self.remote.pop(task_id, None)
+        for task_id, name in self.remote.items():
+            if elsewhere.get(task_id) != name:
+                self.hints.tell(task_id, False, 0)
         # Senders that have not applied the plan yet still send to tasks that it removes.
         self.remote.update(elsewhere)
         for task_id, task in self.tasks.items():
@@ -485,9 +489,10 @@ class Switch:
         if peer is None:
             return
         self.close_peer(stmgr_id)
-        # What the old link was asked to hold is asked again, by the first frame that comes too early.
-        for task in list(peer.link.held):
-            self.hints.tell(task, False, 0)
+        # The peer tells the limits again, and what it asks to hold when the first frame comes too early.
+        for task, name in self.remote.items():
+            if name == stmgr_id:
+                self.hints.tell(task, False, 0)
         peer.link.start(link_epoch)
         peer.link.send_control(Frame(kind=LINK_OPEN).SerializeToString())
         peer.link.send_kept()

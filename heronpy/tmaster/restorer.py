@@ -83,7 +83,8 @@ class Restorer:
         places: dict[str, dict[int, int]] = {}
         for task, (container, component) in placement(book.packing).items():
             places.setdefault(component, {})[task] = container
-        known = {region.components: region for region in self.regions.regions} or self._inherited()
+        inherited = self._inherited()
+        known = {region.components: region for region in self.regions.regions} or inherited
         regions, fresh = [], []
         for components in regions_of(book.topology):
             tasks = {t: c for name in components for t, c in places.get(name, {}).items()}
@@ -105,10 +106,10 @@ class Restorer:
             if going_back:
                 self._shared.registry.totals.count_restores(len(going_back))
                 self.last_restore = f"{going_back[-1].name}: {why}"
-        for region in regions:
-            # The predecessor found nothing that could be restored; that does not mean an empty start.
-            if not region.started and not region.record.checkpoint and region not in fresh and self._has_past:
+        for region in inherited.values():
+            if region in regions and region not in fresh and not region.started and self._in_doubt(region.record):
                 self._renew([region], None, now)
+                self._shared.change_plan(now)
         book.regions = [region.record for region in regions]
 
     def _inherited(self) -> dict[frozenset[str], Region]:
@@ -130,6 +131,14 @@ class Restorer:
                     region.places = {}
             found[region.components] = region
         return found
+
+    def _in_doubt(self, record: plan_pb2.RegionRecord) -> bool:
+        """Whether the predecessor may have heard that this start cannot be restored: its tasks tell nobody again.
+
+        The log says so only of checkpoints of this topology; any other start is tried again.
+        """
+        newest = self._coordinator.newest()
+        return self._has_past and (newest is None or newest.checkpoint != record.checkpoint)
 
     # ---- going back -------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,10 +49,12 @@ def test_shares_take_all_and_respect_limits(dests: list[int], limits: dict[int, 
             assert max(counts) - min(counts) <= max(limits.values()) * (total // min(limits.values()) + 1)
 
 
-def test_even_small_flushes_reach_all_in_turn() -> None:
+@pytest.mark.parametrize("total", [1, 2])
+@pytest.mark.parametrize("limits", [{9: 5}, {1: 5, 2: 1, 3: 60}])
+def test_even_small_flushes_reach_all_in_turn(total: int, limits: dict[int, int]) -> None:
     outlet = Outlet(0, [1, 2, 3], 1)
-    got = [dest for _ in range(30) for dest, _ in outlet.shares(1, {9: 5})]
-    assert {dest: got.count(dest) for dest in (1, 2, 3)} == {1: 10, 2: 10, 3: 10}
+    got = [dest for _ in range(30) for dest, _ in outlet.shares(total, limits)]
+    assert {dest: got.count(dest) for dest in (1, 2, 3)} == dict.fromkeys((1, 2, 3), 10 * total)
 
 
 def test_the_pace_is_of_the_time_with_work() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
-from heronpy.wire.frames import CLAMP, CREDIT, LINK_HEADER, Frame
+from heronpy.wire.frames import CLAMP, CREDIT, LINK_HEADER, LINK_OPEN, Frame
 from stmgr.backpressure import FRAME_TUPLES_MAX, QUEUE_SHARE, REST_S, Backpressure, frame_limit, marks_of
 from stmgr.control import alike_of
 from tests.stmgr.switch_world import BOLT, FAR, SPOUT, World, data
@@ -160,7 +160,7 @@ def test_senders_are_told_that_a_task_is_full_and_how_large_its_frames_may_be() 
         world.switch.settle_credit()
     assert source.window == source.window_max
     late = world.register(SPOUT, 2, 200)
-    assert hints(world, late)[-1:] == [(BOLT, False, 10)], "a new link learns what others know"
+    assert hints(world, late)[-1:] == [(BOLT, False, 2)], "a new link learns what others know"
 
 
 @pytest.mark.parametrize("pace", [float("nan"), float("inf"), -5.0, 1e300])
@@ -187,6 +187,25 @@ def test_what_a_peer_says_of_its_tasks_is_passed_on_and_ends_with_the_link() -> 
     assert hints(world, spout) == [(FAR, True, 7), (FAR, False, 7), (FAR, True, 7)]
     world.switch.open_peer("stmgr-2", 51)
     assert hints(world, spout)[-1] == (FAR, False, 0)
+
+
+def test_peers_learn_how_large_frames_may_be_and_forget_it_with_the_link() -> None:
+    world = World()
+    bolt, peer = world.register(BOLT), world.peer()
+    world.receive(peer, data(BOLT, payload=b"x" * 80))
+    grant(world, bolt, 1, 80.0)
+    assert hints(world, peer) == [(BOLT, False, 2)]
+    grant(world, bolt, 1, 8000.0)
+    assert hints(world, peer)[1:] == [(BOLT, False, 1000)], "it has recovered"
+    world.receive(peer, Frame(kind=LINK_OPEN), epoch=8, seq=1)
+    assert hints(world, peer)[2:] == [(BOLT, False, 1000)], "a new link learns what others know"
+
+    spout = world.register(SPOUT)
+    world.switch.open_peer("stmgr-2", 50)
+    frame = Frame(kind=CLAMP, dest_task=FAR, count=7)
+    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 1), frame.SerializeToString())
+    world.switch.open_peer("stmgr-2", 51)
+    assert hints(world, spout)[-2:] == [(FAR, False, 7), (FAR, False, 0)]
 
 
 def test_frames_for_a_full_task_elsewhere_earn_no_credit_unless_it_is_avoided() -> None:

@@ -261,9 +261,41 @@ def test_when_nothing_can_be_restored_it_has_failed_and_names_the_file() -> None
     w.kill(3)
     w.until(lambda: w.life == control_pb2.LIFE_FAILED)
     assert "chk-1/x is damaged" in w.status().cause and "allow_empty" in w.status().cause
-    w.start_master()
+    take_over(w)
+    assert w.life == control_pb2.LIFE_FAILED, "whatever its tasks report to the successor"
     w.rounds(5)
     assert w.life == control_pb2.LIFE_FAILED and not w.regions()[0].started, "a successor does not start it empty"
+    assert "chk-1/x is damaged" in w.status().cause and "allow_empty" in w.status().cause
+
+
+def take_over(w: CheckpointWorld) -> None:
+    """A new topology master, which knows that every task has run."""
+    w.start_master()
+    w.machine.shared.registry.totals.has_run = True
+
+
+def test_a_successor_tries_a_checkpoint_of_another_topology_again() -> None:
+    """F23. The log does not say that it is damaged."""
+    w = from_elsewhere()
+    w.damaged = {12}
+    w.kill(3)
+    w.until(lambda: w.life == control_pb2.LIFE_FAILED)
+    take_over(w)
+    w.until(lambda: w.life == control_pb2.LIFE_FAILED)
+    assert "chk-12/x is damaged" in w.status().cause and "allow_empty" in w.status().cause
+
+
+def test_a_successor_passes_over_what_was_damaged_before_the_plan_said_so() -> None:
+    """F23. The predecessor died between its writes of the log and of the plan."""
+    w = world()
+    w.when_complete(2)
+    w.task(1).stuck = True
+    w.kill(3)
+    w.until(lambda: attempt(w) == 2)
+    w.log.complete[1].damaged = True
+    w.start_master()
+    w.task(1).stuck = False
+    assert restored_from(w, 2) == 1
 
 
 def test_allow_empty_starts_anew_instead() -> None:
@@ -377,8 +409,8 @@ def test_a_successor_sees_what_was_replaced_while_nobody_was_master() -> None:
     assert restored_from(w, 1) == 1
 
 
-def test_a_topology_can_start_from_a_checkpoint_of_another() -> None:
-    """Its own numbers go on above, and the foreign files are needed until its first checkpoint."""
+def from_elsewhere() -> CheckpointWorld:
+    """A topology that has started from a checkpoint of another."""
     w = CheckpointWorld()
     w.store[Node.CHECKPOINTS] = checkpoint_pb2.CheckpointLog(
         topology_id=w.store[Node.TOPOLOGY].id, restore_from="/elsewhere/wc-7/chk-12"
@@ -386,6 +418,12 @@ def test_a_topology_can_start_from_a_checkpoint_of_another() -> None:
     w.store.pop(Node.PHYSICAL_PLAN, None)
     w.start_master()
     w.running()
+    return w
+
+
+def test_a_topology_can_start_from_a_checkpoint_of_another() -> None:
+    """Its own numbers go on above, and the foreign files are needed until its first checkpoint."""
+    w = from_elsewhere()
     region = w.regions()[0]
     assert (region.checkpoint, region.location) == (12, "/elsewhere/wc-7/chk-12")
     w.kill(3)
