@@ -196,9 +196,9 @@ def test_peers_learn_how_large_frames_may_be_and_forget_it_with_the_link() -> No
     grant(world, bolt, 1, 80.0)
     assert hints(world, peer) == [(BOLT, False, 2)]
     grant(world, bolt, 1, 8000.0)
-    assert hints(world, peer)[1:] == [(BOLT, False, 1000)], "it has recovered"
+    assert hints(world, peer)[1:] == [(BOLT, False, 250)], "it has recovered"
     world.receive(peer, Frame(kind=LINK_OPEN), epoch=8, seq=1)
-    assert hints(world, peer)[2:] == [(BOLT, False, 1000)], "a new link learns what others know"
+    assert hints(world, peer)[2:] == [(BOLT, False, 250)], "a new link learns what others know"
 
     spout = world.register(SPOUT)
     world.switch.open_peer("stmgr-2", 50)
