@@ -1,8 +1,9 @@
-"""`python -m tests.sim --seeds N [--seed S] [--what cluster|placement|units]`: deterministic simulation (F39).
+"""`python -m tests.sim --seeds N [--seed S] [--what cluster|flow|placement|units]`: deterministic simulation (F39).
 
-`cluster`: the whole control and data path of a topology; `placement`: its schedulers over an engine with many hosts;
-`units`: logs, workers, keepers, ledger and table of work units, of one pipeline, of one that waits for another, of two
-sites with several ledgers, of two homes with one table, and of bounded runs.
+`cluster`: the whole control and data path of a topology; `flow`: the same with slow and frozen tasks; `placement`: its
+schedulers over an engine with many hosts; `units`: logs, workers, keepers, ledger and table of work units, of one
+pipeline, of one that waits for another, of two sites with several ledgers, of two homes with one table, and of bounded
+runs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections import Counter
 
 from heronpy.engines.lease import Fencing
+from tests.sim.flow import run_flow
 from tests.sim.placing import run_placement
 from tests.sim.run import Result, run_seed, simulator
 from tests.sim.units import run_units, units_simulator
@@ -31,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="run this one only and show its events")
     parser.add_argument("--story", action="store_true", help="with --seed: show every event, not only the last ones")
     parser.add_argument("--mode", default="", help="only this reliability mode, or this fencing")
-    parser.add_argument("--what", choices=("cluster", "placement", "units"), default="cluster")
+    parser.add_argument("--what", choices=("cluster", "flow", "placement", "units"), default="cluster")
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     options = parser.parse_args(argv)
 
@@ -43,6 +45,8 @@ def main(argv: list[str] | None = None) -> int:
             for more in (run_two, *LEDGERS[seed % 4 : seed % 4 + 1]):
                 result = more(seed, folder, story=story) if result.ok else result
             return result
+        if options.what == "flow":
+            return run_flow(seed, folder, story=story)
         return run_seed(seed, folder, mode=options.mode, story=story)
 
     with units_simulator() if options.what == "units" else simulator() as folder:

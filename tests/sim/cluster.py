@@ -197,7 +197,7 @@ class Cluster:
 
     def switches(self) -> list[Any]:
         """Those of the stream managers that live."""
-        return [process.program.switch for process in self.processes("stmgr")]
+        return [process.program.switch for process in self.processes("stmgr") if process.program is not None]
 
     def until(self, *lives: int) -> None:
         """Run until the topology's life is one of these."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.sim.flow import run_flow
 from tests.sim.placing import run_placement
 from tests.sim.run import Result, run_seed, simulator
 from tests.sim.units import units_simulator
@@ -26,7 +27,7 @@ def machine_of(run: Run) -> AbstractContextManager[Path]:
     """What stands in for the real machine in runs of this world."""
     if run is run_placement:
         return nullcontext(Path())
-    return simulator() if run is run_seed else units_simulator()
+    return simulator() if run in (run_seed, run_flow) else units_simulator()
 
 
 def passes(run: Run, seeds: Iterable[int], **options: Any) -> Counter[str]:

@@ -11,6 +11,7 @@ import pytest
 
 from heronpy.api import global_metrics
 from heronpy.engines.lease import Fencing
+from tests.sim.flow import run_flow
 from tests.sim.placing import run_placement
 from tests.sim.planted import BESIDE, Run, machine_of, passes
 from tests.sim.run import run_seed
@@ -20,7 +21,7 @@ from tests.sim.units_ledgers import run_homes, run_sealed, run_sites
 
 ROOT = Path(__file__).parents[2]
 #: By name as `make sim` knows it.
-WORLDS = {"cluster": run_seed, "placement": run_placement, "units": run_units}
+WORLDS = {"cluster": run_seed, "flow": run_flow, "placement": run_placement, "units": run_units}
 
 
 # ---- placement ------------------------------------------------------------------------------
@@ -32,6 +33,11 @@ def test_never_two_may_act_and_in_the_end_all_run(fencing: Fencing) -> None:
     assert (stats["no_scheduler"] > 10) == (fencing is Fencing.LEASE)
     assert min(stats[f"fault_{kind}"] for kind in ("endpoint", "swap", "cut", "hide", "preempt", "restart")) > 5
     assert bool(stats["fenced_by_epoch"]) == (fencing is Fencing.EPOCH)
+
+
+# ---- slow tasks -----------------------------------------------------------------------------
+def test_queues_stay_bounded_and_who_has_recovered_gets_tuples() -> None:
+    assert passes(run_flow, range(2))["judged"]
 
 
 # ---- work units -----------------------------------------------------------------------------
@@ -63,6 +69,7 @@ def test_pipelines_beside_others_come_to_the_right_end(run: Run, count: int, see
         (run_units, range(4, 60), {
             **{f"fault_{kind}": 20 for kind in ("kill", "fuse", "stop", "away", "lose")}, "zombies": 20, "bad": 20, "thrown": 0,
         }),
+        (run_flow, range(2, 50), {"judged_with_frozen": 5, "stops_seen": 10, "strike_kill": 10, "strike_reset": 10}),
         (run_two, range(1, 40), {"after": 8, "after_all": 8, "zombies": 5}),
         (run_sites, range(2, 40), {"changes": 20, "changes_refused": 5, "several": 15, "bad": 5}),
         (run_homes, range(2, 40), {"refused": 100, "rebuilds": 10, "zombies": 5}),
