@@ -53,9 +53,9 @@ class RealCluster:
         self._denied = ""
         self._over = threading.Event()
         self._requests_from = len(self._audited())
-        self._webhook = TlsServer(self, _Handler)
+        self._admission = TlsServer(self, _Handler)
         self._threads = [
-            threading.Thread(target=self._webhook.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True),
+            threading.Thread(target=self._admission.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True),
             threading.Thread(target=self._beat, daemon=True),
         ]
         for thread in self._threads:
@@ -71,8 +71,8 @@ class RealCluster:
             self._nodes.clear()
             self._clear()
         self._over.set()
-        self._webhook.shutdown()
-        self._webhook.server_close()
+        self._admission.shutdown()
+        self._admission.server_close()
         for thread in self._threads:
             thread.join(10)
         self.plane.check()
@@ -149,7 +149,7 @@ class RealCluster:
         status["allocatable"] = {"ephemeral-storage": "100Gi", "pods": "110", **status["allocatable"]}
         status["capacity"] = status["allocatable"]
         status["addresses"] = [{"type": "InternalIP", "address": "127.0.0.1"}]
-        status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self._webhook.server_address[1]}}
+        status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self._admission.server_address[1]}}
         self.rest.call("POST", self.path("nodes"), {**node, "apiVersion": "v1", "kind": "Node"})
         self._nodes.add(name)
         self.change("nodes", name, lambda found: found["status"].update(status))
@@ -307,7 +307,7 @@ class RealCluster:
         hook = {
             "name": "policy.heronpy.dev",
             "rules": [rule],
-            "clientConfig": {"url": f"https://127.0.0.1:{self._webhook.server_address[1]}/admit", "caBundle": bundle},
+            "clientConfig": {"url": f"https://127.0.0.1:{self._admission.server_address[1]}/admit", "caBundle": bundle},
             "admissionReviewVersions": ["v1"],
             "sideEffects": "None",
         }
