@@ -5,6 +5,7 @@
     scripts/compare_peers.py --only pipe,heronpy      without the peers that must be installed
     scripts/compare_peers.py --markdown out/peers.md --plot docs/peers.svg
     scripts/compare_peers.py --rates                  what tuples cost at fixed rates, and how late they are
+    scripts/compare_peers.py --slow                   one of four steps at a tenth of the pace of the others
     scripts/compare_peers.py --rates 1000,5000 --seconds 10 --only pipe,heronpy,bytewax
 
 One method for all: each contender counts a small and a large number of words; the difference in CPU
@@ -35,6 +36,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.g
 
 try:
     import peer_rates
+    import peer_slow
     from peer_programs import PEERS, Unavailable, python_of, watched
 except ModuleNotFoundError as missing:
     sys.exit(
@@ -316,7 +318,8 @@ def main() -> int:
         metavar="N,N,...",
         help=f"compare at these tuples per second instead ({peer_rates.DEFAULT_RATES})",
     )
-    parser.add_argument("--seconds", type=float, default=6.0, help="with --rates: how long to measure each (6)")
+    parser.add_argument("--slow", action="store_true", help="compare with one of four parallel steps slow instead")
+    parser.add_argument("--seconds", type=float, help="how long to measure each: with --rates (6), with --slow (20)")
     parser.add_argument("--only", default="", help="comma-separated: names, or their first part (pipe,heronpy,bytewax)")
     parser.add_argument("--cache", type=Path, help="folder of the peers' virtual environments (~/.cache/heronpy/peers)")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
@@ -326,8 +329,8 @@ def main() -> int:
     home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     cache = (options.cache or home / "heronpy" / "peers").absolute()
     make_folders(cache)
-    if options.rates is not None:
-        return compare_rates(parser, options, cache)
+    if options.rates is not None or options.slow:
+        return (compare_slow if options.slow else compare_rates)(parser, options, cache)
     with tempfile.TemporaryDirectory(prefix="peers-") as scratch:
         found = _chosen(parser, options.only, contenders(Peers(cache, word_list(DISTINCT, LENGTH), Path(scratch))))
         verdict = noise_of(compete(found, options.rounds, options.scale), [])
@@ -358,15 +361,33 @@ def compare_rates(parser: argparse.ArgumentParser, options: argparse.Namespace, 
         parser.error(str(error))
     if not all(asked):
         parser.error("--rates needs rates above 0; without --rates everybody runs as fast as it can")
-    if options.seconds < 2:
-        parser.error("--seconds must be at least 2")
-    if options.plot:
-        parser.error("--plot is for the word count; leave --rates or --plot away")
+    seconds = _seconds(parser, options, 6.0)
     found = _chosen(parser, options.only, peer_rates.contenders(cache))
-    verdict = peer_rates.compete(found, asked, options.seconds, options.rounds)
-    table = peer_rates.markdown(found, asked, verdict, options.rounds, options.seconds)
-    _write(options, table, peer_rates.as_json(found, verdict, options.seconds))
+    verdict = peer_rates.compete(found, asked, seconds, options.rounds)
+    table = peer_rates.markdown(found, asked, verdict, options.rounds, seconds)
+    _write(options, table, peer_rates.as_json(found, verdict, seconds))
     return 0
+
+
+def compare_slow(parser: argparse.ArgumentParser, options: argparse.Namespace, cache: Path) -> int:
+    """`--slow`."""
+    if options.rates is not None:
+        parser.error("--slow runs as fast as it may; leave --rates or --slow away")
+    seconds = _seconds(parser, options, 20.0)
+    found = _chosen(parser, options.only, peer_slow.contenders(cache))
+    peer_slow.compete(found, seconds)
+    _write(options, peer_slow.markdown(found, seconds), peer_slow.as_json(found, seconds))
+    return 0
+
+
+def _seconds(parser: argparse.ArgumentParser, options: argparse.Namespace, usual: float) -> float:
+    """How long to measure each; refuses too little, and what only the word count has."""
+    if options.plot:
+        parser.error("--plot is for the word count; leave --rates, --slow or --plot away")
+    seconds = usual if options.seconds is None else float(options.seconds)
+    if seconds < 2:
+        parser.error("--seconds must be at least 2")
+    return seconds
 
 
 def _write(options: argparse.Namespace, table: str, content: dict[str, Any]) -> None:
@@ -387,7 +408,7 @@ def _chosen(parser: argparse.ArgumentParser, only: str, found: list[Any]) -> lis
     return [c for c in found if not wanted or any(_is(c, part) for part in wanted)]
 
 
-def _is(contender: Contender | peer_rates.RateContender, name: str) -> bool:
+def _is(contender: Contender | peer_rates.RateContender | peer_slow.SlowContender, name: str) -> bool:
     return contender.name == name or contender.name.partition("-")[0] == name
 
 

@@ -48,7 +48,7 @@ class Pace:
 
     def write(self, prefix):
         """Write the result of the source."""
-        _write(
+        write(
             f"{prefix}.source",
             {"started_at": self.start_ns / 1e9, "ended_at": time.monotonic_ns() / 1e9, "sent": self.sent},
         )
@@ -72,9 +72,13 @@ class Arrivals:
         path = f"{prefix}.sink-{os.getpid()}{name}"
         with open(f"{path}.latencies", "wb") as file:
             self.latencies.tofile(file)
-        _write(path, {"received": len(self.latencies), "numbers": self.numbers, "last_at": self.last_ns / 1e9})
+        received = {"received": len(self.latencies), "numbers": self.numbers, "last_at": self.last_ns / 1e9}
+        write(path, {**received, **self.facts()})
+
+    def facts(self):
+        return {}
 
 
-def _write(path, content):
+def write(path, content):
     with open(f"{path}.json", "w") as file:
         json.dump(content, file)

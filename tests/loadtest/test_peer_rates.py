@@ -1,4 +1,4 @@
-"""`compare_peers.py --rates`: paced sources, figures from result files, the table; one real run of the pipe by hand."""
+"""`compare_peers.py --rates` and `--slow`: sources, steps, figures from result files, the table; one run by hand."""
 
 from __future__ import annotations
 
@@ -109,12 +109,48 @@ def test_what_was_not_measured_gets_a_line_and_no_figure(peer_rates: ModuleType)
         (["--rates", "fast"], "'fast' is not a rate"),
         (["--rates", "100", "--seconds", "1"], "--seconds must be at least 2"),
         (["--rates", "100", "--only", "bytewx"], "there is no contender 'bytewx'"),
+        (["--slow", "--rates", "100"], "leave --rates or --slow away"),
     ],
 )
 def test_mistakes_are_sentences(tmp_path: Path, words: list[str], sentence: str) -> None:
     command = [sys.executable, str(SCRIPTS / "compare_peers.py"), "--cache", str(tmp_path), *words]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and sentence in done.stderr
+
+
+def test_a_slow_step_takes_a_tenth_of_the_rate_and_a_stop_counts_up_to_the_end_of_the_slow_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.syspath_prepend(str(SCRIPTS / "peers"))
+    import peer_slow
+    import serving
+
+    now = 1_000_000_000
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now / 1e9)
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += round(seconds * 1e9)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    prefix, emits = tmp_path / "result", serving.Emits(2.0, tmp_path / "result")
+    for number in range(serving.STEPS):
+        with pytest.raises(peer_slow.Unavailable, match=f"{number} of 4 steps"):
+            peer_slow.figures_of(tmp_path, 0)
+        step, now = serving.Step(2.0, prefix, number, slow=not number), 1_000_000_000
+        while not step.fast_at:
+            step.serve(now - 3_000_000)
+    now = 1_500_000_000
+    for wait_s in (0.0, 0.005, 0.25, 9.0):
+        now += round(wait_s * 1e9)
+        emits.note()
+    assert emits.done
+    figures = peer_slow.figures_of(tmp_path, 7)
+    # The last stop began at 1.755 s; the slow time ended at 3.0 s.
+    assert figures.stop_s == pytest.approx(1.245, abs=0.002) and figures.share == pytest.approx(1.0, abs=0.002)
+    assert (figures.p50_ms, figures.p99_ms, figures.uss_bytes) == (3.0, 3.0, 7)
 
 
 @pytest.mark.slow

@@ -1,0 +1,68 @@
+"""What the programs of `compare_peers.py --slow` share: a source that notes its stops, steps that serve at a fixed pace.
+
+Like the scene `slow` of `heron load-test slow_bolt`: four steps serve CAPACITY tuples a second each, one of them only a
+tenth of that, and after some seconds all serve as fast as they can. A step writes its result when that time begins.
+"""
+
+import time
+
+from pacing import Arrivals, write
+
+STEPS = 4
+CAPACITY = 1000
+PAYLOAD = "x" * 20
+#: How long the source goes on after the slow time.
+FAST_S = 5
+#: Shorter stops are not kept.
+STOP_NS = 10_000_000
+
+
+class Emits:
+    """The emits of the source."""
+
+    def __init__(self, seconds, prefix):
+        self.prefix, self.left_ns = prefix, int(1e9 * (seconds + FAST_S))
+        self.first_ns = self.last_ns = 0
+        self.stops = []
+        self.done = False
+
+    def note(self):
+        """Note an emit; its time."""
+        now = time.monotonic_ns()
+        self.first_ns = self.first_ns or now
+        if self.last_ns and now - self.last_ns >= STOP_NS:
+            self.stops.append((now / 1e9, (now - self.last_ns) / 1e9))
+        self.last_ns = now
+        if not self.done and now - self.first_ns >= self.left_ns:
+            self.done = True
+            write(f"{self.prefix}.source", {"stops": self.stops})
+        return now
+
+
+class Step(Arrivals):
+    """A step; `slow` is the one at a tenth of the pace."""
+
+    def __init__(self, seconds, prefix, number, slow):
+        super().__init__()
+        self.seconds, self.prefix, self.number = seconds, prefix, number
+        self.capacity = CAPACITY / 10 if slow else CAPACITY
+        self.first_at = self.free_at = self.fast_at = 0.0
+
+    def serve(self, emitted_ns):
+        """Wait for the service time of one tuple, while the slow time lasts. A late timer takes no capacity."""
+        if self.fast_at:
+            return
+        now = time.monotonic()
+        self.first_at = self.first_at or now
+        if now - self.first_at >= self.seconds:
+            self.fast_at = now
+            self.write(self.prefix, f"-{self.number}")
+            return
+        self.take(0, emitted_ns)
+        # Without input for a while, the capacity of that time is lost.
+        self.free_at = (self.free_at if now <= self.free_at + 0.1 else now) + 1 / self.capacity
+        if self.free_at > now:
+            time.sleep(self.free_at - now)
+
+    def facts(self):
+        return {"capacity": self.capacity, "first_at": self.first_at, "fast_at": self.fast_at}
