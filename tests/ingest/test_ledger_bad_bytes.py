@@ -149,17 +149,16 @@ def test_too_many_bad_ranges_are_a_bug_and_retry_begins_anew() -> None:
     see(world, "a", 100)
     world.ask(world.keepers[0], Cut())
     judged = []
-    for line in (10, 20, 30):
-        # Cut out, and then alone.
-        for _ in range(2):
-            while True:
-                work = lease(world)
-                if any(one.begin <= line < one.end for one in work.chunks):
-                    break
-            judged.append(
-                world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, line, line + 10)))
-            )
-    assert [type(one) for one in judged] == [Taken, Bad, Taken, Bad, Taken, Failed]
+    # Cut out, and then alone; behind the second one the rest fails as a whole.
+    for line in (10, 10, 20, 20, 30):
+        while True:
+            work = lease(world)
+            if any(one.begin <= line < one.end for one in work.chunks):
+                break
+        judged.append(
+            world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, line, line + 10)))
+        )
+    assert [type(one) for one in judged] == [Taken, Bad, Taken, Bad, Failed]
     assert "more than 2 ranges" in judged[-1].error
     with pytest.raises(LedgerError, match="has not failed"):
         world.ask(world.user, RetryFailed(unit=1))

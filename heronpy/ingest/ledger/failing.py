@@ -64,6 +64,9 @@ def _judge(
         return requests.Again(unit.tries)
     if config.on_bad == "fail":
         return _fail(draft, unit, f"{_place(draft, unit, line)}: {unit.error}")
+    if draft.view.bad_count(unit.root) >= config.bad_max:
+        # What is left fails as one: line by line, it would take a try for each.
+        return _too_many(draft, unit)
     if line is not None and unit.suspect == named:
         cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
         if cut is not None:
@@ -128,12 +131,16 @@ def _alone(
 
 
 def _bad(draft: Draft, unit: Unit, bad: Sequence[Piece]) -> requests.Bad | requests.Failed:
-    most = draft.config.bad_max
-    if draft.view.bad_count(unit.root) + len(bad) > most:
-        return _fail(draft, unit, f"more than {most} ranges of unit {unit.root} are bad; the last one: {unit.error}")
+    if draft.view.bad_count(unit.root) + len(bad) > draft.config.bad_max:
+        return _too_many(draft, unit)
     draft.drop(unit)
     draft.make_bad(bad, unit.root, unit.tries, unit.error)
     return requests.Bad(unit.root, unit.tries, tuple(requests.Line(*piece) for piece in bad), unit.error)
+
+
+def _too_many(draft: Draft, unit: Unit) -> requests.Failed:
+    most = draft.config.bad_max
+    return _fail(draft, unit, f"more than {most} ranges of unit {unit.root} are bad; the last one: {unit.error}")
 
 
 def _fail(draft: Draft, unit: Unit, error: str) -> requests.Failed:
