@@ -187,8 +187,8 @@ def explain(error: Exception, verbose: bool) -> int:
         return exits.USAGE if isinstance(error, click.UsageError) else error.exit_code
     from heronpy.common.errors import HeronError
 
-    if isinstance(error, exits.Failure) and error.report:
-        click.echo(clean_block(error.report.rstrip("\n")), err=True)
+    if report := getattr(error, "report", ""):
+        click.echo(clean_block(report.rstrip("\n")), err=True)
     if isinstance(error, (exits.Failure, HeronError)):
         text = str(error) or type(error).__name__
     elif isinstance(error, OSError) and error.strerror:
