@@ -23,7 +23,7 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.takedown_outcome import what_may_run
 from heronpy.clusters.target import unix_user
 from heronpy.common.engine_settings import EngineSettings
-from heronpy.common.errors import ConfigError, HeronError, NodeExistsError, NoNodeError, TopologyError
+from heronpy.common.errors import ConfigError, HeronError, NodeExistsError, NoNodeError, PackageError, TopologyError
 from heronpy.common.folders import check_root, heron_home, make_folders
 from heronpy.common.host import this_host
 from heronpy.common.log_files import divide_logs
@@ -198,7 +198,7 @@ def start(
     with session.operation(topology.name), _undone_on_failure() as undo, _marked(session, topology.name):
         # Under the lock nothing else submits or kills it, so what is found here is final.
         refuse_taken(session, topology.name)
-        submitted = submitted_of(session, planned, keep(loaded) if isinstance(loaded, Loaded) else loaded)
+        submitted = submitted_of(session, planned, keep(loaded) if isinstance(loaded, Loaded) else kept_here(loaded))
         record = _execution_state(submitted)
         record.begun_at = begun_at
         # Only for what is made here before the scheduler runs, which makes its own.
@@ -367,6 +367,13 @@ def keep(loaded: Loaded) -> Kept:
         list(loaded.argv),
         loaded.argv_names_topology,
     )
+
+
+def kept_here(kept: Kept) -> Kept:
+    """The same; PackageError unless its package is stored on this host."""
+    if kept.package is not None and not (packages_dir() / kept.package).is_dir():
+        raise PackageError(f"package {kept.package[:12]} is not stored on this host; deploy the program again")
+    return kept
 
 
 def submitted_of(session: Session, planned: Planned, kept: Kept) -> Submitted:
