@@ -30,6 +30,8 @@ VERBS: dict[str, dict[str, str]] = {
         "scheduler": "Start the scheduler of a topology again.",
         "drill": "Kill or stop processes of a topology on purpose, to see that it recovers.",
         "clean": "Remove logs and folders of topologies that have ended.",
+        "job": "Keep a topology as its job says: create, set, deploy, stop, show.",
+        "manager": "Start, stop or look at the process that keeps jobs true.",
         "update": "Change parallelism, containers or configuration of a running topology.",
     },
     "Look": {
@@ -72,6 +74,7 @@ SHARED = {
     verb: module
     for module, verbs in {
         "change": "activate deactivate restart update drain scheduler drill clean",
+        "jobs": "job manager",
         "kill": "stop",
         "look": "list status plan doctor top logs events exceptions trace slow batches dead-letters stacks profile"
         " heap metrics",

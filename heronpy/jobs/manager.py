@@ -39,6 +39,8 @@ log = logging.getLogger("heronpy.jobs")
 ROUND_S: Final = 30.0
 #: How often a topology is looked at whose start is to be proved.
 PROVE_LOOK_S: Final = 1.0
+#: How often programs are looked for that no job names any longer.
+SWEEP_S: Final = 600.0
 #: How often another manager is looked for, and a signal of life is given.
 LOOK_S: Final = 1.0
 #: Jobs that are worked on side by side.
@@ -139,6 +141,9 @@ class Manager:
         self._due: dict[str, float] = {}
         self._busy: dict[str, Future[float | None]] = {}
         self._news = -1
+        #: Programs that nobody named at the last sweep, and when the next one is.
+        self._unused: dict[str, int] = {}
+        self._sweep_at = time.monotonic() + SWEEP_S
 
     def end(self) -> None:
         """Begin no other step; to be called by the handler of a signal."""
@@ -203,6 +208,8 @@ class Manager:
             known = set(self._store.known())
             self._due = {job: self._due.get(job, now) for job in known}
             self._due |= dict.fromkeys(known if changed is None else known.intersection(changed), now)
+            if now >= self._sweep_at:
+                self._unused, self._sweep_at = self._store.sweep_definitions(self._unused), now + SWEEP_S
         for job in [job for job, at in sorted(self._due.items(), key=lambda one: one[1]) if at <= now]:
             if job in self._busy or len(self._busy) >= SIDE_BY_SIDE:
                 continue

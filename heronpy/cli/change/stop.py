@@ -21,6 +21,7 @@ def stop(
     """End a topology drained or with a savepoint, and remove it."""
     progress = Progress()
     stop = Stop(Session(target, common), topology, time.monotonic() + timeout_s, timeout_s, progress.show)
+    stop.session.refuse_job(topology, f"stop {target} {topology}")
     record: checkpoint_pb2.CheckpointRecord | None = None
     try:
         stop.check(savepoint)

@@ -250,6 +250,7 @@ def _prepare(session: Session, options: SubmitOptions, scratch: Path) -> tuple[P
                 f"{flag} is for clusters with an engine, and {session.target.cluster} has none; leave it out",
                 exits.USAGE,
             )
+    session.refuse_job(planned.topology.name, f"start {session.target} {planned.topology.name}")
     say(f"Launching topology: '{planned.topology.name}'")
     return planned, submission.start(session, planned, loaded, options.foreground, begun_at, warn)
 
