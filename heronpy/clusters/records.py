@@ -342,7 +342,9 @@ class Records:
         if not self.state.exists(paths.job(name)):
             return
         content, _ = self.state.get(paths.running_job(name)) or (b"{}", 0)
-        record, running = self.record(name), json.loads(content)
+        record, running = self.record(name), {}
+        with suppress(ValueError):  # damaged: then no manager acts on it
+            running = json.loads(content)
         if record is None or running.get("plan") or running.get("topology_id") == record.topology_id:
             raise ClusterError(f"topology '{name}' is kept by its job; change the job: heron job {instead}")
 

@@ -303,10 +303,14 @@ class TopologyDriver:
 
 
 def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:
-    """Whether a topology runs or is being submitted, or its guardian or engine brings it back by itself."""
+    """Whether a topology runs or is being submitted, or its guardian or engine brings it back by itself.
+
+    ClusterError for one of another host whose scheduler is gone: only that host sees its guardian.
+    """
     name = record.topology
     if session.scheduler_location(name) is not None or session.state.exists(paths.submission(name)):
         return True
+    session.check_here(record, "its guardian can be seen")
     # The guardian of a scheduler on this host starts it again.
     return any("heronpy.scheduler" in _command(process) for process in leftovers(record.launch_file))
 

@@ -88,8 +88,8 @@ class Syncing:
             return LOOK_S  # somebody has written meanwhile, such as a manager that has taken over
 
     def _sync(self, job: str) -> float | None:
-        known, version = self._store.running(job)
-        running = known or Running(self._owner)
+        found, version = self._store.running(job)
+        running = found or Running(self._owner)
         if running.owner != self._owner:
             running = syncer.taken_over(running, self._owner)
             version = self._store.put_running(job, running, version)
@@ -106,9 +106,11 @@ class Syncing:
                 break
             try:
                 new = syncer.succeeded(running, self._driver.perform(job, step), time.time())
-            except StepError as error:
-                log.warning("job %s: %s failed: %s", job, type(step).__name__.lower(), error)
-                new = syncer.failed(running, str(error), error.fatal, time.time())
+            except Exception as error:
+                known = isinstance(error, StepError)
+                log.warning("job %s: %s failed: %s", job, type(step).__name__.lower(), error, exc_info=not known)
+                why = str(error) if known else f"{type(error).__name__}: {error}"
+                new = syncer.failed(running, why, isinstance(error, StepError) and error.fatal, time.time())
             version = self._write(job, running, new, version)
             running = new
         if not desired.get(("definition",)) and running.state == "STOPPED" and running.plan is None:

@@ -35,8 +35,8 @@ from heronpy.plan.component_config import auto_typed
 NOT_AVAILABLE: Final = ("resources", "concurrency", "slo", "scale", "place", "role", "priority", "privileged")
 #: Layers that nobody writes yet.
 NOT_WRITTEN: Final = ("base", "scaler")
-#: Maps whose second key is a component.
-_OF_COMPONENTS: Final = ("parallelism", "component_config", *NOT_AVAILABLE[:2])
+#: Dots of a key after which its last part begins, which may have dots itself.
+_DEPTH: Final = {"parallelism": 1, "config": 1, "settings": 1, "component_config": 2}
 START_S: Final = 20.0
 LOOK_S: Final = 0.2
 WATCH_S: Final = 2.0
@@ -155,17 +155,8 @@ def _parsed(word: str) -> tuple[Path, Any]:
     name, found, text = word.partition("=")
     if not found or not name:
         raise RequestError(f"'{word}' is not KEY=VALUE; for example parallelism.work=6")
-    head, _, rest = name.partition(".")
-    if not rest:
-        return (head,), auto_typed(text)
-    if head == "component_config":
-        component, _, key = rest.partition(".")
-        if not key:
-            raise RequestError(f"'{name}' names no key; write component_config.COMPONENT.KEY=VALUE")
-        return (head, component, key), auto_typed(text)
-    if head in ("parallelism", "config", "settings"):
-        return (head, rest), text if head == "settings" else auto_typed(text)
-    return tuple(name.split(".")), auto_typed(text)
+    head = name.partition(".")[0]
+    return tuple(name.split(".", _DEPTH.get(head, -1))), text if head == "settings" else auto_typed(text)
 
 
 # ---- waiting --------------------------------------------------------------------------------
