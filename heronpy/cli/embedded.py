@@ -18,8 +18,8 @@ from heronpy.cli import exits
 from heronpy.common.errors import DeadlineError, HeronError, TopologyError
 
 if TYPE_CHECKING:
-    from heronpy.cli.submit.model import Started
     from heronpy.clusters.session import Session
+    from heronpy.launching.model import Started
     from heronpy.proto import control_pb2, topology_pb2
 
 P = ParamSpec("P")
@@ -38,6 +38,10 @@ def _errors(function: Callable[P, R]) -> Callable[P, R]:
         except exits.Failure as failure:
             kind = DeadlineError if failure.code == exits.TIMED_OUT else HeronError
             raise kind(f"{failure}\n\n{failure.report}".rstrip()) from None
+        except HeronError as error:
+            if report := getattr(error, "report", ""):
+                raise HeronError(f"{error}\n\n{report}") from None
+            raise
 
     return call
 

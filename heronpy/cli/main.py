@@ -30,6 +30,8 @@ VERBS: dict[str, dict[str, str]] = {
         "scheduler": "Start the scheduler of a topology again.",
         "drill": "Kill or stop processes of a topology on purpose, to see that it recovers.",
         "clean": "Remove logs and folders of topologies that have ended.",
+        "job": "Keep a topology as its job says: create, set, deploy, stop, show.",
+        "manager": "Start, stop or look at the process that keeps jobs true.",
         "update": "Change parallelism, containers or configuration of a running topology.",
     },
     "Look": {
@@ -72,6 +74,7 @@ SHARED = {
     verb: module
     for module, verbs in {
         "change": "activate deactivate restart update drain scheduler drill clean",
+        "jobs": "job manager",
         "kill": "stop",
         "look": "list status plan doctor top logs events exceptions trace slow batches dead-letters stacks profile"
         " heap metrics",
@@ -187,8 +190,8 @@ def explain(error: Exception, verbose: bool) -> int:
         return exits.USAGE if isinstance(error, click.UsageError) else error.exit_code
     from heronpy.common.errors import HeronError
 
-    if isinstance(error, exits.Failure) and error.report:
-        click.echo(clean_block(error.report.rstrip("\n")), err=True)
+    if report := getattr(error, "report", ""):
+        click.echo(clean_block(report.rstrip("\n")), err=True)
     if isinstance(error, (exits.Failure, HeronError)):
         text = str(error) or type(error).__name__
     elif isinstance(error, OSError) and error.strerror:

@@ -32,7 +32,7 @@ def _begin() -> None:
     if _plain:
         import sys
 
-        from heronpy.cli.interrupts import dropped, interrupt
+        from heronpy.procs.interrupts import dropped, interrupt
 
         sys.unraisablehook = dropped
         _signal.signal(_signal.SIGINT, interrupt)

@@ -6,6 +6,7 @@ that names the nearest topology. What the masters themselves have to be asked is
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from enum import Enum
@@ -335,6 +336,17 @@ class Records:
 
     def packing_plan(self, name: str) -> plan_pb2.PackingPlan:
         return self._must_get(plan_pb2.PackingPlan, paths.packing_plan(name), name, "packing plan")
+
+    def refuse_job(self, name: str, instead: str) -> None:
+        """ClusterError when a topology is kept by a job, which would undo a change; `instead` is the verb for it."""
+        if not self.state.exists(paths.job(name)):
+            return
+        content, _ = self.state.get(paths.running_job(name)) or (b"{}", 0)
+        record, running = self.record(name), {}
+        with suppress(ValueError):  # damaged: then no manager acts on it
+            running = json.loads(content)
+        if record is None or running.get("plan") or running.get("topology_id") == record.topology_id:
+            raise ClusterError(f"topology '{name}' is kept by its job; change the job: heron job {instead}")
 
     def check_component(self, topology: str, component: str | None) -> None:
         """A ClusterError that names the nearest component when the topology has none of that name."""

@@ -26,6 +26,11 @@ def lifecycle_name(lifecycle: control_pb2.Lifecycle) -> str:
     return control_pb2.Lifecycle.Name(lifecycle).removeprefix("LIFE_")
 
 
+def task_name(task: control_pb2.TaskStatus) -> str:
+    """What people call a task: its instance id as soon as it has one."""
+    return task.instance_id or f"{task.component} (task {task.task_id})"
+
+
 def task_state_name(state: control_pb2.TaskState) -> str:
     """RUNNING, EXHAUSTED, ..."""
     return control_pb2.TaskState.Name(state).removeprefix("TASK_")

@@ -33,7 +33,7 @@ from heronpy.common.nearest import suggestion
 from heronpy.jobs import merge
 from heronpy.jobs.documents import FORMAT, LAYERS, Document, Path, check_layer, component_of, document_of, leaves_of
 from heronpy.jobs.merge import Change, Found, Layer, Stamp
-from heronpy.jobs.syncer import Running
+from heronpy.jobs.syncer import Running, released
 from heronpy.proto import components_of, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
@@ -124,6 +124,10 @@ class Store:
         """All jobs, also those that cannot be read."""
         return self._state.children(paths.JOBS)
 
+    def known(self) -> list[str]:
+        """All jobs, and those that were deleted of which something may be left."""
+        return sorted({*self.names(), *self._state.children(paths.RUNNING_JOBS)})
+
     def get(self, name: str) -> View:
         """What a job should be now."""
         return self._view(name, self._read(name), self._clock())
@@ -194,6 +198,30 @@ class Store:
             return replace(log, decisions=(*log.decisions, new)[-DECISIONS_MAX:])
 
         self._swap(paths.job_log(name), Log, add)
+
+    def running(self, name: str) -> tuple[Running | None, int]:
+        """What a job is, and the version of the node that says so; None and 0 when no syncer has seen it yet."""
+        return self._decode(paths.running_job(name), Running)
+
+    def put_running(self, name: str, running: Running, version: int) -> int:
+        """Write what a job is, for the syncer that has read this version; VersionMismatchError after another one."""
+        return self._state.set(paths.running_job(name), msgspec.json.encode(running), version)
+
+    def forget_running(self, name: str) -> None:
+        """Remove what is left of a job that was deleted."""
+        with suppress(NoNodeError):
+            self._state.delete(paths.running_job(name))
+
+    def release(self, name: str) -> bool:
+        """Have what was given up, or waits, tried again at once; False when there is nothing of the kind."""
+        self._read(name)
+
+        def freed(running: Running | None) -> Running:
+            return released(running) if running is not None else Running("")
+
+        found = self._swap(paths.running_job(name), Running, freed)
+        self._tell(name)
+        return found
 
     def news(self, since: int) -> tuple[int, list[str] | None]:
         """The number of the last change, and the jobs changed since that of the caller; None when too many were."""

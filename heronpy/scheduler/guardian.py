@@ -141,11 +141,15 @@ class Watchman:
 
 
 def guard(
-    run: Callable[[Pulse], int], limits: RestartLimits = LIMITS, hang_s: float = HANG_S, start_s: float = START_S
+    run: Callable[[Pulse], int],
+    limits: RestartLimits = LIMITS,
+    hang_s: float = HANG_S,
+    start_s: float = START_S,
+    what: str = "scheduler",
 ) -> int:
     """Run `run` in a child process, again whenever it is killed or hangs; returns the exit code of the last one.
 
-    Call it before the process has threads, sockets or locks.
+    `what` it is, for the log. Call it before the process has threads, sockets or locks.
     """
     signals = _Signals()
     history, later = RestartHistory(), RestartHistory()
@@ -164,15 +168,15 @@ def guard(
             return code if code >= 0 else int(exit_codes.FAILURE)
         how = "lost its processes" if code == START_OVER else f"ended by {describe_status(status)}"
         if hung:
-            what = "did not answer for" if watchman.lived else "had not started after"
-            how = f"{what} {watchman.patience_s:g} s and was killed"
+            silent = "did not answer for" if watchman.lived else "had not started after"
+            how = f"{silent} {watchman.patience_s:g} s and was killed"
         now = time.monotonic()
         reason = ExitReason.KILLED if code == -signal.SIGKILL else ExitReason.CRASHED
         decision = decide_restart(LATER if failed else limits, later if failed else history, reason, now - started, now)
         if not decision.restart:
-            _say(f"the scheduler {how} and is not started again: it {decision.cause}")
+            _say(what, f"the {what} {how} and is not started again: it {decision.cause}")
             return int(exit_codes.FAILURE)
-        _say(f"the scheduler {how}; it is started again")
+        _say(what, f"the {what} {how}; it is started again")
         if signals.asked(decision.pause_s):
             return int(exit_codes.OK)
 
@@ -229,9 +233,9 @@ def refused(topology: str, error: HeronError) -> int:
     return exit_codes.REFUSED if isinstance(error, ConfigError) else exit_codes.STARTUP_FAILURE
 
 
-def _say(text: str) -> None:
-    """Write one line to the scheduler's log, which is set up only when needed."""
+def _say(what: str, text: str) -> None:
+    """Write one line to the log of what is guarded, which is set up only when needed."""
     from heronpy.common.logs import setup
 
-    setup("scheduler")
+    setup(what)
     log.warning("%s", text)

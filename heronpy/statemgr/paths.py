@@ -155,6 +155,7 @@ def checkpoints(name: str) -> str:
 JOBS = "jobs"
 JOB_NEWS = "jobnews"
 """The names of the jobs that were changed last (JSON, `heronpy.jobs.store`)."""
+RUNNING_JOBS = "running"
 DEFINITIONS = "definitions"
 
 
@@ -163,9 +164,14 @@ def job(name: str) -> str:
     return _path(JOBS, name)
 
 
+def job_manager() -> str:
+    """The process that keeps the jobs of the cluster true (ephemeral, JSON, `heronpy.jobs.manager`)."""
+    return "jobmanager"
+
+
 def running_job(name: str) -> str:
     """What the job is, and the plan that changes it; only its syncer writes it (JSON)."""
-    return _path("running", name)
+    return _path(RUNNING_JOBS, name)
 
 
 def job_log(name: str) -> str:

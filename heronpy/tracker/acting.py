@@ -60,6 +60,13 @@ class Order:
         return wanted
 
 
+#: Actions that the manager would undo for the topology of a job, and the verb of `heron job` that does it.
+INSTEAD = {
+    "activate": "set {} run=running",
+    "deactivate": "set {} run=paused",
+    "update": "set {} KEY=VALUE",
+    "kill": "stop {}",
+}
 #: What was done or would be, in one sentence, and the parts of it.
 Done = tuple[str, list[str]]
 
@@ -83,7 +90,7 @@ async def _perform(call: Call, action: str, fields: frozenset[str], do: Callable
         changing.add(watched.record.topology_id)
     outcome = "was interrupted"
     try:
-        version, text, changes = await asyncio.to_thread(_do, call, body, do)
+        version, text, changes = await asyncio.to_thread(_do, call, action, body, do)
         outcome = text
     except Exception as error:
         outcome = str(error) or type(error).__name__
@@ -117,10 +124,12 @@ def _action(
     return declare
 
 
-def _do(call: Call, body: ActionBody, do: Callable[[Order], Done]) -> tuple[int, str, list[str]]:
+def _do(call: Call, action: str, body: ActionBody, do: Callable[[Order], Done]) -> tuple[int, str, list[str]]:
     """Plan version, sentence and parts; blocking."""
     with call.source.own_session() as session:
         order = Order(session, call.watched.record, body)
+        if action in INSTEAD:
+            session.refuse_job(order.name, INSTEAD[action].format(f"{session.target} {order.name}"))
         version = session.packing_plan(order.name).version
         wanted = call.headers.get("if-match", "*").strip().strip('"')
         if wanted not in ("*", str(version)):  # the asker has seen another plan

@@ -16,9 +16,9 @@ from google.protobuf.message import Message
 from msgspec import Struct
 
 from heronpy.cli.main import main
-from heronpy.cli.submit import submission
-from heronpy.cli.submit.loader import child_environment
 from heronpy.health.signals import Looks
+from heronpy.launching import submission
+from heronpy.launching.spawning import child_environment
 from heronpy.net.answers import packed
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec

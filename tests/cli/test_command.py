@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from heronpy.cli import main
 from heronpy.cli.look.logs import parse_since
-from heronpy.cli.submit.loader import child_environment
+from heronpy.launching.spawning import child_environment
 from heronpy.proto import control_pb2
 from tests.cli.conftest import FakeTopology, Heron
 from tests.support.checkpoints import new_id, write_checkpoint
@@ -62,9 +62,9 @@ def test_a_submit_to_this_machine_imports_nothing_of_what_it_does_not_use(tmp_pa
     """Half a second of CPU went into engines, ledgers and `heron top` before the first process was started."""
     program = str(Path(__file__).parents[2] / "topologies" / "word_count.py")
     loaded = loaded_by("submit", "local", program, "Lean", "--dry-run", HERON_HOME=str(tmp_path))
-    assert "heronpy.cli.submit.submission" in loaded
+    assert "heronpy.launching.submission" in loaded
     unused = (
-        "heronpy.cli.submit.on_",
+        "heronpy.launching.on_",
         "heronpy.ingest.ledger",
         "heronpy.cli.look",
         "heronpy.tracker.ended",

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from heronpy.api.config_values import encode_config
-from heronpy.cli.submit import on_engine
 from heronpy.clusters import room
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.setting_types import CheckpointSettings
@@ -19,6 +18,7 @@ from heronpy.engines.contract import (
     NodeSize,
 )
 from heronpy.ingest import LineFiles, LogUnits
+from heronpy.launching import on_engine
 from heronpy.packing.demand import ResourceRequest
 from heronpy.proto import topology_pb2
 from tests.cli.conftest import Heron, word_count

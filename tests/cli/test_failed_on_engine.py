@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from heronpy.cli import exits
-from heronpy.cli.submit import on_engine, submission
 from heronpy.clusters import engines, takedown
 from heronpy.engines.contract import Ended
+from heronpy.launching import on_engine, submission
 from tests.cli.conftest import Heron
 from tests.support.fake_engine import FakeEngine, running
 from tests.support.fish import __file__ as FISH

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.cli import interrupts
+from heronpy.procs import interrupts
 from tests.support.command import REPO
 from tests.support.waiting import wait_for
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from heronpy import Bolt, Grouping, Spout, TopologyBuilder
-from heronpy.cli.submit.on_spark import settle
 from heronpy.common.setting_types import PROFILES, InstanceSettings
 from heronpy.common.settings import Resolved, resolve, settings_for
 from heronpy.connectors.spark.requirements import SINK_KEY
+from heronpy.launching.on_spark import settle
 from heronpy.plan.logical import LogicalPlan
 
 USUAL, LONGER = InstanceSettings().linger_max_us, PROFILES["thrift"]["linger_max_us"]

@@ -207,7 +207,7 @@ def test_the_log_is_there_before_the_scheduler_starts(
     heron: Heron, home: Path, program: Any, runtime: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids go on above the restored one."""
-    from heronpy.cli.submit import submission
+    from heronpy.launching import submission
 
     folder = earlier(home, 7)
     runtime("running")

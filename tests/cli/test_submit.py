@@ -19,9 +19,10 @@ import psutil
 import pytest
 
 from heronpy.cli import exits
-from heronpy.cli.submit import command, submission, watching
+from heronpy.cli.submit import command, watching
 from heronpy.clusters import takedown
 from heronpy.clusters.ended import kept_files, read_kept
+from heronpy.launching import submission
 from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec, Submitted, load_submitted, sockets_dir
 from heronpy.scheduler.teardown import last_life
 from heronpy.statemgr import open_state, paths

@@ -15,6 +15,7 @@ LONG = (
     "debugging",
     "exactly-once-sinks",
     "follow-logs",
+    "jobs",
     "packaging",
     "state",
     "testing",

@@ -12,7 +12,6 @@ import pyarrow.parquet
 import pytest
 
 from heronpy import TopologyBuilder
-from heronpy.cli.submit.on_engine import file_problems
 from heronpy.common.engine_settings import IngestSettings
 from heronpy.common.errors import ConfigError, LedgerError
 from heronpy.connectors.spark.requirements import DISPATCH_KEY, dispatch_homes, needs_spark
@@ -45,6 +44,7 @@ from heronpy.ingest.options import settled
 from heronpy.ingest.outputs.lineage import BatchLineage, Lineage, Range, batches, published, units_of
 from heronpy.ingest.outputs.stages import About, StageGoneError, Stages
 from heronpy.ingest.watch import Watch
+from heronpy.launching.on_engine import file_problems
 from tests.ingest.unit_chunks import chunk
 from tests.support.memory_ledger import MemoryStore
 

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.cli.submit.on_units import circle_of, shared_tables, site_problems
 from heronpy.common.errors import ConfigError, LedgerError
 from heronpy.ingest import LineFiles, LogUnits
 from heronpy.ingest.checking import check, command_of, rebuild
@@ -40,6 +39,7 @@ from heronpy.ingest.options import UnitOptions, options_of, pattern_at
 from heronpy.ingest.outputs.lineage import Lineage, Range, published
 from heronpy.ingest.outputs.stages import About, StageGoneError, Stages
 from heronpy.ingest.watch import Watch
+from heronpy.launching.on_units import circle_of, shared_tables, site_problems
 
 
 def _lineage(unit: int, generation: int = 1) -> Lineage:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.cli.submit.submission import check_environment, environment_digest
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, DeadlineError, PackageError
+from heronpy.launching.submission import check_environment, environment_digest
 from heronpy.storage import wheelhouse
 from tests.support.command import Heron
 from tests.support.wheels import house, make_wheel

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from heronpy.common.errors import RpcError
-from heronpy.proto import control_pb2
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology
 from tests.tracker.conftest import Asking
@@ -61,6 +61,20 @@ def test_an_action_is_done_and_written_down(
     assert [text.partition(": ")[0] for text in said] == [
         f"uid {os.getuid()} asked for {action} of local/me/default/wordy" for action in ("deactivate", "restart")
     ]
+
+
+@pytest.mark.parametrize("action", ["activate", "deactivate", "update", "kill"])
+def test_what_a_job_would_undo_is_refused(asking: Asking, busy: FakeTopology, action: str) -> None:
+    record = plan_pb2.ExecutionState.FromString((busy.state.get(paths.execution_state("wordy")) or (b"", 0))[0])
+    busy.state.set(paths.job("wordy"), b"{}")
+    running = f'{{"topology_id": "{record.topology_id}", "plan": null}}'
+    busy.state.set(paths.running_job("wordy"), running.encode())
+    body = {"parallelism": {"count": 3}} if action == "update" else {}
+    answer = asking.act(action, body, If_Match='"1"')
+    assert answer.status_code >= 400 and "is kept by its job" in answer.text and requests(busy) == []
+    # A topology that has only the name of the job is anybody's.
+    busy.state.set(paths.running_job("wordy"), running.replace(record.topology_id, "another").encode())
+    assert asking.act(action, {**body, "dry_run": True}, If_Match='"1"').status_code == 200
 
 
 def test_an_update_needs_the_version_that_was_seen(asking: Asking, busy: FakeTopology) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from heronpy.cli.interrupts import interruptible
 from heronpy.cli.output import say
 from heronpy.clusters import drilling
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.units import format_duration, listed
+from heronpy.procs.interrupts import interruptible
 
 
 def drill(target: Target, topology: str, what: str, kills: bool, stopped_s: float, common: Common) -> None:

@@ -13,6 +13,7 @@ from heronpy.common.units import counted
 def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as_json: bool, common: Common) -> None:
     """Stop a topology, remove it, and say what stays."""
     session = Session(target, common, lenient=True, warn=warning)
+    session.refuse_job(topology, f"stop {target} {topology}")
     record, outcome, newest = remove(session, topology, timeout_s, force=force, waits=warn)
     if outcome.unswept:
         warning(f"what unfinished checkpoints have written stays in the store: {outcome.unswept}")

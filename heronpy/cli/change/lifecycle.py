@@ -14,7 +14,9 @@ from heronpy.proto import control_pb2
 
 def set_state(target: Target, topology: str, active: bool, timeout_s: float, common: Common) -> None:
     """Let the spouts emit, or pause them; returns when all have done so."""
-    Session(target, common).ask(topology, control_pb2.SetState(active=active), timeout_s)
+    session = Session(target, common)
+    session.refuse_job(topology, f"set {target} {topology} run={'running' if active else 'paused'}")
+    session.ask(topology, control_pb2.SetState(active=active), timeout_s)
     say(f"Successfully {'activated' if active else 'deactivated'} topology '{topology}'")
 
 

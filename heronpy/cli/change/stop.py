@@ -1,40 +1,27 @@
-"""`heron stop`: ends a topology gracefully, drained or with a savepoint; nothing is killed before that is complete.
-
-The spouts are deactivated first, so no new input arrives. A drain then waits until everything they emitted is
-processed and makes the bolts finish; a savepoint is taken and committed by the sinks. Only then is the
-topology killed. When a step fails, the spouts return to their earlier state, and the topology goes on.
-"""
+"""`heron stop`: ends a topology gracefully, drained or with a savepoint, and says what became of it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 
-from heronpy.cli import exits
 from heronpy.cli.output import print_json, say, warn, warning
-from heronpy.cli.render import summary
 from heronpy.cli.render.progress import Progress
 from heronpy.clusters.killing import remove
 from heronpy.clusters.session import Session
+from heronpy.clusters.stopping import Stop
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
-from heronpy.common.states import has_failed, lifecycle_name
-from heronpy.common.units import counted, listed
-from heronpy.plan.component_config import reliability_mode
-from heronpy.proto import checkpoint_pb2, control_pb2
-
-LOOK_S = 0.1
-ACTIVATE_S = 30.0
-EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
+from heronpy.common.units import counted
+from heronpy.proto import checkpoint_pb2
 
 
 def stop(
     target: Target, topology: str, savepoint: bool, timeout_s: float, force: bool, as_json: bool, common: Common
 ) -> None:
     """End a topology drained or with a savepoint, and remove it."""
-    stop = Stop(Session(target, common), topology, time.monotonic() + timeout_s, timeout_s)
+    progress = Progress()
+    stop = Stop(Session(target, common), topology, time.monotonic() + timeout_s, timeout_s, progress.show)
+    stop.session.refuse_job(topology, f"stop {target} {topology}")
     record: checkpoint_pb2.CheckpointRecord | None = None
     try:
         stop.check(savepoint)
@@ -43,10 +30,13 @@ def stop(
                 record = stop.take_savepoint()
             else:
                 stop.drain()
-    except (exits.Failure, HeronError) as error:
+    except HeronError as error:
         if not force or stop.topology_id == "":
             raise
+        progress.clear()
         warning(f"{error}; killing it, as --force says")
+    finally:
+        progress.clear()
     execution, outcome, newest = remove(stop.session, topology, topology_id=stop.topology_id, waits=warn)
     if outcome.replica_lacks:
         warning(outcome.replica_lacks)
@@ -72,171 +62,3 @@ def stop(
         say(f"  to come back:  heron submit {target} PROGRAM --restore {record.location}")
     elif newest:
         say(f"  checkpoints stay; the newest is {newest}")
-
-
-@dataclass(slots=True)
-class Stop:
-    """One stop in progress."""
-
-    session: Session
-    topology: str
-    deadline: float
-    timeout_s: float
-    topology_id: str = ""
-    was_active: bool = False
-    finishing: bool = False
-    """The bolts were told to finish."""
-    complete: bool = False
-    before: control_pb2.StatusReply | None = None
-    """State of the topology before the stop."""
-    discarded: int = 0
-    """Tuples that were given up during the drain."""
-
-    def check(self, savepoint: bool) -> None:
-        """A Failure when this topology cannot be stopped this way."""
-        self.topology_id = self.session.find(self.topology).topology_id
-        mode = reliability_mode(self.session.topology(self.topology))
-        if savepoint and mode != EFFECTIVELY_ONCE:
-            self.topology_id = ""  # a wrong command, which --force does not override
-            raise exits.Failure(
-                f"topology '{self.topology}' is {mode} and has no savepoints; stop it with --drain", exits.USAGE
-            )
-        self.session.check_changes(self.topology)
-        status = self.session.status(self.topology)
-        life = lifecycle_name(status.lifecycle)
-        if life not in ("RUNNING", "PAUSED", "FINISHING", "FINISHED"):
-            raise exits.Failure(
-                f"topology '{self.topology}' is {life}{': ' + status.cause if status.cause else ''};"
-                " it can be stopped gracefully when it runs, or be killed with 'heron kill'"
-            )
-        if savepoint and life in ("FINISHING", "FINISHED"):
-            raise exits.Failure(
-                f"topology '{self.topology}' is {life}: its input has ended, and its last checkpoint is what a"
-                " savepoint would be; use 'heron stop --drain' or 'heron kill'"
-            )
-        self.was_active, self.before = life == "RUNNING", status
-
-    @contextmanager
-    def spouts_at_rest(self) -> Iterator[None]:
-        """The spouts deactivated; activated again when the block fails, if they were active."""
-        try:
-            if self.was_active:
-                self.session.ask(self.topology, control_pb2.SetState(active=False), self._left_s())
-            yield
-        except BaseException as error:
-            said = self._as_before()
-            if isinstance(error, (exits.Failure, HeronError)) and said:
-                code = exits.exit_code_of(error)
-                raise exits.Failure(f"{error}; nothing was killed, and {said}", code) from error
-            raise
-
-    def _as_before(self) -> str:
-        """Let the spouts emit again; returns a sentence on what was done."""
-        if self.finishing:
-            where = f"{self.session.target} {self.topology}"
-            return f"its bolts are finishing: run 'heron stop {where} --drain' again, or 'heron kill {where}'"
-        if not self.was_active:
-            return "it stays deactivated"
-        try:
-            self.session.ask(self.topology, control_pb2.SetState(active=True), ACTIVATE_S)
-        except (exits.Failure, HeronError) as error:
-            where = f"{self.session.target} {self.topology}"
-            return f"its spouts are not active again ({error}); see 'heron status {where}'"
-        return "its spouts are active again"
-
-    # ---- savepoint --------------------------------------------------------------------------
-
-    def take_savepoint(self) -> checkpoint_pb2.CheckpointRecord:
-        """The savepoint, once every task has committed it."""
-        reply = self.session.ask(self.topology, control_pb2.TakeCheckpoint(savepoint=True), self._left_s())
-        record: checkpoint_pb2.CheckpointRecord = reply.record
-        self._until(
-            lambda status: all(task.committed >= record.checkpoint for task in status.tasks),
-            lambda status: f"{_waiting(status, record.checkpoint)} have not committed savepoint {record.checkpoint}",
-        )
-        self.complete = True
-        return record
-
-    # ---- drain ------------------------------------------------------------------------------
-
-    def drain(self) -> None:
-        """Wait until no tuple is in flight, then until every bolt has finished."""
-        before = self.before
-        assert before is not None  # checked before
-        if lifecycle_name(before.lifecycle) in ("RUNNING", "PAUSED"):
-            drained = self._until(lambda status: status.drained, _under_way)
-            failed = _failed_since(before, drained)
-            if failed > 0:
-                # Deactivated spouts replay nothing; active ones do.
-                raise exits.Failure(
-                    f"{counted(failed, 'tuple')} of '{self.topology}' failed while it was drained, and its spouts would"
-                    " have to replay them"
-                )
-            self.session.ask(self.topology, control_pb2.SetState(active=False, end_input=True), self._left_s())
-        # From here on the stop cannot be undone: a bolt finishes once.
-        self.finishing = True
-        over = self._until(self._finished, lambda status: "its bolts have not finished")
-        self.discarded = max(0, over.discarded_tuples - before.discarded_tuples)
-        self.complete = True
-
-    def _finished(self, status: control_pb2.StatusReply) -> bool:
-        """Whether the bolts have finished; a topology master that has just taken over is told once more."""
-        life = lifecycle_name(status.lifecycle)
-        if life == "PAUSED" and status.drained:
-            self.session.ask(self.topology, control_pb2.SetState(active=False, end_input=True), self._left_s())
-        return life == "FINISHED"
-
-    # ---- waiting ----------------------------------------------------------------------------
-
-    def _left_s(self) -> float:
-        return max(0.1, self.deadline - time.monotonic())
-
-    def _until(
-        self, done: Callable[[control_pb2.StatusReply], bool], missing: Callable[[control_pb2.StatusReply], str]
-    ) -> control_pb2.StatusReply:
-        """The first status that satisfies the condition; a Failure when the topology fails or the time is over."""
-        status: control_pb2.StatusReply | None = None
-        progress = Progress()
-        try:
-            while True:
-                latest = self.session.poll(self.topology)
-                status = latest or status
-                if latest is not None and has_failed(latest):
-                    raise exits.Failure(f"topology '{self.topology}' failed: {latest.cause or 'see its logs'}")
-                if latest is not None and done(latest):
-                    return latest
-                said = "its topology master does not answer" if status is None else missing(status)
-                if time.monotonic() > self.deadline:
-                    raise exits.Failure(
-                        f"topology '{self.topology}' was not stopped within {self.timeout_s:g} s: {said}",
-                        exits.TIMED_OUT,
-                    )
-                progress.show(f"stopping: {said}")
-                time.sleep(LOOK_S)
-        finally:
-            progress.clear()
-
-
-def _failed_since(before: control_pb2.StatusReply, status: control_pb2.StatusReply) -> int:
-    """Tuples reported to the spouts as failed; a task that was restarted counts from 0 again."""
-    spouts = {spout.comp.name for spout in status.plan.topology.spouts}
-    earlier = {(task.task_id, task.epoch): task.failed for task in before.tasks}
-    return sum(
-        task.failed - earlier.get((task.task_id, task.epoch), 0) for task in status.tasks if task.component in spouts
-    )
-
-
-def _under_way(status: control_pb2.StatusReply) -> str:
-    """What is still in progress, as part of a sentence."""
-    queued = {
-        summary.task_name(task): task.in_queue_tuples + task.out_queue_tuples + task.pending for task in status.tasks
-    }
-    busy = [f"{name} ({count:,})" for name, count in queued.items() if count]
-    moving = sum(beat.queued_tuples + beat.in_flight_tuples for beat in status.stmgrs)
-    if busy:
-        return f"tuples are in flight: {listed(busy)}"
-    return f"{counted(moving, 'tuple')} are in flight" if moving else "its tasks have not been quiet for long enough"
-
-
-def _waiting(status: control_pb2.StatusReply, checkpoint: int) -> str:
-    return listed([summary.task_name(task) for task in status.tasks if task.committed < checkpoint])

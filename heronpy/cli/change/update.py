@@ -34,6 +34,7 @@ def update(target: Target, common: Common, topology: str, options: UpdateOptions
     """Change the configuration, or parallelism and containers."""
     session = Session(target, common)
     session.find(topology)
+    session.refuse_job(topology, f"set {target} {topology} KEY=VALUE")
     if options.runtime_config:
         _configure(session, topology, options)
     else:

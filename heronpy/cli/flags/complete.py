@@ -76,6 +76,7 @@ def _instances(ctx: click.Context) -> list[tuple[int, str, int]]:
 
 
 clusters = _completer(lambda ctx: _known_clusters())
+jobs = _completer(lambda ctx: _place(ctx)[0].state.children("jobs"))
 topologies = _completer(lambda ctx: _place(ctx)[0].names())
 components = _completer(lambda ctx: _components(ctx))
 #: The start of COMPONENT:TASKS.

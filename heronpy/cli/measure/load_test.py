@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.cli import exits
-from heronpy.cli.interrupts import interruptible
 from heronpy.cli.output import console, print_table, say
 from heronpy.clusters.target import Target
 from heronpy.common.errors import ConfigError
@@ -25,6 +24,7 @@ from heronpy.loadtest.run import run_profile
 from heronpy.loadtest.startup import run_startup
 from heronpy.loadtest.units.plan import Sizes, chosen
 from heronpy.loadtest.units.run import run_units
+from heronpy.procs.interrupts import interruptible
 
 
 def list_profiles() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.cli import exits
-from heronpy.cli.interrupts import interruptible
 from heronpy.cli.output import print_json, print_table, say, warn
 from heronpy.clusters.target import Target
 from heronpy.common.folders import make_output
 from heronpy.common.units import counted, format_duration
 from heronpy.loadtest.cluster import cluster
+from heronpy.procs.interrupts import interruptible
 from heronpy.verify.oracle import Limits, read_endless, read_spec, verify
 from heronpy.verify.records import write_end
 from heronpy.verify.run import Run, verify_run

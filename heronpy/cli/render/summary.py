@@ -21,7 +21,7 @@ from heronpy.common.losses import (
     lost_text,
     state_label,
 )
-from heronpy.common.states import UP_STATES, culprit_name, holds, lifecycle_name
+from heronpy.common.states import UP_STATES, culprit_name, holds, lifecycle_name, task_name
 from heronpy.common.units import counted, format_bytes, format_duration, listed
 from heronpy.plan.component_config import config_of, drop_policy, reliability_mode
 from heronpy.proto import control_pb2
@@ -337,10 +337,6 @@ def ready(status: control_pb2.StatusReply) -> bool:
         control_pb2.LIFE_FINISHING,
         control_pb2.LIFE_FINISHED,
     )
-
-
-def task_name(task: control_pb2.TaskStatus) -> str:
-    return task.instance_id or f"{task.component} (task {task.task_id})"
 
 
 def missing(status: control_pb2.StatusReply | None, tasks: int) -> str:

@@ -18,12 +18,9 @@ import click
 from msgspec import Struct
 
 from heronpy.cli import exits
-from heronpy.cli.interrupts import interruptible, uninterrupted
 from heronpy.cli.output import clean, command, print_json, say, warn, warning
 from heronpy.cli.render import summary
-from heronpy.cli.submit import submission
 from heronpy.cli.submit.loader import load
-from heronpy.cli.submit.model import Planned, Started
 from heronpy.cli.submit.program import understand
 from heronpy.cli.submit.waiting import TopologyFailed, exceptions_said, until_running
 from heronpy.clusters.records import Doing
@@ -32,7 +29,11 @@ from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
 from heronpy.common.folders import heron_home
 from heronpy.common.losses import losses_text
+from heronpy.launching import submission
+from heronpy.launching.model import Planned, Started
+from heronpy.launching.spawning import scheduler_died
 from heronpy.packing.demand import asks, room_text
+from heronpy.procs.interrupts import interruptible, uninterrupted
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.scheduler.teardown import keep_failure
 from heronpy.tracker import place
@@ -119,7 +120,7 @@ def _stay(session: Session, started: Started, options: SubmitOptions) -> None:
     if record is None or record.topology_id != started.record.topology_id:
         say(f"Topology '{name}' was killed")
     elif code:
-        raise submission.scheduler_died(started.spec, started.scheduler)
+        raise scheduler_died(started.spec, started.scheduler)
     else:
         say(f"The scheduler of '{name}' was asked to end; its containers run on")
 
@@ -234,11 +235,13 @@ def _prepare(session: Session, options: SubmitOptions, scratch: Path) -> tuple[P
     paused = options.deploy_deactivated
     loaded = load(what, session.target, paused, scratch, options.timeout_s, output)
     loaded.topology.state = topology_pb2.PAUSED if paused else topology_pb2.RUNNING
-    planned = submission.plan(session, loaded.topology)
+    planned = submission.plan(session, loaded.topology, warning)
     if options.restore is not None:
-        from heronpy.cli.submit.restoring import choose
+        from heronpy.launching.restoring import choose
 
-        planned.restore = choose(planned, options.restore, options.allow_dropped_state)
+        planned.restore = choose(
+            planned, options.restore, options.allow_dropped_state, lambda text: warning(clean(text))
+        )
     if options.dry_run_format is not None:
         return planned, None
     for flag, given in (("--foreground", options.foreground), ("--queue-timeout", options.queue_timeout_s)):
@@ -247,8 +250,9 @@ def _prepare(session: Session, options: SubmitOptions, scratch: Path) -> tuple[P
                 f"{flag} is for clusters with an engine, and {session.target.cluster} has none; leave it out",
                 exits.USAGE,
             )
+    session.refuse_job(planned.topology.name, f"start {session.target} {planned.topology.name}")
     say(f"Launching topology: '{planned.topology.name}'")
-    return planned, submission.start(session, planned, loaded, options.foreground, begun_at)
+    return planned, submission.start(session, planned, loaded, options.foreground, begun_at, warn)
 
 
 def _print_plans(planned: Planned, form: str) -> None:
@@ -313,7 +317,7 @@ def _say_detached(session: Session, name: str) -> None:
 
 def _take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_UP) -> bool:
     """Remove the topology, and warn of what remains; whether nothing does."""
-    remains = submission.take_down(session, started, doing)
+    remains = submission.take_down(session, started, doing, warn)
     if remains:
         again = command("heron", "kill", session.target, started.record.topology)
         warning(f"not removed: {', '.join(remains)}; run: {again}")

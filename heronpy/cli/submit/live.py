@@ -6,14 +6,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from heronpy.cli.interrupts import uninterrupted
-from heronpy.cli.submit import submission
 from heronpy.cli.submit.live_code import package_of
 from heronpy.cli.submit.loader import rename
-from heronpy.cli.submit.model import Started
-from heronpy.cli.submit.restoring import choose
 from heronpy.cli.submit.waiting import until_running
 from heronpy.clusters.session import Session
+from heronpy.launching import submission
+from heronpy.launching.model import Started
+from heronpy.launching.restoring import choose
+from heronpy.procs.interrupts import uninterrupted
 from heronpy.proto import topology_pb2
 
 

@@ -18,8 +18,8 @@ from typing import Any
 import cloudpickle
 
 from heronpy.cli.submit import package_files
-from heronpy.cli.submit.model import Loaded
 from heronpy.common.errors import PackageError, TopologyError
+from heronpy.launching.model import Loaded
 from heronpy.proto import components_of, topology_pb2
 
 #: Names that no user module has.

@@ -8,7 +8,6 @@ they are; there is a topology only when the child succeeds.
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -23,29 +22,14 @@ from heronpy.api.api_constants import TOPOLOGY_NAME
 from heronpy.cli import exits
 from heronpy.cli.output import warning
 from heronpy.cli.submit import package_files
-from heronpy.cli.submit.model import Loaded
 from heronpy.cli.submit.program import Program
 from heronpy.clusters.target import Target, unix_user
-from heronpy.common import version
-from heronpy.common.folders import absolute
 from heronpy.common.ids import topology_name_problem
+from heronpy.launching.model import Loaded
+from heronpy.launching.spawning import child_environment
 from heronpy.proto import topology_pb2
 
 SENTENCE = 3  # exit code of load_topology when its report says what is wrong
-
-
-def child_environment(extra: dict[str, str]) -> dict[str, str]:
-    """This process's environment, with heronpy importable from any folder."""
-    home = str(Path(version.FILE).absolute().parents[2])
-    inherited = [str(absolute(path)) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    installed = "site-packages" in home or "dist-packages" in home
-    path = [*inherited] if installed or home in inherited else [home, *inherited]
-    environment = {**os.environ, **extra}
-    if environment.get("HERON_HOME"):
-        environment["HERON_HOME"] = str(absolute(environment["HERON_HOME"]))  # others run in other folders
-    if path:
-        environment["PYTHONPATH"] = os.pathsep.join(path)
-    return environment
 
 
 def load(

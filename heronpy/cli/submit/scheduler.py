@@ -15,13 +15,14 @@ from types import FrameType
 from heronpy.cli import exits
 from heronpy.cli.change.lifecycle import check_engine
 from heronpy.cli.output import say, warn
-from heronpy.cli.submit.submission import make_private, spawn_scheduler, wait_scheduler
 from heronpy.clusters.session import Session
 from heronpy.clusters.takedown import leftovers
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
 from heronpy.common.folders import make_folders
 from heronpy.common.units import counted
+from heronpy.launching.spawning import spawn_scheduler, wait_scheduler
+from heronpy.launching.submission import make_private
 from heronpy.plan.launch import LaunchSpec, load_submitted, make_here
 from heronpy.proto import plan_pb2
 

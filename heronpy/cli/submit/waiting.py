@@ -14,11 +14,11 @@ from heronpy.cli.render.containers import text as container_text
 from heronpy.cli.render.exceptions import exception_text
 from heronpy.cli.render.progress import Progress
 from heronpy.cli.render.summary import failure_report, missing, ready
-from heronpy.cli.submit.model import Started
-from heronpy.cli.submit.submission import scheduler_died
 from heronpy.clusters.session import Session, failed_of
 from heronpy.common.errors import HeronError
 from heronpy.common.states import has_failed
+from heronpy.launching.model import Started
+from heronpy.launching.spawning import scheduler_died
 from heronpy.procs.exit_reason import COUNTED, ExitReason
 from heronpy.proto import control_pb2
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 
 from google.protobuf.message import Message
 
-from heronpy.cli.interrupts import interruptible
 from heronpy.cli.look import pipelines
 from heronpy.cli.look.full_screen.screen import Size, changes, draw, painted
 from heronpy.cli.look.full_screen.view import Figures, View, Wish, keys_of, press, rows_of, wish_of
@@ -33,6 +32,7 @@ from heronpy.health.texts import advice, sentence
 from heronpy.ingest.keys import has_units
 from heronpy.net.answers import read
 from heronpy.net.rpc import RpcClient
+from heronpy.procs.interrupts import interruptible
 from heronpy.proto import control_pb2
 from heronpy.views.findings import CALM
 from heronpy.views.load import TASK_METRICS, Load, LoadAnswer, tasks_of

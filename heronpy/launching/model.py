@@ -1,10 +1,12 @@
-"""The data passed between the steps of a submit."""
+"""The data passed between the steps of a start."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -12,6 +14,13 @@ from heronpy.common.settings import Resolved
 from heronpy.plan.launch import LaunchSpec
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import plan_pb2, topology_pb2
+
+#: Hears what is odd but refuses nothing, one sentence at a time.
+Warn: TypeAlias = Callable[[str], None]
+
+
+def unheard(text: str) -> None:
+    """For who does not want to hear it."""
 
 
 class Loaded(Struct, frozen=True):
@@ -28,6 +37,17 @@ class Loaded(Struct, frozen=True):
     """Whether the user submitted a folder; tasks of anything else also get the package as one archive."""
     argv: tuple[str, ...] = ()
     """The program and its arguments."""
+    argv_names_topology: bool = False
+
+
+class Kept(Struct, frozen=True):
+    """What a submission says of its package, which is stored, and of the program; see `Submitted`."""
+
+    package: str | None = None
+    package_main: str | None = None
+    package_archive: str | None = None
+    source: str = ""
+    argv: list[str] = []
     argv_names_topology: bool = False
 
 

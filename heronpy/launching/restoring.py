@@ -10,13 +10,12 @@ from __future__ import annotations
 from heronpy.api.api_constants import TOPOLOGY_STATEFUL_START_CLEAN
 from heronpy.ckpt import catalogue, compatibility
 from heronpy.ckpt.catalogue import Found
-from heronpy.cli import exits
-from heronpy.cli.output import clean, warning
-from heronpy.cli.submit.model import Planned, Restore
+from heronpy.clusters.errors import ClusterError, NotThereError
 from heronpy.clusters.places import by_id
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
+from heronpy.launching.model import Planned, Restore, Warn, unheard
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import topology_pb2
 from heronpy.storage.locations import check_trusted
@@ -26,11 +25,17 @@ from heronpy.storage.stores import replica_of
 LATEST = "latest"
 
 
-def choose(planned: Planned, wanted: str, allow_dropped: bool) -> Restore | None:
-    """The checkpoint to start from; None to start empty; a Failure or TopologyError when neither is possible."""
+def choose(planned: Planned, wanted: str, allow_dropped: bool, warn: Warn = unheard, run: str = "") -> Restore | None:
+    """The checkpoint to start from; None to start empty; an error when neither is possible.
+
+    With `run` the latest is that of the topology with this id.
+    """
     topology, settings = planned.topology, settings_for(planned.resolved, CheckpointSettings)
     _refuse_conflicts(topology)
-    found = _latest(topology.name, settings) if wanted == LATEST else _named(topology.name, settings, wanted)
+    if wanted == LATEST:
+        found = _latest(topology.name, settings, warn, run)
+    else:
+        found = _named(topology.name, settings, wanted, warn)
     if found is None:
         return None
     assert found.metadata is not None  # intact, so it could be read
@@ -57,47 +62,48 @@ def _refuse_conflicts(topology: topology_pb2.Topology) -> None:
         )
 
 
-def _latest(name: str, settings: CheckpointSettings) -> Found | None:
+def _latest(name: str, settings: CheckpointSettings, warn: Warn, run: str) -> Found | None:
     """The newest intact checkpoint, from the replica when the stores have none; names those passed over."""
     everything, copies = catalogue.of_topology(catalogue.roots_of([settings]), name), _copies(name, settings)
+    if run:
+        everything, copies = ([one for one in those if one.folder.name == run] for those in (everything, copies))
     for found in everything:
-        if _intact(found):
+        if _intact(found, warn):
             return found
         twin = _whole_twin(found, copies)
         if twin is not None and not found.abandoned:
-            warning(f"taking its copy from the replica {clean(settings.replica)} instead")
+            warn(f"taking its copy from the replica {settings.replica} instead")
             return twin
     for found in copies:
-        if _intact(found, " of the replica"):
+        if _intact(found, warn, " of the replica"):
             has = "only damaged checkpoints" if everything else "no checkpoint"
-            warning(
-                f"{clean(_listed(settings))} holds {has} of '{name}';"
-                f" taking {clean(found.name)} of the replica, the newest intact one there"
+            warn(
+                f"{_listed(settings)} holds {has} of '{name}';"
+                f" taking {found.name} of the replica, the newest intact one there"
             )
             return found
     if settings.allow_empty:
-        warning(f"no checkpoint of '{name}' can be restored; it starts empty, as heron.checkpoint.allow_empty says")
+        warn(f"no checkpoint of '{name}' can be restored; it starts empty, as heron.checkpoint.allow_empty says")
         return None
     if everything or copies:
-        raise exits.Failure(
+        raise ClusterError(
             f"every checkpoint of '{name}' is damaged or abandoned; give --restore the path of a copy, or leave it out"
             " to start empty"
         )
     also = f" nor in the replica {settings.replica}" if settings.replica else ""
-    raise exits.Failure(
+    raise NotThereError(
         f"there is no checkpoint of '{name}' in {_listed(settings)}{also}; leave out --restore to start empty, or"
-        " give it a path",
-        exits.NOT_FOUND,
+        " give it a path"
     )
 
 
-def _intact(found: Found, where: str = "") -> bool:
+def _intact(found: Found, warn: Warn, where: str = "") -> bool:
     """Whether it may be the latest; says why not."""
     wrong = catalogue.missing_files(found) if not found.abandoned else []
     if found.abandoned:
-        warning(f"skipped {clean(found.name)}: its topology was sent back to an older one since")
+        warn(f"skipped {found.name}: its topology was sent back to an older one since")
     elif wrong:
-        warning(f"skipped {clean(found.name)}{where}, which is damaged: {clean(wrong[0])}")
+        warn(f"skipped {found.name}{where}, which is damaged: {wrong[0]}")
     return not (found.abandoned or wrong)
 
 
@@ -114,30 +120,28 @@ def _whole_twin(found: Found, copies: list[Found]) -> Found | None:
     return next((copy for copy in twins if not catalogue.missing_files(copy)), None)
 
 
-def _named(name: str, settings: CheckpointSettings, wanted: str) -> Found:
-    """The checkpoint with this id or at this path; a Failure when it is absent or damaged."""
+def _named(name: str, settings: CheckpointSettings, wanted: str, warn: Warn) -> Found:
+    """The checkpoint with this id or at this path; an error when it is absent or damaged."""
     if wanted.isascii() and wanted.isdigit():
         everything, copies = catalogue.of_topology(catalogue.roots_of([settings]), name), _copies(name, settings)
         here = any(found.checkpoint == int(wanted) for found in everything)
         if not here and any(copy.checkpoint == int(wanted) for copy in copies):
-            warning(
-                f"{clean(_listed(settings))} holds no checkpoint {wanted} of '{name}';"
-                f" taking it from the replica {clean(settings.replica)}"
+            warn(
+                f"{_listed(settings)} holds no checkpoint {wanted} of '{name}';"
+                f" taking it from the replica {settings.replica}"
             )
             everything = copies
         found = by_id(everything, int(wanted), name)
     else:
         listed = catalogue.at_place(place_of(wanted), name)
         if not listed:
-            raise exits.Failure(
-                f"'{wanted}' holds no checkpoint; give a folder chk-<id>, or the folder that has them", exits.NOT_FOUND
-            )
+            raise NotThereError(f"'{wanted}' holds no checkpoint; give a folder chk-<id>, or the folder that has them")
         found = listed[0]
     wrong = catalogue.missing_files(found)
     if wrong:
-        raise exits.Failure(f"{found.name} is damaged: {wrong[0]}; restore another one")
+        raise ClusterError(f"{found.name} is damaged: {wrong[0]}; restore another one")
     if found.withdrawn:
-        raise exits.Failure(
+        raise ClusterError(
             f"{found.name} cannot be restored: its topology was sent back to an older one since, and its sinks may"
             " have taken back the output that belongs to it; restore an older one"
         )

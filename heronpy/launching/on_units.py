@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from heronpy.cli import output
 from heronpy.common.engine_settings import EngineSettings, IngestSettings
 from heronpy.common.errors import ConfigError, LedgerAwayError, LedgerError, TopologyError
 from heronpy.common.settings import Resolved, settings_for
@@ -26,11 +25,12 @@ from heronpy.ingest.keys import (
 from heronpy.ingest.ledger.reaching import afters_of, refuse, text_of
 from heronpy.ingest.options import SITE_MARK, site_problem
 from heronpy.ingest.outputs.stages import Stages
+from heronpy.launching.model import Warn, unheard
 from heronpy.plan.component_config import SerializedValue, config_of, set_key
 from heronpy.proto import components_of, topology_pb2
 
 
-def settle(topology: topology_pb2.Topology, resolved: Resolved) -> None:
+def settle(topology: topology_pb2.Topology, resolved: Resolved, warn: Warn = unheard) -> None:
     """Give the components of pipelines their site and ledger; TopologyError or ConfigError for what cannot work."""
     parts = {name: part for name, part in components_of(topology).items() if LEDGER_KEY in config_of(part)}
     if not parts:
@@ -58,7 +58,7 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved) -> None:
     if not settings_for(resolved, EngineSettings).kind:
         problems += _unusable(configs)
     if not problems:
-        problems += _circles(configs)
+        problems += _circles(configs, warn)
     if problems:
         raise TopologyError("\n".join(dict.fromkeys(problems)))
 
@@ -111,7 +111,7 @@ def shared_tables(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             )
 
 
-def _circles(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _circles(configs: Iterable[Mapping[str, Any]], warn: Warn) -> Iterator[str]:
     ledgers: dict[str, dict[str, tuple[str, ...]]] = {}
     for config in configs:
         after = tuple(name for name in str(config.get(AFTER_KEY, "")).split(",") if name)
@@ -122,7 +122,7 @@ def _circles(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         try:
             known = afters_of(ledger)
         except LedgerAwayError as error:
-            output.warning(f"whether pipelines wait in a circle is not known before they run: {error}")
+            warn(f"whether pipelines wait in a circle is not known before they run: {error}")
             known = {}
         except LedgerError:
             known = {}  # there is none yet

@@ -8,29 +8,23 @@ Until then the CLI owns what it made; from then on `takedown.take_down` does.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from heronpy.cli import exits, output
-from heronpy.cli.interrupts import heed, uninterrupted
-from heronpy.cli.submit.loader import child_environment
-from heronpy.cli.submit.model import Loaded, Planned, Started
+from msgspec.structs import asdict
+
 from heronpy.clusters import takedown
+from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.takedown_outcome import what_may_run
 from heronpy.clusters.target import unix_user
-from heronpy.common import exit_codes
 from heronpy.common.engine_settings import EngineSettings
-from heronpy.common.errors import ConfigError, HeronError, NodeExistsError, NoNodeError, TopologyError
-from heronpy.common.folders import check_root, heron_home, make_folders, open_private
+from heronpy.common.errors import ConfigError, HeronError, NodeExistsError, NoNodeError, PackageError, TopologyError
+from heronpy.common.folders import check_root, heron_home, make_folders
 from heronpy.common.host import this_host
 from heronpy.common.log_files import divide_logs
 from heronpy.common.release import release
@@ -39,6 +33,8 @@ from heronpy.common.settings import settings_for
 from heronpy.connectors.spark import needs_spark
 from heronpy.connectors.spark.requirements import dispatch_homes
 from heronpy.ingest.keys import has_units
+from heronpy.launching.model import Kept, Loaded, Planned, Started, Warn, unheard
+from heronpy.launching.spawning import spawn_child, spawn_scheduler, wait_scheduler
 from heronpy.net import curve, private, transport
 from heronpy.packing import pack
 from heronpy.packing.demand import ResourceRequest, requests_of
@@ -50,7 +46,6 @@ from heronpy.plan.component_config import (
     unsupported_problems,
 )
 from heronpy.plan.launch import (
-    LAUNCH_VARIABLE,
     LaunchSpec,
     Submitted,
     checkpoints_dir,
@@ -61,7 +56,7 @@ from heronpy.plan.launch import (
 )
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import key_group_problems, validate, warnings
-from heronpy.procs.linux import die_with_parent
+from heronpy.procs.interrupts import heed, uninterrupted
 from heronpy.proto import checkpoint_pb2, components_of, control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.storage.packages import PackageStore, archive_in
@@ -69,27 +64,24 @@ from heronpy.storage.roots import check_folders
 from heronpy.storage.stores import check_stores, object_store
 from heronpy.storage.wheelhouse import digest_of, wheels_of
 
-#: One that ends is noticed at once. This is for one that hangs, and leaves time to a machine that is very busy.
-SCHEDULER_START_S = 60.0
 CLEAN_UP_S = 15.0
-LOG_TAIL_LINES = 30
 _ENVIRONMENT = "heron.engine.environment"
 #: Properties of Spark whose files its driver hands out.
 _HANDED_OUT: Final = frozenset(("spark.jars", "spark.files", "spark.archives", "spark.submit.pyFiles"))
 
 
-def plan(session: Session, topology: topology_pb2.Topology) -> Planned:
-    """Validate, resolve settings and pack; raises TopologyError or ConfigError."""
+def plan(session: Session, topology: topology_pb2.Topology, warn: Warn = unheard) -> Planned:
+    """Validate, resolve settings and pack; raises TopologyError or ConfigError. `warn` hears what is odd."""
     add_our_names(topology)
     logical = LogicalPlan.from_topology(topology)
     validate(logical)
     for text in warnings(logical):
-        output.warning(f"{text[:1].lower()}{text[1:]}")
-    _check_support(topology)
+        warn(f"{text[:1].lower()}{text[1:]}")
+    _check_support(topology, warn)
     configs = {name: config_of(part) for name, part in components_of(topology).items()}
     resolved = session.resolve(config_of(topology), configs)
     for text in resolved.ignored:
-        output.warning(text)
+        warn(text)
     session.pin_folders(resolved)
     if reliability_mode(topology) == "EFFECTIVELY_ONCE":
         found = key_group_problems(logical, settings_for(resolved, CheckpointSettings).key_groups)
@@ -101,23 +93,23 @@ def plan(session: Session, topology: topology_pb2.Topology) -> Planned:
         if object_store(settings_for(resolved, CheckpointSettings)) is not None:
             resolved.settings["checkpoint"]["root"] = ""  # nothing to keep, so nobody asks the store
     if needs_spark(topology):
-        from heronpy.cli.submit import on_spark
+        from heronpy.launching import on_spark
 
-        _warn_of_files(settings_for(resolved, SparkSettings).conf)
+        _warn_of_files(settings_for(resolved, SparkSettings).conf, warn)
         on_spark.settle(topology, logical, resolved)
     if has_units(topology):
-        from heronpy.cli.submit import on_units
+        from heronpy.launching import on_units
 
-        on_units.settle(topology, resolved)
+        on_units.settle(topology, resolved, warn)
     engine = ""
     if settings_for(resolved, EngineSettings).kind:
-        from heronpy.cli.submit import on_engine
+        from heronpy.launching import on_engine
 
         engine = on_engine.settle(topology, resolved, session.state_place(resolved)[0])
     transport.check(settings_for(resolved, SecuritySettings))
     check_environment(settings_for(resolved, EngineSettings))
     if engine and needs_spark(topology):
-        from heronpy.cli.submit import on_engine
+        from heronpy.launching import on_engine
 
         on_engine.check_spark_of(resolved)
     settings = settings_for(resolved, PackingSettings)
@@ -152,27 +144,27 @@ def environment_digest(engine: EngineSettings) -> str:
     return digest_of(Path(engine.environment)) if engine.environment else ""
 
 
-def _warn_of_files(conf: Mapping[str, object]) -> None:
+def _warn_of_files(conf: Mapping[str, object], warn: Warn) -> None:
     """Spark's driver streams these files to anybody who connects, before it authenticates."""
     named = sorted(_HANDED_OUT.intersection(conf))
     if named:
-        output.warning(
+        warn(
             f"heron.spark.conf has {', '.join(named)}: Spark hands these files to whoever reaches its driver, also to"
             " other users of that machine, so they must hold no secret"
         )
 
 
-def _check_support(topology: topology_pb2.Topology) -> None:
+def _check_support(topology: topology_pb2.Topology, warn: Warn) -> None:
     """Warn once of what this release does not do, and of settings without effect."""
     owners = [(f"topology '{topology.name}'", config_of(topology))]
     owners += [(f"component '{name}'", config_of(part)) for name, part in components_of(topology).items()]
     for owner, config in owners:
         for problem in unsupported_problems(config, owner):
-            output.warning(problem)
+            warn(problem)
     mode = reliability_mode(topology)
     ignored = sorted(set().union(*(keys_without_effect(config, mode) for _, config in owners)))
     if ignored:
-        output.warning(f"without effect in a topology of mode {mode}: {', '.join(ignored)}")
+        warn(f"without effect in a topology of mode {mode}: {', '.join(ignored)}")
 
 
 def requests(planned: Planned) -> dict[int, ResourceRequest]:
@@ -186,7 +178,12 @@ def requests(planned: Planned) -> dict[int, ResourceRequest]:
 
 
 def start(
-    session: Session, planned: Planned, loaded: Loaded, foreground: bool = False, begun_at: float = 0.0
+    session: Session,
+    planned: Planned,
+    loaded: Loaded | Kept,
+    foreground: bool = False,
+    begun_at: float = 0.0,
+    warn: Warn = unheard,
 ) -> Started:
     """Make the topology's state and start its scheduler; undoes everything when that fails.
 
@@ -195,13 +192,13 @@ def start(
     topology, state = planned.topology, session.state
     heed()
     if planned.engine:
-        from heronpy.cli.submit import on_engine
+        from heronpy.launching import on_engine
 
         on_engine.check_engine(planned.engine, planned.resolved, topology.id, requests(planned))
     with session.operation(topology.name), _undone_on_failure() as undo, _marked(session, topology.name):
         # Under the lock nothing else submits or kills it, so what is found here is final.
         refuse_taken(session, topology.name)
-        submitted = _submitted(session, planned, loaded, _store(loaded))
+        submitted = submitted_of(session, planned, keep(loaded) if isinstance(loaded, Loaded) else kept_here(loaded))
         record = _execution_state(submitted)
         record.begun_at = begun_at
         # Only for what is made here before the scheduler runs, which makes its own.
@@ -212,7 +209,7 @@ def start(
             refuse_taken(session, topology.name)
             raise
         # Registered before the first step that could leave something behind; they run in reverse.
-        undone = _Undone(session, record)
+        undone = _Undone(session, record, warn)
         undo.push(undone.say)
         undo.callback(undone.remove_state)
         check_folders(spec)
@@ -264,18 +261,19 @@ def _undone_on_failure() -> Iterator[ExitStack]:
 class _Undone:
     """Undoes a submit that fails; what may still run on an engine keeps its state, by which `heron kill` finishes."""
 
-    def __init__(self, session: Session, record: plan_pb2.ExecutionState) -> None:
+    def __init__(self, session: Session, record: plan_pb2.ExecutionState, warn: Warn) -> None:
         self._session = session
         self._record = record
+        self._warn = warn
         self._remains: list[str] = []
 
     def end_on_engine(self, submitted: Submitted) -> None:
-        outcome = takedown.end_unstarted(submitted, output.warn)
+        outcome = takedown.end_unstarted(submitted, self._warn)
         self._remains = outcome.remains
         if self._remains:
             name = self._record.topology
-            again = output.command("heron", "kill", self._session.target, name)
-            output.warning(f"topology '{name}' is not removed: {what_may_run(outcome)}; run: {again}")
+            again = f"heron kill {self._session.target} {name}"
+            self._warn(f"topology '{name}' is not removed: {what_may_run(outcome)}; run: {again}")
 
     def remove_state(self) -> None:
         if not self._remains:
@@ -284,10 +282,10 @@ class _Undone:
     def say(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         """The end of undoing an interrupted submit; silent after a failure, which says what went wrong itself."""
         if kind is KeyboardInterrupt and not self._remains:
-            output.warn(f"interrupted: topology '{self._record.topology}' had not started; it is removed")
+            self._warn(f"interrupted: topology '{self._record.topology}' had not started; it is removed")
 
 
-def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_UP) -> list[str]:
+def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_UP, warn: Warn = unheard) -> list[str]:
     """Remove a topology that was started here, unless its name is taken by another; returns what remains."""
     name = started.record.topology
     record = session.record(name)
@@ -295,32 +293,30 @@ def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_
         return []
     with session.operation(name, doing=doing):
         limit_s = takedown.limit_s(session, name) if started.spec.submitted.engine else CLEAN_UP_S
-        outcome = takedown.take_down(session, started.record, limit_s, waits=output.warn)
+        outcome = takedown.take_down(session, started.record, limit_s, waits=warn)
     started.scheduler.poll()
     return outcome.remains
 
 
 def refuse_taken(session: Session, name: str) -> None:
-    """A Failure (exit code 4) when a topology of that name exists; to be called under the operation's lock."""
+    """NodeExistsError when a topology of that name exists; to be called under the operation's lock."""
     record = session.record(name)
     if record is None:
         return
     cluster = session.target.cluster
-    again = f"submit again after {output.command('heron', 'kill', cluster, name)}"
+    again = f"submit again after heron kill {cluster} {name}"
     if session.scheduler_location(name) is None:
-        raise exits.Failure(f"topology '{name}' in cluster {cluster} is dead but not removed; {again}", exits.EXISTS)
+        raise NodeExistsError(f"topology '{name}' in cluster {cluster} is dead but not removed; {again}")
+    status = None
     with suppress(HeronError):
         status = session.poll(name)
-        if status is not None and status.lifecycle in (control_pb2.LIFE_FINISHED, control_pb2.LIFE_FAILED):
-            how = "finished" if status.lifecycle == control_pb2.LIFE_FINISHED else "failed"
-            raise exits.Failure(
-                f"topology '{name}' in cluster {cluster} has {how} but is not removed; {again}, which keeps its"
-                " checkpoints",
-                exits.EXISTS,
-            )
-    raise exits.Failure(
-        f"topology '{name}' is already running in cluster {cluster}; kill it first or choose another name",
-        exits.EXISTS,
+    if status is not None and status.lifecycle in (control_pb2.LIFE_FINISHED, control_pb2.LIFE_FAILED):
+        how = "finished" if status.lifecycle == control_pb2.LIFE_FINISHED else "failed"
+        raise NodeExistsError(
+            f"topology '{name}' in cluster {cluster} has {how} but is not removed; {again}, which keeps its checkpoints"
+        )
+    raise NodeExistsError(
+        f"topology '{name}' is already running in cluster {cluster}; kill it first or choose another name"
     )
 
 
@@ -331,7 +327,7 @@ def make_private(folder: Path) -> None:
         try:
             private.make_private(part)
         except ConfigError as error:
-            raise exits.Failure(f"{error}, or set TMPDIR to your own folder") from None
+            raise ClusterError(f"{error}, or set TMPDIR to your own folder") from None
 
 
 def _make_keys(spec: LaunchSpec) -> None:
@@ -358,13 +354,30 @@ def _write_checkpoint_log(session: Session, planned: Planned) -> None:
     session.state.set(node, log.SerializeToString())
 
 
-def _store(loaded: Loaded) -> Path | None:
-    if loaded.package is None:
-        return None
-    return Path(PackageStore(packages_dir()).add(loaded.package, archived=not loaded.is_folder).dir)
+def keep(loaded: Loaded) -> Kept:
+    """Store the package of a topology on this host."""
+    stored = None
+    if loaded.package is not None:
+        stored = Path(PackageStore(packages_dir()).add(loaded.package, archived=not loaded.is_folder).dir)
+    return Kept(
+        stored.name if stored else None,
+        loaded.main_file if stored else None,
+        archive_in(stored).name if stored and not loaded.is_folder else None,
+        loaded.source,
+        list(loaded.argv),
+        loaded.argv_names_topology,
+    )
 
 
-def _submitted(session: Session, planned: Planned, loaded: Loaded, package_dir: Path | None) -> Submitted:
+def kept_here(kept: Kept) -> Kept:
+    """The same; PackageError unless its package is stored on this host."""
+    if kept.package is not None and not (packages_dir() / kept.package).is_dir():
+        raise PackageError(f"package {kept.package[:12]} is not stored on this host; deploy the program again")
+    return kept
+
+
+def submitted_of(session: Session, planned: Planned, kept: Kept) -> Submitted:
+    """What every process of the topology has to know."""
     target, topology, resolved = session.target, planned.topology, planned.resolved
     kind, root = session.state_place(resolved)
     return Submitted(
@@ -379,9 +392,6 @@ def _submitted(session: Session, planned: Planned, loaded: Loaded, package_dir: 
         state_root="" if kind == "local" else root,
         environment=environment_digest(settings_for(resolved, EngineSettings)),
         engine=planned.engine,
-        package=package_dir.name if package_dir else None,
-        package_main=loaded.main_file if package_dir else None,
-        package_archive=archive_in(package_dir).name if package_dir and not loaded.is_folder else None,
         needs_spark=planned.needs_spark,
         dispatch_homes=dispatch_homes(topology),
         # Hosts of an engine have another HERON_HOME, so a folder of this one has to be named to them.
@@ -390,9 +400,7 @@ def _submitted(session: Session, planned: Planned, loaded: Loaded, package_dir: 
         else settings_anywhere(resolved.settings, str(checkpoints_dir(target.cluster))),
         origins=resolved.origins,
         component_settings=resolved.component_settings,
-        source=loaded.source,
-        argv=list(loaded.argv),
-        argv_names_topology=loaded.argv_names_topology,
+        **asdict(kept),
     )
 
 
@@ -417,64 +425,3 @@ def _divider(record: plan_pb2.ExecutionState) -> str:
     """What the logs of the working folder say between an earlier topology of this name and this one."""
     what = f"topology '{record.topology}' was submitted again ({record.topology_id})"
     return f"{what}; what stands above is of an earlier one"
-
-
-def spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
-    """Start the scheduler as a daemon: own session, own log, no terminal."""
-    return _spawn(spec, launch_file, None)
-
-
-def spawn_child(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
-    """The same, but it is asked to end when this process dies. To be called from the main thread."""
-    parent = os.getpid()
-    return _spawn(spec, launch_file, lambda: die_with_parent(signal.SIGTERM, parent))
-
-
-def _spawn(spec: LaunchSpec, launch_file: str, before: Callable[[], object] | None) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-P", "-m", "heronpy.scheduler", "--launch", launch_file]
-    with open(open_private(spec.log_dir / "scheduler.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
-        return subprocess.Popen(
-            argv,
-            env=child_environment({LAUNCH_VARIABLE: launch_file}),
-            cwd=spec.working_dir,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=before,
-        )
-
-
-def wait_scheduler(
-    session: Session, record: plan_pb2.ExecutionState, spec: LaunchSpec, scheduler: subprocess.Popen[bytes]
-) -> None:
-    deadline = time.monotonic() + SCHEDULER_START_S
-    pause = 0.01
-    while session.scheduler_location(record.topology) is None:
-        if scheduler.poll() is not None:
-            raise scheduler_died(spec, scheduler)
-        if time.monotonic() > deadline:
-            raise exits.Failure(
-                f"the scheduler of '{record.topology}' has not started within {SCHEDULER_START_S:g} s;"
-                f" see {spec.log_dir / 'scheduler.log'}",
-                exits.TIMED_OUT,
-            )
-        time.sleep(pause)
-        pause = min(pause * 1.3, 0.1)
-
-
-def scheduler_died(spec: LaunchSpec, scheduler: subprocess.Popen[bytes]) -> exits.Failure:
-    """The Failure for a scheduler that ended, with the end of its log, or the one sentence of a host that refuses."""
-    from heronpy.procs.child_log import last_line_of  # needed only when a submit fails
-
-    path, tail = spec.log_dir / "scheduler.log", b""
-    with suppress(OSError), open(path, "rb") as file:
-        file.seek(max(path.stat().st_size - 16384, 0))
-        tail = file.read()
-    if scheduler.returncode == exit_codes.REFUSED and (sentence := last_line_of(tail)):
-        return exits.Failure(sentence, exits.USAGE)
-    lines = tail.decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
-    return exits.Failure(
-        f"the scheduler of '{spec.topology}' ended with code {scheduler.returncode}; its log is {path}",
-        report="\n".join(lines),
-    )

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from heronpy.cli import exits
 from heronpy.clusters.engines import is_shared, kind_of, lease_times, python_of, shared_folders
+from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.requirements import unshared_stores
 from heronpy.clusters.room import size_problem
 from heronpy.common.engine_settings import EngineSettings
@@ -198,14 +198,14 @@ def _fixed_part(pattern: str) -> str:
 
 
 def check_engine(kind: str, resolved: Resolved, topology_id: str, requests: Mapping[int, ResourceRequest]) -> None:
-    """Ask the engine whether it could run the containers; a Failure with the thing and the fix."""
+    """Ask the engine whether it could run the containers; RequestError names the thing and the fix."""
     engine = open_engine(kind, resolved, topology_id, [python_of(resolved)])
     lacking = next((one for one in engine.check() if not one.ok), None)
     if lacking is not None:
-        raise exits.Failure(f"{kind} cannot run it: {lacking.what}: {lacking.detail}; {lacking.fix}", exits.USAGE)
+        raise RequestError(f"{kind} cannot run it: {lacking.what}: {lacking.detail}; {lacking.fix}")
     try:
         problem = size_problem(requests, engine.node_sizes())
     except EngineError as error:
-        raise exits.Failure(f"{kind} does not say how large its hosts are: {error}") from None
+        raise ClusterError(f"{kind} does not say how large its hosts are: {error}") from None
     if problem:
-        raise exits.Failure(problem, exits.USAGE)
+        raise RequestError(problem)

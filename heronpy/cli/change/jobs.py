@@ -1,0 +1,386 @@
+"""`heron job` and `heron manager`, but for what begins with a program: a layer changes, and its effect is awaited."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from heronpy.cli import exits
+from heronpy.cli.output import moment, print_json, print_table, say, warn
+from heronpy.clusters.errors import ClusterError, RequestError
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target, caller
+from heronpy.common.errors import DeadlineError, HeronError
+from heronpy.common.folders import heron_home, make_folders, open_private
+from heronpy.common.host import Host, this_host
+from heronpy.common.units import counted, format_duration
+from heronpy.jobs.documents import LAYERS, Path, check_layer, name_of, nested
+from heronpy.jobs.manager import Acting, acting_of, desired_of
+from heronpy.jobs.merge import Found
+from heronpy.jobs.plans import Plan, Prove, pairs_of
+from heronpy.jobs.store import Store, View
+from heronpy.jobs.syncer import Running
+from heronpy.launching.spawning import child_environment
+from heronpy.plan.component_config import auto_typed
+
+#: Keys of a document on which nothing acts yet.
+NOT_AVAILABLE: Final = ("resources", "concurrency", "slo", "scale", "place", "role", "priority", "privileged")
+#: Layers that nobody writes yet.
+NOT_WRITTEN: Final = ("base", "scaler")
+#: Dots of a key after which its last part begins, which may have dots itself.
+_DEPTH: Final = {"parallelism": 1, "config": 1, "settings": 1, "component_config": 2}
+START_S: Final = 20.0
+LOOK_S: Final = 0.2
+WATCH_S: Final = 2.0
+CHANGES_SHOWN: Final = 5
+
+
+def opened(target: Target, common: Common) -> tuple[Session, Store]:
+    """The cluster, and its jobs."""
+    session = Session(target, common)
+    return session, Store(session.state)
+
+
+def writer() -> str:
+    """Who changes a layer."""
+    return caller()[:100]
+
+
+def refuse_not_available(changes: Mapping[str, Any]) -> None:
+    """RequestError for keys on which nothing acts yet, and for one that has a verb of its own."""
+    for key in changes:
+        if key in NOT_AVAILABLE:
+            raise RequestError(f"'{key}' is not available in this release")
+
+
+def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, **flags: Any) -> None:
+    """Write keys of a layer."""
+    changes = nested(dict(map(_parsed, words)))
+    if "definition" in changes:
+        raise RequestError("'definition' is set by heron job deploy")
+    refuse_not_available(changes)
+    _change(lambda store, job, seen: store.set(job, layer, changes, seen, writer(), why, for_s), layer, **flags)
+
+
+def unset_keys(keys: tuple[str, ...], layer: str, why: str, **flags: Any) -> None:
+    """Take keys out of a layer."""
+    _change(lambda store, job, seen: store.unset(job, layer, keys, seen, writer(), why), layer, **flags)
+
+
+def revert(layer: str, to: int | None, why: str, **flags: Any) -> None:
+    """Make a layer what it was."""
+
+    def reverted(store: Store, job: str, seen: int) -> View:
+        if to is None and seen < 2:
+            raise RequestError(f"layer {layer} of job '{job}' has no earlier version")
+        back = seen - 1 if to is None else to
+        return store.revert(job, layer, back, seen, writer(), why or f"reverted to version {back}")
+
+    _change(reverted, layer, **flags)
+
+
+def set_run(stop: bool, why: str, **flags: Any) -> None:
+    """Stop the topology of a job with its state kept, or start it again."""
+
+    def run(store: Store, job: str, seen: int) -> View:
+        view = store.get(job)
+        own = view.found.get(("run",))
+        if not stop and view.document.run == "running":
+            return view
+        if not stop and own is not None and own.layer == "oncall":
+            view = store.unset(job, "oncall", ["run"], seen, writer(), why)
+        wanted = "stopped" if stop else "running"
+        if view.document.run == wanted:
+            return view
+        return store.set(job, "oncall", {"run": wanted}, view.versions["oncall"], writer(), why)
+
+    _change(run, "oncall", proved=False, **flags)
+
+
+def _change(
+    edit: Callable[[Store, str, int], View],
+    layer: str,
+    target: Target,
+    job: str,
+    detach: bool,
+    timeout_s: float,
+    common: Common,
+    proved: bool = True,
+) -> None:
+    """Edit a layer by a function of the store, the job and the version that was seen, and wait for the effect."""
+    check_layer(layer)
+    if layer in NOT_WRITTEN:
+        raise RequestError(f"layer {layer} is not available in this release; write layer oncall or provisioner")
+    session, store = opened(target, common)
+    before = store.get(job)
+    after = edit(store, job, before.versions[layer])
+    if after.versions == before.versions:
+        say(f"job {job}: nothing changed")
+        return
+    say(f"job {job}: {layer} v{after.versions[layer]}")
+    ensure_manager(session)
+    if not detach:
+        say_outcome(session, store, job, timeout_s, proved)
+
+
+def delete(target: Target, job: str, common: Common) -> None:
+    """Remove a job whose topology is stopped."""
+    _, store = opened(target, common)
+    store.delete(job)
+    say(f"job {job} is deleted; its checkpoints and logs stay")
+
+
+def release(target: Target, job: str, detach: bool, timeout_s: float, common: Common) -> None:
+    """Have what was given up tried again."""
+    session, store = opened(target, common)
+    if not store.release(job):
+        say(f"job {job} does not wait for anything; nothing changed")
+        return
+    say(f"job {job} is released")
+    ensure_manager(session)
+    if not detach:
+        say_outcome(session, store, job, timeout_s)
+
+
+def _parsed(word: str) -> tuple[Path, Any]:
+    """The path and the value of `parallelism.work=6`."""
+    name, found, text = word.partition("=")
+    if not found or not name:
+        raise RequestError(f"'{word}' is not KEY=VALUE; for example parallelism.work=6")
+    head = name.partition(".")[0]
+    return tuple(name.split(".", _DEPTH.get(head, -1))), text if head == "settings" else auto_typed(text)
+
+
+# ---- waiting --------------------------------------------------------------------------------
+
+
+def say_outcome(session: Session, store: Store, job: str, timeout_s: float, proved: bool = True) -> None:
+    """Wait until a job is what it should be, and say so; ClusterError when it was given up or undone.
+
+    Unless it is to be `proved`, a topology that has started is enough.
+    """
+    begun, told = time.monotonic(), ""
+    while True:
+        running, _ = store.running(job)
+        done, text = _outcome(store, job, running, proved)
+        if running is not None and running.plan is not None and (said := _plan_text(running.plan)) != told:
+            told = said
+            say(f"job {job}: {said}")
+        if done:
+            say(f"job {job}: {text} after {format_duration(time.monotonic() - begun)}")
+            return
+        if time.monotonic() - begun > timeout_s:
+            raise DeadlineError(
+                f"job '{job}' is not in sync after {timeout_s:g} s: {text}; the manager goes on, see heron job show"
+                f" {session.target} {job}"
+            )
+        time.sleep(LOOK_S)
+
+
+def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> tuple[bool, str]:
+    if running is None:
+        return False, "the manager has not looked at it yet"
+    mine = running.tried == pairs_of(desired_of(store, job, running)[0])
+    if not mine or running.state == "UNDOING":
+        return False, _plan_text(running.plan) if running.plan else "the manager has not seen the change yet"
+    # One that was released waits no longer.
+    if running.state == "QUARANTINED" or (running.state == "WAITING" and running.retry_at > time.time()):
+        after = "" if running.state == "QUARANTINED" else "; it is tried again"
+        raise ClusterError(f"job '{job}' is {running.state}: {running.failure}{after}")
+    if running.plan is None:
+        return True, running.state
+    if not proved and isinstance(running.plan.step, Prove):
+        return True, "started, and looked at for 30 s until it is in sync,"
+    return False, _plan_text(running.plan)
+
+
+def _plan_text(plan: Plan) -> str:
+    """`plan 2 of 5: stop`"""
+    step = "" if plan.step is None else f": {type(plan.step).__name__.lower()}"
+    return f"{'undoing' if plan.undoing else 'plan'} {min(plan.at + 1, len(plan.steps))} of {len(plan.steps)}{step}"
+
+
+# ---- looking --------------------------------------------------------------------------------
+
+
+def list_jobs(target: Target, as_json: bool, common: Common) -> None:
+    """The jobs of a cluster, and whether they are what they should be."""
+    session, store = opened(target, common)
+    rows = [_row(store, name) for name in store.names()]
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        say(f"there are no jobs in cluster {target.cluster}; make one with heron job create {target} PROGRAM")
+        return
+    columns = ("job", "state", "plan", "drift_s", "why")
+    print_table(columns, [[row[name] for name in columns] for row in rows], right=("drift_s",))
+    if acting_of(session.state) is None:
+        warn(f"no manager acts, so jobs are not kept true; start it: heron manager start {target}")
+
+
+def _row(store: Store, name: str) -> dict[str, Any]:
+    try:
+        store.get(name)
+        running, _ = store.running(name)
+    except HeronError as error:
+        return {"job": name, "state": "UNREADABLE", "plan": "", "drift_s": None, "why": str(error)}
+    if running is None:
+        return {"job": name, "state": "NEW", "plan": "", "drift_s": None, "why": ""}
+    return {
+        "job": name,
+        "state": running.state,
+        "plan": _plan_text(running.plan) if running.plan is not None else "",
+        "drift_s": round(running.drift_s(time.time()), 1),
+        "why": running.failure,
+    }
+
+
+def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, common: Common) -> None:
+    """What a job should be and is; with `watch` again and again, until Ctrl-C."""
+    _, store = opened(target, common)
+    before = ""
+    while True:
+        found = _shown(store, job)
+        text = msgspec.json.encode(found).decode()
+        if text != before:
+            print_json(found) if as_json else _print(found, origin)
+        if not watch:
+            return
+        before = text
+        time.sleep(WATCH_S)
+
+
+def _shown(store: Store, job: str) -> dict[str, Any]:
+    view, log = store.get(job), store.log(job)
+    running = store.running(job)[0] or Running("")
+    desired, _ = desired_of(store, job, running)
+    return {
+        "job": job,
+        "state": running.state,
+        "topology_id": running.topology_id,
+        "plan": _plan_text(running.plan) if running.plan is not None else None,
+        "failure": running.failure,
+        "drift_s": round(running.drifted_s, 1),
+        "restarted": running.restarted,
+        "restarts_avoidable": running.restarts_avoidable,
+        "versions": view.versions,
+        "document": nested(desired),
+        "origin": {name_of(path): _origin(found) for path, found in sorted(view.found.items())},
+        "ignored": [name_of(found.entry.path) for found in view.ignored],
+        "changes": msgspec.to_builtins(log.changes),
+        "decisions": msgspec.to_builtins(log.decisions),
+    }
+
+
+def _origin(found: Found) -> dict[str, Any]:
+    stamp = msgspec.to_builtins(found.entry.stamp)
+    return {"layer": found.layer, "version": found.entry.version, "value": found.value, **stamp}
+
+
+def _print(found: Mapping[str, Any], origin: bool) -> None:
+    plan = f", {found['plan']}" if found["plan"] else ""
+    layers = ", ".join(f"{name} v{found['versions'][name]}" for name in LAYERS if found["versions"][name])
+    say(f"job {found['job']} is {found['state']}{plan}; {layers}")
+    if found["failure"]:
+        say(f"  {found['failure']}")
+    origins: Mapping[str, Any] = found["origin"]
+    for component, count in found["document"].get("parallelism", {}).items():
+        say(f"  {component}  {count} {'task' if count == 1 else 'tasks'}{_by(origins.get(f'parallelism.{component}'))}")
+    for name, one in origins.items():
+        if origin or not name.startswith(("parallelism.", "definition")):
+            say(f"  {name} = {one['value']}{_by(one)}" + (f", by {one['who']}: {one['why']}" if origin else ""))
+    for one in found["changes"][-CHANGES_SHOWN:]:
+        keys = sorted({".".join(entry["path"]) for entry in (*one["before"], *one["after"])})
+        stamp = one["stamp"]
+        say(f"  {moment(stamp['at'])}  {one['layer']} v{one['version']}, {', '.join(keys)}  {stamp['why']}")
+
+
+def _by(one: Mapping[str, Any] | None) -> str:
+    if one is None:
+        return ", of the program"
+    return f", {one['layer']}" + (f" until {moment(one['until'])}" if one["until"] else "")
+
+
+# ---- the manager ----------------------------------------------------------------------------
+
+
+def start_manager(target: Target, common: Common) -> None:
+    """Start the manager of a cluster unless one acts."""
+    session, _ = opened(target, common)
+    session.check_cluster()
+    if not ensure_manager(session, common.config_property):
+        acting = acting_of(session.state)
+        raise exits.Failure(f"a manager acts already{_where(acting) if acting else ''}", exits.EXISTS)
+
+
+def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
+    """Start the manager unless one acts; whether it was started."""
+    if acting_of(session.state) is not None:
+        return False
+    cluster = session.target.cluster
+    folder = heron_home() / "managers" / cluster
+    make_folders(folder)
+    argv = [sys.executable, "-P", "-m", "heronpy.jobs", "--cluster", cluster]
+    if session.common.config_path:
+        argv += ["--config-path", os.path.abspath(session.common.config_path)]
+    argv += [word for text in properties for word in ("--config-property", text)]
+    with open(open_private(folder / "manager.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
+        process = subprocess.Popen(
+            argv, env=child_environment({}), cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    deadline = time.monotonic() + START_S
+    while acting_of(session.state) is None:
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise ClusterError(f"the manager has not started; see {folder / 'manager.log'}")
+        time.sleep(0.05)
+    say(f"The manager of {cluster} runs; its log is {folder / 'manager.log'}")
+    return True
+
+
+def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
+    """End the manager that acts; topologies run on."""
+    session, _ = opened(target, common)
+    acting = acting_of(session.state)
+    if acting is None:
+        raise exits.Failure(f"no manager acts in cluster {target.cluster}", exits.NOT_FOUND)
+    if not _is_here(acting):
+        raise ClusterError(f"the manager runs{_where(acting)}; stop it there")
+    with suppress(ProcessLookupError):
+        os.kill(acting.guardian if acting.guardian > 1 else acting.pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s
+    while (now := acting_of(session.state)) is not None and now.id == acting.id:
+        if time.monotonic() > deadline:
+            raise DeadlineError(f"the manager has not ended within {timeout_s:g} s; it finishes a step")
+        time.sleep(0.05)
+    say("The manager has ended; topologies run on, and nobody keeps jobs true")
+
+
+def manager_status(target: Target, as_json: bool, common: Common) -> None:
+    """Which manager acts."""
+    session, store = opened(target, common)
+    acting = acting_of(session.state)
+    if as_json:
+        print_json({"acting": msgspec.to_builtins(acting) if acting else None, "jobs": len(store.names())})
+    elif acting is None:
+        say(f"no manager acts in cluster {target.cluster}; start it: heron manager start {target}")
+    else:
+        jobs = counted(len(store.names()), "job")
+        say(f"The manager acts{_where(acting)} since {moment(acting.since)}; it keeps {jobs} true")
+
+
+def _is_here(acting: Acting) -> bool:
+    return (host := Host.from_text(acting.host)) is not None and host.is_same(this_host())
+
+
+def _where(acting: Acting) -> str:
+    return f" as process {acting.pid}" + ("" if _is_here(acting) else " of another host")

@@ -1,0 +1,99 @@
+"""`heron job create` and `deploy`: from a user's program to a stored definition; the manager does the rest."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from heronpy.cli.change.jobs import ensure_manager, opened, refuse_not_available, say_outcome, writer
+from heronpy.cli.output import say, warning
+from heronpy.cli.submit.loader import load, rename
+from heronpy.cli.submit.program import understand
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
+from heronpy.common.errors import ConfigError, NodeExistsError
+from heronpy.jobs.driver import ENVIRON, ROLE
+from heronpy.jobs.store import Definition, Store
+from heronpy.launching import submission
+from heronpy.proto import topology_pb2
+from heronpy.statemgr import paths
+
+
+def create(
+    target: Target, program: str, words: tuple[str, ...], why: str, detach: bool, timeout_s: float, common: Common
+) -> None:
+    """Make a job of a program, and wait until its topology runs."""
+    session, store = opened(target, common)
+    session.check_cluster()
+    topology, definition = _defined(session, program, words, timeout_s)
+    name = topology.name
+    if session.state.exists(paths.job(name)):
+        raise NodeExistsError(
+            f"job '{name}' exists; deploy the program to it: heron job deploy {target} {name} {program}"
+        )
+    # Under the lock nobody else submits a topology of this name.
+    with session.operation(name):
+        submission.refuse_taken(session, name)
+        store.create(name, {"provisioner": _layer(store, definition, common)}, writer(), why or "created")
+    say(f"job {name}: created")
+    ensure_manager(session)
+    if not detach:
+        say_outcome(session, store, name, timeout_s, proved=False)
+
+
+def deploy(
+    target: Target,
+    job: str,
+    program: str,
+    words: tuple[str, ...],
+    why: str,
+    detach: bool,
+    timeout_s: float,
+    common: Common,
+) -> None:
+    """Give a job another program, and wait until it is proved, or the old one runs again."""
+    session, store = opened(target, common)
+    view = store.get(job)
+    _, definition = _defined(session, program, words, timeout_s, job)
+    layer = _layer(store, definition, common)
+    after = store.set(job, "provisioner", layer, view.versions["provisioner"], writer(), why or f"deployed {program}")
+    if after.versions == view.versions:
+        say(f"job {job} has this program already; nothing changed")
+        return
+    say(f"job {job}: provisioner v{after.versions['provisioner']}")
+    ensure_manager(session)
+    if not detach:
+        say_outcome(session, store, job, timeout_s)
+
+
+def _defined(
+    session: Session, program: str, words: tuple[str, ...], timeout_s: float, name: str | None = None
+) -> tuple[topology_pb2.Topology, Definition]:
+    """The topology that a program builds, checked, and what is stored of it; its package is stored on this host."""
+    with tempfile.TemporaryDirectory(prefix="heron-job-", ignore_cleanup_errors=True) as scratch:
+        loaded = load(understand(program, words, Path(scratch)), session.target, False, Path(scratch), timeout_s)
+        topology = loaded.topology
+        if name is not None:
+            rename(topology, name)
+        submission.plan(session, topology, warning)
+        kept = submission.keep(loaded)
+    stored = topology_pb2.Topology()
+    stored.CopyFrom(topology)
+    stored.id, stored.state = "", topology_pb2.RUNNING
+    place = {ROLE: session.target.role_or_user, ENVIRON: session.target.environ_or_default}
+    return topology, Definition(stored.SerializeToString(deterministic=True), {**msgspec.structs.asdict(kept), **place})
+
+
+def _layer(store: Store, definition: Definition, common: Common) -> dict[str, Any]:
+    """The layer provisioner: the program, and the settings of the command line."""
+    layer: dict[str, Any] = {"definition": store.define(definition)}
+    for text in common.config_property:
+        key, found, value = text.partition("=")
+        if not found:
+            raise ConfigError(f"--config-property {text!r} has no form key=value")
+        layer.setdefault("settings", {})[key] = value
+    refuse_not_available(layer)
+    return layer

@@ -1,0 +1,200 @@
+"""`heron job` and `heron manager`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from heronpy.cli.flags import complete
+from heronpy.cli.flags.arguments import Duration, timeout_flag, together, verb
+
+_job = click.argument("job", shell_complete=complete.jobs)
+_why = click.option("--why", default="", metavar="TEXT", help="The reason, for the history of the job.")
+_layer = click.option("--as", "layer", default="oncall", show_default=True, metavar="LAYER",
+                      help="The layer to change: oncall, or provisioner, which is weaker.")  # fmt: skip
+_waits = together(
+    click.option("--detach", is_flag=True, help="Return once it is written, without waiting for its effect."),
+    timeout_flag(600.0, "Seconds to wait for its effect; the manager goes on after that."),
+)
+_words = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME|CLASS|-] [ARGS]...")
+_program = together(click.argument("program"), _words)
+_UNKNOWN = {"ignore_unknown_options": True}
+
+
+@click.group("job")
+def job_command() -> None:
+    """Keep topologies as their jobs say: layers of settings that a manager makes true.
+
+    A job is the program and what has been set for it, in layers: provisioner (what create and deploy found) and, over
+    it, oncall. The manager of the cluster changes the topology until it is what the layers say. A topology that has
+    died is started again from its latest checkpoint.
+    """
+
+
+def _verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    return verb(name, job_command, topology=_job, json=False, **settings)
+
+
+@verb("create", job_command, topology=None, json=False, context_settings=_UNKNOWN)
+@_program
+@_why
+@_waits
+def create_command(**flags: Any) -> None:
+    """Make a job of a program, named as its topology, and start it; starts the manager unless one acts.
+
+    PROGRAM and what follows are those of 'heron submit'. --config-property sets settings of the job.
+    """
+    from heronpy.cli.submit.deploying import create
+
+    create(**flags)
+
+
+@_verb("deploy", context_settings=_UNKNOWN)
+@_program
+@_why
+@_waits
+def deploy_command(**flags: Any) -> None:
+    """Give a job another program; it is stopped with a savepoint, and started from that.
+
+    A program that cannot be imported is refused while the old one runs. One that fails within 30 s after its start is
+    stopped, and the old one runs again from the savepoint.
+    """
+    from heronpy.cli.submit.deploying import deploy
+
+    deploy(**flags)
+
+
+@verb("list", job_command, topology=None)
+def list_command(**flags: Any) -> None:
+    """List the jobs, and whether their topologies are what they should be."""
+    from heronpy.cli.change.jobs import list_jobs
+
+    list_jobs(**flags)
+
+
+@verb("show", job_command, topology=_job)
+@click.option("--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
+@click.option("--origin", is_flag=True, help="Say of each key which layer sets it, who wrote it, and why.")
+def show_command(**flags: Any) -> None:
+    """Show what a job should be, where that comes from, and what is being done about it."""
+    from heronpy.cli.change.jobs import show
+
+    show(**flags)
+
+
+@_verb("set")
+@click.argument("words", nargs=-1, required=True, metavar="KEY=VALUE...")
+@_layer
+@click.option("--for", "for_s", type=Duration(), metavar="TIME", help="How long it holds, such as 2h.")
+@_why
+@_waits
+def set_command(**flags: Any) -> None:
+    """Set keys of a job.
+
+    \b
+    parallelism.COMPONENT=N               tasks of a component; nothing else restarts
+    config.KEY=VALUE                      of the topology, while it runs
+    component_config.COMPONENT.KEY=VALUE  of a component, while it runs
+    settings.heron.ROOM.KEY=VALUE         as --config-property; stops and starts the topology
+    run=running|paused|stopped            what the topology does
+    restore=latest|empty                  from what it starts after it has died
+    """
+    from heronpy.cli.change.jobs import set_keys
+
+    set_keys(**flags)
+
+
+@_verb("unset")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@_layer
+@_why
+@_waits
+def unset_command(**flags: Any) -> None:
+    """Take keys out of a layer, with all below them: parallelism.work, or parallelism.
+
+    A key of a configuration that nothing else sets keeps its last value.
+    """
+    from heronpy.cli.change.jobs import unset_keys
+
+    unset_keys(**flags)
+
+
+@_verb("stop")
+@_why
+@_waits
+def stop_command(**flags: Any) -> None:
+    """Stop the topology of a job: with a savepoint under EFFECTIVELY_ONCE, else drained."""
+    from heronpy.cli.change.jobs import set_run
+
+    set_run(stop=True, **flags)
+
+
+@_verb("start")
+@_why
+@_waits
+def start_command(**flags: Any) -> None:
+    """Start the topology of a job that was stopped, from its latest checkpoint."""
+    from heronpy.cli.change.jobs import set_run
+
+    set_run(stop=False, **flags)
+
+
+@_verb("revert")
+@click.option("--as", "layer", default="provisioner", show_default=True, metavar="LAYER", help="The layer to change.")
+@click.option("--to", type=click.IntRange(min=1), metavar="VERSION", help="Default: the version before.")
+@_why
+@_waits
+def revert_command(**flags: Any) -> None:
+    """Make a layer of a job what it was in an earlier version: of provisioner, the program before."""
+    from heronpy.cli.change.jobs import revert
+
+    revert(**flags)
+
+
+@_verb("release")
+@_waits
+def release_command(**flags: Any) -> None:
+    """Try again what the manager has given up (QUARANTINED), or waits with (WAITING)."""
+    from heronpy.cli.change.jobs import release
+
+    release(**flags)
+
+
+@_verb("delete")
+def delete_command(**flags: Any) -> None:
+    """Remove a job that is stopped; checkpoints and logs of its topology stay."""
+    from heronpy.cli.change.jobs import delete
+
+    delete(**flags)
+
+
+@click.group("manager")
+def manager_command() -> None:
+    """The process of a cluster that keeps its jobs true; topologies run on without it."""
+
+
+@verb("start", manager_command, topology=None, json=False)
+def manager_start_command(**flags: Any) -> None:
+    """Start the manager on this host; 'heron job' verbs do so, too. After a reboot it starts the topologies again."""
+    from heronpy.cli.change.jobs import start_manager
+
+    start_manager(**flags)
+
+
+@verb("stop", manager_command, topology=None, json=False)
+@timeout_flag(30.0, "Seconds that it may take to finish a step.")
+def manager_stop_command(**flags: Any) -> None:
+    """End the manager on this host; topologies run on."""
+    from heronpy.cli.change.jobs import stop_manager
+
+    stop_manager(**flags)
+
+
+@verb("status", manager_command, topology=None)
+def manager_status_command(**flags: Any) -> None:
+    """Say whether a manager acts, and where."""
+    from heronpy.cli.change.jobs import manager_status
+
+    manager_status(**flags)

@@ -1,0 +1,354 @@
+"""What a syncer's process does for it: looks at a topology, and performs the steps of plans; see `syncer.Driver`.
+
+It starts topologies from stored definitions, so no code of a user runs here; only `Check` runs some, in a child.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM
+from heronpy.clusters import scaling, update_outcome
+from heronpy.clusters.errors import NotThereError, RequestError
+from heronpy.clusters.killing import remove
+from heronpy.clusters.session import Session
+from heronpy.clusters.stopping import EFFECTIVELY_ONCE, Stop
+from heronpy.clusters.takedown import leftovers
+from heronpy.clusters.target import Common, Target
+from heronpy.common.errors import ConfigError, DamagedStateError, HeronError, PackageError, TopologyError
+from heronpy.common.states import UP_STATES, has_failed, lifecycle_name, task_name
+from heronpy.jobs import plans
+from heronpy.jobs.documents import Leaves, Path, Value
+from heronpy.jobs.plans import Seen, Step
+from heronpy.jobs.store import Definition, Store
+from heronpy.jobs.syncer import StepError
+from heronpy.launching import importing, submission
+from heronpy.launching.model import Kept, Planned
+from heronpy.launching.restoring import LATEST, choose
+from heronpy.plan.component_config import auto_typed, reliability_mode, set_key
+from heronpy.plan.logical import LogicalPlan
+from heronpy.plan.packing_plan import tasks_by_component
+from heronpy.proto import components_of, control_pb2, plan_pb2, topology_pb2
+from heronpy.statemgr import paths
+from heronpy.statemgr.base import StateManager
+
+log = logging.getLogger("heronpy.jobs")
+
+POLL_S: Final = 2.0
+STATE_S: Final = 90.0
+UPDATE_S: Final = 300.0
+STOP_S: Final = 300.0
+#: A task that has started so often again while its topology is proved crashes.
+STARTS_MAX: Final = 2
+#: What fails again, whenever it is tried.
+_FATAL: Final = (ConfigError, TopologyError, PackageError, RequestError, DamagedStateError)
+#: What a definition says besides its package: where the topology belongs.
+ROLE: Final = "role"
+ENVIRON: Final = "environ"
+
+
+def topology_of(definition: Definition) -> topology_pb2.Topology:
+    """The topology of a program as it was deployed."""
+    return topology_pb2.Topology.FromString(definition.topology)
+
+
+def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> Leaves:
+    """The program's own values, the weakest layer.
+
+    `known` are the leaves of the layers and, weaker, those that the job had last: a key of a configuration that only
+    those have stays as it is, because a task that runs cannot lose one.
+    """
+    own: Leaves = {("run",): "running"}
+    for component in LogicalPlan.from_topology(topology).definitions:
+        own["parallelism", component.name] = component.parallelism
+    for path, value in known.items():
+        config = _config_at(topology, path)
+        if config is not None:
+            text = _texts(config).get(path[-1])
+            own[path] = value if text is None else _value(text, value)
+    return own
+
+
+def _config_at(topology: topology_pb2.Topology, path: Path) -> topology_pb2.Config | None:
+    """The configuration that a leaf is about; None for any other leaf."""
+    if path[0] == "config":
+        return topology.topology_config
+    part = components_of(topology).get(path[1]) if path[0] == "component_config" else None
+    return part.comp.config if part is not None else None
+
+
+def _texts(config: topology_pb2.Config) -> dict[str, str]:
+    return {item.key: item.value for item in config.kvs if not item.HasField("serialized_value")}
+
+
+def _value(text: str, like: Value | None) -> Value:
+    """The value that a text of a configuration stands for; that of a document if it has the same text."""
+    return like if like is not None and str(like) == text else auto_typed(text)
+
+
+@dataclass(slots=True)
+class _Calm:
+    """How long a topology has run without trouble."""
+
+    topology_id: str
+    since: float
+    epochs: dict[int, int] = field(default_factory=dict)
+    starts: Counter[int] = field(default_factory=Counter)
+
+
+class TopologyDriver:
+    """The driver of the jobs of a cluster; its calls may come from several threads, those of one job never at once."""
+
+    def __init__(
+        self, target: Target, common: Common, state: StateManager, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._target, self._common, self._state, self._clock = target, common, state, clock
+        self._store = Store(state)
+        #: By job.
+        self._calm: dict[str, _Calm] = {}
+        #: Schedulers that were started here, so that they are reaped.
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    # ---- looking ----------------------------------------------------------------------------
+
+    def see(self, job: str, leaves: Leaves) -> Seen:
+        """What there is of the topology of this name; HeronError when that cannot be known now."""
+        self._started = [process for process in self._started if process.poll() is None]
+        session = self._session()
+        record = session.record(job)
+        if record is None:
+            self._calm.pop(job, None)
+            return Seen()
+        status = session.poll(job, POLL_S)
+        life = lifecycle_name(status.lifecycle) if status is not None else ""
+        finished = life == "FINISHED"
+        alive = not finished and life != "FAILED" and is_alive(session, record)
+        running_s, trouble = self._look(session, record, status)
+        if not alive:
+            return Seen(record.topology_id, finished=finished, trouble="" if finished else trouble)
+        packing = session.packing_plan(job)
+        return Seen(
+            record.topology_id,
+            alive=True,
+            leaves=_seen_leaves(_topology(session, record), packing, leaves),
+            plan_version=packing.version,
+            running_s=running_s,
+            trouble=trouble,
+        )
+
+    def _look(
+        self, session: Session, record: plan_pb2.ExecutionState, status: control_pb2.StatusReply | None
+    ) -> tuple[float, str]:
+        """For how long it has run calmly, and what is wrong."""
+        now, name = self._clock(), record.topology
+        calm = self._calm.get(name)
+        if calm is None or calm.topology_id != record.topology_id:
+            calm = self._calm[name] = _Calm(record.topology_id, now)
+        if status is None:
+            calm.since = now
+            failed = session.failed_container(name)
+            return 0.0, f"{failed.name} failed: {failed.exit_detail}" if failed is not None else ""
+        again = [task for task in status.tasks if task.epoch != calm.epochs.setdefault(task.task_id, task.epoch)]
+        for task in again:
+            calm.epochs[task.task_id] = task.epoch
+            calm.starts[task.task_id] += 1
+        runs = lifecycle_name(status.lifecycle) in ("RUNNING", "PAUSED", "FINISHING")
+        if again or not runs or not all(task.state in UP_STATES for task in status.tasks):
+            calm.since = now
+        if has_failed(status):
+            first = next(iter(status.startup_exceptions), None)
+            said = f"{first.instance_id or first.process}: {first.type}: {first.message.strip()}" if first else ""
+            return 0.0, " ".join((said or status.cause or f"topology '{name}' has failed").split())[:500]
+        crashing = next((task for task in status.tasks if calm.starts[task.task_id] >= STARTS_MAX), None)
+        if crashing is not None:
+            return 0.0, f"{task_name(crashing)} has started {calm.starts[crashing.task_id] + 1} times"
+        return now - calm.since, ""
+
+    # ---- performing -------------------------------------------------------------------------
+
+    def perform(self, job: str, step: Step) -> Mapping[str, int]:
+        """Perform a step; StepError when it fails."""
+        log.info("job %s: %s", job, type(step).__name__.lower())
+        try:
+            match step:
+                case plans.Check():
+                    self._check(job, step)
+                case plans.Start():
+                    self._start(job, step)
+                case plans.Stop():
+                    return self._stop(job, step)
+                case plans.End():
+                    self._end(job, step.topology_id)
+                case plans.Configure():
+                    self._configure(job, step)
+                case plans.SetState():
+                    active = step.differences[0].new != "paused"
+                    self._session().ask(job, control_pb2.SetState(active=active), STATE_S)
+                case plans.Update():
+                    return self._update(job, step)
+                case plans.Resize():
+                    raise StepError("sizes of containers cannot be changed in this release", fatal=True)
+        except HeronError as error:
+            raise StepError(" ".join(str(error).split())[:1000], isinstance(error, _FATAL)) from error
+        except OSError as error:
+            raise StepError(f"{error.strerror}: {error.filename}") from error
+        return {}
+
+    def _check(self, job: str, step: plans.Check) -> None:
+        session, planned, kept = self._prepared(job, dict(step.leaves), "")
+        importing.check(submission.submitted_of(session, planned, submission.kept_here(kept)), planned.topology)
+        if reliability_mode(planned.topology) != EFFECTIVELY_ONCE:
+            return
+        record = session.record(job)
+        counts = _counts(session.packing_plan(job)) if record is not None else None
+        # With other numbers of tasks only a savepoint, which is not taken yet, may fit.
+        if counts in (None, {part.name: part.parallelism for part in planned.logical.definitions}):
+            try:
+                choose(planned, LATEST, False)
+            except NotThereError:
+                return
+
+    def _start(self, job: str, step: plans.Start) -> None:
+        session, planned, kept = self._prepared(job, dict(step.leaves), step.topology_id)
+        record = session.record(job)
+        if record is not None and record.topology_id == step.topology_id:
+            if is_alive(session, record):
+                return
+            remove(session, job, topology_id=step.topology_id)
+        if step.restore == LATEST and reliability_mode(planned.topology) == EFFECTIVELY_ONCE:
+            _restore(planned, step.savepoint_of)
+        self._started.append(submission.start(session, planned, kept, begun_at=time.time(), warn=log.warning).scheduler)
+
+    def _stop(self, job: str, step: plans.Stop) -> Mapping[str, int]:
+        session = self._session()
+        status = session.status(job)
+        if lifecycle_name(status.lifecycle) not in ("STARTING", "WAITING"):  # those have done nothing yet
+            stop = Stop(session, job, time.monotonic() + STOP_S, STOP_S)
+            ends = lifecycle_name(status.lifecycle) in ("FINISHING", "FINISHED")
+            savepoint = reliability_mode(session.topology(job)) == EFFECTIVELY_ONCE and not ends
+            stop.check(savepoint)
+            with stop.spouts_at_rest():
+                if savepoint:
+                    stop.take_savepoint()
+                else:
+                    stop.drain()
+        self._end(job, step.topology_id)
+        return Counter(task.component for task in status.tasks) if step.again is not None else {}
+
+    def _end(self, job: str, topology_id: str) -> None:
+        session = self._session()
+        record = session.record(job)
+        if record is not None and record.topology_id == topology_id:
+            remove(session, job, topology_id=topology_id, waits=log.info)
+
+    def _configure(self, job: str, step: plans.Configure) -> None:
+        texts = [f"{':'.join(one.path[1:])}:{one.new}" for one in step.differences if one.new is not None]
+        if texts:
+            update_outcome.configure(
+                self._session(), job, control_pb2.RuntimeConfig(settings=texts), STATE_S, log.warning
+            )
+
+    def _update(self, job: str, step: plans.Update) -> Mapping[str, int]:
+        session = self._session()
+        before, old = session.status(job), session.packing_plan(job)
+        if step.replaces not in (0, old.version):
+            raise StepError(f"somebody else has changed topology '{job}' meanwhile")
+        wanted = tuple(f"{one.path[1]}:{one.new}" for one in step.differences if one.new is not None)
+        topology, new = scaling.replan(session, job, old, wanted, None)
+        scaling.scale(session, job, old, topology, new, 0.0, UPDATE_S, log.warning)
+        epochs = {task.task_id: task.epoch for task in before.tasks}
+        after = session.status(job).tasks
+        return Counter(task.component for task in after if epochs.get(task.task_id, task.epoch) != task.epoch)
+
+    # ---- parts ------------------------------------------------------------------------------
+
+    def _session(self, definition: Definition | None = None, settings: tuple[str, ...] = ()) -> Session:
+        target, common = self._target, self._common
+        if definition is not None:
+            role, environ = definition.submitted[ROLE], definition.submitted[ENVIRON]
+            target = Target(target.cluster, role, environ)
+            common = msgspec.structs.replace(common, config_property=(*common.config_property, *settings))
+        session = Session(target, common)
+        session.state = self._state
+        return session
+
+    def _prepared(self, job: str, leaves: Leaves, topology_id: str) -> tuple[Session, Planned, Kept]:
+        """A topology as its leaves want it, planned."""
+        definition = self._store.definition(str(leaves["definition",]))
+        fields = {name: value for name, value in definition.submitted.items() if name not in (ROLE, ENVIRON)}
+        kept = msgspec.convert(fields, Kept)
+        topology = topology_of(definition)
+        topology.id = topology_id or topology.id or job
+        topology.state = topology_pb2.PAUSED if leaves.get(("run",)) == "paused" else topology_pb2.RUNNING
+        parts, settings = components_of(topology), []
+        for path, value in leaves.items():
+            config = _config_at(topology, path)
+            if config is not None:
+                set_key(config, path[-1], str(value))
+            elif path[0] == "parallelism" and path[1] in parts:
+                set_key(parts[path[1]].comp.config, TOPOLOGY_COMPONENT_PARALLELISM, str(value))
+            elif path[0] == "settings":
+                settings.append(f"{path[1]}={json.dumps(value) if isinstance(value, bool | dict) else value}")
+        session = self._session(definition, tuple(settings))
+        return session, submission.plan(session, topology, log.warning), kept
+
+
+def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:
+    """Whether a topology runs or is being submitted, or its guardian or engine brings it back by itself.
+
+    ClusterError for one of another host whose scheduler is gone: only that host sees its guardian.
+    """
+    name = record.topology
+    if session.scheduler_location(name) is not None or session.state.exists(paths.submission(name)):
+        return True
+    session.check_here(record, "its guardian can be seen")
+    # The guardian of a scheduler on this host starts it again.
+    return any("heronpy.scheduler" in _command(process) for process in leftovers(record.launch_file))
+
+
+def _command(process: Any) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except Exception:  # it has ended meanwhile
+        return []
+
+
+def _restore(planned: Planned, run: str) -> None:
+    """Start from the latest checkpoint of a run if it has one, else from that of the name, else empty."""
+    for one in dict.fromkeys((run, "")):
+        try:
+            planned.restore = choose(planned, LATEST, False, log.warning, one)
+            return
+        except NotThereError:
+            continue
+
+
+def _counts(packing: plan_pb2.PackingPlan) -> dict[str, int]:
+    return {component: len(tasks) for component, tasks in tasks_by_component(packing).items()}
+
+
+def _topology(session: Session, record: plan_pb2.ExecutionState) -> topology_pb2.Topology:
+    """The topology as its master has changed it last."""
+    plan = session.physical_plan(record.topology)
+    known = plan is not None and plan.topology.id == record.topology_id
+    return plan.topology if plan is not None and known else session.topology(record.topology)
+
+
+def _seen_leaves(topology: topology_pb2.Topology, packing: plan_pb2.PackingPlan, leaves: Leaves) -> Leaves:
+    seen: Leaves = {("run",): "paused" if topology.state == topology_pb2.PAUSED else "running"}
+    seen |= {("parallelism", component): count for component, count in _counts(packing).items()}
+    for path, value in leaves.items():
+        config = _config_at(topology, path)
+        text = _texts(config).get(path[-1]) if config is not None else None
+        if text is not None:
+            seen[path] = _value(text, value)
+    return seen

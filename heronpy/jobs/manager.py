@@ -1,0 +1,236 @@
+"""The manager of a cluster's jobs: it looks at each job and lets its syncer go on, in rounds and when one is changed.
+
+Of several managers one acts, which has the ephemeral node; the others stand by. Nothing that runs needs it: while none
+acts, topologies go on as they are. What is under way is in the state manager, so another manager continues.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
+from heronpy.common import exit_codes
+from heronpy.common.errors import HeronError, NodeExistsError, NoNodeError, StateError, VersionMismatchError
+from heronpy.common.host import this_host
+from heronpy.jobs import syncer
+from heronpy.jobs.documents import Leaves
+from heronpy.jobs.driver import TopologyDriver, own_leaves, topology_of
+from heronpy.jobs.merge import values_of
+from heronpy.jobs.plans import STOPPED, Prove
+from heronpy.jobs.store import Store
+from heronpy.jobs.syncer import Driver, Running, StepError
+from heronpy.scheduler.guardian import START_OVER, Pulse
+from heronpy.statemgr import paths
+from heronpy.statemgr.base import StateManager
+
+log = logging.getLogger("heronpy.jobs")
+
+ROUND_S: Final = 30.0
+#: How often a topology is looked at whose start is to be proved.
+PROVE_LOOK_S: Final = 1.0
+#: How often programs are looked for that no job names any longer.
+SWEEP_S: Final = 600.0
+#: How often another manager is looked for, and a signal of life is given.
+LOOK_S: Final = 1.0
+#: Jobs that are worked on side by side.
+SIDE_BY_SIDE: Final = 8
+#: What is under way at the end may take so long; then another manager does it again.
+END_S: Final = 20.0
+
+
+class Acting(Struct, frozen=True):
+    """The manager that acts."""
+
+    id: str
+    pid: int
+    guardian: int
+    host: str
+    """As text of `heronpy.common.host.Host`."""
+    since: float
+
+
+def desired_of(store: Store, job: str, running: Running) -> tuple[Leaves, dict[str, int]]:
+    """What a job should be, with the program's own values, and the versions of its layers; STOPPED without a job."""
+    try:
+        view = store.get(job)
+    except NoNodeError:
+        return STOPPED, {}
+    leaves = values_of(view.found)
+    topology = topology_of(store.definition(str(leaves["definition",])))
+    return own_leaves(topology, dict(running.leaves) | leaves) | leaves, view.versions
+
+
+class Syncing:
+    """The syncers of all jobs: each call of `sync` takes one job as far as it goes now."""
+
+    def __init__(self, store: Store, driver: Driver, owner: str) -> None:
+        self._store, self._driver, self._owner = store, driver, owner
+
+    def sync(self, job: str) -> float | None:
+        """Perform what is to be done; in how many seconds the job has to be looked at again, None for the next round.
+
+        HeronError when the job cannot be looked at now.
+        """
+        try:
+            return self._sync(job)
+        except (VersionMismatchError, NoNodeError):
+            return LOOK_S  # somebody has written meanwhile, such as a manager that has taken over
+
+    def _sync(self, job: str) -> float | None:
+        found, version = self._store.running(job)
+        running = found or Running(self._owner)
+        if running.owner != self._owner:
+            running = syncer.taken_over(running, self._owner)
+            version = self._store.put_running(job, running, version)
+        while True:
+            desired, versions = desired_of(self._store, job, running)
+            last = dict(running.leaves)
+            seen = self._driver.see(job, last | desired)
+            new = syncer.advance(running, desired, versions, seen, time.time(), f"{job}{uuid.uuid4()}")
+            if new != running:
+                version = self._write(job, running, new, version)
+            running = new
+            step = syncer.to_perform(running, time.time())
+            if step is None:
+                break
+            try:
+                new = syncer.succeeded(running, self._driver.perform(job, step), time.time())
+            except Exception as error:
+                known = isinstance(error, StepError)
+                log.warning("job %s: %s failed: %s", job, type(step).__name__.lower(), error, exc_info=not known)
+                why = str(error) if known else f"{type(error).__name__}: {error}"
+                new = syncer.failed(running, why, isinstance(error, StepError) and error.fatal, time.time())
+            version = self._write(job, running, new, version)
+            running = new
+        if not desired.get(("definition",)) and running.state == "STOPPED" and running.plan is None:
+            self._store.forget_running(job)
+        if running.plan is not None and isinstance(running.plan.step, Prove):
+            return PROVE_LOOK_S
+        return max(LOOK_S, running.retry_at - time.time()) if running.retry_at > time.time() else None
+
+    def _write(self, job: str, old: Running, new: Running, version: int) -> int:
+        if new.state != old.state:
+            log.info("job %s is %s%s", job, new.state, f": {new.failure}" if new.failure else "")
+        if new.failure and new.failure != old.failure:
+            with suppress(HeronError):
+                self._store.decided(job, "manager", "", new.failure[:500])
+        return self._store.put_running(job, new, version)
+
+
+class Manager:
+    """The rounds of one manager, from its start to the signal that ends it."""
+
+    def __init__(self, target: Target, common: Common, pulse: Pulse) -> None:
+        self._session = Session(target, common)
+        self._state = self._session.state
+        self._store = Store(self._state)
+        self._pulse = pulse
+        self._me = Acting(str(uuid.uuid4()), os.getpid(), os.getppid(), this_host().to_text(), time.time())
+        self._syncing = Syncing(self._store, TopologyDriver(target, common, self._state), self._me.id)
+        self._woken, self._ends = threading.Event(), False
+        #: By job: when it is to be looked at, on this process's clock.
+        self._due: dict[str, float] = {}
+        self._busy: dict[str, Future[float | None]] = {}
+        self._news = -1
+        #: Programs that nobody named at the last sweep, and when the next one is.
+        self._unused: dict[str, int] = {}
+        self._sweep_at = time.monotonic() + SWEEP_S
+
+    def end(self) -> None:
+        """Begin no other step; to be called by the handler of a signal."""
+        self._ends = True
+        self._woken.set()
+
+    def run(self) -> int:
+        """Act, or stand by, until `end`; the exit code."""
+        if not self._elected():
+            return exit_codes.OK
+        log.info("this manager acts")
+        watch = self._state.watch(paths.JOB_NEWS, lambda _: self._woken.set())
+        pool = ThreadPoolExecutor(SIDE_BY_SIDE, "job")
+        try:
+            while not self._ends:
+                if not self._acts():
+                    log.warning("another manager acts; this one stands by")
+                    return START_OVER
+                self._look(pool)
+                self._woken.wait(LOOK_S)
+                self._woken.clear()
+        finally:
+            watch.cancel()
+            self._pulse.end()
+            pool.shutdown(wait=False, cancel_futures=True)
+        deadline = time.monotonic() + END_S
+        while time.monotonic() < deadline and not all(one.done() for one in self._busy.values()):
+            time.sleep(0.05)
+        self._state.close()
+        return exit_codes.OK
+
+    def _elected(self) -> bool:
+        """Wait until no other manager acts; False when this one has to end before."""
+        told = False
+        while not self._ends:
+            self._pulse.beat()
+            with suppress(NodeExistsError):
+                self._state.create(paths.job_manager(), msgspec.json.encode(self._me), ephemeral=True)
+                return True
+            if not told:
+                log.info("another manager acts; this one stands by")
+                told = True
+            self._woken.wait(LOOK_S)
+        return False
+
+    def _acts(self) -> bool:
+        self._pulse.beat()
+        try:
+            acting = acting_of(self._state)
+        except StateError:
+            return True  # away: so it is for whoever might take over
+        return acting is not None and acting.id == self._me.id
+
+    def _look(self, pool: ThreadPoolExecutor) -> None:
+        """Begin what is due, and hear what has ended."""
+        now = time.monotonic()
+        for job in [job for job, future in self._busy.items() if future.done()]:
+            # It may have been changed meanwhile, and then it is due already.
+            self._due[job] = min(self._due[job], now + self._pause_s(job, self._busy.pop(job)))
+        with suppress(HeronError):  # the state manager is away
+            self._news, changed = self._store.news(self._news)
+            known = set(self._store.known())
+            self._due = {job: self._due.get(job, now) for job in known}
+            self._due |= dict.fromkeys(known if changed is None else known.intersection(changed), now)
+            if now >= self._sweep_at:
+                self._unused, self._sweep_at = self._store.sweep_definitions(self._unused), now + SWEEP_S
+        for job in [job for job, at in sorted(self._due.items(), key=lambda one: one[1]) if at <= now]:
+            if job in self._busy or len(self._busy) >= SIDE_BY_SIDE:
+                continue
+            self._due[job] = now + ROUND_S
+            self._busy[job] = pool.submit(self._syncing.sync, job)
+
+    def _pause_s(self, job: str, future: Future[float | None]) -> float:
+        try:
+            pause_s = future.result()
+        except HeronError as error:
+            log.warning("job %s cannot be looked at: %s", job, error)
+            return ROUND_S
+        except Exception:
+            log.exception("job %s cannot be looked at", job)
+            return ROUND_S
+        return ROUND_S if pause_s is None else min(pause_s, ROUND_S)
+
+
+def acting_of(state: StateManager) -> Acting | None:
+    """The manager that acts; None when none does."""
+    found = state.get(paths.job_manager())
+    return msgspec.json.decode(found[0], type=Acting) if found else None

@@ -1,0 +1,62 @@
+"""Whether the classes of a stored program can be imported: tried in a child process, as a task would.
+
+As `python -m heronpy.launching.importing FOLDER` it is that child: FOLDER has the launch file and the topology.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from heronpy.common.errors import PackageError
+from heronpy.plan.launch import LaunchSpec, Submitted, make_here
+from heronpy.proto import components_of, topology_pb2
+
+LIMIT_S = 120.0
+LAUNCH_FILE, TOPOLOGY_FILE, SENTENCE_FILE = "launch.json", "topology", "sentence"
+
+
+def check(submitted: Submitted, topology: topology_pb2.Topology) -> None:
+    """PackageError, with what the program has raised, when a class cannot be imported; nothing stays."""
+    from heronpy.launching.spawning import child_environment
+
+    with tempfile.TemporaryDirectory(prefix="heron-check-") as folder:
+        launch_file = Path(folder) / LAUNCH_FILE
+        LaunchSpec(submitted, make_here(submitted, launch_file)).save(launch_file)
+        (Path(folder) / TOPOLOGY_FILE).write_bytes(topology.SerializeToString())
+        argv = [sys.executable, "-P", "-m", "heronpy.launching.importing", folder]
+        try:
+            done = subprocess.run(
+                argv, env=child_environment({}), cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
+                timeout=LIMIT_S,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise PackageError(
+                f"the program was not imported within {LIMIT_S:g} s; let its modules only define"
+            ) from None
+        if done.returncode:
+            said = Path(folder) / SENTENCE_FILE
+            why = said.read_text() if said.exists() else f"importing it ended with code {done.returncode}"
+            raise PackageError(f"the program cannot be imported: {why}")
+
+
+def main() -> int:
+    """The child: 1 when a class cannot be imported, and why in a file."""
+    from heronpy.api.user_code import UserCodeError, UserPackageError, load_class
+
+    folder = Path(sys.argv[1])
+    launch = LaunchSpec.load(folder / LAUNCH_FILE)
+    topology = topology_pb2.Topology.FromString((folder / TOPOLOGY_FILE).read_bytes())
+    try:
+        for part in components_of(topology).values():
+            load_class(part.comp.class_name, launch)
+    except (UserCodeError, UserPackageError) as error:
+        (folder / SENTENCE_FILE).write_text(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""The scheduler of a topology as a daemon: its start, and why it did not come to run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from heronpy.clusters.errors import RequestError
+from heronpy.clusters.session import Session
+from heronpy.common import exit_codes, version
+from heronpy.common.errors import DeadlineError, HeronError
+from heronpy.common.folders import absolute, open_private
+from heronpy.launching.errors import ReportedError
+from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec
+from heronpy.procs.linux import die_with_parent
+from heronpy.proto import plan_pb2
+
+#: One that ends is noticed at once. This is for one that hangs, and leaves time to a machine that is very busy.
+SCHEDULER_START_S = 60.0
+LOG_TAIL_LINES = 30
+
+
+def child_environment(extra: dict[str, str]) -> dict[str, str]:
+    """This process's environment, with heronpy importable from any folder."""
+    home = str(Path(version.FILE).absolute().parents[2])
+    inherited = [str(absolute(path)) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    installed = "site-packages" in home or "dist-packages" in home
+    path = [*inherited] if installed or home in inherited else [home, *inherited]
+    environment = {**os.environ, **extra}
+    if environment.get("HERON_HOME"):
+        environment["HERON_HOME"] = str(absolute(environment["HERON_HOME"]))  # others run in other folders
+    if path:
+        environment["PYTHONPATH"] = os.pathsep.join(path)
+    return environment
+
+
+def spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
+    """Start the scheduler as a daemon: own session, own log, no terminal."""
+    return _spawn(spec, launch_file, None)
+
+
+def spawn_child(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
+    """The same, but it is asked to end when this process dies. To be called from the main thread."""
+    parent = os.getpid()
+    return _spawn(spec, launch_file, lambda: die_with_parent(signal.SIGTERM, parent))
+
+
+def _spawn(spec: LaunchSpec, launch_file: str, before: Callable[[], object] | None) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-P", "-m", "heronpy.scheduler", "--launch", launch_file]
+    with open(open_private(spec.log_dir / "scheduler.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
+        return subprocess.Popen(
+            argv,
+            env=child_environment({LAUNCH_VARIABLE: launch_file}),
+            cwd=spec.working_dir,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=before,
+        )
+
+
+def wait_scheduler(
+    session: Session, record: plan_pb2.ExecutionState, spec: LaunchSpec, scheduler: subprocess.Popen[bytes]
+) -> None:
+    deadline = time.monotonic() + SCHEDULER_START_S
+    pause = 0.01
+    while session.scheduler_location(record.topology) is None:
+        if scheduler.poll() is not None:
+            raise scheduler_died(spec, scheduler)
+        if time.monotonic() > deadline:
+            raise DeadlineError(
+                f"the scheduler of '{record.topology}' has not started within {SCHEDULER_START_S:g} s;"
+                f" see {spec.log_dir / 'scheduler.log'}"
+            )
+        time.sleep(pause)
+        pause = min(pause * 1.3, 0.1)
+
+
+def scheduler_died(spec: LaunchSpec, scheduler: subprocess.Popen[bytes]) -> HeronError:
+    """The error for a scheduler that ended, with the end of its log, or the one sentence of a host that refuses."""
+    from heronpy.procs.child_log import last_line_of  # needed only when a submit fails
+
+    path, tail = spec.log_dir / "scheduler.log", b""
+    with suppress(OSError), open(path, "rb") as file:
+        file.seek(max(path.stat().st_size - 16384, 0))
+        tail = file.read()
+    if scheduler.returncode == exit_codes.REFUSED and (sentence := last_line_of(tail)):
+        return RequestError(sentence)
+    lines = tail.decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+    return ReportedError(
+        f"the scheduler of '{spec.topology}' ended with code {scheduler.returncode}; its log is {path}",
+        "\n".join(lines),
+    )

@@ -1,0 +1,179 @@
+"""Jobs, as a user has them: topologies that are what their layers say, whoever dies and whatever is deployed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from heronpy.statemgr import open_state, paths
+from tests.acceptance.test_checkpoints import EXAMPLE, RATE, TEXT, TIMES, counts, expected, when_checkpoints
+from tests.support.command import EXISTS, FAILED, NOT_FOUND, USAGE, Heron
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.timeout(420)]
+
+
+@pytest.fixture
+def jobs(heron: Heron) -> Iterator[Heron]:
+    """The command; the manager and what it keeps are ended after the test."""
+    yield heron
+    heron("manager", "stop", "local")
+    state = open_state("local", str(heron.home / "state" / "local"))
+    try:
+        for folder in (paths.JOBS, paths.RUNNING_JOBS, "joblog", paths.DEFINITIONS):
+            for name in state.children(folder):
+                state.delete(f"{folder}/{name}")
+        if state.exists(paths.JOB_NEWS):
+            state.delete(paths.JOB_NEWS)
+    finally:
+        state.close()
+    for name in heron.names():
+        heron.kill(name)
+
+
+def job(heron: Heron) -> Any:
+    return heron("job", "show", "local", "Counts", "--json").json()
+
+
+def in_state(heron: Heron, state: str, known: str = "") -> Any:
+    """The job once it has this state, with another topology than the one known."""
+
+    def look() -> Any:
+        found = job(heron)
+        return found if found["state"] == state and found["topology_id"] != known else None
+
+    return wait_for(look, 120.0, f"the job being {state}")
+
+
+def acting(heron: Heron) -> str | None:
+    found = heron("manager", "status", "local", "--json").json()["acting"]
+    return found and str(found["id"])
+
+
+def tasks(heron: Heron) -> Counter[str]:
+    return Counter(task["component"] for task in heron.status("Counts")["tasks"])
+
+
+def kill_process(heron: Heron, module: str) -> int:
+    """SIGKILL all processes that run a module; how many they were."""
+    found = [one for one in heron.processes() if module in one.cmdline()]
+    for one in found:
+        one.send_signal(signal.SIGKILL)
+    psutil.wait_procs(found, 10.0)
+    return len(found)
+
+
+def program(folder: Path, name: str, before: str, after: str) -> Path:
+    """The example with a change."""
+    text = EXAMPLE.read_text()
+    assert before in text
+    path = folder / name
+    path.write_text(text.replace(before, after))
+    return path
+
+
+def words(out: Path) -> tuple[object, ...]:
+    return ("-", "Counts", "--file", TEXT, "--out", out, "--times", TIMES, "--rate", RATE)
+
+
+def test_a_job_is_kept_true_whoever_dies_and_whatever_is_deployed(jobs: Heron, tmp_path: Path) -> None:
+    """The counts are exact at the end of all of it."""
+    heron, out = jobs, tmp_path / "out"
+    made = heron("job", "create", "local", EXAMPLE, *words(out), "--config-property", "heron.checkpoint.interval_s=0.5")
+    assert "job Counts: created" in made.ok().out and "The manager of local runs" in made.out
+    heron("job", "create", "local", EXAMPLE, *words(out)).refused(EXISTS, "job 'Counts' exists", "heron job deploy")
+    first = in_state(heron, "IN_SYNC")["topology_id"]
+
+    heron("job", "set", "local", "Counts", "parallelism.split=3", "--for", "2h", "--why", "backfill").ok()
+    assert tasks(heron)["split"] == 3 and job(heron)["topology_id"] == first
+    for verb in (("kill",), ("stop", "--drain"), ("deactivate",), ("update", "--runtime-config", "a:b")):
+        heron(verb[0], "local", "Counts", *verb[1:]).refused(FAILED, "is kept by its job", "heron job ")
+
+    # The guardian starts the manager again, but not one that is killed with it; then a verb does.
+    when_checkpoints(heron, 1)
+    assert kill_process(heron, "heronpy.jobs") >= 2 and kill_process(heron, "heronpy.scheduler") >= 2
+    heron("job", "set", "local", "Counts", "component_config.line.counts.rate=400", "--detach").ok()
+    second = in_state(heron, "IN_SYNC", first)["topology_id"]
+    assert tasks(heron)["split"] == 3
+    killed = heron("manager", "status", "local", "--json").json()["acting"]
+    os.kill(killed["pid"], signal.SIGKILL)
+    wait_for(lambda: acting(heron) not in (None, killed["id"]), 30.0, "another manager that acts")
+
+    broken = program(tmp_path, "broken.py", "import argparse", "import argparse, nothere")
+    heron("job", "deploy", "local", "Counts", broken, *words(out)).refused(FAILED, "no topology was started")
+    late = program(tmp_path, "late.py", "import os\n", "import os\nif __name__ != '__main__':\n    import nothere\n")
+    heron("job", "deploy", "local", "Counts", late, *words(out)).refused(FAILED, "cannot be imported", "nothere")
+    assert job(heron)["topology_id"] == second
+    heron("job", "revert", "local", "Counts").ok()
+    crashing = program(tmp_path, "crashing.py", 'self.turns = config["counts.times"]', "self.turns = 1 // 0")
+    heron("job", "deploy", "local", "Counts", crashing, *words(out)).refused(FAILED, "WAITING", "Zero")
+    heron("job", "revert", "local", "Counts").ok()
+    third = in_state(heron, "IN_SYNC", second)["topology_id"]
+    assert third.endswith("-back") and tasks(heron)["split"] == 3
+
+    heron("job", "stop", "local", "Counts").ok()
+    assert heron.names() == []
+    heron("job", "start", "local", "Counts").ok()
+    in_state(heron, "IN_SYNC", third)
+    heron("job", "delete", "local", "Counts").refused(FAILED, "stop it first")
+    heron("job", "set", "local", "Counts", "component_config.line.counts.rate=0", "--detach").ok()
+    in_state(heron, "FINISHED")
+    assert counts(out) == expected()
+    heron("job", "stop", "local", "Counts").ok()
+    heron("job", "delete", "local", "Counts").ok()
+    assert heron.names() == [] and heron("job", "list", "local", "--json").json() == []
+
+
+def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path: Path) -> None:
+    heron, out = jobs, tmp_path / "out"
+    heron("job", "show", "local", "Counts").refused(FAILED, "there is no job 'Counts'")
+    heron("submit", "local", EXAMPLE, *words(out)[1:]).ok()
+    heron("job", "create", "local", EXAMPLE, *words(out)).refused(EXISTS, "already running")
+    assert heron("job", "list", "local", "--json").json() == []
+    heron.kill("Counts")
+    heron("job", "create", "local", EXAMPLE, *words(out)).ok()
+    before = job(heron)
+
+    def refused(*said: object, code: int = USAGE, layer: str = "oncall", key: str) -> None:
+        heron("job", "set", "local", "Counts", key, "--as", layer).refused(code, *map(str, said))
+
+    refused("there is no layer 'oncal'", "did you mean", layer="oncal", key="run=paused")
+    refused("not available in this release", layer="scaler", key="parallelism.split=2")
+    refused("unknown key 'paralelism'", "parallelism", key="paralelism.split=2")
+    refused("component 'splt'", "split", key="parallelism.splt=2")
+    refused("a whole number", key="parallelism.split=0")
+    refused("not available in this release", key="slo.lag_s=5")
+    refused("heron job deploy", key="definition=12")
+    refused("is not KEY=VALUE", key="parallelism.split")
+    refused("heron.nothing", key="settings.heron.nothing=1")
+    heron("job", "revert", "local", "Counts").refused(USAGE, "no earlier version")
+    heron("job", "unset", "local", "Counts", "run").refused(USAGE, "does not set 'run'")
+    assert job(heron) | {"plan": None, "state": ""} == before | {"plan": None, "state": ""}
+
+    # A program that cannot be unpacked is refused before anything stops.
+    running = in_state(heron, "IN_SYNC")["topology_id"]
+    [package] = [one for one in (heron.home / "packages").iterdir() if len(one.name) == 64]
+    package.rename(package.with_name("gone"))
+    key = "settings.heron.checkpoint.interval_s=7"
+    heron("job", "set", "local", "Counts", key).refused(FAILED, "QUARANTINED", "not stored on this host")
+    assert job(heron)["topology_id"] == running and heron.status("Counts")["lifecycle"] == "RUNNING"
+    package.with_name("gone").rename(package)
+    heron("job", "unset", "local", "Counts", "settings").ok()
+    assert job(heron)["topology_id"] == running
+    heron("manager", "start", "local").refused(EXISTS, "a manager acts already")
+    heron("manager", "stop", "local").ok()
+    heron("manager", "stop", "local").refused(NOT_FOUND, "no manager acts")
+    heron("job", "set", "local", "Counts", "run=stopped").ok()
+    package.rename(package.with_name("gone"))
+    heron("job", "start", "local", "Counts").refused(FAILED, "QUARANTINED", "not stored on this host")
+    package.with_name("gone").rename(package)
+    heron("job", "release", "local", "Counts").ok()
+    heron("job", "stop", "local", "Counts").ok()
+    heron("job", "delete", "local", "Counts").ok()

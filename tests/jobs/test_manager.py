@@ -1,0 +1,85 @@
+"""The shell of the syncers: one job as far as it goes, another one's node left alone, a deleted one ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from heronpy.common.errors import DamagedStateError
+from heronpy.jobs.documents import Leaves
+from heronpy.jobs.driver import own_leaves, topology_of
+from heronpy.jobs.manager import LOOK_S, Syncing
+from heronpy.jobs.plans import Seen, Step
+from heronpy.statemgr import paths
+from tests.jobs.job_worlds import definition_of, make_job
+from tests.jobs.test_job_syncer import World
+from tests.support.memory_state import MemoryStateManager, MemoryStore
+
+
+class Driver:
+    """A world as the driver of one job; `meanwhile` happens after a step."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.meanwhile = lambda: None
+
+    def see(self, job: str, leaves: Leaves) -> Seen:
+        return self.world.see()
+
+    def perform(self, job: str, step: Step) -> Mapping[str, int]:
+        done = self.world.perform(step)
+        self.meanwhile()
+        return done
+
+
+@pytest.fixture
+def state() -> MemoryStateManager:
+    return MemoryStateManager(MemoryStore())
+
+
+def test_a_job_becomes_what_it_says_and_ends_when_it_is_deleted(state: MemoryStateManager) -> None:
+    store, driver = make_job(state, given={"parallelism": {"work": 10}}), Driver()
+    syncing = Syncing(store, driver, "m1")
+    assert syncing.sync("Day") is None
+    running, version = store.running("Day")
+    assert running is not None and running.state == "IN_SYNC" and driver.world.performed == ["Check", "Start"]
+    assert driver.world.leaves["parallelism", "work"] == 10 and driver.world.leaves["parallelism", "call"] == 1
+    assert syncing.sync("Day") is None and store.running("Day")[1] == version, "a job at rest is not written"
+
+    state.delete(paths.job("Day"))
+    assert syncing.sync("Day") is None
+    assert not driver.world.alive and store.known() == []
+
+
+def test_a_manager_that_was_replaced_meanwhile_writes_nothing(state: MemoryStateManager) -> None:
+    store, driver = make_job(state), Driver()
+    other = Syncing(store, driver, "m2")
+
+    def taken_over() -> None:
+        driver.meanwhile = lambda: None
+        other.sync("Day")
+
+    driver.meanwhile = taken_over
+    assert Syncing(store, driver, "m1").sync("Day") == LOOK_S
+    running, _ = store.running("Day")
+    assert running is not None and (running.owner, running.state) == ("m2", "IN_SYNC")
+    assert driver.world.performed.count("Start") == 1
+
+
+def test_a_damaged_node_stops_its_own_job_only(state: MemoryStateManager) -> None:
+    store, driver = make_job(state), Driver()
+    state.set(paths.job("Night"), b"{")
+    syncing = Syncing(store, driver, "m1")
+    with pytest.raises(DamagedStateError, match="jobs/Night"):
+        syncing.sync("Night")
+    assert syncing.sync("Day") is None and driver.world.alive
+
+
+def test_what_no_layer_sets_is_as_the_program_says() -> None:
+    topology = topology_of(definition_of("work"))
+    own = own_leaves(topology, {("config", "limit"): 7, ("slo", "lag_s"): 5.0})
+    assert own == {("run",): "running", ("parallelism", "read"): 1, ("parallelism", "work"): 1, ("config", "limit"): 7}
+    topology.topology_config.kvs.add(key="limit", value="5", type=1)
+    assert own_leaves(topology, {("config", "limit"): "5"})["config", "limit"] == "5", "the same text is no change"
+    assert own_leaves(topology, {("config", "limit"): 7})["config", "limit"] == 5
