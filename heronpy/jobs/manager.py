@@ -98,10 +98,13 @@ class Syncing:
             last = dict(running.leaves)
             seen = self._driver.see(job, last | desired)
             new = syncer.advance(running, desired, versions, seen, time.time(), f"{job}{uuid.uuid4()}")
-            if new != running:
+            changed = new != running
+            if changed:
                 version = self._write(job, running, new, version)
             running = new
             step = syncer.to_perform(running, time.time())
+            if step is None and changed:
+                continue  # a plan has ended, and the job may have been changed during it
             if step is None:
                 break
             try:

@@ -170,7 +170,9 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path
     heron("manager", "start", "local").refused(EXISTS, "a manager acts already")
     heron("manager", "stop", "local").ok()
     heron("manager", "stop", "local").refused(NOT_FOUND, "no manager acts")
-    heron("job", "set", "local", "Counts", "run=stopped").ok()
+    heron("job", "set", "local", "Counts", "run=stopped", "--detach").ok()
+    heron("manager", "stop", "local").ok()
+    assert "The manager of local runs" in heron("job", "stop", "local", "Counts").ok().out, "it is written, not done"
     package.rename(package.with_name("gone"))
     heron("job", "start", "local", "Counts").refused(FAILED, "QUARANTINED", "not stored on this host")
     package.with_name("gone").rename(package)

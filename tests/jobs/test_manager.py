@@ -83,3 +83,16 @@ def test_what_no_layer_sets_is_as_the_program_says() -> None:
     topology.topology_config.kvs.add(key="limit", value="5", type=1)
     assert own_leaves(topology, {("config", "limit"): "5"})["config", "limit"] == "5", "the same text is no change"
     assert own_leaves(topology, {("config", "limit"): 7})["config", "limit"] == 5
+
+
+def test_what_is_changed_during_a_plan_follows_at_once(state: MemoryStateManager) -> None:
+    store, driver = make_job(state), Driver()
+
+    def changed() -> None:
+        driver.meanwhile = lambda: None
+        store.set("Day", "oncall", {"run": "stopped"}, 0, "ann", "")
+
+    driver.meanwhile = changed
+    assert Syncing(store, driver, "m1").sync("Day") is None
+    running, _ = store.running("Day")
+    assert running is not None and running.state == "STOPPED" and driver.world.performed == ["Check", "Start", "Stop"]

@@ -122,10 +122,9 @@ def _change(
     session, store = opened(target, common)
     before = store.get(job)
     after = edit(store, job, before.versions[layer])
-    if after.versions == before.versions:
-        say(f"job {job}: nothing changed")
-        return
-    say(f"job {job}: {layer} v{after.versions[layer]}")
+    changed = after.versions != before.versions
+    version = f"{layer} v{after.versions[layer]}"
+    say(f"job {job}: {version if changed else 'it says so already'}")
     ensure_manager(session)
     if not detach:
         say_outcome(session, store, job, timeout_s, proved)

@@ -60,10 +60,9 @@ def deploy(
     _, definition = _defined(session, program, words, timeout_s, job)
     layer = _layer(store, definition, common)
     after = store.set(job, "provisioner", layer, view.versions["provisioner"], writer(), why or f"deployed {program}")
-    if after.versions == view.versions:
-        say(f"job {job} has this program already; nothing changed")
-        return
-    say(f"job {job}: provisioner v{after.versions['provisioner']}")
+    changed = after.versions != view.versions
+    version = f"provisioner v{after.versions['provisioner']}"
+    say(f"job {job}: {version if changed else 'it has this program already'}")
     ensure_manager(session)
     if not detach:
         say_outcome(session, store, job, timeout_s)
