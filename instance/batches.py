@@ -139,7 +139,7 @@ class Batches:
             self._trace = self.tracing.leaving(outlet) or self._trace
         if self.tracked == "bolt":
             self.settle(outlet)
-        flat, marks, kinds, width = outlet.flat, outlet.marks, outlet.kinds, outlet.width
+        flat, marks, kinds = outlet.flat, outlet.marks, outlet.kinds
         if kinds is None:
             self.streams[outlet.stream].emitted += total
         else:
@@ -147,11 +147,12 @@ class Batches:
                 self.streams[kind].emitted += kinds.count(kind)
         start = 0
         for dest, size in outlet.shares(total, self.limits):
-            values = flat if size == total else flat[start * width : (start + size) * width]
+            end = start + size
+            values, streams = (flat, kinds) if size == total else self._part(outlet, flat, kinds, start, end)
             if not self.tracked:
-                self._send_run(outlet, dest, values, kinds, size, None, start)
+                self._send_run(outlet, dest, values, streams, size, None, start)
             else:
-                self._send_runs(outlet, dest, values, kinds, marks[start : start + size], start)
+                self._send_runs(outlet, dest, values, streams, marks[start:end], start)
             start += size
         outlet.clear()
         if self.renewed_ns:

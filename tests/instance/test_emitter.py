@@ -283,6 +283,22 @@ def test_alternating_streams_to_one_consumer_share_frames() -> None:
     assert len(h.data()) == 1
 
 
+@pytest.mark.parametrize("tracked", [None, "spout"])
+def test_mixed_streams_are_cut_between_tuples(tracked: str | None) -> None:
+    """A slow task gets frames of a few tuples; those of two streams have different widths."""
+    h = Harness({"a": (["x"], [Fields([0], [3])]), "b": (["x", "y"], [Fields([1], [3])])}, tracked=tracked)
+    h.emitter.heed(3, False, 7)
+    for number in range(20):
+        if tracked:
+            h.track([number], 2 * number, stream="a")
+            h.track([number, "k"], 2 * number + 1, stream="b")
+        else:
+            h.special([number], stream="a")
+            h.special([number, "k"], stream="b")
+    assert h.got()[3] == [one for n in range(20) for one in (("a", [n]), ("b", [n, "k"]))]
+    assert max(frame.count for frame in h.data()) == 7
+
+
 # ---- tracking -----------------------------------------------------------------------------------
 
 
