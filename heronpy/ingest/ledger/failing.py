@@ -64,8 +64,8 @@ def _judge(
         return requests.Again(unit.tries)
     if config.on_bad == "fail":
         return _fail(draft, unit, f"{_place(draft, unit, line)}: {unit.error}")
-    if draft.view.bad_count(unit.root) >= config.bad_max:
-        # What is left fails as one: line by line, it would take a try for each.
+    if not proven and draft.view.bad_count(unit.root) >= config.bad_max:
+        # Not one row: what is left fails as one. Line by line, each would take tries of its own.
         return _too_many(draft, unit)
     if line is not None and unit.suspect == named:
         cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
