@@ -20,6 +20,8 @@ from heronpy.proto import control_pb2, topology_pb2
 from heronpy.views.load import LoadAnswer
 from heronpy.views.past import Event, Timeline, series_name
 
+#: A task whose share others took for so much of the window was full, whatever it is now.
+AVOIDED_MS_PER_S = 100.0
 #: The metrics to request: counters over the window, gauges as of now.
 METRICS = (
     "__busy-time-ns", "__blocked-time-ns", "__idle-time-ns", "__pending-full-time-ns", "__execute-time-ns",
@@ -27,7 +29,7 @@ METRICS = (
     "__dead-letters", "__gateway-lost-tuples", "__gateway-received-packets-size", "__py-physical-memory-byte",
     "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__process/__cpu_user_usec", "__process/__cpu_system_usec",
     "__py-cpu-wait-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples", "__tuples_by_instanceid",
-    "__tuples_dropped_by_compid",
+    "__tuples_dropped_by_compid", "__time_spent_avoiding_by_compid",
     "spark-batches-waiting", "spark-lag-seconds", "spark-seconds", "spark-batches-committed",
     "spark-batches-failed", "spark-attempts-failed",
     "units-backlog-bytes", "units-published-bytes",
@@ -363,6 +365,9 @@ def signals_of(
         found.held_now, found.still_s = load.load.held, load.still_s
     found.culprits = [culprit_name(culprit) for culprit in status.culprits if holds(culprit)]
     found.avoided = [culprit_name(culprit) for culprit in status.culprits if not holds(culprit)]
+    # A full task that is avoided has room now and then.
+    avoiding = _by_task(metrics, "__time_spent_avoiding_by_compid", found.window_s)
+    found.avoided += [name for name, ms in avoiding.items() if ms > AVOIDED_MS_PER_S and name not in found.avoided]
     mode = reliability_mode(topology)
     found.acking = mode == "ATLEAST_ONCE"
     found.sends_again = mode != "ATMOST_ONCE"

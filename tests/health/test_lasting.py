@@ -84,3 +84,13 @@ def test_stream_managers_say_what_was_sent() -> None:
     found = signals_of(status, metrics, now=0.0)
     assert found.keyed == ["keyed"]
     assert {task.name: task.sent for task in found.tasks} == {"keyed-1": 40.0, "spread-1": None}
+
+
+def test_a_full_task_that_has_room_at_the_moment_of_the_look_is_still_avoided() -> None:
+    """A verdict that it is slow would come and go with each tuple that it takes."""
+    metrics = control_pb2.MetricsReply(interval_s=10.0)
+    samples = metrics.reports.add(process="stmgr-1").samples
+    for name, ms in (("work-2", 8_000.0), ("work-3", 900.0)):
+        samples.add(name="__time_spent_avoiding_by_compid", label=name, value=ms)
+    status = control_pb2.StatusReply(topology="wc", lifecycle=control_pb2.LIFE_RUNNING)
+    assert signals_of(status, metrics, now=0.0).avoided == ["work-2"]
