@@ -80,7 +80,7 @@ class Hints:
             self.on_pressure()
 
     def _invite(self, link: Link) -> None:
-        """A task has room: senders that wait for a full one of its component get credit for so much."""
+        """A task has room: senders that wait for a full task of its component get credit for that room."""
         room = link.high - link.queued_bytes
         for other in self._backpressure.alike.get(link.task, ()):
             if other in self._tasks and room > 0 and (freed := self._tasks[other].link.free(room)):
@@ -89,7 +89,7 @@ class Hints:
 
     def take_pace(self, task: LocalTask, pace: float) -> None:
         """A task has reported how many tuples per second it processes: the marks of its queue are a time."""
-        # A claim of the task: infinity and what is no number are none.
+        # The task claims it: infinity and NaN are ignored.
         if not 0 < pace < PACE_MAX:
             return
         link = task.link

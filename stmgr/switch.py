@@ -60,7 +60,7 @@ class Switch:
         self.counts: Counter[str] = Counter()
         #: Tuples given up, by reason.
         self.discarded: Counter[str] = Counter()
-        #: Of those, the ones that were dropped on purpose, by component and instance.
+        #: Discarded tuples that were dropped on purpose, by component and instance.
         self.dropped: Counter[tuple[str, str]] = Counter()
         #: Of the others, those that are not replayed by a tuple tree.
         self.lost_tuples = 0

@@ -429,7 +429,7 @@ class TestNews:
             store.set("Day", "oncall", tasks(20 + turn % 2), turn, "ann", "")
         assert store.news(number) == (number + stores.NEWS_MAX + 1, None)
         assert store.news(number + 1)[1] == ["Day"]
-        assert store.news(10_000)[1] is None, "the list was made anew"
+        assert store.news(10_000)[1] is None, "the list was made again"
         assert len(msgspec.json.decode(state.store.nodes[paths.JOB_NEWS].data)["names"]) == 1
 
 

@@ -1,4 +1,4 @@
-"""A topology that drops tuples: what is full, who is never held, and that each tuple is somewhere or counted."""
+"""A topology that drops tuples: what is full, that no sender is held, and that each tuple is somewhere or counted."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Drops(World):
         self.receive(self.spout, data(dest, count, payload=b"x" * 90))
 
     def consume(self, frames: int) -> None:
-        """The bolt has room for so many frames more, and has consumed what it had."""
+        """The bolt has room for this number of frames, and has consumed what it had."""
         link = self.link
         self.grant(self.bolt, link.sent_bytes + frames * 100, link.sent_frames)
 
