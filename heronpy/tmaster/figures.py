@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from heronpy.ckpt.compatibility import not_scalable
 from heronpy.common.ids import edge_id
 from heronpy.common.states import UP_STATES, holds, lifecycle_name
 from heronpy.proto import control_pb2
@@ -195,6 +196,8 @@ class Figures:
         for counts in registry.totals.tasks.values():
             dead_letters[counts.component] += counts.before[_DEAD_LETTERS] + counts.latest[_DEAD_LETTERS]
             lost[counts.component] += counts.before[_LOST] + counts.latest[_LOST]
+        checkpoints = self._machine.checkpoints
+        plain = checkpoints.plain if checkpoints is not None else ()
         for name, part in parts.items():
             row = part.row
             row.restarts, row.dead_letters, row.lost = (
@@ -202,6 +205,7 @@ class Figures:
             )
             row.queue_bound_bytes = self._queue_bound(name) or None if row.kind == "bolt" else None
             row.memory_limit_bytes = self._memory_limit(name) or None
+            row.not_scalable = not_scalable(name, plain)
         return parts
 
     def _take_processes(self, parts: dict[str, Part]) -> None:

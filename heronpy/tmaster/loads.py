@@ -34,8 +34,8 @@ _NS = 1e-9
 # Columns of a process: totals first, then the gauges.
 EMITTED, EXECUTED, ACKED, FAILED, BUSY, BLOCKED, IDLE, CPU, HELD, SPARK_DONE, SPARK_S = range(11)
 SENT_FRAMES, SENT_TUPLES, TAKEN_FRAMES, TAKEN_TUPLES = range(11, 15)
-MEMORY, SPARK_WAITING, SPARK_LAG = range(15, 18)
-_TOTALS, _WIDTH = 15, 18
+MEMORY, SPARK_WAITING, SPARK_LAG, BACKLOG_TUPLES, BACKLOG_BYTES = range(15, 20)
+_TOTALS, _WIDTH = 15, 20
 _COLUMN = {
     "__emit-count": EMITTED,
     "__execute-count": EXECUTED,
@@ -56,6 +56,8 @@ _COLUMN = {
     "__py-physical-memory-byte": MEMORY,
     "spark-batches-waiting": SPARK_WAITING,
     "spark-lag-seconds": SPARK_LAG,
+    "__backlog-tuples": BACKLOG_TUPLES,
+    "__backlog-bytes": BACKLOG_BYTES,
 }
 _HISTOGRAMS = ("__execute-latency", "__end-to-end-latency", "__complete-latency")
 _HISTOGRAM = control_pb2.Sample.HISTOGRAM
@@ -67,6 +69,8 @@ _RATES = (
     ("failed_per_s", FAILED),
     ("cpu", CPU),
 )
+#: Fields that are the sum of a gauge over the tasks that tell it.
+_GAUGES = (("backlog_tuples", BACKLOG_TUPLES), ("backlog_bytes", BACKLOG_BYTES))
 _UNKNOWN: dict[str, Any] = {one.name: None for one in structs.fields(ComponentLoad) if one.required}
 
 #: Of a report: its number of samples, and those that count: place, name, label, column.
@@ -358,6 +362,9 @@ def _take_task(part: Part, process: _Process, mark: _Totals, over_s: float) -> N
         memory = int(latest.values[MEMORY])
         row.memory_bytes = (row.memory_bytes or 0) + memory
         part.note_largest("memory_bytes_max", "largest", memory, name)
+    for gauge, column in _GAUGES if row.kind == "spout" else ():
+        if latest.told >> column & 1:
+            setattr(row, gauge, (getattr(row, gauge) or 0) + int(latest.values[column]))
     if process.emitted_at is not None:
         part.emitted_at = max(part.emitted_at or 0.0, process.emitted_at)
     if over_s < SHORTEST_S:

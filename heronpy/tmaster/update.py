@@ -29,6 +29,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from heronpy.ckpt.compatibility import not_scalable
 from heronpy.common.errors import HeronError, InvalidRpcError, RetryableError, RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.units import counted, listed
@@ -210,13 +211,9 @@ class Update:
 
     def _bound(self) -> str:
         """Why the state of the last checkpoint cannot go to the tasks of the new plan; "" when it can."""
-        bound = sorted(self._rescaled() & self._saver.plain) if self._saver is not None else ()
-        if not bound:
-            return ""
-        return (
-            f"nothing was updated: the State of {listed(bound)} belongs to single tasks and cannot be divided among"
-            " a different number; keep the parallelism, or keep per-key state in context.keyed_state"
-        )
+        plain = self._saver.plain if self._saver is not None else ()
+        bound = [why for name in sorted(self._rescaled()) if (why := not_scalable(name, plain))]
+        return f"nothing was updated: {'; '.join(bound)}" if bound else ""
 
     def _rescaled(self) -> set[str]:
         old = packing_plan.tasks_by_component(self._intent.old_packing_plan)

@@ -65,6 +65,21 @@ def filled(seconds: int, step: float, **more: float) -> Loads:
     return loads
 
 
+def test_the_backlog_is_the_sum_of_what_the_tasks_of_a_spout_tell() -> None:
+    loads = Loads()
+    for task, told in ((1, {"tuples": 5.0, "bytes": 70.0}), (2, {"bytes": 30.0}), (3, {})):
+        told_by = report(task, "src", emitted=1.0)
+        for part, value in told.items():
+            told_by.samples.add(name=f"__backlog-{part}", value=value, type=GAUGE)
+        loads.take(told_by, 1.0)
+    row = recent(loads, 1.0)["src"].row
+    assert (row.backlog_tuples, row.backlog_bytes) == (5, 100)
+    loads.take(report(1, "src", emitted=2.0), 2.0)
+    loads.take(report(2, "src", emitted=2.0), 2.0)
+    row = recent(loads, 2.0)["src"].row
+    assert (row.backlog_tuples, row.backlog_bytes) == (None, None), "what no task tells is unknown"
+
+
 def test_one_that_has_announced_its_silence_counts_until_it_is_late() -> None:
     loads = Loads()
     for at in (0.0, 9.0, 18.0):

@@ -73,6 +73,13 @@ def size(count: int | None) -> str:
     return "-" if count is None else format_bytes(count)
 
 
+def _backlog(row: ComponentLoad) -> str:
+    """Of a spout: tuples, or bytes where these alone are known."""
+    if not _spout(row):
+        return ""
+    return size(row.backlog_bytes) if row.backlog_tuples is None else short(row.backlog_tuples)
+
+
 def cores(used: float | None) -> str:
     """CPU seconds per second."""
     return "-" if used is None else f"{used:.2f}"
@@ -92,6 +99,7 @@ COMPONENTS: tuple[Column[ComponentLoad], ...] = (
     Column("busy", "busy", 4, lambda row: row.busy_max, lambda row: share(row.busy_max)),
     Column("queue", "queue", 7, lambda row: row.queue_bytes, lambda row: "" if _spout(row) else size(row.queue_bytes)),
     Column("p99", "p99", 6, lambda row: row.latency_p99_s, _p99),
+    Column("backlog", "backlog", 7, lambda row: row.backlog_tuples or row.backlog_bytes, _backlog),
     Column("up", "up", 5, lambda row: row.up - row.tasks, lambda row: f"{row.up}/{row.tasks}"),
     Column("blocked", "blkd", 4, lambda row: row.blocked_max, lambda row: share(row.blocked_max)),
     Column("cpu", "cpu", 5, lambda row: row.cpu, lambda row: cores(row.cpu)),

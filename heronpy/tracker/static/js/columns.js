@@ -64,6 +64,8 @@ export const componentColumns = (place) => [
   less(figure('queue', 'queue_bytes', bytes)),
   worst(place, 'longest queue', 'queue_bytes_max', 'fullest', bytes),
   less(figure('pending', 'pending', count, 'emitted and neither acked nor failed')),
+  less(figure('backlog', 'backlog_tuples', count, 'tuples that a spout has yet to emit')),
+  less(figure('backlog, bytes', 'backlog_bytes', bytes, 'bytes that a spout has yet to emit')),
   ...TIMES,
   figure('CPU', 'cpu', count, 'cores, all tasks'),
   figure('memory', 'memory_bytes', bytes),
