@@ -71,9 +71,15 @@ def _resized(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> list[str]:
     """Of two plans with the same places; between others, sizes follow from the places as well."""
     if moves(old) != moves(new):
         return []
-    before = {task.task_id: task for container in old.containers for task in container.instances}
-    after = [task for container in new.containers for task in container.instances]
-    return sorted({task.component for task in after if task != before[task.task_id]})
+    before, after = (
+        {
+            (task.task_id, task.component): (task.memory_limit_bytes, task.resource.ram_bytes, task.resource.cpu)
+            for container in plan.containers
+            for task in container.instances
+        }
+        for plan in (old, new)
+    )
+    return sorted({component for (task, component), size in after.items() if size != before[task, component]})
 
 
 def scale(
@@ -91,10 +97,11 @@ def scale(
     `say` is told of a master that ends meanwhile, and of containers that outgrow their room; see `check_room`. When
     sizes alone change, those are replaced one by one, each while its successor stands by.
     """
-    if old == new:
+    resized = _resized(old, new)
+    if moves(old) == moves(new) and not resized:
         return Scaled()
     session.check_changes(name)
-    told, resized = check_room(session, name, topology, old, new), _resized(old, new)
+    told = check_room(session, name, topology, old, new)
     deadline = time.monotonic() + timeout_s
     request = control_pb2.UpdateTopology(
         topology=topology, packing_plan=new, expected_version=old.version, drain_timeout_s=drain_timeout_s

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from math import isfinite, log2
 from statistics import median_low
 
-from heronpy.health.sizing import BUSY
 from heronpy.proto import control_pb2
 
 #: A dependency takes so many times as long as usual.
@@ -22,8 +21,8 @@ SLOWED = 3.0
 MINUTES_MIN, HOURS = 10, 24
 #: Sizes are this part of an octave apart: 19 %.
 _PARTS = 4
-#: With spouts that are held for more of it a minute is not healthy.
-HELD = 0.2
+#: With tasks that are busy, or spouts that are held, for more of it a minute is not healthy.
+BUSY, HELD = 0.8, 0.2
 
 
 class Baseline:
@@ -40,9 +39,9 @@ class Baseline:
         if (rows.get("", {}).get("held") or 0.0) >= HELD:
             return
         for component, row in rows.items():
-            wall_ms, busy = row.get("wall_ms"), row.get("busy")
-            if wall_ms and busy is not None and busy < BUSY and not row.get("restarts"):
-                self._count(number, component, wall_ms / 1000, 1)
+            wall_s, busy = row.get("wall_s"), row.get("busy")
+            if wall_s and busy is not None and busy < BUSY and not row.get("restarts"):
+                self._count(number, component, wall_s, 1)
         self._decide()
 
     def _decide(self) -> None:

@@ -111,7 +111,7 @@ def signals_of(
         found.held_now, found.still_s = load.load.held, load.still_s
         rows = load.load.components
         found.memory_limits = {row.name: row.memory_limit_bytes for row in rows if row.memory_limit_bytes}
-        found.usual_s = {row.name: row.usual_ms / 1000 for row in rows if row.usual_ms}
+        found.usual_s = {row.name: row.usual_s for row in rows if row.usual_s}
     found.culprits = [culprit_name(culprit) for culprit in status.culprits if holds(culprit)]
     found.avoided = [culprit_name(culprit) for culprit in status.culprits if not holds(culprit)]
     # A full task that is avoided has room now and then.

@@ -205,7 +205,7 @@ class Figures:
             settings = self._instance(name)
             row.queue_bound_bytes = settings.in_queue_bytes_max or None if row.kind == "bolt" else None
             row.memory_limit_bytes = limits.get(name) or settings.memory_soft_limit_bytes or None
-            row.usual_ms = 1000 * usual_s[name] if name in usual_s else None
+            row.usual_s = usual_s.get(name)
             if name in concurrent:
                 row.concurrency = live_concurrency(topology, name) or settings.async_concurrency
         return parts

@@ -175,7 +175,7 @@ class Part:
         if len(self.rates) > 1 and any(self.rates):
             row.spread = pstdev(self.rates) / fmean(self.rates)
         if self.wall_s and row.executed_per_s:
-            row.wall_ms = 1000 * self.wall_s / row.executed_per_s
+            row.wall_s = self.wall_s / row.executed_per_s
         if row.memory_bytes is not None:
             row.memory_bytes = max(0, row.memory_bytes - self.shared_bytes) or None
         if not self.heard:

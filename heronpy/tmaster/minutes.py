@@ -45,7 +45,7 @@ SERIES: dict[str, str] = {
     "busiest": _MOST,  # the largest busy share of a task
     "queue_bytes": _MEAN,  # at the end of the minute, all tasks together
     "fullest_bytes": _MOST,  # the largest in-queue of a task
-    "wall_ms": _MEAN,  # in user code, of a tuple
+    "wall_s": _MEAN,  # in user code, of a tuple
     "execute_p50_s": _MEAN,
     "execute_p99_s": _MOST,
     "end_to_end_p50_s": _MEAN,

@@ -61,10 +61,10 @@ class ComponentLoad(Struct, kw_only=True):
     #: Time in user code for one tuple.
     latency_p50_s: float | None
     latency_p99_s: float | None
-    #: The mean of it, and its median over the healthy minutes of a day, milliseconds; a component that is full or holds
+    #: The mean of it, and its median over the healthy minutes of a day; a component that is full or holds
     #: the spouts back has no healthy minute.
-    wall_ms: float | None
-    usual_ms: float | None
+    wall_s: float | None
+    usual_s: float | None
     #: How unevenly its tasks work: the standard deviation of their rates, divided by the mean.
     spread: float | None
     #: Keys of keyed state in the mean task; None: it has no such state, or does not tell.

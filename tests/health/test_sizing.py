@@ -44,7 +44,7 @@ def test_code_that_always_waits_needs_tasks_and_a_slow_dependency_does_not() -> 
     assert (usual.verdict, usual.figures["needed"]) == (Verdict.UNDER_PROVISIONED, 9)
     slower = found(signals(waits(), **HELD, usual_s={"count": 0.001}))
     assert slower.verdict is Verdict.DEPENDENCY and "needed" not in slower.figures
-    assert sentence(slower, "wc").startswith("count is waiting, not computing: 50ms per tuple (usually 1.0ms), 515us")
+    assert sentence(slower, "wc").startswith("count is waiting, not computing: 50ms per tuple (usually 1ms), 515us")
     # Until a day's figures say what is usual, one task more tells which it is.
     unknown = found(signals(waits(), **HELD))
     assert (unknown.verdict, unknown.figures["needed"]) == (Verdict.DEPENDENCY, 2)
@@ -110,7 +110,7 @@ def day(
 ) -> Baseline:
     baseline = baseline or Baseline()
     for number in range(minutes):
-        baseline.add(FIRST + number, {"": {"held": held}, "call": {"wall_ms": wall_ms, "busy": 0.5} | more})
+        baseline.add(FIRST + number, {"": {"held": held}, "call": {"wall_s": wall_ms / 1000, "busy": 0.5} | more})
     return baseline
 
 
@@ -126,7 +126,7 @@ def test_the_usual_time_is_the_median_of_healthy_minutes() -> None:
 def test_a_day_later_something_else_is_usual_and_nothing_grows() -> None:
     baseline = day(600)
     for number in range(60 * HOURS):
-        baseline.add(FIRST + 600 + number, {"call": {"wall_ms": 40.0, "busy": 0.5}})
+        baseline.add(FIRST + 600 + number, {"call": {"wall_s": 0.04, "busy": 0.5}})
     assert baseline.usual_s["call"] == pytest.approx(0.04, rel=0.1)
     [kept] = baseline.kept()
     assert kept.minutes <= 60 * HOURS

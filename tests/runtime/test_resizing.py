@@ -75,7 +75,8 @@ def test_sizes_and_concurrency_change_and_no_process_ends(heron: Heron, out: Pat
     assert load(heron, "call").concurrency == 3
     heron(*update, "--runtime-config", f"call:{KEY}:40").ok()
     in_progress(40)
-    assert load(heron, "call").concurrency == 40 and load(heron, "work").concurrency is None
+    wait_for(lambda: load(heron, "call").concurrency == 40, 10, "the concurrency being told")
+    assert load(heron, "work").concurrency is None
     heron(*update, "--runtime-config", f"call:{KEY}:0").ok()
     in_progress(3)
     assert pids(heron) == before, "no process has ended"
@@ -83,9 +84,10 @@ def test_sizes_and_concurrency_change_and_no_process_ends(heron: Heron, out: Pat
     # What the executor was told is what it acts on.
     heron(*update, "--component-ram", "work:16MB").ok()
     [event, *_] = heron.when_events("sizes", "oom", 1)
-    assert "above the limit of 16MB" in event["detail"]
+    assert "above the limit of 16MB" in str(event)
     heron(*update, "--component-ram", "work:0", "--component-cpu", "work:0").ok()
-    assert load(heron, "work").memory_limit_bytes is None and packed(heron)["work"].resource.cpu == 0.0
+    wait_for(lambda: load(heron, "work").memory_limit_bytes is None, 10, "no limit being told")
+    assert packed(heron)["work"].resource.cpu == 0.0
     heron.when_state("sizes", "RUNNING")
     changed = {name for name, pid in pids(heron).items() if before.get(name) != pid}
     assert changed and all("_work_" in name for name in changed)

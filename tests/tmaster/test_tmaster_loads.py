@@ -76,11 +76,9 @@ def test_how_unevenly_tasks_work_their_keys_and_the_time_of_a_tuple() -> None:
             loads.take(report(task, **counts, keys=10.0 * task), float(second))
         loads.take(report(9, "src", emitted_default=400.0 * second), float(second))
     row = recent(loads, 12.0)["count"].row
-    assert (row.spread, row.keys, row.wall_ms) == (pytest.approx(0.5), 15.0, pytest.approx(2.0))
+    assert (row.spread, row.keys, row.wall_s) == (pytest.approx(0.5), 15.0, pytest.approx(0.002))
     alone = recent(loads, 12.0)["src"].row
-    assert (alone.spread, alone.keys, alone.wall_ms) == (None, None, None), (
-        "one task is even, and a spout has no tuples"
-    )
+    assert (alone.spread, alone.keys, alone.wall_s) == (None, None, None), "one task is even, and a spout has no tuples"
 
 
 def test_one_that_has_announced_its_silence_counts_until_it_is_late() -> None:

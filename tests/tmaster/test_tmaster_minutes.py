@@ -192,8 +192,8 @@ def test_a_damaged_ledger_leaves_no_wrong_minute(garbage: bytes) -> None:
 def test_what_was_usual_in_a_day_is_handed_over_with_half_an_hour() -> None:
     minutes = Minutes()
     for number in range(600):
-        wall_ms = 4.0 if number < 560 else 40.0
-        minutes.add(FIRST + number, {"": {"held": 0.0}, "call": {"executed": 9.0, "busy": 0.5, "wall_ms": wall_ms}})
+        wall_s = 0.004 if number < 560 else 0.04
+        minutes.add(FIRST + number, {"": {"held": 0.0}, "call": {"executed": 9.0, "busy": 0.5, "wall_s": wall_s}})
     heir = Minutes()
     heir.take_over(minutes.ledger("wc-1"), "wc-1")
     assert len(heir) == HANDED_OVER_MAX
