@@ -78,6 +78,9 @@ def test_sizes_and_concurrency_change_and_no_process_ends(heron: Heron, out: Pat
     wait_for(lambda: load(heron, "call").concurrency == 40, 10, "the concurrency being told")
     assert load(heron, "work").concurrency is None
     heron(*update, "--runtime-config", f"call:{KEY}:0").ok()
+    (out / "go").touch()
+    wait_for(lambda: (out / "calls").read_text() == "1", 30, "those in progress being done")
+    (out / "go").unlink()
     in_progress(3)
     assert pids(heron) == before, "no process has ended"
 

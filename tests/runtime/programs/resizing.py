@@ -1,4 +1,4 @@
-"""A source -> an asynchronous bolt that says how many calls are in progress, and -> a bolt that keeps its process."""
+"""A source -> an asynchronous bolt that says how many calls are in progress, which end when `go` is there, and -> a bolt that keeps its process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ class Numbers(Spout):
 
 class Call(AsyncBolt):
     def initialize(self, config, context):
-        self.path, self.now = Path(config["out"]) / "calls", 0
+        out = Path(config["out"])
+        self.path, self.go, self.now = out / "calls", out / "go", 0
 
     async def process(self, tup):
         self.now += 1
         self.path.write_text(str(self.now))
-        await asyncio.sleep(0.2)
+        while not self.go.exists():
+            await asyncio.sleep(0.05)
         self.now -= 1
 
 
