@@ -32,11 +32,11 @@ from heronpy.launching.spawning import child_environment
 from heronpy.plan.component_config import auto_typed
 
 #: Keys of a document on which nothing acts yet.
-NOT_AVAILABLE: Final = ("resources", "concurrency", "slo", "scale", "place", "role", "priority", "privileged")
+NOT_AVAILABLE: Final = ("slo", "scale", "place", "role", "priority", "privileged")
 #: Layers that nobody writes yet.
 NOT_WRITTEN: Final = ("base", "scaler")
 #: Dots of a key after which its last part begins, which may have dots itself.
-_DEPTH: Final = {"parallelism": 1, "config": 1, "settings": 1, "component_config": 2}
+_DEPTH: Final = {"parallelism": 1, "concurrency": 1, "config": 1, "settings": 1, "component_config": 2}
 START_S: Final = 20.0
 LOOK_S: Final = 0.2
 WATCH_S: Final = 2.0
