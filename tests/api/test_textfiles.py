@@ -38,7 +38,7 @@ def spout(
 def saved(made: TextFileSpout) -> Kept:
     """What a checkpoint keeps of it."""
     made.pre_save("1")
-    return pickle.loads(pickle.dumps(made._context.kept()))
+    return pickle.loads(pickle.dumps(made._context.kept())  # noqa: SLF001)
 
 
 def share_of(files: list[str], index: int, readers: int, positions: Any = None, **more: Any) -> LineShare:
@@ -267,7 +267,7 @@ def test_what_does_not_fit_the_positions_is_refused(tmp_path: Path) -> None:
     kept = saved(made)
     with pytest.raises(TextFileError, match="has 50 bytes per block, but its positions were saved with 40"):
         spout(path, 0, 2, kept, block_bytes=50)
-    with pytest.raises(TextFileError, match="was checkpointed without textfile.follow; remove it"):
+    with pytest.raises(TextFileError, match=r"was checkpointed without textfile\.follow; remove it"):
         spout(path, 0, 2, kept, follow=True)
     write(tmp_path / "f", b"abc\n")
     with pytest.raises(TextFileError, match="has become shorter than the position"):

@@ -54,7 +54,8 @@ def test_partitions_come_to_their_owners(chosen: CheckpointSettings, phases: lis
                 [owner] = [task for task in tasks.tasks if task.keyed.partitioned(NAME).owns(key)]
                 owner.keyed.partitioned(NAME)[key] = model[key] = (number, "x")
             fill(tasks, range(5), number)  # beside keyed state
-            assert not any(part.stateful for part in (taken := tasks.checkpoint(number)).metadata.tasks)
+            taken = tasks.checkpoint(number)
+            assert not any(part.stateful for part in taken.metadata.tasks)
             location = taken.location
             assert tasks.content() == dict.fromkeys(range(5), number)
 

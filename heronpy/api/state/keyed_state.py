@@ -142,7 +142,7 @@ class PartitionOwner:
             (log, number), (index, parallelism) = key, self._place()
             raise TopologyError(
                 f"partitioned state {name!r} of {self._component}[{index}] got key {key!r}, which belongs to"
-                f" {self._component}[{task_of_partition(log, number, parallelism)}]; put only what `owns` says is its own"
+                f" {self._component}[{task_of_partition(log, number, parallelism)}]; put only what `owns` allows"
             )
 
 
