@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from heronpy.common.ids import executor_id
 from heronpy.common.states import UP_STATES, culprit_name, holds
@@ -56,8 +55,7 @@ _ENDED = frozenset({control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED})
 History = dict[str, dict[str, list[float | None]]]
 
 
-@dataclass(slots=True)
-class TaskSignals:
+class TaskSignals(Struct):
     """One task."""
 
     name: str
@@ -119,8 +117,7 @@ class TaskSignals:
         return self.executed / max(working - self.cpu_wait, self.cpu or 0.0, 0.01)
 
 
-@dataclass(slots=True)
-class HostSignals:
+class HostSignals(Struct):
     """One machine."""
 
     name: str
@@ -134,8 +131,7 @@ class HostSignals:
     spark: float = 0.0
 
 
-@dataclass(slots=True)
-class LookSignals:
+class LookSignals(Struct):
     """Where a task was found in user code, a look a second, and which keys come; shares of looks. "": not known."""
 
     looks: int = 0
@@ -179,8 +175,7 @@ class Looks(Struct, kw_only=True):
     tasks: dict[str, LookSignals]
 
 
-@dataclass(slots=True)
-class Signals:
+class Signals(Struct):
     """One topology. `window_s` is the time covered by rates and shares."""
 
     topology: str
