@@ -84,6 +84,11 @@ class TaskState:
         """Whether there is nothing in it now: what is restored from it begins from the start."""
         return not self.plain and not any(self._keyed.states.values())
 
+    def keys(self) -> int | None:
+        """The keys in its keyed state; None when it has no such state. Any thread may ask."""
+        states = list(self._keyed.states.values())
+        return sum(state.held for state in states) if states else None
+
     def keyed(self, name: str, ttl_s: float | None = None) -> KeyedState:
         """The keyed state of this name, with its restored content."""
         return self._keyed(name, ttl_s)

@@ -182,6 +182,7 @@ class Bins:
     def to_plan(self, version: int, next_task_id: int) -> Any:
         """The packing plan of the placed items."""
         demand = self.demand
+        limits = {part.name: part.memory_limit_bytes for part in demand.components}
         plan = plan_pb2.PackingPlan(id=demand.topology_id, version=version, next_task_id=next_task_id)
         for one in sorted(self.bins, key=lambda one: one.id):
             sizes = _shared_out(demand, one)
@@ -195,6 +196,7 @@ class Bins:
                     task_id=item.task_id,
                     component_index=item.index,
                     resource=_resource(size),
+                    memory_limit_bytes=limits.get(item.component, 0),
                 )
             container.required.CopyFrom(_resource(demand.required(total)))
         return plan

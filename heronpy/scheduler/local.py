@@ -268,6 +268,9 @@ class LocalScheduler:
     # ---- the plan ---------------------------------------------------------------------------
     def _on_plan(self, plan: plan_pb2.PackingPlan) -> None:
         self._plan = plan
+        for one in plan.containers if self._limited else ():
+            name = container_group.group_name(self._launch.topology_id, one.id)
+            container_group.resize(name, one.required.cpu, one.required.ram_bytes)
         self._reconcile()
 
     def _reconcile(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
+from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field, structs
@@ -33,8 +34,8 @@ _NS = 1e-9
 # Columns of a process: totals first, then the gauges.
 EMITTED, EXECUTED, ACKED, FAILED, BUSY, BLOCKED, IDLE, CPU, HELD, SPARK_DONE, SPARK_S = range(11)
 SENT_FRAMES, SENT_TUPLES, TAKEN_FRAMES, TAKEN_TUPLES = range(11, 15)
-MEMORY, SPARK_WAITING, SPARK_LAG = range(15, 18)
-_TOTALS, _WIDTH = 15, 18
+WALL, MEMORY, SPARK_WAITING, SPARK_LAG, KEYS = range(15, 20)
+_TOTALS, _WIDTH = 16, 20
 _COLUMN = {
     "__emit-count": EMITTED,
     "__execute-count": EXECUTED,
@@ -52,9 +53,11 @@ _COLUMN = {
     "__gateway-sent-tuples-count": SENT_TUPLES,
     "__gateway-consumed-packets-count": TAKEN_FRAMES,
     "__gateway-consumed-tuples-count": TAKEN_TUPLES,
+    "__execute-time-ns": WALL,
     "__py-physical-memory-byte": MEMORY,
     "spark-batches-waiting": SPARK_WAITING,
     "spark-lag-seconds": SPARK_LAG,
+    "__state-keys": KEYS,
 }
 _HISTOGRAMS = ("__execute-latency", "__end-to-end-latency", "__complete-latency")
 _HISTOGRAM = control_pb2.Sample.HISTOGRAM
@@ -137,6 +140,10 @@ class Part(Struct):
     streams: dict[str, float] = field(default_factory=dict)
     #: How many tasks have told their shares of time, and the latencies of all.
     shares: int = 0
+    #: Of each task what it did per second, and its keys if it tells; of all, seconds in user code per second.
+    rates: list[float] = field(default_factory=list)
+    keys: list[float] = field(default_factory=list)
+    wall_s: float = 0.0
     counts: dict[str, Counts] = field(default_factory=dict)
 
     @classmethod
@@ -159,6 +166,11 @@ class Part(Struct):
             setattr(row, share, getattr(row, share) / self.shares)
         if row.tuples_per_frame is not None:
             row.tuples_per_frame = row.tuples_per_frame / row.frames_per_s if row.frames_per_s else None
+        row.keys = fmean(self.keys) if self.keys else None
+        if len(self.rates) > 1 and any(self.rates):
+            row.spread = pstdev(self.rates) / fmean(self.rates)
+        if self.wall_s and row.executed_per_s:
+            row.wall_s = self.wall_s / row.executed_per_s
         if row.memory_bytes is not None:
             row.memory_bytes = max(0, row.memory_bytes - self.shared_bytes) or None
         if not self.heard:
@@ -352,6 +364,8 @@ def _take_task(part: Part, process: _Process, mark: _Totals, over_s: float) -> N
         memory = int(latest.values[MEMORY])
         row.memory_bytes = (row.memory_bytes or 0) + memory
         part.note_largest("memory_bytes_max", "largest", memory, name)
+    if latest.told >> KEYS & 1:
+        part.keys.append(latest.values[KEYS])
     if process.emitted_at is not None:
         part.emitted_at = max(part.emitted_at or 0.0, process.emitted_at)
     if over_s < SHORTEST_S:
@@ -360,6 +374,8 @@ def _take_task(part: Part, process: _Process, mark: _Totals, over_s: float) -> N
         grown = _grown(latest, mark, column)
         if grown is not None:
             setattr(row, rate, (getattr(row, rate) or 0.0) + grown / over_s)
+    part.wall_s += (_grown(latest, mark, WALL) or 0.0) * _NS / over_s
+    part.rates.append((_grown(latest, mark, EMITTED if row.kind == "spout" else EXECUTED) or 0.0) / over_s)
     frames, tuples = (SENT_FRAMES, SENT_TUPLES) if row.kind == "spout" else (TAKEN_FRAMES, TAKEN_TUPLES)
     passed, carried = _grown(latest, mark, frames), _grown(latest, mark, tuples)
     if passed is not None and carried is not None:

@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from heronpy.common.host import clock_id
 from heronpy.common.setting_types import InstanceSettings, TmasterSettings
-from heronpy.health.signals import HISTORY_S, METRICS, SERIES, WINDOW_S, Looks, Signals, signals_of, window_of
+from heronpy.health.gathering import METRICS, SERIES, signals_of, window_of
+from heronpy.health.signals import Looks, Signals
+from heronpy.health.times import TIMES
 from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
 from heronpy.tmaster.figures import Figures
@@ -54,11 +56,8 @@ class Observatory:
         self._machine = machine
         self._wall_offset_s = wall_offset_s
         self._every_s = checkpoint_every_s
-        self._limit = lambda component: instance(component).memory_soft_limit_bytes
         self.metrics = MetricsCache(settings.metrics_keep_s, settings.metrics_bucket_s, resumed=resumed)
-        self.figures = Figures(
-            machine, wall_offset_s, lambda component: instance(component).in_queue_bytes_max, self._limit
-        )
+        self.figures = Figures(machine, wall_offset_s, instance)
         self.tasks = TaskReports()
         self.clocks = Clocks(clock_id())
         self.traces = TraceStore(self.clocks)
@@ -156,8 +155,8 @@ class Observatory:
         known = machine.shared.journal.after(0).events
         began = self.figures.loads.began
         age_s = now - began if began is not None else None
-        interval_s = window_of(WINDOW_S, age_s or 0.0, known, wall)
-        asked = control_pb2.GetTimeline(names=SERIES, since=wall - HISTORY_S)
+        interval_s = window_of(TIMES.window_s, age_s or 0.0, known, wall)
+        asked = control_pb2.GetTimeline(names=SERIES, since=wall - TIMES.history_s)
         return signals_of(
             status,
             self.metrics.query(control_pb2.GetMetrics(names=METRICS, interval_s=interval_s), now),
@@ -167,7 +166,6 @@ class Observatory:
             now=wall,
             age_s=age_s,
             checkpoint_every_s=self._every_s,
-            memory_limit=self._limit,
             looks=self.looks(control_pb2.GetLooks(), now).tasks,
             load=self.figures.reply(NO_PLAN, now),
         )
