@@ -10,12 +10,11 @@ are between 0 and 1; the memory used is bounded by the processes of the plan.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from heronpy.metrics.quantiles import IN_CALL_S, quantile_in
 from heronpy.proto import control_pb2
@@ -80,8 +79,7 @@ _UNKNOWN: dict[str, Any] = {one.name: None for one in structs.fields(ComponentLo
 _Layout = tuple[int, list[tuple[int, str, str, int]]]
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Struct):
     """Upper bounds of buckets, how many values are in each, not cumulative, and the sum of all values."""
 
     bounds: tuple[float, ...]
@@ -89,8 +87,7 @@ class Counts:
     total: float
 
 
-@dataclass(slots=True)
-class _Totals:
+class _Totals(Struct):
     """What a process has counted at one moment."""
 
     at: float
@@ -102,8 +99,7 @@ class _Totals:
     histograms: dict[str, Counts]
 
 
-@dataclass(slots=True)
-class _Process:
+class _Process(Struct):
     name: str
     #: Of a task; empty: a stream manager, or the Spark gateway.
     component: str
@@ -130,8 +126,7 @@ class Times(NamedTuple):
     at_least: bool
 
 
-@dataclass(slots=True)
-class Part:
+class Part(Struct):
     """One component: the row to which the registry and its tasks add, and what the row does not show."""
 
     row: ComponentLoad
@@ -198,8 +193,7 @@ class Part:
                 setattr(row, f"{name}_{figure}", value)
 
 
-@dataclass(slots=True)
-class Window:
+class Window(Struct):
     """What a window says of the topology."""
 
     #: The longest time that a process was measured over, seconds.

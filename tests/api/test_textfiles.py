@@ -38,7 +38,7 @@ def spout(
 def saved(made: TextFileSpout) -> Kept:
     """What a checkpoint keeps of it."""
     made.pre_save("1")
-    return pickle.loads(pickle.dumps(made._context.kept())  # noqa: SLF001)
+    return pickle.loads(pickle.dumps(made._context.kept()))  # noqa: SLF001
 
 
 def share_of(files: list[str], index: int, readers: int, positions: Any = None, **more: Any) -> LineShare:
