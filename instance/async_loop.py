@@ -1,9 +1,9 @@
 """The loop of an asynchronous bolt: `async def process`, a bounded number of tuples in progress.
 
 The same frames, acks and flushes as in bolt_loop.py, on an asyncio loop. At most
-`heron.instance.async_concurrency` coroutines run at once; while that many do, no further tuple is
-taken, so credit is withheld and backpressure works as for any bolt. A coroutine that raises fails its
-tuple and restarts the task, as a synchronous `process` does.
+`heron.instance.async_concurrency` coroutines run at once, which a plan may change; while that many do, no
+further tuple is taken, so credit is withheld and backpressure works as for any bolt. A coroutine that raises
+fails its tuple and restarts the task, as a synchronous `process` does.
 
 Invariants: tuples are started in the order they came. A tuple that was started is never given to the successor.
 """
@@ -16,7 +16,8 @@ import time
 from typing import Any
 
 from heronpy.net.zsock import readable
-from heronpy.proto import control_pb2, frame_pb2
+from heronpy.plan.component_config import live_concurrency
+from heronpy.proto import control_pb2, frame_pb2, plan_pb2
 
 from .awake import Awake, WatchedSelector
 from .bolt_loop import IDLE_WAIT_S, TICK_COMPONENT, TICK_STREAM, BoltTask
@@ -44,6 +45,13 @@ class AsyncBoltTask(BoltTask):
         self._open: dict[int, Entry] = {}
         self._failure: BaseException | None = None
         self._ticking = False
+        self._concurrency: int = self.settings.async_concurrency
+
+    def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
+        """Run as many coroutines as the plan says from now on; those in progress beyond that end as they do."""
+        super().take_plan(plan)
+        assert self.plan is not None
+        self._concurrency = live_concurrency(self.plan.topology, self.name.component) or self.settings.async_concurrency
 
     def run_loop(self) -> None:
         """Run the asyncio loop until asked to stop."""
@@ -138,7 +146,7 @@ class AsyncBoltTask(BoltTask):
 
     def _bound(self) -> int:
         # With several tuples in progress it is not known which one ends the process.
-        return 1 if self.poison.careful else self.settings.async_concurrency
+        return 1 if self.poison.careful else self._concurrency
 
     def _cut_due(self) -> bool:
         return self.checkpoints is not None and self.checkpoints.due is not None

@@ -255,6 +255,7 @@ class TunedCapacity:
         """Expect this number of tuples, at most what was expected at first. The capacity stays below twice that."""
         self.expected = max(1, min(int(expected), self._expected_max))
         self.limit = self.maximum if self.expected == self._expected_max else min(self.maximum, 2 * self.expected)
+        self.step = max(1, self.limit // GROWTH_STEPS)
         self.current = min(self.current, self.limit)
 
     def sample(self, length: int, now: float) -> bool:

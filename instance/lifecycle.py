@@ -114,6 +114,8 @@ def _report_of(task: Task) -> control_pb2.MetricsReport:
             metrics.counters["__emit-count", stream.name] = stream.emitted
     if task.checkpoints is not None:
         metrics.gauge("__stateful_gateway_size", "", task.checkpoints.held_bytes())
+        if (keys := task.checkpoints.state.keys()) is not None:
+            metrics.gauge("__state-keys", "", keys)
     report = report_of(task.name, task.standing, task.progress, metrics)
     if task.plan is not None:
         task.fill(report)

@@ -72,6 +72,8 @@ EFFECTS = {
     "container.ram.padding": "Memory of a container kept free, on top of the percentage.",
     "container.max.num.instances": "Most tasks of a container.",
     "component.cpumap": "Cores of a task by component: `count:0.5,split:2`.",
+    "component.cpu": "In the configuration of a component: cores of each of its tasks, before the cpumap; `heron update` changes it.",
+    "component.ram": "In the configuration of a component: memory of each of its tasks, before the rammap, and the limit above which a task is restarted; `heron update` changes it.",
     "component.rammap": "Memory of a task by component: `count:512MB`. It plans, it does not limit; what all containers ask for must fit the machine.",
     "component.diskmap": "Disk of a task by component.",
     "packing.ffd.sorting.strategy": "`RAM_FIRST` (default) or `CPU_FIRST`, for first_fit_decreasing.",

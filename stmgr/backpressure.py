@@ -10,16 +10,18 @@ stops the world.
 
 Spouts are stopped only where credit is not enough: the senders of a full task get no credit back (stmgr/links.py), so
 they are held to its pace one frame at a time, hop by hop up to the spouts. A queue past twice the high mark clamps all
-spouts until it has shrunk to that mark. Clamps never flap: one rests before the next may begin, unless the queue is
-past four times the mark. Where what does not fit is discarded (`drops`), nothing is held and no spout is clamped.
+spouts until it has shrunk to one and a half of the mark. Clamps never flap: one rests before the next may begin, unless
+the queue is past four times the mark. Where what does not fit is discarded (`drops`), nothing is held and no spout is
+clamped.
 Pure: `now` is given, and what to announce is returned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from heronpy.proto import control_pb2
 
@@ -27,8 +29,8 @@ from heronpy.proto import control_pb2
 ACTIVE_MAX = 10_000
 #: A link's next clamp begins this long after its last one at the earliest: below one toggle a second.
 REST_S = 1.0
-#: In units of the high mark: where spouts are clamped, and where they are even while the link rests.
-CLAMP, CLAMP_SOON = 2, 4
+#: In units of the high mark: where spouts are clamped, where they are even while the link rests, and where they go on.
+CLAMP, CLAMP_SOON, UNCLAMP = 2, 4, 1.5
 #: Of the target: the high mark of a queue, and the most that one frame may hold. The rest is for what is in transit.
 QUEUE_SHARE, FRAME_SHARE = 1 / 4, 1 / 32
 #: The high mark of a queue for a task of which no pace is known yet.
@@ -49,8 +51,7 @@ def frame_limit(pace: float, target_s: float) -> int:
     return limit if limit < FRAME_TUPLES_MAX else 0
 
 
-@dataclass(slots=True)
-class Episode:
+class Episode(Struct):
     """One local link past the high mark."""
 
     number: int
@@ -66,8 +67,7 @@ class Episode:
     judged: float = 0.0
 
 
-@dataclass(slots=True)
-class Remote:
+class Remote(Struct):
     """The announcement of another stream manager."""
 
     epoch: int
@@ -153,7 +153,7 @@ class Backpressure:
         if self.drops:
             return False
         if episode.over:
-            episode.over = queued > episode.high
+            episode.over = queued > UNCLAMP * episode.high
             if not episode.over:
                 self._rest[link] = now + REST_S
             return not episode.over

@@ -65,7 +65,7 @@ class Hints:
         if not self.is_avoided(task):
             assert waiting.creditor is not None
             here = (self._tasks.get(one) for one in self._backpressure.alike.get(task, (task,)))
-            window = sum(one.link.high for one in here if one is not None) // 2 or len(waiting.data)
+            window = sum(one.link.high for one in here if one is not None) // 4 or len(waiting.data)
             waiting.creditor.shrink(window, self._now() + self._target_s)
 
     def observe(self, link: Link) -> None:

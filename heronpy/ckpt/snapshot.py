@@ -86,6 +86,11 @@ class TaskState:
         """Whether there is nothing in it now: what is restored from it begins from the start."""
         return not self.plain and not any(self.keyed.states.values())
 
+    def keys(self) -> int | None:
+        """The keys in its keyed state; None when it has no such state. Any thread may ask."""
+        states = [state for state in list(self.keyed.states.values()) if not isinstance(state, PartitionedState)]
+        return sum(state.held for state in states) if states else None
+
     # ---- restore ------------------------------------------------------------------------------
 
     def restore(self, location: str, attempt: int) -> list[bytes]:

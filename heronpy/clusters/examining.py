@@ -10,10 +10,12 @@ from msgspec import Struct
 
 from heronpy.clusters.session import Session, named, waiting_of
 from heronpy.common.errors import AnswerError, DeadlineError, InvalidRpcError
-from heronpy.common.setting_types import CheckpointSettings, InstanceSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.health.diagnose import diagnose
-from heronpy.health.signals import HISTORY_S, METRICS, SERIES, Looks, Signals, signals_of, window_of
+from heronpy.health.gathering import METRICS, SERIES, signals_of, window_of
+from heronpy.health.signals import Looks, Signals
+from heronpy.health.times import TIMES
 from heronpy.net.answers import read
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
@@ -111,7 +113,7 @@ def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tup
     if metrics is None and load is None:
         raise DeadlineError(f"the topology master of '{topology}' does not answer in time; try again, or see its log")
     looks = ask.look(control_pb2.GetLooks(), Looks, "lines and keys")
-    timeline = ask.look(control_pb2.GetTimeline(names=SERIES, since=now - HISTORY_S), Timeline, "the last hour")
+    timeline = ask.look(control_pb2.GetTimeline(names=SERIES, since=now - TIMES.history_s), Timeline, "the last hour")
     checkpoints = None
     if reliability_mode(status.plan.topology) == "EFFECTIVELY_ONCE":
         checkpoints = ask(control_pb2.GetCheckpoints(), "checkpoints")
@@ -127,7 +129,6 @@ def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tup
         asked_s=window_s,
         age_s=age_s,
         checkpoint_every_s=settings_for(launch, CheckpointSettings).interval_s,
-        memory_limit=lambda component: settings_for(launch, InstanceSettings, component).memory_soft_limit_bytes,
         looks=looks.tasks if looks is not None else None,
         load=load,
     )

@@ -25,29 +25,29 @@ def check_room(
     topology: topology_pb2.Topology,
     old: plan_pb2.PackingPlan,
     new: plan_pb2.PackingPlan,
-) -> list[str]:
-    """What to tell of containers that outgrow the room that the engine gave them, a sentence each.
+) -> dict[int, str]:
+    """What to tell of each container that outgrows the room that the engine gave it, and, of 0, of all of them.
 
     RequestError when a container that is new, or asks for more, fits no host; ClusterError when the engine does not
     say how large they are. Without an engine there is nothing to tell.
     """
     submitted = session.submitted(name)
     if submitted is None or not submitted.engine:
-        return []
+        return {}
     settings = settings_for(session.settings_of(session.find(name)), PackingSettings)
     # Container 0 has no tasks, so that no update changes what it asks for.
     before, after = requests_of(old, topology, settings), requests_of(new, topology, settings)
     larger = {number: asked for number, asked in after.items() if _grows(before.get(number), asked)}
     if not larger:
-        return []  # the way back is open, whatever the engine says
-    told = [_outgrown(session, name, one, before[one], larger[one]) for one in sorted(larger) if one in before]
+        return {}  # the way back is open, whatever the engine says
+    told = {one: _outgrown(session, name, one, before[one], larger[one]) for one in sorted(larger) if one in before}
     try:
         sizes = engine_of(submitted).node_sizes()
     except (EngineError, ConfigError) as error:
         why = f"{submitted.engine} does not say how large its hosts are: {error}"
         if session.is_here(session.find(name)):
             raise ClusterError(f"{why}; nothing was changed") from None
-        return [*told, f"nobody has checked whether the containers fit: {why}"]  # its commands may not be here
+        return {**told, 0: f"nobody has checked whether the containers fit: {why}"}  # its commands may not be here
     problem = size_problem(larger, sizes)
     if problem:
         raise RequestError(f"{problem}; nothing was changed")

@@ -1,4 +1,4 @@
-"""Changes the parallelism or the containers of a running topology.
+"""Changes the parallelism, the containers or the sizes of a running topology.
 
 The new packing plan is computed here from the current one and sent with the version it came from,
 so of two concurrent updates the later is refused instead of being half applied.
@@ -7,24 +7,35 @@ so of two concurrent updates the later is refused instead of being half applied.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_STMGRS
 from heronpy.clusters import update_outcome
-from heronpy.clusters.errors import RequestError
+from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.room import check_room
 from heronpy.clusters.session import Session
+from heronpy.clusters.target import caller
 from heronpy.clusters.update_outcome import moves
-from heronpy.common.errors import TopologyError
+from heronpy.common.errors import ConfigError, HeronError, TopologyError
 from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import CheckpointSettings, PackingSettings
 from heronpy.common.settings import settings_for
-from heronpy.packing import repack
-from heronpy.plan.component_config import reliability_mode, runtime_key_problem, set_key, split_setting
+from heronpy.common.topology_keys import (
+    TOPOLOGY_COMPONENT_CPU,
+    TOPOLOGY_COMPONENT_PARALLELISM,
+    TOPOLOGY_COMPONENT_RAM,
+    TOPOLOGY_STMGRS,
+)
+from heronpy.common.units import MB, parse_bytes
+from heronpy.packing import repack, resize
+from heronpy.plan.component_config import reliability_mode, runtime_problem, set_key, split_setting
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import key_group_problems, validate
 from heronpy.proto import components_of, control_pb2, plan_pb2, topology_pb2
+
+#: The scheduler keeps the time of what it is asked; its answer says why it was not enough.
+ANSWER_S = 5.0
 
 
 @dataclass(slots=True)
@@ -35,12 +46,14 @@ class Scaled:
     removed: list[str] = field(default_factory=list)
     #: As `old instance id -> new instance id`.
     moved: list[str] = field(default_factory=list)
+    #: Components whose tasks stay where they are, with other sizes.
+    resized: list[str] = field(default_factory=list)
     #: Tuples that were queued in removed tasks; None: unknown, because the topology master was replaced meanwhile.
     discarded: int | None = 0
 
     def __bool__(self) -> bool:
         """Whether anything changes."""
-        return bool(self.added or self.removed or self.moved)
+        return bool(self.added or self.removed or self.moved or self.resized)
 
 
 def differences(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> Scaled:
@@ -50,7 +63,23 @@ def differences(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> Scaled:
         [after[task] for task in sorted(after.keys() - before.keys())],
         [before[task] for task in sorted(before.keys() - after.keys())],
         moved_tasks(old, new),
+        _resized(old, new),
     )
+
+
+def _resized(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> list[str]:
+    """Of two plans with the same places; between others, sizes follow from the places as well."""
+    if moves(old) != moves(new):
+        return []
+    before, after = (
+        {
+            (task.task_id, task.component): (task.memory_limit_bytes, task.resource.ram_bytes, task.resource.cpu)
+            for container in plan.containers
+            for task in container.instances
+        }
+        for plan in (old, new)
+    )
+    return sorted({component for (task, component), size in after.items() if size != before[task, component]})
 
 
 def scale(
@@ -65,33 +94,58 @@ def scale(
 ) -> Scaled:
     """Go from one plan to another, as `replan` has computed it.
 
-    `say` is told of a master that ends meanwhile, and of containers that outgrow their room; see `check_room`.
+    `say` is told of a master that ends meanwhile, and of containers that outgrow their room; see `check_room`. When
+    sizes alone change, those are replaced one by one, each while its successor stands by.
     """
-    if moves(old) == moves(new):
+    resized = _resized(old, new)
+    if moves(old) == moves(new) and not resized:
         return Scaled()
     session.check_changes(name)
-    outgrown = check_room(session, name, topology, old, new)
+    told = check_room(session, name, topology, old, new)
+    deadline = time.monotonic() + timeout_s
     request = control_pb2.UpdateTopology(
         topology=topology, packing_plan=new, expected_version=old.version, drain_timeout_s=drain_timeout_s
     )
     reply = update_outcome.ask(session, name, request, old, timeout_s, say)
-    for text in outgrown:
-        say(text)
+    for number, text in told.items():
+        if resized and number:
+            _renew(session, name, number, old.version + 2, deadline)
+        else:
+            say(text)
     if reply is None:
         found = differences(old, new)
         found.discarded = None
         return found
     places = {**moves(old), **moves(new)}
     added, removed = ([places.get(task, f"task {task}") for task in sorted(t)] for t in (reply.added, reply.removed))
-    return Scaled(added, removed, moved_tasks(old, new), reply.discarded_tuples)
+    return Scaled(added, removed, moved_tasks(old, new), resized, reply.discarded_tuples)
+
+
+def _renew(session: Session, name: str, number: int, version: int, deadline: float) -> None:
+    """Replace a container by one of its present size; ClusterError names what is left to do."""
+    left_s = max(deadline - time.monotonic(), 1.0)
+    try:
+        scheduler = session.scheduler(name)
+        if scheduler is None:
+            raise session.no_scheduler(name)
+        with scheduler:
+            request = control_pb2.RestartContainer(
+                container=number, standing_by=True, plan_version=version, wait_s=left_s, by=caller()
+            )
+            scheduler.call(request, left_s + ANSWER_S)
+    except HeronError as error:
+        raise ClusterError(
+            f"the tasks have their new sizes, but container {number} has the room that the engine gave it: {error};"
+            f" give it the new one: heron restart {session.target} {name} {number} --force"
+        ) from error
 
 
 def check_runtime_config(topology: topology_pb2.Topology, texts: tuple[str, ...]) -> list[tuple[str, str, str]]:
     """(component, key, value) of each `[component:]key:value`; RequestError when one cannot be set at run time."""
     components = list(components_of(topology))
     changes = [split_setting(text, components) for text in texts]
-    for _, key, value in changes:
-        problem = runtime_key_problem(key, value)
+    for component, key, value in changes:
+        problem = runtime_problem(topology, component, key, value)
         if problem is not None:
             raise RequestError(problem)
     return changes
@@ -106,13 +160,25 @@ def moved_tasks(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> list[st
 
 
 def replan(
-    session: Session, name: str, old: plan_pb2.PackingPlan, parallelism: tuple[str, ...], containers: int | None
+    session: Session,
+    name: str,
+    old: plan_pb2.PackingPlan,
+    parallelism: tuple[str, ...],
+    containers: int | None,
+    ram: tuple[str, ...] = (),
+    cpu: tuple[str, ...] = (),
 ) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan]:
-    """The topology and packing plan that the user asked for; TopologyError when they are impossible."""
+    """The topology and packing plan that the user asked for; TopologyError when they are impossible.
+
+    With other sizes alone all tasks stay where they are.
+    """
     topology = session.topology(name)
     parts = components_of(topology)
     for component, count in parse_parallelism(parallelism, list(parts)).items():
         set_key(parts[component].comp.config, TOPOLOGY_COMPONENT_PARALLELISM, str(count))
+    for key, texts in ((TOPOLOGY_COMPONENT_RAM, ram), (TOPOLOGY_COMPONENT_CPU, cpu)):
+        for component, size in parse_sizes(texts, list(parts), key).items():
+            set_key(parts[component].comp.config, key, size)
     if containers is not None:
         set_key(topology.topology_config, TOPOLOGY_STMGRS, str(containers))
     logical = LogicalPlan.from_topology(topology)
@@ -122,19 +188,46 @@ def replan(
         found = key_group_problems(logical, settings_for(launch, CheckpointSettings).key_groups)
         if found:
             raise TopologyError("\n".join(found))
-    return topology, repack(old, topology, settings_for(launch, PackingSettings), containers)
+    packing = settings_for(launch, PackingSettings)
+    if not parallelism and containers is None:
+        return topology, resize(old, topology, packing)
+    return topology, repack(old, topology, packing, containers)
 
 
 def parse_parallelism(texts: tuple[str, ...], components: list[str]) -> dict[str, int]:
     """Component to number of tasks, from `name:N` words."""
-    wanted: dict[str, int] = {}
+    form = "NAME:N with N of 1 or more; for example 'count:4'"
+    found = _by_component(texts, components, lambda text: bool(re.fullmatch("0*[1-9][0-9]{0,8}", text)), form)
+    return {component: int(count) for component, count in found.items()}
+
+
+def parse_sizes(texts: tuple[str, ...], components: list[str], key: str) -> dict[str, str]:
+    """Component to size, from `name:256MB` or `name:0.5` words; 0 is what its topology was submitted with."""
+    read: Callable[[str], float] = float
+    least, most, form = 0.001, 4096.0, "NAME:CORES with 0.001 to 4096 cores; for example 'count:0.5'"
+    if key == TOPOLOGY_COMPONENT_RAM:
+        read, least, most, form = parse_bytes, MB, 1 << 50, "NAME:SIZE with 1MB or more; for example 'count:256MB'"
+
+    def fits(text: str) -> bool:
+        try:
+            return read(text) == 0 or least <= read(text) <= most
+        except (ConfigError, ValueError):
+            return False
+
+    return _by_component(texts, components, fits, form)
+
+
+def _by_component(
+    texts: tuple[str, ...], components: list[str], fits: Callable[[str], bool], form: str
+) -> dict[str, str]:
+    wanted: dict[str, str] = {}
     for text in texts:
-        component, _, count = text.rpartition(":")
-        if not component or not re.fullmatch(r"[0-9]{1,9}", count) or int(count) < 1:
-            raise RequestError(f"'{text}' is not NAME:N with N of 1 or more; for example 'count:4'")
+        component, _, value = text.rpartition(":")
+        if not component or not fits(value):
+            raise RequestError(f"'{text}' is not {form}")
         if component not in components:
             hint = suggestion(component, components, f"; it has {', '.join(components)}")
             raise RequestError(f"the topology has no component '{component}'{hint}")
-        if wanted.setdefault(component, int(count)) != int(count):
-            raise RequestError(f"component '{component}' is given two parallelisms; give one")
+        if wanted.setdefault(component, value) != value:
+            raise RequestError(f"component '{component}' is given both {wanted[component]} and {value}; give one")
     return wanted

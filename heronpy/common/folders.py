@@ -20,6 +20,8 @@ from heronpy.common.errors import ConfigError
 #: Write permission of group and others.
 WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _PRIVATE: Final = 0o700
+#: Most files that are read whole have no more.
+_MOST_BYTES: Final = 1 << 16
 #: Names the volumes that only this process's pod mounts; orchestrators make them writable for everybody in there.
 POD_FOLDERS: Final = "HERON_POD_FOLDERS"
 #: As in Linux.
@@ -88,7 +90,10 @@ def read_own(path: str | os.PathLike[str], max_bytes: int) -> bytes:
             raise ConfigError(
                 f"{path} is writable by other users, so it is not read; run: chmod go-w {_quoted(Path(path))}"
             )
-        data = file.read(max_bytes + 1)
+        # Room for all that a file may have is dear when it has little.
+        data = file.read(min(max_bytes, _MOST_BYTES) + 1)
+        if len(data) > _MOST_BYTES:
+            data += file.read(max_bytes + 1 - len(data))
     if len(data) > max_bytes:
         raise ConfigError(f"{path} is larger than {max_bytes} bytes")
     return data

@@ -14,7 +14,9 @@ import enum
 from collections.abc import Mapping
 from typing import Final
 
+TOPOLOGY_COMPONENT_CPU: Final = "topology.component.cpu"
 TOPOLOGY_COMPONENT_PARALLELISM: Final = "topology.component.parallelism"
+TOPOLOGY_COMPONENT_RAM: Final = "topology.component.ram"
 TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE: Final = "topology.droptuples.upon.backpressure"
 TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS: Final = "topology.enable.message.timeouts"
 TOPOLOGY_MAX_SPOUT_PENDING: Final = "topology.max.spout.pending"
@@ -64,14 +66,14 @@ _NAMES: Final[Mapping[KeyKind, str]] = {
     KeyKind.COUNT: """stmgrs component.parallelism max.spout.pending
         container.max.num.instances bolts.window.length.count
         bolts.window.sliding.interval.count""",
-    KeyKind.NUMBER: """container.padding.percentage component.output.bps
+    KeyKind.NUMBER: """container.padding.percentage component.cpu component.output.bps
         update.deactivate.wait.secs update.reactivate.wait.secs
         bolts.tuple.timestamp.max.lag.ms""",
     KeyKind.POSITIVE: """message.timeout.secs stateful.checkpoint.interval.seconds
         tick.tuple.freq.secs tick.tuple.freq.ms container.cpu.requested container.max.cpu.hint
         bolts.window.length.duration.ms bolts.window.sliding.interval.duration.ms
         bolts.watermark.event.interval.ms""",
-    KeyKind.BYTES: """container.ram.requested container.disk.requested container.max.ram.hint
+    KeyKind.BYTES: """component.ram container.ram.requested container.disk.requested container.max.ram.hint
         container.max.disk.hint container.ram.padding stmgr.ram metricsmgr.ram
         stateful.checkpointmanager.ram stateful.ckptmgr.ram""",
     KeyKind.MODE: "reliability.mode",

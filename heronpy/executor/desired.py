@@ -98,7 +98,7 @@ def desired_processes(
                 has_run=instance.task_id in has_run,
                 hang_timeout_s=hang_timeout_s(instance.component),
                 stop_grace_s=stop_grace_s,
-                memory_max_bytes=memory_max_bytes(instance.component),
+                memory_max_bytes=instance.memory_limit_bytes or memory_max_bytes(instance.component),
             )
         )
     assert plan is not None

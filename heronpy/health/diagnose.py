@@ -9,39 +9,30 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from math import ceil
 from statistics import fmean, median
 
 from msgspec.structs import replace
 
 from heronpy.common.states import lifecycle_name
-from heronpy.health import trends
+from heronpy.health import sizing, trends
+from heronpy.health.baseline import SLOWED
 from heronpy.health.footprint import footprints, full_disks, memory
 from heronpy.health.lasting import kept
-from heronpy.health.signals import SETTLE_S, HostSignals, Signals, TaskSignals
+from heronpy.health.signals import HostSignals, Signals, TaskSignals
 from heronpy.health.stopped import STOPPED_BY, stopped
 from heronpy.proto import control_pb2
 from heronpy.views.findings import CALM, Finding, Verdict
 
 #: Busy shares: above the first two a bolt sets the pace, below the third it does not.
-SATURATED, BUSY, IDLE = 0.9, 0.8, 0.6
+SATURATED, BUSY, IDLE = sizing.SATURATED, sizing.BUSY, 0.6
 #: Spouts that are held for this share of the window count as held back.
 HELD = 0.2
-#: A queue that takes this long to process is a backlog.
-BEHIND_S = 2.0
 SKEWED = 1.5
 SLOW = 0.5
 #: Below this much CPU per busy second, a component is waiting for something else; the second one where the machine has
 #: no CPU left, because there it may wait for that; the third one there if it is known how long it waits for a CPU.
 WAITS, WAITS_STARVED, WAITS_SERVED = 0.3, 0.05, 0.5
-HUNG_S = 10.0
-#: Target utilisation.
-AIM = 0.7
 SPARK_WAITING = 3
-#: A batch that has waited for so long is late, if it is more than two batches take.
-SPARK_LATE_S = 30.0
-#: A topology that has run for less than this is not called healthy: its tasks have hardly reported.
-YOUNG_S = 10.0
 #: A component that does this share less per busy second than before an update.
 WORSE = 0.3
 #: Where the time at the limit of pending tuples is not known: spouts that have this share of it now wait for acks.
@@ -50,15 +41,10 @@ FULL = 0.9
 CORES_USED, PRESSURE = 0.9, 0.3
 #: Fewer tasks than this share of the present ones suffice.
 SPARE = 0.9
-#: Tuples take so many times as long as usual, and at least so many seconds.
-LATE, LATE_S = 5.0, 0.1
+#: Tuples take so many times as long as usual.
+LATE = 5.0
 #: Looks at a task before its line or key is named, and the least share of them.
 LOOKS_MIN, KEYED_MIN, LOOKS_SHARE = 5, 20, 0.3
-#: A backlog that is gone within this time needs no action.
-DRAINS_S = 300.0
-#: Pipelines of work units whose backlog takes longer than this to be published are catching up: bytes wait for a unit,
-#: and a unit for its publication.
-UNITS_BEHIND_S = 60.0
 
 
 def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
@@ -100,14 +86,14 @@ def _place(found: Sequence[Finding]) -> Callable[[Finding], int]:
 
 
 def _young(signals: Signals) -> Iterator[Finding]:
-    if signals.age_s is not None and signals.age_s < YOUNG_S:
-        yield Finding(Verdict.CHANGING, figures={"young_s": YOUNG_S - signals.age_s})
+    if signals.age_s is not None and signals.age_s < signals.times.young_s:
+        yield Finding(Verdict.CHANGING, figures={"young_s": signals.times.young_s - signals.age_s})
 
 
 def _untriaged(signals: Signals) -> Iterator[Finding]:
     """The spouts are held, or tuples take far longer than they did, and nothing says why."""
     latency = trends.latency(signals)
-    late = latency is not None and latency.now_s >= max(LATE_S, LATE * latency.usual_s)
+    late = latency is not None and latency.now_s >= max(signals.times.late_s, LATE * latency.usual_s)
     if late and (machines := list(_machine(signals))):
         yield from machines  # nothing is held, and everything waits for a core
     elif late or signals.held >= HELD:
@@ -215,7 +201,7 @@ def _ends_again(signals: Signals, name: str) -> bool:
 
 def _hung(signals: Signals) -> Iterator[Finding]:
     for task in signals.tasks:
-        if task.up and task.silent_s > HUNG_S and not _waits_for_spark(task, signals):
+        if task.up and task.silent_s > signals.times.hung_s and not _waits_for_spark(task, signals):
             looks = signals.looks.get(task.name)
             yield Finding(
                 Verdict.HUNG, task.component, task.name, {"silent_s": task.silent_s}, quote=looks.line if looks else ""
@@ -286,13 +272,13 @@ def _waits_for_acks(signals: Signals) -> list[TaskSignals]:
 
 def _behind(signals: Signals) -> list[TaskSignals]:
     """The bolts whose queues take long to process, and do not fall soon."""
-    found = [task for task in signals.tasks if not task.is_spout and (task.lag_s or 0.0) >= BEHIND_S]
+    found = [task for task in signals.tasks if not task.is_spout and (task.lag_s or 0.0) >= signals.times.behind_s]
     return [task for task in found if _drains_s(signals, task.component) is None]
 
 
 def _drains_s(signals: Signals, component: str) -> float | None:
     left_s = trends.empties_s(signals, component) if signals.held < HELD and not signals.culprits else None
-    return left_s if left_s is not None and left_s <= DRAINS_S else None
+    return left_s if left_s is not None and left_s <= signals.times.drains_s else None
 
 
 def _is_slow(signals: Signals) -> bool:
@@ -315,7 +301,7 @@ def _slow(signals: Signals) -> Iterator[Finding]:
         if any(_ends_again(signals, task.name) for task in signals.of(component)):
             continue  # that is why, and its shares have the restarts in them
         finding = (
-            _at_line(_dependency(tasks, _starved(signals)), signals)
+            _at_line(_dependency(tasks, signals), signals)
             or _of_key(_skew(tasks, signals), signals)
             or _slow_host(tasks)
             or _at_line(_slow_task(tasks, culprits) or _alone_busy(tasks, culprits, signals), signals)
@@ -375,17 +361,33 @@ def _waits(task: TaskSignals, starved: bool) -> bool:
     return task.cpu + task.cpu_wait <= (WAITS_SERVED if starved else WAITS) * _busy(task)
 
 
-def _dependency(tasks: list[TaskSignals], starved: bool) -> Finding | None:
-    saturated = [task for task in tasks if _busy(task) >= SATURATED and task.cpu is not None and task.executed]
+def _dependency(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
+    """What a bolt waits for is slower than usual, or does not answer; code that always waits has too few tasks.
+
+    Until it is known what is usual, one more task tells which it is.
+    """
+    starved, component = _starved(signals), tasks[0].component
+    saturated = [task for task in tasks if _busy(task) >= SATURATED and task.cpu is not None]
     waiting = [task for task in saturated if _waits(task, starved)]
+    passing = [task for task in waiting if task.executed]
     if not waiting or len(waiting) < len(tasks) / 2:
         return None
-    task = max(waiting, key=_busy)
+    if not passing:
+        # What is in one call for so long hangs.
+        hangs = any(task.silent_s > signals.times.hung_s for task in waiting)
+        figures = {"busy": _busy(waiting[0]), "window_s": signals.window_s}
+        return None if hangs else Finding(Verdict.DEPENDENCY, component, waiting[0].name, figures)
+    task, usual_s = max(passing, key=_busy), signals.usual_s.get(component)
     assert task.cpu is not None
-    return Finding(
-        Verdict.DEPENDENCY, task.component, task.name,
-        {"busy": _busy(task), "tuple_s": _busy(task) / task.executed, "cpu_s": task.cpu / task.executed},
-    )  # fmt: skip
+    wall_s = task.wall_s or _busy(task) / task.executed
+    figures = {"busy": _busy(task), "tuple_s": wall_s, "cpu_s": task.cpu / task.executed}
+    if usual_s is None:
+        figures["needed"] = len(tasks) + 1.0
+    elif wall_s < SLOWED * usual_s:
+        return None
+    else:
+        figures["usual_s"] = usual_s
+    return Finding(Verdict.DEPENDENCY, component, task.name, figures)
 
 
 def _may_be_uneven(component: str, signals: Signals) -> bool:
@@ -446,22 +448,17 @@ def _alone_busy(tasks: list[TaskSignals], culprits: set[str], signals: Signals) 
 
 
 def _too_few(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
-    rates = [rate for task in tasks if (rate := task.per_busy_s) is not None]
-    if not rates or min(map(_busy, tasks)) < BUSY:
-        return None
-    now = sum(task.executed for task in tasks)
-    # Extrapolates the rate while the spouts were not held to the whole window. Until they are, more comes than is done.
-    arrival = max(now, signals.arrivals.get(tasks[0].component, 0.0)) / max(1 - signals.held, trends.FREE_LEAST)
-    figures = {"tasks": float(len(tasks)), "arrival": arrival, "rate": now, "busy": min(map(_busy, tasks))}
-    usual = trends.usual_demand(signals)
-    if usual is not None:
-        # A burst, as one of what waited for the start, is over when tasks are added for it.
-        figures["arrival"] = arrival = max(now, arrival * usual)
-    if usual is None and signals.age_s is not None and signals.age_s < SETTLE_S:
-        figures["known_in_s"] = SETTLE_S - signals.age_s
-    else:
-        figures["needed"] = max(len(tasks) + 1, ceil(arrival / (fmean(rates) * AIM)))
-    return Finding(Verdict.UNDER_PROVISIONED, tasks[0].component, figures=figures)
+    figures = sizing.too_few(tasks, signals)
+    return Finding(Verdict.UNDER_PROVISIONED, tasks[0].component, figures=figures) if figures is not None else None
+
+
+def _spouts_too_few(signals: Signals) -> Iterator[Finding]:
+    if _is_slow(signals) or _starved(signals):
+        return  # something else sets their pace
+    for component in signals.backlogs:
+        figures = sizing.spouts_too_few(component, signals)
+        if figures is not None:
+            yield Finding(Verdict.UNDER_PROVISIONED, component, figures=figures)
 
 
 def _limit(signals: Signals) -> Iterator[Finding]:
@@ -469,7 +466,7 @@ def _limit(signals: Signals) -> Iterator[Finding]:
     if not full or signals.max_pending is None or signals.held >= HELD:
         return
     bolts = [task for task in signals.tasks if not task.is_spout]
-    if any(not task.up or task.silent_s > HUNG_S or _ends_again(signals, task.name) for task in bolts):
+    if any(not task.up or task.silent_s > signals.times.hung_s or _ends_again(signals, task.name) for task in bolts):
         return  # the acks wait for it
     if any(stopped(signals)):
         return  # no acks come, and none would with more pending
@@ -511,11 +508,13 @@ def _spark(signals: Signals) -> Iterator[Finding]:
         return
     comes_s = trends.spark_comes_s(signals) if signals.spark_waiting >= SPARK_WAITING and batch_s is not None else None
     # Two batches of a sink wait at most, and the next one grows: their number alone does not tell.
-    late = lag_s > 2 * (batch_s or 0.0) and (signals.spark_waiting >= SPARK_WAITING or lag_s >= SPARK_LATE_S)
+    late = lag_s > 2 * (batch_s or 0.0) and (
+        signals.spark_waiting >= SPARK_WAITING or lag_s >= signals.times.spark_late_s
+    )
     # Of batches that take half a second one always waits.
-    paces = bool(_waits_for_acks(signals)) and max(lag_s, batch_s or 0.0) >= BEHIND_S
-    holds = any(task.silent_s > HUNG_S and _waits_for_spark(task, signals) for task in signals.tasks)
-    if comes_s is not None or paces or holds or (late and (batch_s is not None or lag_s >= SPARK_LATE_S)):
+    paces = bool(_waits_for_acks(signals)) and max(lag_s, batch_s or 0.0) >= signals.times.behind_s
+    holds = any(task.silent_s > signals.times.hung_s and _waits_for_spark(task, signals) for task in signals.tasks)
+    if comes_s is not None or paces or holds or (late and (batch_s is not None or lag_s >= signals.times.spark_late_s)):
         figures = {"waiting": float(waiting), "lag_s": lag_s, "window_s": signals.window_s}
         if batch_s is not None:
             figures["batch_s"] = batch_s
@@ -540,7 +539,7 @@ def _losses(signals: Signals) -> Iterator[Finding]:
 
 def _changing(signals: Signals) -> Iterator[Finding]:
     # Of a young topology the window still grows, and with it what is left would stay.
-    settled_s = min(SETTLE_S, signals.asked_s if signals.asked_s is not None else signals.window_s)
+    settled_s = min(signals.times.settle_s, signals.asked_s if signals.asked_s is not None else signals.window_s)
     settled = (control_pb2.LIFE_RUNNING, control_pb2.LIFE_DEGRADED, control_pb2.LIFE_FAILED)
     if signals.lifecycle not in settled:
         yield Finding(Verdict.CHANGING, quote=signals.cause, names=(lifecycle_name(signals.lifecycle).lower(),))
@@ -562,23 +561,22 @@ def _catching_up(signals: Signals) -> Iterator[Finding]:
     for component in signals.components:
         lag_s = max((task.lag_s or 0.0 for task in signals.of(component) if not task.is_spout), default=0.0)
         left_s = _drains_s(signals, component)
-        if lag_s >= BEHIND_S and left_s is not None:
+        if lag_s >= signals.times.behind_s and left_s is not None:
             yield Finding(Verdict.CATCHING_UP, component, figures={"left_s": left_s, "lag_s": lag_s})
     backlog, rate = signals.units_backlog or 0.0, signals.units_published
-    if backlog > UNITS_BEHIND_S * rate:
+    if backlog > signals.times.units_behind_s * rate:
         figures = {"backlog": backlog, "published": rate, "window_s": signals.window_s}
         yield Finding(Verdict.CATCHING_UP, figures=figures)
 
 
 def _over_provisioned(signals: Signals) -> Iterator[Finding]:
-    held = [share for share in signals.minutes("", "held")[-trends.SPARE_MIN :] if share is not None]
+    held = [share for share in signals.minutes("", "held")[-60:] if share is not None]
     if signals.lifecycle != control_pb2.LIFE_RUNNING or _is_slow(signals) or max(held, default=0.0) >= HELD:
         return
     for component in signals.components:
         tasks = signals.of(component)
-        found = trends.spare(signals, component, AIM) if not tasks[0].is_spout else None
-        if found is not None and found[0] < SPARE * len(tasks):
-            figures = {"needed": float(found[0]), "tasks": float(len(tasks)), "busy": found[1]}
+        figures = sizing.spare(signals, component) if not tasks[0].is_spout else None
+        if figures is not None and figures["needed"] < SPARE * len(tasks):
             yield Finding(Verdict.OVER_PROVISIONED, component, figures=figures)
 
 
@@ -586,5 +584,5 @@ _Rule = Callable[[Signals], Iterator[Finding]]
 #: Rules that always apply, and rules that need figures without a change.
 _ALWAYS: tuple[_Rule, ...] = (_failed, _down, _waits_outside, full_disks, _hung, memory, _crashing, stopped, _losses)
 _SETTLED: tuple[_Rule, ...] = (
-    _bad_update, _slow, _checkpoints, _spark, _catching_up, _no_input, _over_provisioned,
+    _bad_update, _slow, _spouts_too_few, _checkpoints, _spark, _catching_up, _no_input, _over_provisioned,
 )  # fmt: skip

@@ -19,9 +19,6 @@ LOG_MUCH = 500_000.0
 DISK_PART, DISK_BYTES = 0.05, 5 << 30
 #: A task this close to its limit of memory.
 NEAR_LIMIT = 0.9
-#: Memory that grows as it does reaches its limit within this time, seconds; or, without a limit, all of its machine's,
-#: where only what grows by gigabytes an hour is so near.
-FULL_S, MACHINE_FULL_S = 3600.0, 6 * 3600.0
 
 
 def memory(signals: Signals) -> Iterator[Finding]:
@@ -98,7 +95,8 @@ def _full_within_the_hour(
     largest = max(tasks, key=lambda task: task.memory_bytes or 0)
     used = float(largest.memory_bytes or 0)
     own = signals.memory_limits.get(component)
-    limit, within_s = (own, FULL_S) if own else (signals.machine_memory.get(largest.host), MACHINE_FULL_S)
+    times = signals.times
+    limit, within_s = (own, times.full_s) if own else (signals.machine_memory.get(largest.host), times.machine_full_s)
     if not limit or used + min(growth.per_s * within_s, growth.most) < limit:
         return None
     return largest, _figures(largest, tasks, used, float(limit), growth)

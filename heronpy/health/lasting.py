@@ -17,9 +17,9 @@ CAUSES = frozenset({Verdict.DEPENDENCY, Verdict.SKEW, Verdict.SLOW_TASK})
 #: What is said of a component instead of its cause, if that is not known any more.
 _INSTEAD = CAUSES | {Verdict.SLOW_HOST, Verdict.UNDER_PROVISIONED}
 #: A cause has gone when its task is less busy than the first, does this share of what its siblings do per busy second,
-#: gets less than this multiple of the mean of the tuples, or computes for more than this share of its busy time. The
-#: limits for finding a cause are stricter.
-BUSY_GONE, SLOW_GONE, SKEWED_GONE, WAITS_GONE = 0.6, 0.75, 1.2, 0.6
+#: gets less than this multiple of the mean of the tuples, computes for more than this share of its busy time, or takes
+#: less than this multiple of the usual time. The limits for finding a cause are stricter.
+BUSY_GONE, SLOW_GONE, SKEWED_GONE, WAITS_GONE, SLOWED_GONE = 0.6, 0.75, 1.2, 0.6, 2.0
 
 
 def kept(found: Sequence[Finding], before: Sequence[Finding], signals: Signals) -> list[Finding]:
@@ -54,6 +54,9 @@ def _keeps_up(task: TaskSignals, signals: Signals) -> bool:
 
 
 def _computes(task: TaskSignals, signals: Signals) -> bool:
+    usual_s = signals.usual_s.get(task.component)
+    if usual_s is not None and task.wall_s is not None and task.wall_s < SLOWED_GONE * usual_s:
+        return True  # it is as fast as usual
     return task.cpu is not None and task.cpu + (task.cpu_wait or 0.0) > WAITS_GONE * (task.busy or 0.0)
 
 

@@ -1,4 +1,4 @@
-"""The figures of a topology over a time window, from the answers of its topology master. Pure.
+"""The figures of a topology over a time window; see `gathering`. Pure.
 
 Shares are between 0 and 1, rates per second, times in seconds, sizes in bytes. A figure that was not reported is None,
 never 0.
@@ -6,58 +6,19 @@ never 0.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
-from msgspec import Struct
+from heronpy.health.times import TIMES, Times
+from heronpy.proto import control_pb2
 
-from heronpy.common.ids import executor_id
-from heronpy.common.states import UP_STATES, culprit_name, holds
-from heronpy.common.topology_keys import TOPOLOGY_MAX_SPOUT_PENDING
-from heronpy.plan.component_config import config_of, reliability_mode
-from heronpy.proto import control_pb2, topology_pb2
-from heronpy.views.load import LoadAnswer
-from heronpy.views.past import Event, Timeline, series_name
-
-#: A task whose share others took for so much of the window was full, whatever it is now.
-AVOIDED_MS_PER_S = 100.0
-#: The metrics to request: counters over the window, gauges as of now.
-METRICS = (
-    "__busy-time-ns", "__blocked-time-ns", "__idle-time-ns", "__pending-full-time-ns", "__execute-time-ns",
-    "__execute-count", "__emit-count",
-    "__dead-letters", "__gateway-lost-tuples", "__gateway-received-packets-size", "__py-physical-memory-byte",
-    "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__process/__cpu_user_usec", "__process/__cpu_system_usec",
-    "__py-cpu-wait-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples", "__tuples_by_instanceid",
-    "__tuples_dropped_by_compid", "__time_spent_avoiding_by_compid",
-    "spark-batches-waiting", "spark-lag-seconds", "spark-seconds", "spark-batches-committed",
-    "spark-batches-failed", "spark-attempts-failed",
-    "units-backlog-bytes", "units-published-bytes",
-)  # fmt: skip
-#: The series to request, and how far back.
-SERIES = (
-    "emitted", "executed", "busy", "tasks", "queue_bytes", "largest_bytes", "end_to_end_p99_s", "complete_p99_s",
-    "held", "plan_version", "spark_waiting", "spark_done",
-)  # fmt: skip
-HISTORY_S = 3720.0
-#: The window that a diagnosis is based on, and how long figures mix two configurations after a change, seconds.
-WINDOW_S, SETTLE_S = 300.0, 180.0
 #: Tuples per task, at least, that tell how evenly they are shared out.
 SHARED_MIN = 20
-#: A checkpoint that has been under way for so long waits for somebody.
-CHECKPOINT_WAITS_S = 5.0
-
-#: Groupings that may give one task more tuples than another.
-_KEYED = frozenset({topology_pb2.FIELDS, topology_pb2.CUSTOM, topology_pb2.DIRECT, topology_pb2.LOWEST})
-
-_ENDED = frozenset({control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED})
 
 #: Of a component ("": the topology), by series: minutes, the oldest first, None where unknown.
 History = dict[str, dict[str, list[float | None]]]
 
 
-@dataclass(slots=True)
-class TaskSignals:
+class TaskSignals(Struct):
     """One task."""
 
     name: str
@@ -74,6 +35,8 @@ class TaskSignals:
     blocked: float | None = None
     #: Share of the window in which a spout waited for acks, at topology.max.spout.pending.
     at_limit: float | None = None
+    #: In user code, for one tuple; None: nothing was executed.
+    wall_s: float | None = None
     #: Busy seconds per second of the window: less than `busy` of a task that was down for a part of it.
     working: float | None = None
     #: CPU seconds per second.
@@ -119,8 +82,7 @@ class TaskSignals:
         return self.executed / max(working - self.cpu_wait, self.cpu or 0.0, 0.01)
 
 
-@dataclass(slots=True)
-class HostSignals:
+class HostSignals(Struct):
     """One machine."""
 
     name: str
@@ -134,8 +96,7 @@ class HostSignals:
     spark: float = 0.0
 
 
-@dataclass(slots=True)
-class LookSignals:
+class LookSignals(Struct):
     """Where a task was found in user code, a look a second, and which keys come; shares of looks. "": not known."""
 
     looks: int = 0
@@ -179,8 +140,7 @@ class Looks(Struct, kw_only=True):
     tasks: dict[str, LookSignals]
 
 
-@dataclass(slots=True)
-class Signals:
+class Signals(Struct):
     """One topology. `window_s` is the time covered by rates and shares."""
 
     topology: str
@@ -257,11 +217,17 @@ class Signals:
     disks: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: Limit of the memory of one task, by component; those without a limit are missing.
     memory_limits: dict[str, int] = field(default_factory=dict)
+    #: By component: the time of a tuple in user code, in the healthy minutes of a day; missing ones are not known.
+    usual_s: dict[str, float] = field(default_factory=dict)
+    #: By spout: what waits at its source, and how much of that is done per second, in one unit.
+    backlogs: dict[str, tuple[float, float]] = field(default_factory=dict)
     #: The last hour, and how long ago its last minute ended.
     history: History = field(default_factory=dict)
     history_age_s: float = 0.0
     #: By task.
     looks: dict[str, LookSignals] = field(default_factory=dict)
+    #: Of the rules.
+    times: Times = TIMES
 
     def of(self, component: str) -> list[TaskSignals]:
         """The tasks of a component."""
@@ -290,333 +256,3 @@ class Signals:
     def minutes(self, component: str, series: str) -> list[float | None]:
         """A series of the last hour; empty if it is unknown."""
         return self.history.get(component, {}).get(series, [])
-
-
-def window_of(window_s: float, age_s: float, events: Iterable[Event] | None, now: float) -> float:
-    """The time to look at: no figure is older than the topology, nor than a change that has settled."""
-    found = max(1.0, min(window_s, age_s))
-    changes = [now - event.at for event in events or () if _is_change(event)]
-    changed_s = min(changes, default=None)
-    return changed_s if changed_s is not None and SETTLE_S <= changed_s < found else found
-
-
-def signals_of(
-    status: control_pb2.StatusReply,
-    metrics: control_pb2.MetricsReply,
-    events: Iterable[Event] | None = (),
-    checkpoints: control_pb2.CheckpointsReply | None = None,
-    timeline: Timeline | None = None,
-    *,
-    now: float,
-    recent_s: float = WINDOW_S,
-    asked_s: float = WINDOW_S,
-    age_s: float | None = None,
-    checkpoint_every_s: float | None = None,
-    memory_limit: Callable[[str], int] = lambda component: 0,
-    looks: Mapping[str, LookSignals] | None = None,
-    load: LoadAnswer | None = None,
-) -> Signals:
-    """The figures from one set of answers. `now` is wall time, as there; events older than `recent_s` are ignored.
-    `asked_s` is the window that was asked for, `age_s` the time since the figures of the topology began.
-
-    Without events (None) it is unknown what ended or changed. `memory_limit` gives the bytes of a component's tasks.
-    """
-    topology = status.plan.topology
-    spouts = {spout.comp.name for spout in topology.spouts}
-    found = Signals(
-        status.topology, status.lifecycle, status.cause, max(min(metrics.interval_s or status.uptime_s, 86400.0), 1.0)
-    )
-    found.asked_s, found.age_s = asked_s, age_s
-    found.outages = list(status.outages)
-    sums = _sums(metrics)
-    silent = {spout.comp.name for spout in topology.spouts if not spout.outputs}
-    names = [*(spout.comp.name for spout in topology.spouts), *(bolt.comp.name for bolt in topology.bolts)]
-    order = {name: number for number, name in enumerate(names)}
-    hosts, dropped = _hosts_of_tasks(status), _by_task(metrics, "__tuples_dropped_by_compid", found.window_s)
-    sent = _by_task(metrics, "__tuples_by_instanceid", found.window_s)
-    for task in sorted(status.tasks, key=lambda task: (order.get(task.component, len(order)), task.task_id)):
-        values = sums.get(task.instance_id, {})
-        found.tasks.append(_task(task, values, task.component in spouts, found.window_s))
-        found.tasks[-1].host = hosts.get(task.task_id, "")
-        if task.instance_id in sent:
-            found.tasks[-1].sent = sent[task.instance_id] + dropped.get(task.instance_id, 0.0)
-        found.tasks[-1].emits = task.component not in silent
-        found.tasks[-1].ended = task.component in spouts and task.state in _ENDED
-    found.looks = dict(looks or {})
-    found.memory_limits = {name: limit for name in found.components if (limit := memory_limit(name)) > 0}
-    component_of = {task.name: task.component for task in found.tasks}
-    _add_losses(found, metrics, component_of)
-    for name, per_s in dropped.items():
-        if per_s and name in component_of:
-            component = component_of[name]
-            found.dropped[component] = found.dropped.get(component, 0.0) + per_s
-    found.lost_unknown = status.totals.lost_unknown
-    found.keyed = [bolt.comp.name for bolt in topology.bolts if any(one.gtype in _KEYED for one in bolt.inputs)]
-    # As heronpy.connectors.spark.requirements has it.
-    found.spark_sinks = [
-        bolt.comp.name
-        for bolt in topology.bolts
-        if any(pair.key == "spark.sink" and pair.value == "true" for pair in bolt.comp.config.kvs)
-    ]
-    found.arrivals = _arrivals(topology, metrics, component_of, found.window_s)
-    held = [values.get("__time_spent_back_pressure_aggr", 0.0) for values in sums.values()]
-    found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)
-    if load is not None:
-        found.held_now, found.still_s = load.load.held, load.still_s
-    found.culprits = [culprit_name(culprit) for culprit in status.culprits if holds(culprit)]
-    found.avoided = [culprit_name(culprit) for culprit in status.culprits if not holds(culprit)]
-    # A full task that is avoided has room now and then.
-    avoiding = _by_task(metrics, "__time_spent_avoiding_by_compid", found.window_s)
-    found.avoided += [name for name, ms in avoiding.items() if ms > AVOIDED_MS_PER_S and name not in found.avoided]
-    mode = reliability_mode(topology)
-    found.acking = mode == "ATLEAST_ONCE"
-    found.sends_again = mode != "ATMOST_ONCE"
-    pending = config_of(topology).get(TOPOLOGY_MAX_SPOUT_PENDING)
-    found.max_pending = int(pending) if pending is not None and str(pending).isdigit() else None
-    found.events_known = events is not None
-    executors = {f"container {one.container}": executor_id(one.container) for one in status.executors}
-    _add_events(found, events or (), now, recent_s, executors)
-    if checkpoints is not None:
-        _add_checkpoints(found, checkpoints, now, checkpoint_every_s)
-    _add_units(found, metrics)
-    _add_hosts(found, status, sums)
-    _add_footprints(found, status)
-    if timeline is not None:
-        found.history = history_of(timeline)
-        ended_at = timeline.times[-1] + timeline.step_s if timeline.times else 0.0
-        found.history_age_s = max(0.0, now - ended_at)
-    gateway = sums.get("spark-gateway", {})
-    found.spark_waiting = gateway.get("spark-batches-waiting", 0.0)
-    found.spark_lag_s = gateway.get("spark-lag-seconds", 0.0)
-    found.spark_committed = gateway.get("spark-batches-committed", 0.0)
-    found.spark_failed = gateway.get("spark-batches-failed", 0.0)
-    found.spark_raised = gateway.get("spark-attempts-failed", 0.0)
-    if gateway.get("spark-batches-committed"):
-        found.spark_batch_s = gateway.get("spark-seconds", 0.0) / gateway["spark-batches-committed"]
-    return found
-
-
-def history_of(timeline: Timeline) -> History:
-    """The series of an answer; one of another length than it says is left out."""
-    found: History = {}
-    for series in timeline.series:
-        if len(series.values) == len(timeline.times):
-            found.setdefault(series.component, {})[series_name(series.metric)] = series.values
-    return found
-
-
-def _sums(metrics: control_pb2.MetricsReply) -> dict[str, dict[str, float]]:
-    found: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for report in metrics.reports:
-        for sample in report.samples:
-            found[report.process][sample.name] += sample.value
-    return {process: dict(values) for process, values in found.items()}
-
-
-def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: bool, over_s: float) -> TaskSignals:
-    received = values.get("__gateway-received-packets-size", 0.0) / over_s
-    cpu = [values[name] for name in ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs") if name in values]
-    memory = values.get("__py-physical-memory-byte")
-    busy, blocked, at_limit = _shares(values, is_spout, over_s)
-    return TaskSignals(
-        task.instance_id,
-        task.component,
-        is_spout,
-        task.state in UP_STATES,
-        executed=values.get("__execute-count", 0.0) / over_s,
-        emitted=values.get("__emit-count", 0.0) / over_s,
-        busy=busy,
-        blocked=blocked,
-        at_limit=at_limit if is_spout else None,
-        working=values["__busy-time-ns"] / 1e9 / over_s if "__busy-time-ns" in values else None,
-        cpu=sum(cpu) / over_s if cpu else None,
-        cpu_wait=values["__py-cpu-wait-time-secs"] / over_s if "__py-cpu-wait-time-secs" in values else None,
-        queue_bytes=task.in_queue_bytes,
-        lag_s=_lag_s(task, received, values.get("__execute-count", 0.0) / over_s, busy),
-        pending=task.pending,
-        silent_s=task.loop_age_s,
-        memory_bytes=int(memory) if memory is not None else None,
-        error="" if task.state in UP_STATES else next(iter(task.error.strip().splitlines()[-1:]), ""),
-    )
-
-
-def _lag_s(task: control_pb2.TaskStatus, received: float, executed: float, busy: float | None) -> float | None:
-    """The longer one of its bytes at their rate, with what waits at its stream manager, and of its tuples at theirs: a
-    large frame is received once, and keeps a task busy for minutes.
-
-    Only while a task is busy does its rate say how fast it can be: one tuple a minute is no backlog.
-    """
-    found = [task.in_queue_bytes / received] if received else []
-    found += [task.in_queue_tuples / executed] if executed else []
-    return max(found) * (busy if busy is not None else 1.0) if found else None
-
-
-def _arrivals(
-    topology: topology_pb2.Topology, metrics: control_pb2.MetricsReply, component_of: Mapping[str, str], over_s: float
-) -> dict[str, float]:
-    """By bolt, from what is emitted on its input streams, where a tuple counts once per component that receives it."""
-    inputs = {
-        bolt.comp.name: {(one.stream.component_name, one.stream.id) for one in bolt.inputs} for bolt in topology.bolts
-    }
-    receivers = Counter(stream for streams in inputs.values() for stream in streams)
-    emitted: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for report in metrics.reports:
-        for sample in report.samples:
-            if sample.name == "__emit-count":
-                emitted[component_of.get(report.process, report.component), sample.label] += sample.value
-    return {
-        bolt: sum(emitted[stream] / receivers[stream] for stream in streams) / over_s
-        for bolt, streams in inputs.items()
-        if any(stream in emitted for stream in streams)
-    }
-
-
-def _by_task(metrics: control_pb2.MetricsReply, name: str, over_s: float) -> dict[str, float]:
-    """Tuples per second that stream managers count for each task; several may do so."""
-    found: defaultdict[str, float] = defaultdict(float)
-    for report in metrics.reports:
-        for sample in report.samples:
-            if sample.name == name:
-                found[sample.label] += sample.value / over_s
-    return found
-
-
-def _shares(
-    values: Mapping[str, float], is_spout: bool, over_s: float
-) -> tuple[float | None, float | None, float | None]:
-    """Busy, blocked, and of it at the limit of pending tuples.
-
-    Tasks of an earlier release report only the time in `process`, which includes waiting.
-    """
-    times = [values.get(name) for name in ("__busy-time-ns", "__blocked-time-ns", "__idle-time-ns")]
-    whole = sum(time for time in times if time is not None)
-    if times[0] is not None and times[1] is not None and times[2] is not None:
-        at_limit = values.get("__pending-full-time-ns", 0.0)
-        return (times[0] / whole, times[1] / whole, at_limit / whole) if whole > 0 else (None, None, None)
-    executing = values.get("__execute-time-ns")
-    return None if is_spout or executing is None else min(1.0, executing / 1e9 / over_s), None, None
-
-
-def _add_losses(found: Signals, metrics: control_pb2.MetricsReply, component_of: dict[str, str]) -> None:
-    for report in metrics.reports:
-        for sample in report.samples:
-            if sample.name == "__dead-letters" and sample.value:
-                component = component_of.get(report.process, report.component)
-                found.given_up[component] = found.given_up.get(component, 0.0) + sample.value
-            elif sample.name == "__gateway-lost-tuples":
-                found.lost += sample.value
-
-
-def _add_units(found: Signals, metrics: control_pb2.MetricsReply) -> None:
-    backlog: dict[str, float] = {}
-    for sample in (sample for report in metrics.reports for sample in report.samples if sample.label):
-        if sample.name == "units-backlog-bytes":  # each keeper tells of all of its pipeline
-            backlog[sample.label] = max(backlog.get(sample.label, 0.0), sample.value)
-        elif sample.name == "units-published-bytes":
-            found.units_published += sample.value / found.window_s
-    found.units_backlog = sum(backlog.values()) if backlog else None
-
-
-def _hosts_of_tasks(status: control_pb2.StatusReply) -> dict[int, str]:
-    hosts = {executor.container: executor.host for executor in status.executors}
-    return {instance.task_id: hosts.get(instance.container, "") for instance in status.plan.instances}
-
-
-def _add_hosts(found: Signals, status: control_pb2.StatusReply, sums: dict[str, dict[str, float]]) -> None:
-    counted = _counted(found, status, sums)
-    hosts: dict[str, HostSignals] = {}
-    #: Containers that say what they take, by host: those of an earlier release, and for a moment new ones, do not.
-    told: defaultdict[str, list[bool]] = defaultdict(list)
-    for executor in status.executors:
-        usage = executor.usage
-        if usage.memory_bytes:
-            found.machine_memory[executor.host] = usage.memory_bytes
-        if usage.disk_bytes:
-            found.disks[executor.host] = usage.disk_bytes, usage.disk_free_bytes
-        if not usage.cores or not usage.HasField("cpu_pressure") or not usage.HasField("cpu_used"):
-            continue
-        host = hosts.setdefault(
-            executor.host, HostSignals(executor.host, usage.cores, usage.cpu_pressure, usage.cpu_used, 0.0)
-        )
-        told[executor.host].append(usage.HasField("own_used"))
-        host.own += usage.own_used
-        host.spark += usage.spark_used
-    for name, host in hosts.items():
-        if not all(told[name]):
-            host.own = max(host.own, counted[name])
-        # Each container measures at its own time.
-        host.own = min(host.own, host.used)
-        host.spark = min(host.spark, host.own)
-    found.hosts = list(hosts.values())
-
-
-def _add_footprints(found: Signals, status: control_pb2.StatusReply) -> None:
-    tasks = {task.name: task for task in found.tasks}
-    for process in (process for executor in status.executors for process in executor.processes):
-        task, taken = tasks.get(process.name), process.footprint
-        if task is not None and process.HasField("footprint"):
-            task.descendants, task.descendant_bytes = taken.descendants, taken.descendant_bytes
-            task.descriptors, task.descriptors_max = taken.descriptors, taken.descriptors_max
-            task.threads, task.log_per_s = taken.threads, taken.log_per_s
-
-
-def _counted(
-    found: Signals, status: control_pb2.StatusReply, sums: dict[str, dict[str, float]]
-) -> defaultdict[str, float]:
-    """CPU seconds per second by host, as far as tasks and stream managers report it themselves."""
-    own: defaultdict[str, float] = defaultdict(float)
-    for task in found.tasks:
-        own[task.host] += task.cpu or 0.0
-    for executor in status.executors:
-        for process in executor.processes:
-            if process.kind == control_pb2.PROCESS_STMGR:
-                values = sums.get(process.name, {})
-                used_us = (
-                    values.get(name, 0.0) for name in ("__process/__cpu_user_usec", "__process/__cpu_system_usec")
-                )
-                own[executor.host] += sum(used_us) / 1e6 / found.window_s
-    return own
-
-
-def _is_change(event: Event) -> bool:
-    return event.kind in ("update", "restore")
-
-
-def _add_events(
-    found: Signals,
-    events: Iterable[Event],
-    now: float,
-    recent_s: float,
-    executors: Mapping[str, str],
-) -> None:
-    """`executors` gives the process whose log tells of the end of a container."""
-    for event in events:
-        age_s = max(0.0, now - event.at)
-        if _is_change(event):
-            if found.changed_s is None or age_s < found.changed_s:
-                found.changed_s, found.change = age_s, event.text
-            if event.kind == "update" and (found.updated_s is None or age_s < found.updated_s):
-                found.updated_s, found.update = age_s, event.text
-        elif age_s > recent_s:
-            continue
-        elif event.kind == "oom":
-            _add_end(found.out_of_memory, event.subject, event)
-            if event.times > 1 and event.at > event.first_at:
-                found.memory_lasts_s[event.subject] = (event.at - event.first_at) / (event.times - 1)
-        elif event.kind == "restart" and event.warning:
-            _add_end(found.restarted, executors.get(event.subject, event.subject), event)
-
-
-def _add_end(ends: dict[str, tuple[int, str]], name: str, event: Event) -> None:
-    """Count the exits of a process, whatever their reason; the newest is quoted."""
-    times, _ = ends.get(name, (0, ""))
-    ends[name] = (times + event.times, event.detail or event.reason.replace("_", " ") or event.text)
-
-
-def _add_checkpoints(found: Signals, reply: control_pb2.CheckpointsReply, now: float, every_s: float | None) -> None:
-    newest = max((record.taken_at for record in reply.complete), default=0.0)
-    found.checkpoint_every_s = every_s
-    found.checkpoint_age_s = max(0.0, now - newest) if newest else None
-    found.checkpoint_failure = reply.last_failure
-    # One that has just begun waits for everybody.
-    found.checkpoint_waits = list(reply.pending_names) if reply.pending_s >= CHECKPOINT_WAITS_S else []

@@ -10,13 +10,12 @@ from heronpy.health.signals import Signals, TaskSignals
 from heronpy.proto import control_pb2
 from heronpy.views.findings import Finding, Verdict
 
-#: A spout that is held has stopped after this time, and if it would have emitted so many tuples in it.
-STILL_S, MISSED = 15.0, 30.0
-#: One that is free to emit has stopped after this time, if it had emitted in each of so many minutes, at least, before.
-QUIET_S, USUAL_MIN = 90.0, 10
+#: A spout that is held has stopped if it would have emitted so many tuples.
+MISSED = 30.0
+#: One that is free to emit has stopped if it had emitted in each of so many minutes, at least, before.
+USUAL_MIN = 10
 #: Of topology.max.spout.pending, and of the last seconds.
 FULL, HELD_NOW = 0.9, 0.9
-HUNG_S = 10.0
 #: What may be the cause of a stop: said before it.
 STOPPED_BY = frozenset(
     {Verdict.DEPENDENCY, Verdict.SKEW, Verdict.SLOW_TASK, Verdict.SLOW_HOST, Verdict.UNDER_PROVISIONED,
@@ -32,7 +31,7 @@ def stopped(signals: Signals) -> Iterator[Finding]:
         tasks = [task for task in signals.of(component) if task.up and not task.ended]
         # What a change has interrupted counts from then on.
         since_s = still_s if signals.changed_s is None else min(still_s, signals.changed_s)
-        if not tasks or since_s < STILL_S:
+        if not tasks or since_s < signals.times.still_s:
             continue
         before = _before(signals, component, still_s)
         figures = {"still_s": still_s}
@@ -50,7 +49,7 @@ def stopped(signals: Signals) -> Iterator[Finding]:
 
 def _held(signals: Signals, tasks: list[TaskSignals]) -> tuple[dict[str, float], tuple[str, ...]] | None:
     """What keeps a spout from emitting: figures that tell which it is, and names; None: nothing that is known."""
-    if all(task.silent_s > HUNG_S for task in tasks):
+    if all(task.silent_s > signals.times.hung_s for task in tasks):
         return {"hung": 1}, ()
     if signals.culprits or (signals.held_now or 0.0) >= HELD_NOW:
         return {"held": signals.held_now if signals.held_now is not None else 1.0}, tuple(signals.culprits)
@@ -74,7 +73,7 @@ def _before(signals: Signals, component: str, still_s: float) -> float | None:
     """Tuples per second while it emitted, in the window or before; None: not known."""
     flowed_s = signals.window_s - still_s
     emitted = sum(task.emitted for task in signals.of(component)) * signals.window_s
-    if flowed_s >= STILL_S and emitted:
+    if flowed_s >= signals.times.still_s and emitted:
         return emitted / flowed_s
     known = [value for value in _minutes_before(signals, component, still_s)[-USUAL_MIN:] if value]
     return median(known) if known else None
@@ -83,4 +82,4 @@ def _before(signals: Signals, component: str, still_s: float) -> float | None:
 def _is_unusual(signals: Signals, component: str, still_s: float) -> bool:
     """Whether it had emitted all the time: what is read now and then rests as often."""
     known = _minutes_before(signals, component, still_s)
-    return still_s >= QUIET_S and len(known) >= USUAL_MIN and all(known)
+    return still_s >= signals.times.quiet_s and len(known) >= USUAL_MIN and all(known)

@@ -81,8 +81,15 @@ def _quoted(f: Finding) -> str:
 
 
 def _dependency(f: Finding, topology: str) -> str:
-    wall, cpu = format_duration(f.figures["tuple_s"]), format_duration(f.figures["cpu_s"])
-    return f"{f.component} is waiting, not computing: {wall} per tuple, {cpu} of it CPU{_in_line(f)}{_lasting(f)}"
+    n = f.figures
+    if "tuple_s" not in n:
+        none = f"no tuple has passed in the last {format_duration(round(n['window_s']))}"
+        return f"{f.component} is waiting, not computing: {none}{_in_line(f)}{_lasting(f)}"
+    wall, cpu = format_duration(n["tuple_s"]), format_duration(n["cpu_s"])
+    usual = f" (usually {format_duration(n['usual_s'])})" if "usual_s" in n else ""
+    return (
+        f"{f.component} is waiting, not computing: {wall} per tuple{usual}, {cpu} of it CPU{_in_line(f)}{_lasting(f)}"
+    )
 
 
 def _skew(f: Finding, topology: str) -> str:
@@ -254,9 +261,15 @@ def _slow_task(f: Finding, topology: str) -> str:
 
 def _too_few(f: Finding, topology: str) -> str:
     n = f.figures
-    tasks, rate, busy = int(n["tasks"]), _rate(n["rate"]), _percent(n["busy"])
+    tasks, rate, busy = int(n["tasks"]), _rate(n.get("rate", 0.0)), _percent(n["busy"])
     handled = f"its only task handles {rate}" if tasks == 1 else f"its {tasks} tasks together handle {rate}"
     full = f"{busy} busy" if tasks == 1 or n["busy"] >= 0.995 else f"each at least {busy} busy"
+    if "behind_s" in n:
+        behind, within = format_duration(round(n["behind_s"])), format_duration(n["drain_s"])
+        return (
+            f"{f.component} needs more tasks: at their pace what waits at its source takes {behind}, more than"
+            f" {within}; its {counted(tasks, 'task')} {'is' if tasks == 1 else 'are'} {full}"
+        )
     told = f"; how many it needs is known in {format_duration(round(n['known_in_s']))}" if "known_in_s" in n else ""
     return f"{f.component} needs more tasks: about {_rate(n['arrival'])} arrive; {handled}, {full}{told}"
 
@@ -416,6 +429,12 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.DEPENDENCY: lambda f, where: (
         f"look at what {f.component} calls (heron profile {where} {f.task});"
         " an AsyncBolt can wait for many calls at once"
+        + (
+            f"; heron update {where} --component-parallelism {f.component}:{f.figures['needed']:.0f} shows whether more"
+            " tasks help"
+            if "needed" in f.figures
+            else ""
+        )
     ),
     Verdict.SKEW: lambda f, where: (
         "more tasks will not help: aggregate before the fields grouping, or group by one more field"

@@ -13,13 +13,14 @@ from statistics import median
 from msgspec import Struct
 
 from heronpy.health.signals import Signals
+from heronpy.health.times import TIMES, Times
 
 #: Fewest minutes on each side of an update, and the most.
 SIDE_MIN, SIDE_MAX = 3, 30
 #: Below this busy share a rate per busy second says little.
 BUSY_MIN = 0.1
-#: Minutes for which few enough tasks must have sufficed, and how many of them must be known.
-SPARE_MIN, SPARE_KNOWN = 60, 55
+#: Of the minutes that are looked at, the part that must be known.
+KNOWN = 0.91
 #: Minutes that say how long tuples take of late, and the fewest before them that say what is usual.
 LATE_MIN, USUAL_MIN = 3, 10
 #: The least share of its time in which a spout is taken to be free to emit.
@@ -27,9 +28,8 @@ FREE_LEAST = 0.1
 #: Minutes of memory use, and of a queue or backlog that grows or falls.
 MEMORY_MIN, TREND_MIN = 5, 5
 
-#: A trail of memory of the last seconds: what is left out of it at the start of its process, the least time that it
-#: must cover, and how alike its thirds are in memory that grows steadily.
-WARM_S, SEEN_S, STEADY, NO_SLOWER = 3.5, 30.0, 0.5, 0.75
+#: How alike the thirds of a trail of memory are that grows steadily.
+STEADY, NO_SLOWER = 0.5, 0.75
 
 Minutes = Sequence[float | None]
 
@@ -138,17 +138,6 @@ def _per_busy_s(signals: Signals, component: str) -> list[float | None]:
     ]
 
 
-def spare(signals: Signals, component: str, aim: float) -> tuple[int, float] | None:
-    """How many tasks would have sufficed in the last hour at this utilisation, and the highest mean busy share."""
-    busy = signals.minutes(component, "busy")[-SPARE_MIN:]
-    tasks = signals.minutes(component, "tasks")[-SPARE_MIN:]
-    known = [(share, number) for share, number in zip(busy, tasks, strict=False) if share is not None and number]
-    if len(known) < SPARE_KNOWN or len({number for _, number in known}) != 1:
-        return None
-    most = max(share for share, _ in known)
-    return max(1, ceil(most * known[0][1] / aim)), most
-
-
 def memory_p95(signals: Signals, component: str) -> float | None:
     """95th percentile of the largest resident memory of a task over the last minutes, bytes."""
     known = sorted(value for value in signals.minutes(component, "largest_bytes")[-MEMORY_MIN:] if value is not None)
@@ -184,17 +173,17 @@ def memory_growth(signals: Signals, component: str) -> Growth | None:
     return Growth(min(first, last) / 60, 60.0 * len(grown), most)
 
 
-def steady_growth(trail: Sequence[tuple[float, float]]) -> Growth | None:
+def steady_growth(trail: Sequence[tuple[float, float]], times: Times = TIMES) -> Growth | None:
     """How the memory of one process grows; None unless it has grown steadily for half a minute, up to the last point.
 
     Steadily: each third of that time has its share of the growth, the last one no less than the first, and nothing is
     given back. A cache or a warm-up grows ever more slowly, a collector gives back.
     """
     known = [(-age_s, size) for age_s, size in trail]
-    known = [point for point in known if point[0] >= known[0][0] + WARM_S]
+    known = [point for point in known if point[0] >= known[0][0] + times.warm_s]
     for place, (began, size) in enumerate(known):
         seen_s, grown = known[-1][0] - began, known[-1][1] - size
-        if seen_s < SEEN_S:
+        if seen_s < times.seen_s:
             return None
         if grown > 0 and _is_steady(known[place:], grown / seen_s):
             return Growth(grown / seen_s, seen_s)

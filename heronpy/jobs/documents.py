@@ -19,7 +19,7 @@ from heronpy.common.log_format import is_plain
 from heronpy.common.nearest import did_you_mean
 from heronpy.common.settings import Setting, describe, parse_value
 from heronpy.common.units import MB, parse_bytes
-from heronpy.plan.component_config import auto_typed, key_problem, runtime_key_problem
+from heronpy.plan.component_config import CONCURRENCY_MAX, auto_typed, key_problem, runtime_key_problem
 
 #: Of what the nodes of jobs hold; a release that writes something else raises it.
 FORMAT: Final = 1
@@ -37,6 +37,7 @@ Value: TypeAlias = str | int | float | bool | dict[str, Any]
 Leaves: TypeAlias = dict[Path, Value]
 
 Count = Annotated[int, Meta(ge=1, le=100_000, description="a whole number from 1 to 100000")]
+Concurrency = Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX, description=f"a whole number from 1 to {CONCURRENCY_MAX}")]
 Priority = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
 Bytes = Annotated[int, Meta(ge=MB, le=1 << 50, description="an amount of bytes of 1MB or more, such as 256MB")]
 Cores = Annotated[float, Meta(gt=0, le=4096, description="a number of cores above 0, such as 0.5")]
@@ -92,7 +93,7 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
     restore: Restore = "latest"
     parallelism: dict[str, Count] = {}
     resources: dict[str, Resources] = {}
-    concurrency: dict[str, Count] = {}
+    concurrency: dict[str, Concurrency] = {}
     config: dict[str, Plain] = {}
     component_config: dict[str, dict[str, Plain]] = {}
     settings: dict[str, Value] = {}
@@ -201,7 +202,7 @@ def _leaf(value: Any, path: Path, kind: Any, where: str) -> Value:
             raise ConfigError(f"{where} {wrong}")
         if runtime_key_problem(key, str(leaf)):
             raise ConfigError(
-                f"{where} cannot change while the topology runs; write it below 'settings' or 'parallelism', or set it"
-                " in the program and deploy that"
+                f"{where} cannot change while the topology runs; write it below 'settings', 'parallelism', 'resources'"
+                " or 'concurrency', or set it in the program and deploy that"
             )
     return leaf

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import msgspec
 
-from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM
 from heronpy.clusters import scaling, update_outcome
 from heronpy.clusters.errors import NotThereError, RequestError
 from heronpy.clusters.killing import remove
@@ -26,6 +25,12 @@ from heronpy.clusters.takedown import leftovers
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError, DamagedStateError, HeronError, PackageError, TopologyError
 from heronpy.common.states import UP_STATES, has_failed, lifecycle_name, task_name
+from heronpy.common.topology_keys import (
+    TOPOLOGY_COMPONENT_CPU,
+    TOPOLOGY_COMPONENT_PARALLELISM,
+    TOPOLOGY_COMPONENT_RAM,
+)
+from heronpy.common.units import parse_bytes
 from heronpy.jobs import plans
 from heronpy.jobs.documents import Leaves, Path, Value
 from heronpy.jobs.plans import Seen, Step
@@ -34,7 +39,7 @@ from heronpy.jobs.syncer import StepError
 from heronpy.launching import importing, submission
 from heronpy.launching.model import Kept, Planned
 from heronpy.launching.restoring import LATEST, choose
-from heronpy.plan.component_config import auto_typed, reliability_mode, set_key
+from heronpy.plan.component_config import ASYNC_CONCURRENCY, auto_typed, reliability_mode, set_key
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.packing_plan import tasks_by_component
 from heronpy.proto import components_of, control_pb2, plan_pb2, topology_pb2
@@ -65,33 +70,54 @@ def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> 
     """The program's own values, the weakest layer.
 
     `known` are the leaves of the layers and, weaker, those that the job had last: a key of a configuration that only
-    those have stays as it is, because a task that runs cannot lose one.
+    those have stays as it is, because a task that runs cannot lose one. A size or concurrency that the program does not
+    have is 0, which stands for what the topology is submitted with.
     """
     own: Leaves = {("run",): "running"}
     for component in LogicalPlan.from_topology(topology).definitions:
         own["parallelism", component.name] = component.parallelism
     for path, value in known.items():
-        config = _config_at(topology, path)
-        if config is not None:
-            text = _texts(config).get(path[-1])
-            own[path] = value if text is None else _value(text, value)
+        text = _text_at(topology, path)
+        if text is not None:
+            own[path] = _value(path, text, value)
+        elif _config_at(topology, path) is not None and path not in own:
+            own[path] = 0 if path[0] in _SUBMITTED else value
     return own
 
 
-def _config_at(topology: topology_pb2.Topology, path: Path) -> topology_pb2.Config | None:
-    """The configuration that a leaf is about; None for any other leaf."""
+#: Leaves of a component that have a key in its configuration; where that says nothing, the submission does.
+_SUBMITTED: Final = ("resources", "concurrency")
+_KEYS: Final = {
+    ("parallelism", ""): TOPOLOGY_COMPONENT_PARALLELISM,
+    ("concurrency", ""): ASYNC_CONCURRENCY,
+    ("resources", "ram"): TOPOLOGY_COMPONENT_RAM,
+    ("resources", "cpu"): TOPOLOGY_COMPONENT_CPU,
+}
+
+
+def _config_at(topology: topology_pb2.Topology, path: Path) -> tuple[topology_pb2.Config, str] | None:
+    """The configuration and the key that a leaf is about; None for any other leaf."""
     if path[0] == "config":
-        return topology.topology_config
-    part = components_of(topology).get(path[1]) if path[0] == "component_config" else None
-    return part.comp.config if part is not None else None
+        return topology.topology_config, path[-1]
+    key = path[-1] if path[0] == "component_config" else _KEYS.get((path[0], "".join(path[2:])))
+    part = components_of(topology).get(path[1]) if key is not None else None
+    return (part.comp.config, str(key)) if part is not None else None
+
+
+def _text_at(topology: topology_pb2.Topology, path: Path) -> str | None:
+    """What the configuration says of a leaf."""
+    found = _config_at(topology, path)
+    return _texts(found[0]).get(found[1]) if found is not None else None
 
 
 def _texts(config: topology_pb2.Config) -> dict[str, str]:
     return {item.key: item.value for item in config.kvs if not item.HasField("serialized_value")}
 
 
-def _value(text: str, like: Value | None) -> Value:
+def _value(path: Path, text: str, like: Value | None) -> Value:
     """The value that a text of a configuration stands for; that of a document if it has the same text."""
+    if path[0] == "resources":
+        return parse_bytes(text) if path[2] == "ram" else float(text)
     return like if like is not None and str(like) == text else auto_typed(text)
 
 
@@ -193,10 +219,8 @@ class TopologyDriver:
                 case plans.SetState():
                     active = step.differences[0].new != "paused"
                     self._session().ask(job, control_pb2.SetState(active=active), STATE_S)
-                case plans.Update():
+                case plans.Update() | plans.Resize():
                     return self._update(job, step)
-                case plans.Resize():
-                    raise StepError("sizes of containers cannot be changed in this release", fatal=True)
         except HeronError as error:
             raise StepError(" ".join(str(error).split())[:1000], isinstance(error, _FATAL)) from error
         except OSError as error:
@@ -251,19 +275,28 @@ class TopologyDriver:
             remove(session, job, topology_id=topology_id, waits=log.info)
 
     def _configure(self, job: str, step: plans.Configure) -> None:
-        texts = [f"{':'.join(one.path[1:])}:{one.new}" for one in step.differences if one.new is not None]
+        session, keys = self._session(), {"concurrency": f":{ASYNC_CONCURRENCY}"}
+        texts = [
+            f"{':'.join(one.path[1:])}{keys.get(one.path[0], '')}:{one.new}"
+            for one in step.differences
+            if one.new is not None
+        ]
         if texts:
-            update_outcome.configure(
-                self._session(), job, control_pb2.RuntimeConfig(settings=texts), STATE_S, log.warning
-            )
+            scaling.check_runtime_config(session.topology(job), tuple(texts))
+            update_outcome.configure(session, job, control_pb2.RuntimeConfig(settings=texts), STATE_S, log.warning)
 
-    def _update(self, job: str, step: plans.Update) -> Mapping[str, int]:
+    def _update(self, job: str, step: plans.Update | plans.Resize) -> Mapping[str, int]:
         session = self._session()
         before, old = session.status(job), session.packing_plan(job)
         if step.replaces not in (0, old.version):
             raise StepError(f"somebody else has changed topology '{job}' meanwhile")
-        wanted = tuple(f"{one.path[1]}:{one.new}" for one in step.differences if one.new is not None)
-        topology, new = scaling.replan(session, job, old, wanted, None)
+
+        def wanted(*kind: str) -> tuple[str, ...]:
+            those = (one for one in step.differences if one.path[::2] == kind and one.new is not None)
+            return tuple(f"{one.path[1]}:{one.new}" for one in those)
+
+        sizes = wanted("resources", "ram"), wanted("resources", "cpu")
+        topology, new = scaling.replan(session, job, old, wanted("parallelism"), None, *sizes)
         scaling.scale(session, job, old, topology, new, 0.0, UPDATE_S, log.warning)
         epochs = {task.task_id: task.epoch for task in before.tasks}
         after = session.status(job).tasks
@@ -289,13 +322,11 @@ class TopologyDriver:
         topology = topology_of(definition)
         topology.id = topology_id or topology.id or job
         topology.state = topology_pb2.PAUSED if leaves.get(("run",)) == "paused" else topology_pb2.RUNNING
-        parts, settings = components_of(topology), []
+        settings = []
         for path, value in leaves.items():
-            config = _config_at(topology, path)
-            if config is not None:
-                set_key(config, path[-1], str(value))
-            elif path[0] == "parallelism" and path[1] in parts:
-                set_key(parts[path[1]].comp.config, TOPOLOGY_COMPONENT_PARALLELISM, str(value))
+            found = _config_at(topology, path)
+            if found is not None and not (path[0] in _SUBMITTED and not value):
+                set_key(*found, str(value))
             elif path[0] == "settings":
                 settings.append(f"{path[1]}={json.dumps(value) if isinstance(value, bool | dict) else value}")
         session = self._session(definition, tuple(settings))
@@ -345,10 +376,14 @@ def _topology(session: Session, record: plan_pb2.ExecutionState) -> topology_pb2
 
 def _seen_leaves(topology: topology_pb2.Topology, packing: plan_pb2.PackingPlan, leaves: Leaves) -> Leaves:
     seen: Leaves = {("run",): "paused" if topology.state == topology_pb2.PAUSED else "running"}
-    seen |= {("parallelism", component): count for component, count in _counts(packing).items()}
+    sizes = {task.component: task.resource for container in packing.containers for task in container.instances}
     for path, value in leaves.items():
-        config = _config_at(topology, path)
-        text = _texts(config).get(path[-1]) if config is not None else None
+        text = _text_at(topology, path)
         if text is not None:
-            seen[path] = _value(text, value)
-    return seen
+            seen[path] = _value(path, text, value)
+        elif path[0] in _SUBMITTED:
+            seen[path] = 0
+        if path[0] == "resources" and seen[path]:  # the packing plan is what its tasks have
+            size = sizes.get(path[1], plan_pb2.Resource())
+            seen[path] = size.ram_bytes if path[2] == "ram" else size.cpu
+    return seen | {("parallelism", component): count for component, count in _counts(packing).items()}

@@ -160,8 +160,11 @@ def change_of(before: Layer, after: Layer, stamp: Stamp) -> Change:
     )
 
 
-def check_change(change: Change, merged: Document, components: Collection[str]) -> None:
-    """ConfigError when what a layer has been given does not fit the program or the merged document."""
+def check_change(change: Change, merged: Document, components: Mapping[str, bool]) -> None:
+    """ConfigError when what a layer has been given does not fit the merged document or the program.
+
+    `components`: those of the program, and whether each is an asynchronous bolt.
+    """
     for entry in change.after:
         key, part = f"'{name_of(entry.path)}' of layer {change.layer}", component_of(entry.path)
         if part is None:
@@ -171,6 +174,8 @@ def check_change(change: Change, merged: Document, components: Collection[str]) 
                 f"{key} names component '{part}', which the program does not have{did_you_mean(part, components)};"
                 f" its components are {', '.join(sorted(components))}"
             )
+        if entry.path[0] == "concurrency" and not components[part]:
+            raise ConfigError(f"{key} is for asynchronous bolts, and '{part}' is none; set parallelism.{part} instead")
         low, high = merged.scale.min.get(part, 1), merged.scale.max.get(part)
         if entry.path[0] == "scale" and high is not None and low > high:
             raise ConfigError(f"{key} is {entry.value}, but scale.min would be {low} and scale.max {high}; change both")

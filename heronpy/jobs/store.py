@@ -118,7 +118,7 @@ class Store:
         self._state = state
         self._clock = clock
         #: By digest: a definition never changes.
-        self._components: dict[str, frozenset[str]] = {}
+        self._components: dict[str, dict[str, bool]] = {}
 
     def names(self) -> list[str]:
         """All jobs, also those that cannot be read."""
@@ -305,7 +305,8 @@ class Store:
     def _log(self, name: str, job: Job) -> Log:
         return _logged(self._decode(paths.job_log(name), Log)[0], job)
 
-    def _components_of(self, digest: str) -> frozenset[str]:
+    def _components_of(self, digest: str) -> dict[str, bool]:
+        """The components of a program, and whether each is an asynchronous bolt."""
         if digest not in self._components:
             try:
                 topology = topology_pb2.Topology.FromString(self.definition(digest).topology)
@@ -313,7 +314,7 @@ class Store:
                 raise DamagedStateError(f"definition {digest[:12]} has no topology; deploy the program again") from None
             if len(self._components) >= KNOWN_MAX:
                 self._components.clear()
-            self._components[digest] = frozenset(components_of(topology))
+            self._components[digest] = {name: one.comp.asynchronous for name, one in components_of(topology).items()}
         return self._components[digest]
 
     def _tell(self, name: str) -> None:

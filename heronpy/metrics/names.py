@@ -193,6 +193,7 @@ _STMGR = (
     Metric("__stmgr_refused_tasks", _C, "", "", "Registrations refused because their task does not belong here."),
     Metric("__stmgr_fenced_tasks", _C, "", "", "Tasks refused because a newer incarnation exists."),
     Metric("__stmgr_unacked_roots", _G, "", "", "Spout tuples whose tree of acks is not complete."),
+    Metric("__state-keys", _G, "", "", "Keys in the keyed state of a task."),
     Metric("__stateful_gateway_size", _G, "bytes", "", "Bytes held back by checkpoint barriers."),
     Metric("__stateful_restore_count", _C, "", "", "Restores of a checkpoint."),
     Metric("__stateful_restore_time", _C, "ms", "", "Time spent restoring checkpoints."),

@@ -1,7 +1,7 @@
 """Which instance goes to which container. Pure.
 
 `pack` makes the first plan of a topology, `repack` the next one, with as few moves as the algorithm
-allows. Both are pure. Task ids start at 1 in component order, spouts first, and are never reused;
+allows, and `resize` one that moves nothing. Task ids start at 1 in component order, spouts first, and are never reused;
 containers are numbered from 1. Repacking without any change returns the current plan itself.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from heronpy.common.errors import ConfigError
+from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.nearest import did_you_mean
 from heronpy.packing.balanced import Balanced
 from heronpy.packing.bins import Bins, Packing, new_items, same_plan
@@ -22,7 +22,7 @@ from heronpy.plan import packing_plan
 if TYPE_CHECKING:
     from heronpy.common.setting_types import PackingSettings
 
-__all__ = ["ALGORITHMS", "Packing", "get_algorithm", "pack", "repack"]
+__all__ = ["ALGORITHMS", "Packing", "get_algorithm", "pack", "repack", "resize"]
 
 ALGORITHMS: dict[str, Packing] = {
     algorithm.name: algorithm
@@ -71,4 +71,22 @@ def repack(current: Any, topology: Any, settings: PackingSettings, containers: i
     bins = Bins.from_plan(demand, current)
     change = algorithm.repack(bins, demand, packing_plan.next_task_id(current))
     result = bins.to_plan(version=current.version + 1, next_task_id=change.next_task_id)
+    return current if same_plan(current, result) else result
+
+
+def resize(current: Any, topology: Any, settings: PackingSettings) -> Any:
+    """The current plan with the sizes that its tasks have in a changed topology, or the plan itself if they are equal.
+
+    TopologyError when a container would exceed the limit of the topology.
+    """
+    fixed = get_algorithm(settings.algorithm).fixed_containers
+    bins = Bins.from_plan(demand := demand_of(topology, settings, None, share_requested=fixed), current)
+    full = next((one.id for one in bins if bins.overflows(one)), None)
+    if full is not None:
+        raise TopologyError(
+            f"the tasks of container {full} would exceed the limits of a container of topology '{demand.topology}';"
+            " raise topology.container.max.ram.hint or topology.container.max.cpu.hint, or spread its tasks with"
+            " --container-number"
+        )
+    result = bins.to_plan(current.version + 1, packing_plan.next_task_id(current))
     return current if same_plan(current, result) else result

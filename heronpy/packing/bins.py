@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
+
+from msgspec import Struct, field
 
 from heronpy.common.errors import TopologyError
 from heronpy.packing.demand import DIMENSIONS, ZERO, Demand, Size, shown
@@ -181,6 +182,7 @@ class Bins:
     def to_plan(self, version: int, next_task_id: int) -> Any:
         """The packing plan of the placed items."""
         demand = self.demand
+        limits = {part.name: part.memory_limit_bytes for part in demand.components}
         plan = plan_pb2.PackingPlan(id=demand.topology_id, version=version, next_task_id=next_task_id)
         for one in sorted(self.bins, key=lambda one: one.id):
             sizes = _shared_out(demand, one)
@@ -194,6 +196,7 @@ class Bins:
                     task_id=item.task_id,
                     component_index=item.index,
                     resource=_resource(size),
+                    memory_limit_bytes=limits.get(item.component, 0),
                 )
             container.required.CopyFrom(_resource(demand.required(total)))
         return plan
@@ -256,8 +259,7 @@ def _shared_out(demand: Demand, one: Bin) -> dict[str, Size]:
     return {name: (size[0], int(size[1]), int(size[2])) for name, size in sizes.items()}
 
 
-@dataclass(slots=True)
-class Change:
+class Change(Struct):
     """The instances that a repacking has to place."""
 
     #: Running tasks that lost their place; they keep their ids.

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.nearest import did_you_mean
+from heronpy.common.topology_keys import TOPOLOGY_COMPONENT_CPU, TOPOLOGY_COMPONENT_RAM
 from heronpy.common.units import MB, counted, format_bytes, parse_bytes
 from heronpy.plan.component_config import config_of
 from heronpy.plan.logical import LogicalPlan
@@ -44,6 +45,8 @@ class ComponentDemand(Struct, frozen=True):
     parallelism: int
     size: Size
     upstream: tuple[str, ...]
+    #: Memory above which an instance is restarted; 0: as the settings say.
+    memory_limit_bytes: int = 0
 
 
 class Demand(Struct, frozen=True):
@@ -107,6 +110,9 @@ def demand_of(topology: Any, settings: PackingSettings, containers: int | None, 
     plan = LogicalPlan.from_topology(topology)
     names = list(plan.components)
     maps = [_component_map(config, dimension, names) for dimension in DIMENSIONS]
+    own = [_own_sizes(plan, key) for key in (TOPOLOGY_COMPONENT_CPU, TOPOLOGY_COMPONENT_RAM)]
+    for of_map, of_component in zip(maps, own, strict=False):
+        of_map |= of_component
     limits, shared = _limits(config, share_requested)
     padding, ram_padding = padding_of(config, settings)
     defaults: Size = (
@@ -124,6 +130,7 @@ def demand_of(topology: Any, settings: PackingSettings, containers: int | None, 
                 _parallelism(plan, name),
                 (float(size[0]), int(size[1]), int(size[2])),
                 tuple(plan.upstream(name)),
+                int(own[1].get(name, 0)),
             )
         )
     demand = Demand(
@@ -185,6 +192,13 @@ def _component_map(config: Mapping[str, Any], dimension: str, names: list[str]) 
             raise ConfigError(f"'{key}' names the component '{name}' twice; keep one entry")
         result[name] = _amount(f"{key} of '{name}'", value.strip(), dimension)
     return result
+
+
+def _own_sizes(plan: LogicalPlan, key: str) -> dict[str, float]:
+    """What the configuration of a component says, before the map of its dimension; 0 says nothing."""
+    said = {name: part.config.get(key) or plan.config.get(key, 0) for name, part in plan.components.items()}
+    read = parse_bytes if key == TOPOLOGY_COMPONENT_RAM else float
+    return {name: size for name, value in said.items() if (size := read(value))}
 
 
 def _amount(key: str, value: Any, dimension: str) -> float:

@@ -12,7 +12,7 @@ import math
 import pickle
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -24,7 +24,9 @@ from heronpy.common.topology_keys import (
     KINDS,
     RELIABILITY_MODES,
     SAMPLE,
+    TOPOLOGY_COMPONENT_CPU,
     TOPOLOGY_COMPONENT_PARALLELISM,
+    TOPOLOGY_COMPONENT_RAM,
     TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE,
     TOPOLOGY_NAME,
     TOPOLOGY_RELIABILITY_MODE,
@@ -241,8 +243,35 @@ _FIXED_KEYS = frozenset({TOPOLOGY_NAME, TOPOLOGY_RELIABILITY_MODE, TOPOLOGY_SERI
 _FIXED_KEYS |= {TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE}
 _UPDATED_KEYS = {
     TOPOLOGY_COMPONENT_PARALLELISM: "--component-parallelism",
+    TOPOLOGY_COMPONENT_RAM: "--component-ram",
+    TOPOLOGY_COMPONENT_CPU: "--component-cpu",
     TOPOLOGY_STMGRS: "--container-number",
 }
+
+
+#: How many tuples an asynchronous bolt processes at once: its own key alone of the settings changes while it runs.
+ASYNC_CONCURRENCY: Final = "heron.instance.async_concurrency"
+CONCURRENCY_MAX: Final = 512
+
+
+def live_concurrency(topology: topology_pb2.Topology, component: str) -> int:
+    """The concurrency that the configuration of a component says; 0: that which it was submitted with."""
+    return int(config_of(components_of(topology)[component]).get(ASYNC_CONCURRENCY, 0))
+
+
+def runtime_problem(topology: topology_pb2.Topology, component: str, key: str, value: str) -> str | None:
+    """Why this entry of a running topology, or of a component, cannot be changed; None when it can."""
+    if key != ASYNC_CONCURRENCY:
+        return runtime_key_problem(key, value)
+    part = components_of(topology).get(component)
+    if part is None or not part.comp.asynchronous:
+        return f"'{key}' changes while a topology runs for an asynchronous bolt alone: give BOLT:{key}:64"
+    if not re.fullmatch("[0-9]{1,3}", value) or int(value) > CONCURRENCY_MAX:
+        return (
+            f"'{key}' is {value!r}; it must be a whole number from 1 to {CONCURRENCY_MAX}, or 0 for what the topology"
+            " was submitted with"
+        )
+    return None
 
 
 def runtime_key_problem(key: str, value: str) -> str | None:

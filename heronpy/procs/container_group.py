@@ -46,6 +46,19 @@ def enter(
             (parent / name / "cgroup.procs").write_text(str(pid), encoding="ascii")
 
 
+def resize(
+    name: str, cpu: float, ram_bytes: int, cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup"
+) -> None:
+    """Give a group other limits, if there is one; memory only more, because less would end processes that have it."""
+    for controller, limit in (("memory", ram_bytes), ("cpu", cpu)):
+        with suppress(OSError):
+            parent, unified = _group_of(controller, cgroup_file, Path(root))
+            file = parent / name / ("memory.max" if unified else "memory.limit_in_bytes")
+            known = file.read_text(encoding="ascii").strip() if controller == "memory" else "0"
+            if limit and (parent / name).is_dir() and known.isdigit() and int(known) < limit:
+                _limit(parent / name, controller, limit, unified)
+
+
 def _limit(folder: Path, controller: str, limit: float, unified: bool) -> None:
     quota = max(1000, int(limit * _PERIOD_US))
     if controller == "memory":

@@ -908,7 +908,7 @@ class MetricsReport(_message.Message):
     def __init__(self, process: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., loop_age_s: _Optional[float] = ..., state: _Optional[_Union[TaskState, str]] = ..., not_ready: bool = ..., ends: bool = ..., at_least: bool = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., slow: _Optional[_Iterable[_Union[SlowTuple, _Mapping]]] = ..., found: _Optional[_Union[TaskLooks, _Mapping]] = ..., waits_for: _Optional[str] = ..., pause_s: _Optional[float] = ...) -> None: ...
 
 class MinutesLedger(_message.Message):
-    __slots__ = ["minutes", "names", "series", "topology_id"]
+    __slots__ = ["minutes", "names", "series", "topology_id", "usual"]
     class Minute(_message.Message):
         __slots__ = ["names", "number", "values"]
         NAMES_FIELD_NUMBER: _ClassVar[int]
@@ -923,15 +923,28 @@ class MinutesLedger(_message.Message):
         COMPONENTS_FIELD_NUMBER: _ClassVar[int]
         components: _containers.RepeatedScalarFieldContainer[str]
         def __init__(self, components: _Optional[_Iterable[str]] = ...) -> None: ...
+    class Usual(_message.Message):
+        __slots__ = ["component", "minutes", "number", "wall_s"]
+        COMPONENT_FIELD_NUMBER: _ClassVar[int]
+        MINUTES_FIELD_NUMBER: _ClassVar[int]
+        NUMBER_FIELD_NUMBER: _ClassVar[int]
+        WALL_S_FIELD_NUMBER: _ClassVar[int]
+        component: str
+        minutes: int
+        number: int
+        wall_s: float
+        def __init__(self, component: _Optional[str] = ..., wall_s: _Optional[float] = ..., minutes: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
     MINUTES_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     SERIES_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    USUAL_FIELD_NUMBER: _ClassVar[int]
     minutes: _containers.RepeatedCompositeFieldContainer[MinutesLedger.Minute]
     names: _containers.RepeatedCompositeFieldContainer[MinutesLedger.Names]
     series: _containers.RepeatedScalarFieldContainer[str]
     topology_id: str
-    def __init__(self, topology_id: _Optional[str] = ..., series: _Optional[_Iterable[str]] = ..., names: _Optional[_Iterable[_Union[MinutesLedger.Names, _Mapping]]] = ..., minutes: _Optional[_Iterable[_Union[MinutesLedger.Minute, _Mapping]]] = ...) -> None: ...
+    usual: _containers.RepeatedCompositeFieldContainer[MinutesLedger.Usual]
+    def __init__(self, topology_id: _Optional[str] = ..., series: _Optional[_Iterable[str]] = ..., names: _Optional[_Iterable[_Union[MinutesLedger.Names, _Mapping]]] = ..., minutes: _Optional[_Iterable[_Union[MinutesLedger.Minute, _Mapping]]] = ..., usual: _Optional[_Iterable[_Union[MinutesLedger.Usual, _Mapping]]] = ...) -> None: ...
 
 class NewPlan(_message.Message):
     __slots__ = ["plan"]
@@ -1116,16 +1129,20 @@ class RegisterStmgrReply(_message.Message):
     def __init__(self, plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., tmaster_epoch: _Optional[int] = ...) -> None: ...
 
 class RestartContainer(_message.Message):
-    __slots__ = ["by", "container", "force", "wait_s"]
+    __slots__ = ["by", "container", "force", "plan_version", "standing_by", "wait_s"]
     BY_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    STANDING_BY_FIELD_NUMBER: _ClassVar[int]
     WAIT_S_FIELD_NUMBER: _ClassVar[int]
     by: str
     container: int
     force: bool
+    plan_version: int
+    standing_by: bool
     wait_s: float
-    def __init__(self, container: _Optional[int] = ..., force: bool = ..., wait_s: _Optional[float] = ..., by: _Optional[str] = ...) -> None: ...
+    def __init__(self, container: _Optional[int] = ..., force: bool = ..., wait_s: _Optional[float] = ..., by: _Optional[str] = ..., standing_by: bool = ..., plan_version: _Optional[int] = ...) -> None: ...
 
 class RestartLedger(_message.Message):
     __slots__ = ["before", "executor_epoch", "latest", "name"]

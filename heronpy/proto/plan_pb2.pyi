@@ -59,16 +59,18 @@ class ExecutionState(_message.Message):
     def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., cluster: _Optional[str] = ..., role: _Optional[str] = ..., environ: _Optional[str] = ..., submission_user: _Optional[str] = ..., submitted_at: _Optional[float] = ..., release: _Optional[str] = ..., working_dir: _Optional[str] = ..., launch_file: _Optional[str] = ..., host: _Optional[str] = ..., begun_at: _Optional[float] = ...) -> None: ...
 
 class InstancePlan(_message.Message):
-    __slots__ = ["component", "component_index", "resource", "task_id"]
+    __slots__ = ["component", "component_index", "memory_limit_bytes", "resource", "task_id"]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     component: str
     component_index: int
+    memory_limit_bytes: int
     resource: Resource
     task_id: int
-    def __init__(self, component: _Optional[str] = ..., task_id: _Optional[int] = ..., component_index: _Optional[int] = ..., resource: _Optional[_Union[Resource, _Mapping]] = ...) -> None: ...
+    def __init__(self, component: _Optional[str] = ..., task_id: _Optional[int] = ..., component_index: _Optional[int] = ..., resource: _Optional[_Union[Resource, _Mapping]] = ..., memory_limit_bytes: _Optional[int] = ...) -> None: ...
 
 class InstanceRecord(_message.Message):
     __slots__ = ["component", "component_index", "container", "instance_id", "task_id"]

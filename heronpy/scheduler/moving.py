@@ -1,4 +1,4 @@
-"""Replacing containers because a user asks for it: `heron restart`, and `heron drain` of a host.
+"""Replacing containers because a user asks for it: `heron restart`, `heron drain` of a host, and other sizes.
 
 It tells placement what is asked, and waits until it is done. Invariants: a request is answered
 within the time that it brings; after a drain that failed a container acts where it was, or elsewhere, and its host may
@@ -93,6 +93,17 @@ class Moves:
             raise DeadlineError(f"not restarted within {limit_s:g} s: {where or 'they are being replaced'}")
         return [executor_id(number) for number in containers]
 
+    async def renew(self, number: int, known: Callable[[], bool], wait_s: float, by: str = "") -> None:
+        """Replace a container by one of another size, once that is `known`; it ends when its successor stands by."""
+        until = time.monotonic() + (wait_s or self._limit_s)
+        why = "its scheduler has not seen the new size"
+        if await self._when(known, lambda: until):
+            if number not in self._by_container():
+                raise RpcError(f"there is no container {number}")
+            why, _ = await self._replace(number, "", who(by), lambda: until)
+        if why:
+            raise RpcError(f"no larger container replaces it within {wait_s or self._limit_s:.0f} s: {why}")
+
     async def drain(self, host: str, wait_s: float, by: str = "") -> list[int]:
         """Avoid a host and move the containers away from it, one at a time; the numbers of those that have moved.
 
@@ -157,6 +168,18 @@ class Moves:
 
     async def _move(self, number: int, host: str, by: str, later: Sequence[int], moved: Sequence[int]) -> None:
         began = time.monotonic()
+        why, in_time = await self._replace(number, host, by, lambda: self._until[host])
+        if not why:
+            return
+        what = f"container {number} cannot be moved away from host {host}"
+        if in_time:
+            raise RpcError(f"{what}: {why}; {_rest(host, later, moved)}")
+        spent_s = time.monotonic() - began
+        rest = _rest(host, later, moved)
+        raise DeadlineError(f"{what} within {spent_s:.0f} s: {why}; {rest}, or give a longer --timeout")
+
+    async def _replace(self, number: int, host: str, by: str, until: Callable[[], float]) -> tuple[str, bool]:
+        """Why a container has no successor, "" once it acts; and whether that was known in time."""
         first = self._by_container()[number]
         before, held = first.epoch, first.submission
         self._handle(MoveAsked(number, host, by))
@@ -165,18 +188,13 @@ class Moves:
             view = self._by_container().get(number)
             return view is None or bool(view.unmoved) or (view.epoch > before and view.phase is Phase.RUNNING)
 
-        in_time = await self._when(over, lambda: self._until[host])
+        in_time = await self._when(over, until)
         view = self._by_container().get(number)
         if view is None or (in_time and not view.unmoved):
-            return
-        why = self._why_late(view, held)
+            return "", True
+        why = view.unmoved if in_time else self._why_late(view, held)
         self._handle(MoveEnded(number))
-        what = f"container {number} cannot be moved away from host {host}"
-        if in_time:
-            raise RpcError(f"{what}: {view.unmoved}; {_rest(host, later, moved)}")
-        spent_s = time.monotonic() - began
-        rest = _rest(host, later, moved)
-        raise DeadlineError(f"{what} within {spent_s:.0f} s: {why}; {rest}, or give a longer --timeout")
+        return why, in_time
 
     def _why_late(self, view: ContainerView, held: int) -> str:
         """Why a container has not moved yet that submission `held` had when that was asked."""

@@ -257,11 +257,14 @@ class Placement:
                     return []
                 found.move(host, now)
                 self._write(found, moves_from=host)
+                if not host:
+                    self._blame(found, found.entry.holder, ExitReason.RESTARTED, f"{by} gave it another size")
+                    return [Note(f"container {container} is replaced by one of another size, as {by} asks")]
                 self._blame(found, found.entry.holder, ExitReason.MOVED, f"{by} has moved it away from host {host}")
                 return [Note(f"container {container} is moved away from {host}, which {by} drains")]
             case MoveEnded(container):
                 found = self._containers.get(container)
-                if found is not None and found.moves_from:
+                if found is not None and found.is_moving:
                     self._end_move(found, "it took too long", now)
                 return []
             case RestartAsked():
@@ -592,7 +595,7 @@ class Placement:
 
     def _has_no_successor(self, container: Container, why: str, now: float) -> list[Effect]:
         """The engine refuses one for good. One that was to be moved only goes on where it is."""
-        if not container.moves_from:
+        if not container.is_moving:
             return self._fail(container, None, why)
         self._end_move(container, why, now)
         return [Note(f"container {container.number} is not moved: {why}", True)]

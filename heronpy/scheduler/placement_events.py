@@ -168,7 +168,10 @@ class HostLifted:
 
 @dataclass(frozen=True, slots=True)
 class MoveAsked:
-    """Move a container away from this host: one that acts there goes on until its successor stands by elsewhere."""
+    """Move a container away from this host: one that acts there goes on until its successor stands by elsewhere.
+
+    Without a host it is replaced by one of its present size, on whichever host has room.
+    """
 
     container: int
     host: str

@@ -27,7 +27,8 @@ from heronpy.engines.contract import traits_of
 from heronpy.net import curve
 from heronpy.net.access import forget_endpoint
 from heronpy.net.private import make_private
-from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.net.state import open_state_of
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import LaunchSpec
@@ -110,6 +111,8 @@ class EngineScheduler:
         self._removal: asyncio.Task[None] | None = None
         #: The topology's state is being removed, and with it our own permit.
         self._removing = False
+        #: Of the packing plan that containers are of.
+        self._plan_version = 0
 
     # ---- life -------------------------------------------------------------------------------
     async def run(self) -> int:
@@ -317,6 +320,7 @@ class EngineScheduler:
 
     def _on_plan(self, plan: plan_pb2.PackingPlan) -> None:
         # Until there is a plan nothing is placed, and nothing that runs is ended.
+        self._plan_version = plan.version
         self._state_rules.masters = masters_of(self._launch, plan)
         requests = sizes_of(self._launch, plan, self._topology)
         standbys = settings_for(self._launch, TmasterSettings).standbys
@@ -336,6 +340,8 @@ class EngineScheduler:
         if field in ("restart_container", "drain_host") and self._acting().is_killed:
             raise RpcError(f"topology {self._launch.topology!r} was killed, and its containers are being ended")
         if field == "restart_container":
+            if body.standing_by:
+                return self._answer_renew(body.container, body.plan_version, body.wait_s, body.by)
             return self._answer_restart(body.container, body.force, body.wait_s, body.by)
         if field == "drain_host" and body.lift:
             return self._answer_lift(body.host, body.by)
@@ -435,6 +441,11 @@ class EngineScheduler:
             )
         names = await self._moves.restart(known if container < 0 else [container], force, wait_s, by)
         return control_pb2.Ok(text=f"restarted {', '.join(names)}")
+
+    async def _answer_renew(self, container: int, plan_version: int, wait_s: float, by: str) -> control_pb2.Ok:
+        self._acting()
+        await self._moves.renew(container, lambda: self._plan_version >= plan_version, wait_s, by)
+        return control_pb2.Ok(text=f"container {container} has the size of packing plan {plan_version}")
 
     def _answer_lift(self, host: str, by: str) -> control_pb2.Ok:
         placement = self._acting()

@@ -205,6 +205,11 @@ class Container:
         return self.entry.moves_from
 
     @property
+    def is_moving(self) -> bool:
+        """Whether it acts until its successor stands by."""
+        return bool(self.moves_from) or (self.holder is not None and self.holder.moving)
+
+    @property
     def holder(self) -> Submission | None:
         """The submission that was activated last, while it may exist."""
         return self.submissions.get(self.entry.holder)
@@ -247,12 +252,13 @@ class Container:
         )
 
     def move(self, host: str, now: float) -> None:
-        """Away from a host; what only waits there is ended at once."""
+        """Away from a host, "" for wherever it is; what only waits there is ended at once."""
         self.unmoved = ""
         for number, one in self.submissions.items():
-            if one.host == host and not one.lost and number == self.entry.holder:
+            here = host in ("", one.host)
+            if here and not one.lost and number == self.entry.holder:
                 one.moving = one.cancelled_at is None
-            elif one.host == host and not one.lost and one.cancelled_at is None:
+            elif here and not one.lost and one.cancelled_at is None:
                 one.cancelled_at = now
 
     def end_move(self, why: str, now: float) -> None:

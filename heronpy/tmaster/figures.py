@@ -14,7 +14,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from heronpy.common.ids import edge_id
+from heronpy.common.setting_types import InstanceSettings
 from heronpy.common.states import UP_STATES, holds, lifecycle_name
+from heronpy.plan.component_config import live_concurrency
 from heronpy.proto import control_pb2
 from heronpy.tmaster.loads import Loads, Part, Window
 from heronpy.tmaster.machine import TopologyMaster
@@ -41,14 +43,12 @@ class Figures:
         self,
         machine: TopologyMaster,
         wall_offset_s: float,
-        queue_bound: Callable[[str], int] = lambda component: 0,
-        memory_limit: Callable[[str], int] = lambda component: 0,
+        instance: Callable[[str], InstanceSettings] = lambda component: InstanceSettings(in_queue_bytes_max=0),
     ) -> None:
-        """`queue_bound` and `memory_limit` give bytes per task of a component; 0 is none."""
+        """`instance` gives the settings of a component's tasks."""
         self._machine = machine
         self._wall_offset_s = wall_offset_s
-        self._queue_bound = queue_bound
-        self._memory_limit = memory_limit
+        self._instance = instance
         self.loads = Loads()
         self.minutes = Minutes()
         self._number: int | None = None
@@ -192,6 +192,8 @@ class Figures:
             if status.in_queue_bytes:
                 part.note_largest("queue_bytes_max", "fullest", status.in_queue_bytes, place.name)
         self._take_processes(parts)
+        usual_s, limits = self.minutes.baseline.usual_s, self._machine.shared.book.memory_limits
+        concurrent = {bolt.comp.name for bolt in topology.bolts if bolt.comp.asynchronous}
         dead_letters, lost = Counter[str](), Counter[str]()
         for counts in registry.totals.tasks.values():
             dead_letters[counts.component] += counts.before[_DEAD_LETTERS] + counts.latest[_DEAD_LETTERS]
@@ -203,9 +205,13 @@ class Figures:
             row.restarts, row.dead_letters, row.lost = (
                 min(counted[name], _MOST) for counted in (self._restarts, dead_letters, lost)
             )
-            row.queue_bound_bytes = self._queue_bound(name) or None if row.kind == "bolt" else None
-            row.memory_limit_bytes = self._memory_limit(name) or None
             row.not_scalable = not_scalable(name, plain)
+            settings = self._instance(name)
+            row.queue_bound_bytes = settings.in_queue_bytes_max or None if row.kind == "bolt" else None
+            row.memory_limit_bytes = limits.get(name) or settings.memory_soft_limit_bytes or None
+            row.usual_s = usual_s.get(name)
+            if name in concurrent:
+                row.concurrency = live_concurrency(topology, name) or settings.async_concurrency
         return parts
 
     def _take_processes(self, parts: dict[str, Part]) -> None:

@@ -10,11 +10,11 @@ are between 0 and 1; the memory used is bounded by the processes of the plan.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from math import isfinite
+from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from heronpy.metrics.quantiles import IN_CALL_S, quantile_in
 from heronpy.proto import control_pb2
@@ -34,8 +34,8 @@ _NS = 1e-9
 # Columns of a process: totals first, then the gauges.
 EMITTED, EXECUTED, ACKED, FAILED, BUSY, BLOCKED, IDLE, CPU, HELD, SPARK_DONE, SPARK_S = range(11)
 SENT_FRAMES, SENT_TUPLES, TAKEN_FRAMES, TAKEN_TUPLES = range(11, 15)
-MEMORY, SPARK_WAITING, SPARK_LAG, BACKLOG_TUPLES, BACKLOG_BYTES = range(15, 20)
-_TOTALS, _WIDTH = 15, 20
+WALL, MEMORY, SPARK_WAITING, SPARK_LAG, KEYS, BACKLOG_TUPLES, BACKLOG_BYTES = range(15, 22)
+_TOTALS, _WIDTH = 16, 22
 _COLUMN = {
     "__emit-count": EMITTED,
     "__execute-count": EXECUTED,
@@ -53,11 +53,13 @@ _COLUMN = {
     "__gateway-sent-tuples-count": SENT_TUPLES,
     "__gateway-consumed-packets-count": TAKEN_FRAMES,
     "__gateway-consumed-tuples-count": TAKEN_TUPLES,
+    "__execute-time-ns": WALL,
     "__py-physical-memory-byte": MEMORY,
     "spark-batches-waiting": SPARK_WAITING,
     "spark-lag-seconds": SPARK_LAG,
     "__backlog-tuples": BACKLOG_TUPLES,
     "__backlog-bytes": BACKLOG_BYTES,
+    "__state-keys": KEYS,
 }
 _HISTOGRAMS = ("__execute-latency", "__end-to-end-latency", "__complete-latency")
 _HISTOGRAM = control_pb2.Sample.HISTOGRAM
@@ -77,8 +79,7 @@ _UNKNOWN: dict[str, Any] = {one.name: None for one in structs.fields(ComponentLo
 _Layout = tuple[int, list[tuple[int, str, str, int]]]
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Struct):
     """Upper bounds of buckets, how many values are in each, not cumulative, and the sum of all values."""
 
     bounds: tuple[float, ...]
@@ -86,8 +87,7 @@ class Counts:
     total: float
 
 
-@dataclass(slots=True)
-class _Totals:
+class _Totals(Struct):
     """What a process has counted at one moment."""
 
     at: float
@@ -99,8 +99,7 @@ class _Totals:
     histograms: dict[str, Counts]
 
 
-@dataclass(slots=True)
-class _Process:
+class _Process(Struct):
     name: str
     #: Of a task; empty: a stream manager, or the Spark gateway.
     component: str
@@ -127,8 +126,7 @@ class Times(NamedTuple):
     at_least: bool
 
 
-@dataclass(slots=True)
-class Part:
+class Part(Struct):
     """One component: the row to which the registry and its tasks add, and what the row does not show."""
 
     row: ComponentLoad
@@ -146,6 +144,10 @@ class Part:
     streams: dict[str, float] = field(default_factory=dict)
     #: How many tasks have told their shares of time, and the latencies of all.
     shares: int = 0
+    #: Of each task what it did per second, and its keys if it tells; of all, seconds in user code per second.
+    rates: list[float] = field(default_factory=list)
+    keys: list[float] = field(default_factory=list)
+    wall_s: float = 0.0
     counts: dict[str, Counts] = field(default_factory=dict)
 
     @classmethod
@@ -168,6 +170,11 @@ class Part:
             setattr(row, share, getattr(row, share) / self.shares)
         if row.tuples_per_frame is not None:
             row.tuples_per_frame = row.tuples_per_frame / row.frames_per_s if row.frames_per_s else None
+        row.keys = fmean(self.keys) if self.keys else None
+        if len(self.rates) > 1 and any(self.rates):
+            row.spread = pstdev(self.rates) / fmean(self.rates)
+        if self.wall_s and row.executed_per_s:
+            row.wall_s = self.wall_s / row.executed_per_s
         if row.memory_bytes is not None:
             row.memory_bytes = max(0, row.memory_bytes - self.shared_bytes) or None
         if not self.heard:
@@ -186,8 +193,7 @@ class Part:
                 setattr(row, f"{name}_{figure}", value)
 
 
-@dataclass(slots=True)
-class Window:
+class Window(Struct):
     """What a window says of the topology."""
 
     #: The longest time that a process was measured over, seconds.
@@ -365,6 +371,8 @@ def _take_task(part: Part, process: _Process, mark: _Totals, over_s: float) -> N
     for gauge, column in _GAUGES if row.kind == "spout" else ():
         if latest.told >> column & 1:
             setattr(row, gauge, (getattr(row, gauge) or 0) + int(latest.values[column]))
+    if latest.told >> KEYS & 1:
+        part.keys.append(latest.values[KEYS])
     if process.emitted_at is not None:
         part.emitted_at = max(part.emitted_at or 0.0, process.emitted_at)
     if over_s < SHORTEST_S:
@@ -373,6 +381,8 @@ def _take_task(part: Part, process: _Process, mark: _Totals, over_s: float) -> N
         grown = _grown(latest, mark, column)
         if grown is not None:
             setattr(row, rate, (getattr(row, rate) or 0.0) + grown / over_s)
+    part.wall_s += (_grown(latest, mark, WALL) or 0.0) * _NS / over_s
+    part.rates.append((_grown(latest, mark, EMITTED if row.kind == "spout" else EXECUTED) or 0.0) / over_s)
     frames, tuples = (SENT_FRAMES, SENT_TUPLES) if row.kind == "spout" else (TAKEN_FRAMES, TAKEN_TUPLES)
     passed, carried = _grown(latest, mark, frames), _grown(latest, mark, tuples)
     if passed is not None and carried is not None:

@@ -28,7 +28,7 @@ from heronpy.tmaster.planbook import PlanBook, placement, placement_of_plan
 from heronpy.tmaster.registry import Registry
 from heronpy.tmaster.shared_state import Operation, SharedState
 from heronpy.tmaster.totals import Totals
-from heronpy.tmaster.update import Phase, Update, resume_point, same
+from heronpy.tmaster.update import Phase, Update, check_request, resume_point, same
 
 #: A plan sent this recently is not sent again to a stream manager that reports an older one.
 RESEND_PLAN_S = 1.0
@@ -381,7 +381,27 @@ class TopologyMaster:
         if current and same(self.shared, event.message):
             self.shared.reply(event.request, control_pb2.UpdateReply(plan_version=self.shared.book.version))
             return
+        if placement(self.shared.book.packing) == placement(event.message.packing_plan):
+            self._resize(event.request, event.message, now)
+            return
         self.operation = Update.begin(self.shared, event.request, event.message, now, self.checkpoints)
+
+    def _resize(self, request: int, message: control_pb2.UpdateTopology, now: float) -> None:
+        """Other sizes in the same places: executors follow the packing plan, and no task restarts.
+
+        The packing plan is stored last, so who finds its new version knows that all of it was done.
+        """
+        shared, book = self.shared, self.shared.book
+        check_request(shared, message)
+        message.topology.state, message.packing_plan.version = book.topology.state, book.packing.version + 2
+        book.topology = message.topology
+        shared.persist(Node.TOPOLOGY, book.topology)
+        shared.persist(Node.PACKING_PLAN, message.packing_plan)
+        book.use(message.packing_plan)
+        shared.change_plan(now)
+        shared.publish_if_due(now)
+        shared.journal.add(control_pb2.EVENT_UPDATE, "sizes of tasks changed", reason="resize")
+        shared.reply(request, control_pb2.UpdateReply(plan_version=book.version))
 
     def _on_config_requested(self, event: events.ConfigRequested, now: float) -> None:
         if isinstance(self.operation, Update):

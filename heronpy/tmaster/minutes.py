@@ -19,6 +19,7 @@ from math import ceil, isfinite, isnan, nan
 from msgspec import Struct
 
 from heronpy.common.errors import InvalidRpcError
+from heronpy.health.baseline import Baseline
 from heronpy.proto import control_pb2
 from heronpy.views.past import Series, Timeline, metric_name
 
@@ -44,6 +45,7 @@ SERIES: dict[str, str] = {
     "busiest": _MOST,  # the largest busy share of a task
     "queue_bytes": _MEAN,  # at the end of the minute, all tasks together
     "fullest_bytes": _MOST,  # the largest in-queue of a task
+    "wall_s": _MEAN,  # in user code, of a tuple
     "execute_p50_s": _MEAN,
     "execute_p99_s": _MOST,
     "end_to_end_p50_s": _MEAN,
@@ -90,13 +92,14 @@ class _Minute(Struct, frozen=True):
 
 
 class Minutes:
-    """See the module."""
+    """See the module; `baseline` says what was usual in them, and a successor gets that, too."""
 
     def __init__(self, kept_max: int = KEPT_MAX, values_max: int = VALUES_MAX) -> None:
         self._kept_max = kept_max
         self._values_max = values_max
         self._minutes: deque[_Minute] = deque()
         self._values = 0
+        self.baseline = Baseline()
         #: The number of the newest minute in which something moved since this process began; 0 if there is none.
         self.moved = 0
 
@@ -126,6 +129,7 @@ class Minutes:
         if self._minutes and self._minutes[-1].components == components:
             components = self._minutes[-1].components
         values = array("f", [nan]) * (len(components) * _WIDTH)
+        self.baseline.add(number, rows)
         for place, row in enumerate(rows.values()):
             for name, value in row.items():
                 if value is not None and abs(value) <= _F32_MAX:
@@ -211,6 +215,7 @@ class Minutes:
     ) -> control_pb2.MinutesLedger:
         """The newest minutes: at most `minutes_max`, and as many as fit into `bytes_max`."""
         kept = control_pb2.MinutesLedger(topology_id=topology_id, series=NAMES)
+        kept.usual.extend(self.baseline.kept())
         chosen: list[_Minute] = []
         size = 0
         for minute in reversed(self._minutes):
@@ -230,6 +235,7 @@ class Minutes:
         """Continue with a predecessor's minutes; what does not fit, or is of another topology, is left out."""
         if kept is None or kept.topology_id != topology_id:
             return
+        self.baseline.take_over(kept.usual)
         columns = [(_INDEX[name], column) for column, name in enumerate(kept.series) if name in _INDEX]
         width = len(kept.series)
         for minute in kept.minutes:

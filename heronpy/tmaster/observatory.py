@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from heronpy.common.host import clock_id
 from heronpy.common.setting_types import InstanceSettings, TmasterSettings
-from heronpy.health.diagnose import diagnose
-from heronpy.health.signals import HISTORY_S, METRICS, SERIES, WINDOW_S, Looks, Signals, signals_of, window_of
+from heronpy.health.gathering import METRICS, SERIES, signals_of, window_of
+from heronpy.health.signals import Looks, Signals
+from heronpy.health.times import TIMES
 from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
 from heronpy.tmaster.figures import Figures
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.task_reports import TaskReports
 from heronpy.tmaster.traces import Clocks, TraceStore
-from heronpy.views.findings import Finding, Verdict
 from heronpy.views.load import LoadAnswer
 from heronpy.views.past import Timeline
 from heronpy.views.traces import Traces
+
+if TYPE_CHECKING:
+    from heronpy.views.findings import Finding
 
 #: Findings are at least this old before they are worked out again, seconds; when something has happened, the second.
 FINDINGS_S, SOON_S = 5.0, 1.0
@@ -52,11 +56,8 @@ class Observatory:
         self._machine = machine
         self._wall_offset_s = wall_offset_s
         self._every_s = checkpoint_every_s
-        self._limit = lambda component: instance(component).memory_soft_limit_bytes
         self.metrics = MetricsCache(settings.metrics_keep_s, settings.metrics_bucket_s, resumed=resumed)
-        self.figures = Figures(
-            machine, wall_offset_s, lambda component: instance(component).in_queue_bytes_max, self._limit
-        )
+        self.figures = Figures(machine, wall_offset_s, instance)
         self.tasks = TaskReports()
         self.clocks = Clocks(clock_id())
         self.traces = TraceStore(self.clocks)
@@ -119,6 +120,10 @@ class Observatory:
 
     def _diagnose(self, now: float) -> None:
         """Work out the findings, if they are due."""
+        # A topology has run for a minute before the first ones, or somebody has asked: no task has these modules.
+        from heronpy.health.diagnose import diagnose
+        from heronpy.views.findings import Verdict
+
         last_event = self._machine.shared.journal.last
         # Else a view would say in one line that a task is down, and in the next what was found when it was up.
         if now >= (self._due if last_event == self._known_event else self._due_by_event):
@@ -150,8 +155,8 @@ class Observatory:
         known = machine.shared.journal.after(0).events
         began = self.figures.loads.began
         age_s = now - began if began is not None else None
-        interval_s = window_of(WINDOW_S, age_s or 0.0, known, wall)
-        asked = control_pb2.GetTimeline(names=SERIES, since=wall - HISTORY_S)
+        interval_s = window_of(TIMES.window_s, age_s or 0.0, known, wall)
+        asked = control_pb2.GetTimeline(names=SERIES, since=wall - TIMES.history_s)
         return signals_of(
             status,
             self.metrics.query(control_pb2.GetMetrics(names=METRICS, interval_s=interval_s), now),
@@ -161,7 +166,6 @@ class Observatory:
             now=wall,
             age_s=age_s,
             checkpoint_every_s=self._every_s,
-            memory_limit=self._limit,
             looks=self.looks(control_pb2.GetLooks(), now).tasks,
             load=self.figures.reply(NO_PLAN, now),
         )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.ids import stmgr_id
-from heronpy.plan.component_config import runtime_key_problem, set_key, split_setting
+from heronpy.plan.component_config import runtime_problem, set_key, split_setting
 from heronpy.plan.physical_plan import build_physical_plan
 from heronpy.proto import components_of, plan_pb2, topology_pb2
 from heronpy.tmaster.registry import Stmgr
@@ -56,6 +56,8 @@ class PlanBook:
     def use(self, packing: plan_pb2.PackingPlan) -> None:
         """Build the next plans from this packing plan."""
         self.packing = packing
+        #: By component: memory above which a task is restarted; 0: as the settings say.
+        self.memory_limits = {i.component: i.memory_limit_bytes for c in packing.containers for i in c.instances}
         self.wanted = frozenset(stmgr_id(container.id) for container in packing.containers)
 
     def missing(self, stmgrs: Mapping[str, Stmgr]) -> list[str]:
@@ -118,7 +120,7 @@ class PlanBook:
         components = components_of(topology)
         for setting in settings:
             component, key, value = split_setting(setting, components)
-            problem = runtime_key_problem(key, value)
+            problem = runtime_problem(topology, component, key, value)
             if problem is not None:
                 raise ConfigError(problem)
             config = components[component].comp.config if component else topology.topology_config

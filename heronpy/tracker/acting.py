@@ -210,7 +210,7 @@ def _update(order: Order) -> Done:
     topology, new = scaling.replan(session, order.name, old, wanted, None)
     if body.dry_run:
         text, changes_made = _scaled(("would add", "remove", "move"), scaling.differences(old, new))
-        return text, [*changes_made, *check_room(session, order.name, topology, old, new)]
+        return text, [*changes_made, *check_room(session, order.name, topology, old, new).values()]
     said: list[str] = []
     done = scaling.scale(session, order.name, old, topology, new, 0.0, order.timeout_s(), said.append)
     text, changes_made = _scaled(("added", "removed", "moved"), done)

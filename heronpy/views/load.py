@@ -66,6 +66,16 @@ class ComponentLoad(Struct, kw_only=True):
     #: Time in user code for one tuple.
     latency_p50_s: float | None
     latency_p99_s: float | None
+    #: The mean of it, and its median over the healthy minutes of a day; a component that is full or holds
+    #: the spouts back has no healthy minute.
+    wall_s: float | None
+    usual_s: float | None
+    #: How unevenly its tasks work: the standard deviation of their rates, divided by the mean.
+    spread: float | None
+    #: Keys of keyed state in the mean task; None: it has no such state, or does not tell.
+    keys: float | None
+    #: Tuples that a task of an asynchronous bolt may have in progress at once.
+    concurrency: int | None
     #: Of a sink: from emit at the spout to the end of its processing.
     end_to_end_p50_s: float | None
     end_to_end_p99_s: float | None

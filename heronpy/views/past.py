@@ -25,7 +25,7 @@ class Series(Struct, kw_only=True):
     #: As in `ComponentLoad`: `emitted_per_s`, `executed_per_s`, `acked_per_s`, `failed_per_s`, `busy`, `busy_max`,
     #: `blocked`, `idle`, `queue_bytes`, `queue_bytes_max`, `latency_p50_s`, `latency_p99_s`, `end_to_end_p50_s`,
     #: `end_to_end_p99_s`, `complete_p50_s`, `complete_p99_s`, `cpu`, `memory_bytes`, `memory_bytes_max`, `tasks`, `up`,
-    #: `pending`; `restarts`, `dead_letters`, `lost` in the step; of the topology `held`, `plan_version`,
+    #: `pending`, `wall_s`; `restarts`, `dead_letters`, `lost` in the step; of the topology `held`, `plan_version`,
     #: `spark_waiting`, `spark_lag_s`, `spark_done` (batches per second), `spark_batch_s`.
     metric: str
     #: As many as `Timeline.times`; None where nothing was reported.

@@ -14,25 +14,23 @@ pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 MODE = "ATMOST_ONCE"
 
 
-def test_a_killed_worker_costs_an_attempt(verify: Verify) -> None:
-    """F01, while logs rotate."""
-    [document] = verify(MODE, "F01-worker")
-    assert document["restart_p99_s"] is not None
-
-
-def test_a_worker_that_stops_with_a_unit_does_not_hold_it_for_ever(verify: Verify) -> None:
-    """U21: a backup wins when its lease is over, and what the late one has staged does not count."""
-    [document] = verify(MODE, "U21")
-    assert document["faults"][0]["back_s"] is not None
-
-
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("point", ["stage", "prepare", "record", "publish", "settle", "clean"])
-def test_processes_that_end_at_each_step(verify: Verify, point: str) -> None:
-    """U15: kill -9, then SIGSTOP for longer than a lease, of whoever comes to the step; twenty times each."""
-    [document] = verify(MODE, f"U15-{point}", timeout_s=1500, times=20)
+@pytest.mark.timeout(600)
+def test_processes_that_end_at_each_step(verify: Verify) -> None:
+    """U15: kill -9, then SIGSTOP for longer than a lease, of whoever comes to the step; the simulation repeats it."""
+    steps = ("stage", "prepare", "record", "publish", "settle", "clean")
+    [document] = verify(MODE, *(f"U15-{step}" for step in steps), together=True, timeout_s=560)
     found = Counter(fault["what"] for fault in document["faults"])
-    assert (found[f"SIGKILL at '{point}'"], found[f"SIGSTOP at '{point}'"]) == (20, 20)
+    assert all(found[f"{signal} at '{step}'"] == 1 for step in steps for signal in ("SIGKILL", "SIGSTOP"))
+
+
+@pytest.mark.timeout(600)
+def test_kills_and_stops_while_logs_rotate(verify: Verify) -> None:
+    """F01, F04, F08, F10; U21: a backup wins when the lease of a worker that stops is over, and the late one is in
+    vain."""
+    faults = ("U21", "F01-worker", "F01-keeper", "F04-units", "F08-units", "F10-worker", "F10-keeper")
+    [document] = verify(MODE, *faults, together=True, timeout_s=560)
+    assert document["restart_p99_s"] is not None
+    assert document["faults"][0]["back_s"] is not None
 
 
 @pytest.mark.timeout(600)
@@ -43,10 +41,9 @@ def test_bad_lines_are_the_only_ones_that_are_bad(verify: Verify) -> None:
     assert all(one["notes"]["bad"] > 1 for one in found)
 
 
-@pytest.mark.parametrize("fault", ["U31", "F28-units"])
-def test_a_ledger_that_is_lost_or_away(verify: Verify, fault: str) -> None:
+def test_a_ledger_that_is_lost_or_away(verify: Verify) -> None:
     """U31: rebuilt from the table, in which one unit is missing; F28: nobody can write it for longer than they wait."""
-    verify(MODE, fault)
+    [_] = verify(MODE, "U31", "F28-units", together=True)
 
 
 @pytest.mark.timeout(600)
@@ -56,16 +53,11 @@ def test_another_ledger_and_bounded_runs(verify: Verify, fault: str) -> None:
     verify(MODE, fault, timeout_s=560)
 
 
-@pytest.mark.parametrize("fault", ["F21-table", "F21-ledger", "F27-units"])
-def test_full_disks_and_wrong_clocks(verify: Verify, fault: str) -> None:
-    """F21, F27."""
-    verify(MODE, fault)
-
-
-@pytest.mark.parametrize("fault", ["F01-keeper", "F04-units", "F08-units", "F10-worker", "F10-keeper"])
-def test_kills_and_stops_while_logs_rotate(verify: Verify, fault: str) -> None:
-    """F01, F04, F08, F10."""
-    verify(MODE, fault, times=2)
+@pytest.mark.timeout(600)
+def test_full_disks_and_wrong_clocks(verify: Verify) -> None:
+    """F21, F27; each full disk has a run of its own."""
+    found = verify(MODE, "F21-table", "F27-units", "F21-ledger", together=True, timeout_s=560)
+    assert [one["fault"] for one in found] == ["F21-table+F27-units", "F21-ledger"]
 
 
 @pytest.mark.timeout(600)

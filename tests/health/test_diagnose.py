@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from heronpy.common.errors import ConfigError
 from heronpy.health.diagnose import diagnose
 from heronpy.health.doctor import finding_of, rank_of
+from heronpy.health.gathering import SERIES, signals_of, window_of
 from heronpy.health.recording import from_json, head, line, replay, to_json
-from heronpy.health.signals import SERIES, HostSignals, LookSignals, Signals, TaskSignals, signals_of, window_of
+from heronpy.health.signals import HostSignals, LookSignals, Signals, TaskSignals
 from heronpy.health.texts import advice, sentence
 from heronpy.net.answers import packed, read
 from heronpy.proto import control_pb2, topology_pb2

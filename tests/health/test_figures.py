@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from heronpy.health.diagnose import diagnose
-from heronpy.health.signals import HostSignals, TaskSignals, signals_of
+from heronpy.health.gathering import signals_of
+from heronpy.health.signals import HostSignals, TaskSignals
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.tmaster.journal import Journal, Watcher

@@ -32,7 +32,10 @@ _MEMORY = (
     "heron heap local Sick container_1_work_2 shows what it keeps; keep less, or raise the limit of its tasks"
     " (heron.instance.memory_soft_limit_bytes)"
 )
-_WAITS = "look at what store calls (heron profile local Sick container_1_store_6); an AsyncBolt can wait for many calls at once"
+_WAITS = (
+    "look at what store calls (heron profile local Sick container_1_store_6); an AsyncBolt can wait for many calls at once;"
+    " heron update local Sick --component-parallelism store:2 shows whether more tasks help"
+)
 _SKEW = "more tasks will not help: aggregate before the fields grouping, or group by one more field"
 _SPARK = (
     "its machine has no CPU left: larger and fewer batches cost less (heron.spark.batch_rows), or run Spark elsewhere"

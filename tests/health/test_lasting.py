@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from heronpy.health.diagnose import diagnose
-from heronpy.health.signals import Signals, signals_of
+from heronpy.health.gathering import signals_of
+from heronpy.health.signals import Signals
 from heronpy.health.texts import sentence
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.views.findings import Finding, Verdict

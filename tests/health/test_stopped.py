@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from heronpy.health.diagnose import diagnose
-from heronpy.health.signals import Signals, TaskSignals, signals_of
+from heronpy.health.gathering import signals_of
+from heronpy.health.signals import Signals, TaskSignals
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
 from heronpy.views.findings import Verdict

@@ -16,7 +16,8 @@ from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.common.setting_types import InstanceSettings
-from heronpy.proto import control_pb2
+from heronpy.plan.component_config import ASYNC_CONCURRENCY, set_key
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, FAIL, LEAVE, Frame
 from instance.async_loop import AsyncBoltTask
@@ -131,6 +132,37 @@ def test_the_bound_holds_and_all_is_done(harnesses: Callable[..., Harness]) -> N
     assert sorted(h.user.started) == [1, 2, 3, 4, 5, 6] and h.user.most == 4
     assert h.task.progress.in_tuples == 0
     assert (h.farewell().consumed_frames, h.farewell().consumed_tuples, h.farewell().skip) == (2, 6, 0)
+
+
+def test_a_plan_changes_how_many_are_in_progress(harnesses: Callable[..., Harness]) -> None:
+    h = harnesses()
+
+    def concurrency(number: int) -> None:
+        new = plan_pb2.PhysicalPlan()
+        new.CopyFrom(h.task.plan)
+        new.version += 1
+        set_key(new.topology.bolts[0].comp.config, ASYNC_CONCURRENCY, str(number))
+        h.order(control_pb2.NewPlan(plan=new))
+
+    async def script() -> None:
+        h.tuples(*range(1, 21))
+        await eventually(lambda: h.user.now == 4)
+        concurrency(7)
+        await eventually(lambda: h.user.now == 7)
+        concurrency(2)
+        await eventually(lambda: h.task.plan.version == 3)
+        for number in range(1, 8):
+            h.user.gate(number).set_result(None)
+        await eventually(lambda: h.user.now == 2)
+        concurrency(0)
+        await eventually(lambda: h.user.now == 4)
+        h.user.open = True
+        for number in range(8, 21):
+            h.user.gate(number).set_result(None)
+        await eventually(lambda: h.task.link.consumed_frames == 1)
+
+    h.run(script)
+    assert h.user.most == 7 and len(h.user.started) == 20
 
 
 def test_frames_are_reported_in_order(harnesses: Callable[..., Harness]) -> None:

@@ -24,6 +24,8 @@ def definition_of(*components: str, **submitted: Any) -> Definition:
     message = TopologyMessage("Day").spout("read")
     for component in components:
         message.bolt(component, ["read"])
+    for bolt in message.message.bolts:
+        bolt.comp.asynchronous = True
     return Definition(message.message.SerializeToString(deterministic=True), submitted)
 
 

@@ -75,6 +75,10 @@ def test_a_setting_that_is_a_map_is_one_value() -> None:
             {"resources": {"work": {"ram": "much"}}},
             "'resources.work.ram' of layer oncall is 'much'; it must be an amount",
         ),
+        (
+            {"concurrency": {"call": 513}},
+            "'concurrency.call' of layer oncall is 513; it must be a whole number from 1 to 512",
+        ),
         ({"resources": {"work": {"cpu": float("nan")}}}, "'resources.work.cpu' of layer oncall is nan; it must be"),
         ({"slo": {"lag_s": float("inf")}}, "'slo.lag_s' of layer oncall is inf; it must be a number of seconds"),
         ({"run": "runing"}, "'run' of layer oncall is 'runing'; it must be running, paused or stopped"),

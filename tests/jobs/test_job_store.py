@@ -173,6 +173,11 @@ class TestConsistent:
             ("oncall", {"definition": "a" * 64}, "definition aaaaaaaaaaaa is not there or damaged; deploy the program"),
             ("scaler", tasks(41), "'parallelism.work' of layer scaler is 41; it must be from 1 to 40"),
             ("scaler", {"parallelism": {"call": 2}}, "since 'call' has no maximum; set scale.max.call"),
+            (
+                "oncall",
+                {"concurrency": {"read": 2}},
+                "is for asynchronous bolts, and 'read' is none; set parallelism.read",
+            ),
             ("oncall", {}, "nothing is given for layer oncall of job 'Day'"),
         ],
     )

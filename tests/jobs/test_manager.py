@@ -7,10 +7,14 @@ from collections.abc import Mapping
 import pytest
 
 from heronpy.common.errors import DamagedStateError
+from heronpy.common.setting_types import PackingSettings
 from heronpy.jobs.documents import Leaves
-from heronpy.jobs.driver import own_leaves, topology_of
+from heronpy.jobs.driver import _seen_leaves, own_leaves, topology_of
 from heronpy.jobs.manager import LOOK_S, Syncing
 from heronpy.jobs.plans import Seen, Step
+from heronpy.packing import pack, resize
+from heronpy.plan.component_config import ASYNC_CONCURRENCY, set_key
+from heronpy.proto import components_of
 from heronpy.statemgr import paths
 from tests.jobs.job_worlds import definition_of, make_job
 from tests.jobs.test_job_syncer import World
@@ -83,6 +87,26 @@ def test_what_no_layer_sets_is_as_the_program_says() -> None:
     topology.topology_config.kvs.add(key="limit", value="5", type=1)
     assert own_leaves(topology, {("config", "limit"): "5"})["config", "limit"] == "5", "the same text is no change"
     assert own_leaves(topology, {("config", "limit"): 7})["config", "limit"] == 5
+
+
+def test_a_size_that_no_layer_sets_any_more_is_what_the_topology_was_submitted_with() -> None:
+    topology = topology_of(definition_of("work"))
+    ram, cpu, calls = ("resources", "work", "ram"), ("resources", "work", "cpu"), ("concurrency", "work")
+    known = {ram: 1 << 28, cpu: 0.5, calls: 64}
+    assert {path: own_leaves(topology, known)[path] for path in known} == {ram: 0, cpu: 0, calls: 0}
+    packing = pack(topology, PackingSettings())
+    assert _seen_leaves(topology, packing, known).items() >= {ram: 0, cpu: 0, calls: 0}.items()
+    config = components_of(topology)["work"].comp.config
+    for key, value in (
+        ("topology.component.ram", "256MB"),
+        ("topology.component.cpu", "0.5"),
+        (ASYNC_CONCURRENCY, "64"),
+    ):
+        set_key(config, key, value)
+    assert own_leaves(topology, dict.fromkeys(known, 1)).items() >= known.items(), "the program says so"
+    # Until the packing plan has them, its tasks do not.
+    assert _seen_leaves(topology, packing, known).items() >= {ram: 0, cpu: 0.0, calls: 64}.items()
+    assert _seen_leaves(topology, resize(packing, topology, PackingSettings()), known).items() >= known.items()
 
 
 def test_what_is_changed_during_a_plan_follows_at_once(state: MemoryStateManager) -> None:

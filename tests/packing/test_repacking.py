@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.setting_types import PackingSettings
-from heronpy.packing import ALGORITHMS, pack, repack
+from heronpy.packing import ALGORITHMS, pack, repack, resize
 from heronpy.packing.balanced import choose_extras
 from heronpy.plan import packing_plan
-from heronpy.proto import plan_pb2
+from heronpy.plan.component_config import set_key
+from heronpy.proto import components_of, plan_pb2, topology_pb2
 from tests.packing.quality import quality_of
 from tests.plan.builders import chain
 
@@ -289,3 +290,44 @@ def test_limits_come_before_evenness_after_an_update() -> None:
     old = pack(chain({"a": 1, "b": 2}, topology__stmgrs=2, **config), conf("balanced"))
     new = repack(old, chain({"a": 1, "b": 4}, topology__stmgrs=2, **config), conf("balanced"))
     assert sorted(len(container.instances) for container in new.containers) == [1, 4]
+
+
+# ---- other sizes ----------------------------------------------------------------------------
+
+
+def sized(topology: topology_pb2.Topology, component: str, **sizes: str) -> topology_pb2.Topology:
+    for kind, size in sizes.items():
+        set_key(components_of(topology)[component].comp.config, f"topology.component.{kind}", size)
+    return topology
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_other_sizes_move_nothing_and_are_what_the_component_says(algorithm: str) -> None:
+    par = {"c0": 2, "c1": 5}
+    limits: dict[str, Any] = {RAM_LIMIT: "8GB", "topology__component__rammap": "c1:1GB"}
+    old = pack(chain(par, topology__stmgrs=3, **limits), conf(algorithm))
+    new = resize(old, sized(chain(par, topology__stmgrs=3, **limits), "c1", ram="256MB", cpu="0.5"), conf(algorithm))
+    diff = packing_plan.diff(old, new)
+    assert not (diff.added or diff.removed or diff.moved) and new.version == old.version + 1
+    for task in (task for container in new.containers for task in container.instances):
+        mine = task.component == "c1"
+        assert task.memory_limit_bytes == (256 << 20 if mine else 0)
+        assert (task.resource.ram_bytes, task.resource.cpu) == (256 << 20, 0.5) if mine else task.resource.cpu == 0.0
+    for container in new.containers:
+        assert container.required.ram_bytes == sum(task.resource.ram_bytes for task in container.instances)
+    back = sized(chain(par, topology__stmgrs=3, **limits), "c1", ram="0", cpu="0")
+    assert sum(one.required.ram_bytes for one in resize(new, back, conf(algorithm)).containers) == sum(
+        one.required.ram_bytes for one in old.containers
+    ), "0 is what the maps say"
+    assert resize(old, back, conf(algorithm)) is old
+    grown = repack(new, sized(chain({"c0": 2, "c1": 7}, **limits), "c1", ram="256MB"), conf(algorithm))
+    assert {
+        task.memory_limit_bytes for one in grown.containers for task in one.instances if task.component == "c1"
+    } == {256 << 20}, "tasks that are added later have it, too"
+
+
+def test_sizes_beyond_the_limits_of_a_container_are_refused() -> None:
+    par, limits = {"c0": 1, "c1": 3}, {RAM_LIMIT: "4GB", "topology__component__rammap": "c0:1GB,c1:1GB"}
+    old = pack(chain(par, **limits), conf("round_robin"))
+    with pytest.raises(TopologyError, match=r"the tasks of container 1 would exceed .* raise .*ram.hint"):
+        resize(old, sized(chain(par, **limits), "c1", ram="2GB"), conf("round_robin"))

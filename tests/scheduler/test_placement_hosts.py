@@ -26,6 +26,7 @@ from heronpy.scheduler.placement_events import (
     MoveEnded,
     Persist,
     Phase,
+    PlanChanged,
     Refused,
     Submit,
 )
@@ -67,6 +68,27 @@ def test_a_move_hands_over_through_a_standby_elsewhere() -> None:
     story.end(1, 2)
     [submit] = of(story.wait(2), Submit)
     assert submit.request.barred == (), "a move bars its host once"
+
+
+def test_a_container_of_another_size_stands_by_before_the_old_one_ends() -> None:
+    story = Story().run()
+    story.do(PlanChanged((ContainerSpec(1, 4.0, 1 << 32),)))
+    [submit] = of(story.do(MoveAsked(1, "", "ann")), Submit)
+    assert (submit.request.submission, submit.request.cpu, submit.request.barred) == (2, 4.0, ()), "any host will do"
+    assert of(story.do(Heard(1, 1, 1)), Grant), "it runs on until its successor stands by"
+    assert [one.submission for one in of(story.start(1, 2), Cancel)] == [1]
+    effects = story.do(Heard(1, 1, 0, stopped=1))
+    assert of(effects, Activate) == [Activate(1, 2, 2)]
+    assert of(effects, Persist)[0].ledger[1].cause == Cause(ExitReason.RESTARTED, "ann gave it another size")
+    for refused in (True, False):
+        stays = Story().run()
+        stays.do(MoveAsked(1, "", "ann"))
+        effects = stays.do(Refused(1, 2, "no room", fatal=True) if refused else MoveEnded(1))
+        assert not of(effects, GiveUp)
+        assert (stays.phase(), stays.machine.views()[0].unmoved) == (
+            Phase.RUNNING,
+            "no room" if refused else "it took too long",
+        )
 
 
 def test_a_drain_and_its_reason_outlive_the_scheduler() -> None:

@@ -49,7 +49,7 @@ events = st.one_of(
     st.builds(Refused, containers, numbers, st.just("no"), st.booleans()),
     st.builds(DrainAsked, st.sampled_from(("a", "b")), st.just("ann")),
     st.builds(DrainEnded, st.sampled_from(("a", "b")), st.booleans()),
-    st.builds(MoveAsked, containers, st.sampled_from(("a", "b"))),
+    st.builds(MoveAsked, containers, st.sampled_from(("a", "b", ""))),
     st.builds(MoveEnded, containers),
     st.builds(RestartAsked, st.lists(containers, max_size=2).map(tuple), force=st.booleans()),
     st.builds(EngineAway, st.just("no")),

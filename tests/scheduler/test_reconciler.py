@@ -169,6 +169,23 @@ def test_restart_replaces_one_container_and_waits_for_it(play: Callable[..., Non
     play(story)
 
 
+def test_a_container_gets_another_size_and_its_old_one_ends_when_it_stands_by(play: Callable[..., None]) -> None:
+    async def story(world: World) -> None:
+        async with world.scheduler() as scheduler:
+            await scheduler.all_run()
+            larger = control_pb2.RestartContainer(container=2, standing_by=True, plan_version=1, wait_s=20.0, by="ann")
+            reply = await scheduler.ask(larger, 25.0)
+            assert reply.text == "container 2 has the size of packing plan 1"
+            found = await scheduler.records()
+            assert (found["executor-2"].submission, found["executor-2"].phase) == (2, "RUNNING")
+            assert found["executor-1"].submission == 1
+            unseen = control_pb2.RestartContainer(container=2, standing_by=True, plan_version=9, wait_s=0.3)
+            with pytest.raises(RpcError, match="within 0 s: its scheduler has not seen the new size"):
+                await scheduler.ask(unseen, 5.0)
+
+    play(story)
+
+
 def test_drain_moves_the_containers_of_a_host_elsewhere(play: Callable[..., None]) -> None:
     async def story(world: World) -> None:
         world.engine.hosts = ["n1"]

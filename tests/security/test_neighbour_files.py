@@ -188,6 +188,11 @@ def test_a_file_that_another_user_could_have_written_is_not_read(tmp_path: Path)
     assert read_own(file, 2) == b"{}"
     with pytest.raises(ConfigError, match="larger than 1 bytes"):
         read_own(file, 1)
+    large = tmp_path / "large"
+    large.write_bytes(bytes(100_000))
+    assert read_own(large, 100_000) == bytes(100_000)
+    with pytest.raises(ConfigError):
+        read_own(large, 99_999)
     for mode in (0o620, 0o602):
         file.chmod(mode)
         with pytest.raises(ConfigError, match="is writable by other users"):

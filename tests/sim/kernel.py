@@ -144,6 +144,8 @@ class World:
             with self.acting(process):
                 for thread in process.threads:
                     thread.unwind()
+            process.threads.clear()
+            process.parked.clear()
         self._heap.clear()
 
 
@@ -184,8 +186,9 @@ class Process:
         self._next_fd = 10
         #: The object that the process is about: a Task, a Stmgr, a Shell.
         self.program: Any = None
-        #: Operations until it dies by itself; None: never. See `operate`.
+        #: Operations until `blows`, which ends it; None: never. See `operate`.
         self.fuse: int | None = None
+        self.blows: Callable[[], None] = self.kill
         #: At sockets and clocks, in this step.
         self.looks = 0
         self.loop: Any = None
@@ -215,15 +218,17 @@ class Process:
         return self._next_fd
 
     def operate(self) -> None:
-        """Something that others can see is about to be done: the place where a process may die half way."""
+        """Something that others can see is about to be done: the place where a process may die or stop half way."""
         if not self.alive:
             self.vanish()
         if self.fuse is not None:
             self.fuse -= 1
             if self.fuse <= 0:
+                self.fuse = None
                 self.world.trace.note("fuse", self.name)
-                self.kill()
-                self.vanish()
+                self.blows()
+                if not self.alive:
+                    self.vanish()
 
     def look(self) -> None:
         """It looks at something and does not wait; who only does that never lets time pass."""
@@ -294,6 +299,7 @@ class Thread:
         #: Threads that wait for the end of this one.
         self.joiners: list[Thread] = []
         self._greenlet = greenlet(self._main, parent=process.world.hub)
+        self._greenlet.thread = self  # type: ignore[attr-defined]
         process.threads.append(self)
 
     def start(self) -> None:
@@ -323,7 +329,8 @@ class Thread:
         glet = getcurrent()
         if glet is world.hub or world.current is None:
             return None
-        return next((t for t in world.current.threads if t._greenlet is glet), None)
+        thread: Thread | None = getattr(glet, "thread", None)
+        return thread if thread is not None and thread.process is world.current else None
 
     def park(self, timeout_s: float | None) -> None:
         """Wait until woken or the time is over."""
@@ -347,6 +354,9 @@ class Thread:
     def _give_way(self) -> None:
         """Let others run. The loop of asyncio that runs is one per thread, and they share a real one."""
         loop = _get_running_loop()
+        if loop is None:
+            self.process.world.hub.switch()
+            return
         _set_running_loop(None)
         try:
             self.process.world.hub.switch()
@@ -366,7 +376,8 @@ class Thread:
     def _expire(self, token: int) -> None:
         if self._waits and token == self._token:
             self._waits = False
-            self._go()
+            if not self.done:
+                self._greenlet.switch()
 
     def unwind(self) -> None:
         """The world has ended."""

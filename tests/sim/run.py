@@ -6,7 +6,6 @@ import fcntl
 import gc
 import logging
 import os
-import re
 import shutil
 import time
 import traceback
@@ -58,9 +57,6 @@ class Result:
         return "\n".join(lines)
 
 
-_FOLDER = re.compile(r"heronpy-sim-\d+/\d")
-
-
 class Listener(logging.Handler):
     """The product's log becomes part of the trace; a logged traceback is a violation."""
 
@@ -68,9 +64,7 @@ class Listener(logging.Handler):
         world = World.active
         if world is None or world.closed or world.current is None:
             return
-        # Which of the ten folders it was does not belong to the story.
-        text = _FOLDER.sub("heronpy-sim", record.getMessage())
-        world.trace.note(world.current.name, text[:300])
+        world.trace.note(world.current.name, record.getMessage()[:300])
         if record.exc_info and record.exc_info[0] is not None:
             text = "".join(traceback.format_exception(*record.exc_info))
             world.wrong(f"{world.current.name} logged an exception: {record.getMessage()}: {text}")
@@ -246,10 +240,12 @@ def describe(cluster: Cluster) -> dict[str, Any]:
 
 def _bury(world: World) -> None:
     """End the run's threads and loops, and give the memory back."""
+    threads = any(process.threads for process in world.processes)
     world.close()
     loops = [process.loop for process in world.processes if process.loop is not None]
     for loop in loops:
         loop.bury()
     World.active = None
-    if loops:
+    if threads or loops:
+        # What they hold is not only memory: it is open files, too.
         gc.collect()

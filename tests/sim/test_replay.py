@@ -16,8 +16,9 @@ from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.proto import control_pb2
-from tests.sim.kernel import spend
+from tests.sim.kernel import World, spend
 from tests.sim.run import cluster_of, simulator
+from tests.sim.units import run_units, units_simulator
 from tests.sim.workload import Program
 
 
@@ -67,6 +68,23 @@ def test_saturated_tasks_replay_bit_equal(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(resource, "getrusage", usage)
         traces.append(trace_of_saturated_tasks())
     assert traces[0] == traces[1]
+
+
+def test_runs_leave_no_open_file_behind() -> None:
+    with units_simulator() as folder:
+        before = len(os.listdir("/proc/self/fd"))
+        for seed in range(2):
+            assert run_units(seed, folder).ok
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_folder_of_a_run_is_no_part_of_its_story() -> None:
+    digests = set()
+    for number in range(2):
+        world = World(0)
+        world.trace.note("raised", f"/tmp/heronpy-sim-0/{number}/units-000001/table is taken")
+        digests.add(world.trace.digest())
+    assert len(digests) == 1
 
 
 def test_what_a_killed_simulation_has_left_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,12 @@ def test_seeds_that_found_a_bug_pass(seed: int) -> None:
     passes(run_units, (seed,))
 
 
+@pytest.mark.parametrize(("kind", "seed"), [("worker", 10), ("worker", 31), ("keeper", 5)])
+def test_who_sleeps_at_a_step_while_the_ledger_is_lost_does_not_count(kind: str, seed: int) -> None:
+    """Seeds that find planted bugs, and one that was judged before anybody had looked at the logs after a rebuild."""
+    assert passes(run_units, (seed,), among=(f"{kind}_sleeps",))["zombies"]
+
+
 @pytest.mark.parametrize(
     ("run", "count", "seen"), [(run_two, 1, ("second_units",)), (run_sites, 2, ("changes", "several")),
                                (run_homes, 2, ("refused",)), (run_sealed, 2, ("runs",))]

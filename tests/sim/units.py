@@ -46,6 +46,8 @@ from tests.support.memory_ledger import MemoryStore
 PIPELINE, LEDGER = "logs", "sim:"
 WORKERS, KEEPERS = 3, 2
 SETTLE_S = SCANNED_S + 300.0
+#: Several looks of all keepers, after the last change and after a rebuild.
+LOOKED_S = 20.0
 TASKS = WORKERS + KEEPERS
 #: A task ends when its executor is gone for so long, here at most.
 ORPHANED_S = 30.0
@@ -59,6 +61,8 @@ class Cluster:
     active: Cluster | None = None
     #: Of its processes' names, its pipeline, its topology's id, and how many tasks there are.
     prefix, pipeline, run_id, tasks = "", PIPELINE, "sim-1", TASKS
+    #: When the ledger was rebuilt last.
+    rebuilt_at = 0.0
 
     def __init__(self, world: World, folder: Path, config: Config, poison: int = 0, slow: bool = True) -> None:
         self.world, self.folder = world, folder
@@ -207,19 +211,19 @@ class Cluster:
         command.on_exit.append(lambda status: self._rebuilt())
 
     def _rebuild(self) -> None:
+        thread = Thread.current()
+        assert thread is not None
         try:
             while True:
                 try:
                     checking.rebuild(self.options.ledger, PIPELINE, str(self.table))
                     break
                 except LedgerAwayError:
-                    continue
+                    thread.sleep(0.5)
                 except LedgerError as error:
                     if "was seen" not in str(error) and "were seen" not in str(error):
                         raise
                     # A zombie asks the new ledger.
-                    thread = Thread.current()
-                    assert thread is not None
                     thread.sleep(5.0)
             self.stats["rebuilds"] += 1
         except Exception as error:
@@ -227,7 +231,7 @@ class Cluster:
         current_process().exit(0)
 
     def _rebuilt(self) -> None:
-        self.closed_for_rebuild = False
+        self.closed_for_rebuild, self.rebuilt_at = False, self.world.now
         for task in range(self.tasks):
             self._again(task, "")
 
@@ -237,7 +241,9 @@ class Cluster:
         return [self.ledger.store.snapshot(self.pipeline)]
 
     def is_settled(self) -> bool:
-        return not self.closed_for_rebuild and all(map(self._is_settled, self.parts() or [()]))
+        if self.closed_for_rebuild or self.world.now < self.rebuilt_at + LOOKED_S:
+            return False
+        return all(map(self._is_settled, self.parts() or [()]))
 
     def _is_settled(self, rows: tuple[Row, ...]) -> bool:
         units = [row for row in rows if isinstance(row, Unit) and row.state is not UnitState.FAILED]
@@ -339,8 +345,7 @@ def settle(world: World, faults: Faults, clusters: list[Cluster]) -> None:
     """Faults until their end; then all must come to theirs."""
     world.run(faults.until, lambda: False)
     faults.end()
-    # Several looks of all keepers after the last change.
-    world.run(world.now + 20.0, lambda: False)
+    world.run(world.now + LOOKED_S, lambda: False)
     while not world.violations and not all(cluster.is_settled() for cluster in clusters):
         if world.now > faults.until + SETTLE_S:
             world.wrong(f"not settled {SETTLE_S:g} s after the last fault")

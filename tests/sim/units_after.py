@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from heronpy.ingest import LineFiles
 from heronpy.ingest.ledger.types import Config
-from heronpy.ingest.outputs.lineage import published
+from heronpy.ingest.outputs.lineage import PREFIX
 from heronpy.ingest.unit import LogUnit
 from heronpy.verify.units.logs import read_rows
 from tests.sim.kernel import Process, World
@@ -71,7 +71,7 @@ class Second(Cluster):
     def _missing(self, lines: set[str]) -> set[str]:
         missing = lines - self._there
         if missing and self.first.table.exists():
-            for folder, _ in published(str(self.first.table)):
+            for folder in self.first.table.glob(f"{PREFIX}*"):
                 if folder.name not in self._read:
                     self._read.add(folder.name)
                     self._there.update(read_rows(folder))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 
+from heronpy.ingest.ledger.types import Unit, UnitState
 from tests.sim.kernel import START_S, Process
 
 if TYPE_CHECKING:
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Seconds for which a process is stopped at most.
 STOPPED_S = 30.0
+#: How often the worst moment is looked for.
+LOOK_S = 0.01
 
 
 class Faults:
@@ -50,9 +54,9 @@ class Faults:
     def _grow(self) -> bool:
         return self.world.now < self.until
 
-    def _victim(self) -> Process | None:
-        running = sorted(self.cluster.running.values(), key=lambda process: process.name)
-        return self.rng.choice(running) if running else None
+    def _victim(self, kind: str = "") -> Process | None:
+        names = sorted(name for name in self.cluster.running if kind in name)
+        return self.cluster.running[self.rng.choice(names)] if names else None
 
     def _kill(self) -> None:
         victim = self._victim()
@@ -63,6 +67,38 @@ class Faults:
         victim = self._victim()
         if victim is not None:
             victim.fuse = self.rng.randint(1, 12)
+
+    def _worker_sleeps(self) -> None:
+        self._sleep("worker")
+
+    def _keeper_sleeps(self) -> None:
+        self._sleep("keeper")
+
+    def _sleep(self, kind: str) -> None:
+        """It stops at one of its next steps, a worker at one with a unit, and the ledger is lost meanwhile."""
+        victim = self._victim(kind)
+        if victim is not None:
+            victim.fuse, victim.blows = self.rng.randint(1, 12), partial(self._asleep, victim)
+
+    def _asleep(self, victim: Process) -> None:
+        held = {unit.id for unit in self._leased() if f"/{victim.name}#" in unit.holder}
+        if "worker" in victim.name and not held:
+            victim.fuse = self.rng.randint(1, 4)
+            return
+        victim.stop()
+        self.world.later(0.0, self.cluster.lose)
+        self.world.later(LOOK_S, self._wake, victim, held, self.world.now + self.rng.uniform(1.0, STOPPED_S))
+
+    def _wake(self, victim: Process, held: set[int], latest: float) -> None:
+        """At the worst moment: somebody has a unit of the new ledger with the number of its own."""
+        if self.world.now >= latest or any(unit.id in held for unit in self._leased()):
+            victim.proceed()
+        else:
+            self.world.later(LOOK_S, self._wake, victim, held, latest)
+
+    def _leased(self) -> list[Unit]:
+        rows = self.cluster.ledger.store.snapshot(self.cluster.pipeline)
+        return [row for row in rows if isinstance(row, Unit) and row.state is UnitState.LEASED]
 
     def _stop(self) -> None:
         victim = self._victim()
@@ -92,4 +128,5 @@ class Faults:
         self.world.trace.note("faults", "are over")
 
 
+#: Sleeps are for who asks for them: what they find, `stop` and `lose` find in one of hundreds of seeds.
 KINDS = ("kill", "kill", "fuse", "stop", "stop", "away", "lose")

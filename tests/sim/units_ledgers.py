@@ -216,7 +216,8 @@ class SealedStore(MemoryStore):
         return answer
 
     def _seals(self, pipeline: str) -> set[str]:
-        return {row.run for row in self.snapshot(pipeline) if isinstance(row, Seal)}
+        tables = self._tables.get(pipeline)
+        return {row.run for row in tables.every(Seal)} if tables is not None else set()
 
 
 class Sealed(Cluster):

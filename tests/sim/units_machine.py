@@ -49,7 +49,7 @@ class Ledger:
         current_process().operate()
         self.requests += 1
         answer = self.store.transact(pipeline, decide)
-        for problem in validate(self.store.snapshot(pipeline)) if self.requests % 8 == 0 else ():
+        for problem in validate(self.store.news(pipeline)) if self.requests % 8 == 0 else ():
             self.world.wrong(f"the ledger is not sound: {problem}")
         self._travel()
         if self.rng.random() < self.loss:

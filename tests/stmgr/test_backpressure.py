@@ -33,8 +33,8 @@ def test_an_episode_begins_above_high_and_ends_at_low() -> None:
     assert not p.observe("task-5", 2 * MB, top, 0.5)
     assert p.observe("task-5", 2 * MB + 1, top, 0.6)
     assert p.clamp_changed(0.6) and p.clamped
-    assert not p.observe("task-5", MB + 1, top, 1.0)
-    assert p.observe("task-5", MB, top, 1.1)
+    assert not p.observe("task-5", 3 * MB // 2 + 1, top, 1.0)
+    assert p.observe("task-5", 3 * MB // 2, top, 1.1)
     assert p.clamp_changed(1.1) and not p.clamped and p.holding
     assert not p.observe("task-5", MB // 2 + 1, top, 1.2)
     assert p.observe("task-5", MB // 2, top, 2.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Set
-from copy import copy
 from typing import Any, TypeVar, cast
 
 from heronpy.common.clock import MonotonicClock
@@ -59,6 +58,14 @@ class MemoryStore:
             found = self._tables.get(pipeline)
             return found.rows() if found is not None else ()
 
+    def news(self, pipeline: str) -> tuple[Row, ...]:
+        """All rows, if one has changed since the last call; else none."""
+        found = self._tables.get(pipeline)
+        if found is None or not found.is_new:
+            return ()
+        found.is_new = False
+        return found.rows()
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -73,6 +80,8 @@ class Tables:
         #: Keys of spans.
         self._of_file: dict[int, set[Key]] = {}
         self._of_unit: dict[int, set[Key]] = {}
+        #: Whether a row has changed; see `MemoryStore.news`.
+        self.is_new = False
 
     # ---- all rows ---------------------------------------------------------------------------
     def rows(self) -> tuple[Row, ...]:
@@ -81,6 +90,7 @@ class Tables:
 
     def apply(self, changes: Changes) -> None:
         """Carry them out."""
+        self.is_new |= changes.wipe or bool(changes.puts or changes.drops)
         if changes.wipe:
             for kind in ROWS:
                 if kind not in KEPT:
@@ -92,7 +102,7 @@ class Tables:
         for row in changes.puts:
             key = key_of(row)
             self._drop(type(row), key)
-            self._rows[type(row)][key] = copy(row)
+            self._rows[type(row)][key] = row
             if isinstance(row, Span):
                 self._of_file.setdefault(row.file, set()).add(key)
                 if row.state is SpanState.UNIT:
@@ -212,8 +222,11 @@ class Tables:
         return sorted(unit.id for unit in self._units(UnitState.READY) if has_all(unit))
 
     def totals(self) -> dict[UnitState, tuple[int, int]]:
-        states = {state: [one.bytes for one in self._units(state)] for state in UnitState}
-        return {state: (len(sizes), sum(sizes)) for state, sizes in states.items() if sizes}
+        found: dict[UnitState, tuple[int, int]] = {}
+        for one in self.every(Unit):
+            count, size = found.get(one.state, (0, 0))
+            found[one.state] = count + 1, size + one.bytes
+        return found
 
     def oldest_open(self, pipeline: str) -> float | None:
         tables = self._others.get(pipeline)

@@ -34,12 +34,15 @@ def report(
     )
     names = {"busy": "__busy-time-ns", "blocked": "__blocked-time-ns", "idle": "__idle-time-ns",
              "sent": "__gateway-sent-packets-count", "carried": "__gateway-sent-tuples-count",
-             "emitted": "__emit-count", "cpu": "__py-user-cpu-time-secs", "memory": "__py-physical-memory-byte"}  # fmt: skip
+             "emitted": "__emit-count", "wall": "__execute-time-ns", "keys": "__state-keys", "cpu": "__py-user-cpu-time-secs", "memory": "__py-physical-memory-byte"}  # fmt: skip
     for name, value in totals.items():
         kind, _, label = name.partition("_")
         metric = names.get(kind, "__execute-count")
         found.samples.add(
-            name=metric, label=label.replace("_", "/"), value=value, type=GAUGE if kind == "memory" else COUNTER
+            name=metric,
+            label=label.replace("_", "/"),
+            value=value,
+            type=GAUGE if kind in ("memory", "keys") else COUNTER,
         )
     if latency is not None:
         sample = found.samples.add(name="__execute-latency", label="src/default", type=HISTOGRAM)
@@ -78,6 +81,19 @@ def test_the_backlog_is_the_sum_of_what_the_tasks_of_a_spout_tell() -> None:
     loads.take(report(2, "src", emitted=2.0), 2.0)
     row = recent(loads, 2.0)["src"].row
     assert (row.backlog_tuples, row.backlog_bytes) == (None, None), "what no task tells is unknown"
+
+
+def test_how_unevenly_tasks_work_their_keys_and_the_time_of_a_tuple() -> None:
+    loads = Loads()
+    for second in range(13):
+        for task, rate in ((1, 100.0), (2, 300.0)):
+            counts = {"executed_src_default": rate * second, "wall_src": rate * second * 2e6}
+            loads.take(report(task, **counts, keys=10.0 * task), float(second))
+        loads.take(report(9, "src", emitted_default=400.0 * second), float(second))
+    row = recent(loads, 12.0)["count"].row
+    assert (row.spread, row.keys, row.wall_s) == (pytest.approx(0.5), 15.0, pytest.approx(0.002))
+    alone = recent(loads, 12.0)["src"].row
+    assert (alone.spread, alone.keys, alone.wall_s) == (None, None, None), "one task is even, and a spout has no tuples"
 
 
 def test_one_that_has_announced_its_silence_counts_until_it_is_late() -> None:

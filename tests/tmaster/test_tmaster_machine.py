@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heronpy.common.setting_types import TmasterSettings
+from heronpy.plan.component_config import live_concurrency
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.events import Node, Persist, Send
@@ -345,6 +346,26 @@ def test_runtime_config_is_merged_stored_and_sent() -> None:
         token = world.request(events.ConfigRequested, ("rate:9", bad))
         assert why in str(world.replies[token].error)
     assert world.store[Node.PHYSICAL_PLAN].version == 3
+
+
+def test_the_concurrency_of_an_asynchronous_bolt_changes_and_no_other_setting() -> None:
+    world = World().running()
+    key = "heron.instance.async_concurrency"
+
+    def asked(text: str) -> str:
+        return str(world.replies[world.request(events.ConfigRequested, (text,))].error)
+
+    assert "for an asynchronous bolt alone" in asked(f"count:{key}:64")
+    world.machine.shared.book.topology.bolts[0].comp.asynchronous = True
+    for text in (f"{key}:64", f"word:{key}:64"):
+        assert "for an asynchronous bolt alone" in asked(text)
+    for value in ("513", "-1", "many", "1.5"):
+        assert "a whole number from 1 to 512, or 0" in asked(f"count:{key}:{value}")
+    assert "cannot change while a topology runs" in asked("count:heron.instance.slow_ms:5")
+    assert "use --component-ram" in asked("count:topology.component.ram:256MB")
+    for value in (512, 0):
+        assert asked(f"count:{key}:{value}") == "None"
+        assert live_concurrency(world.sims[1].plan.topology, "count") == value
 
 
 def exhaust(world: World) -> None:

@@ -187,3 +187,14 @@ def test_a_damaged_ledger_leaves_no_wrong_minute(garbage: bytes) -> None:
     reply = heir.query(control_pb2.GetTimeline())
     assert (values(reply, "a", "executed")[-1], values(reply, "b", "executed")[-1]) == (1.0, 3.0)
     assert {series_name(series.metric) for series in reply.series} <= set(SERIES)
+
+
+def test_what_was_usual_in_a_day_is_handed_over_with_half_an_hour() -> None:
+    minutes = Minutes()
+    for number in range(600):
+        wall_s = 0.004 if number < 560 else 0.04
+        minutes.add(FIRST + number, {"": {"held": 0.0}, "call": {"executed": 9.0, "busy": 0.5, "wall_s": wall_s}})
+    heir = Minutes()
+    heir.take_over(minutes.ledger("wc-1"), "wc-1")
+    assert len(heir) == HANDED_OVER_MAX
+    assert heir.baseline.usual_s == minutes.baseline.usual_s == {"call": pytest.approx(0.004, rel=0.1)}

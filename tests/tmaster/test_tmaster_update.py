@@ -10,6 +10,7 @@ from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.events import Node, Persist
 from heronpy.tmaster.update import middle_of, union_of
+from tests.tmaster.checkpoint_world import CheckpointWorld
 from tests.tmaster.tmaster_world import World, tasks_of, with_task, without_task
 
 
@@ -33,6 +34,36 @@ def test_added_task_in_a_new_container() -> None:
     assert Node.UPDATE not in world.store
     assert world.life == control_pb2.LIFE_RUNNING
     assert world.store[Node.PACKING_PLAN].version == 3
+
+
+def resized(world: World, ram_bytes: int = 1 << 28) -> plan_pb2.PackingPlan:
+    """The tasks of count get a limit."""
+    target = world.packing()
+    for task in (task for container in target.containers for task in container.instances):
+        if task.component == "count":
+            task.memory_limit_bytes = task.resource.ram_bytes = ram_bytes
+    return target
+
+
+@pytest.mark.parametrize("kind", [World, CheckpointWorld])
+def test_other_sizes_in_the_same_places_restart_nothing_and_wait_for_nothing(kind: type[World]) -> None:
+    world = kind().running()
+    epochs = {task.status.task_id: task.status.epoch for task in world.tasks()}
+    world.writes.clear()
+    token = world.update(resized(world), {})
+    reply = world.replies[token].body
+    assert (list(reply.added), list(reply.removed)) == ([], []) and world.machine.operation is None
+    assert world.writes[:2] == [Node.TOPOLOGY, Node.PACKING_PLAN] and Node.UPDATE not in world.store
+    assert world.store[Node.PACKING_PLAN].version == 3
+    assert world.machine.shared.book.memory_limits == {"word": 0, "count": 1 << 28}
+    world.rounds(3)
+    assert {task.status.task_id: task.status.epoch for task in world.tasks()} == epochs
+    assert world.life == control_pb2.LIFE_RUNNING
+    world.start_master()
+    world.running()
+    assert world.machine.shared.book.memory_limits["count"] == 1 << 28, "a successor knows it"
+    late = world.update(resized(world, 1 << 29), {}, drain_s=0.0)
+    assert world.answer(late).error is None
 
 
 def test_removed_task_is_drained_first() -> None:

@@ -44,6 +44,7 @@ class BaseBolt(BaseComponent):
             cls, name=name, is_spout=False, par=par, inputs=inputs, config=config, optional_outputs=optional_outputs
         )
         spec.asks_readiness = cls.is_ready is not BaseBolt.is_ready
+        spec.asynchronous = cls.is_async
         return spec
 
     def emit(

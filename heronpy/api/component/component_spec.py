@@ -65,6 +65,8 @@ class HeronComponentSpec(InputSource):
         self.custom_config = config
         # Its class overrides is_ready().
         self.asks_readiness = False
+        # A bolt that processes several tuples at once.
+        self.asynchronous = False
         self.uuid = str(uuid.uuid4())
 
     @staticmethod
@@ -218,6 +220,8 @@ class HeronComponentSpec(InputSource):
         component.class_name = self.python_class_path
         if self.asks_readiness:
             component.asks_readiness = True
+        if self.asynchronous:
+            component.asynchronous = True
         component.config.CopyFrom(self._get_comp_config())
         return component
 

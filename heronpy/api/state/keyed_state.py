@@ -18,8 +18,9 @@ import decimal
 import time
 import uuid
 from collections.abc import Callable, ItemsView, Iterator, MutableMapping, ValuesView
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from heronpy.common.errors import HeronError, TopologyError
 from heronpy.common.hashing import stable_hash, stable_hash_many
@@ -49,8 +50,7 @@ def _cannot_change(value: Any) -> bool:
     return (kind is tuple or kind is frozenset) and all(map(_cannot_change, value))
 
 
-@dataclass(frozen=True, slots=True)
-class KeyOwner:
+class KeyOwner(Struct, frozen=True):
     """Whose keys a keyed state holds: those of one task of a component."""
 
     component: str

@@ -21,7 +21,7 @@ from heronpy.clusters.target import Common, Target, caller
 from heronpy.common.errors import DeadlineError, HeronError
 from heronpy.common.folders import heron_home, make_folders, open_private
 from heronpy.common.host import Host, this_host
-from heronpy.common.units import counted, format_duration
+from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.jobs.documents import LAYERS, Path, check_layer, name_of, nested
 from heronpy.jobs.manager import Acting, acting_of, desired_of
 from heronpy.jobs.merge import Found
@@ -32,11 +32,11 @@ from heronpy.launching.spawning import child_environment
 from heronpy.plan.component_config import auto_typed
 
 #: Keys of a document on which nothing acts yet.
-NOT_AVAILABLE: Final = ("resources", "concurrency", "slo", "scale", "place", "role", "priority", "privileged")
+NOT_AVAILABLE: Final = ("slo", "scale", "place", "role", "priority", "privileged")
 #: Layers that nobody writes yet.
 NOT_WRITTEN: Final = ("base", "scaler")
 #: Dots of a key after which its last part begins, which may have dots itself.
-_DEPTH: Final = {"parallelism": 1, "config": 1, "settings": 1, "component_config": 2}
+_DEPTH: Final = {"parallelism": 1, "concurrency": 1, "config": 1, "settings": 1, "component_config": 2}
 START_S: Final = 20.0
 LOOK_S: Final = 0.2
 WATCH_S: Final = 2.0
@@ -296,7 +296,8 @@ def _print(found: Mapping[str, Any], origin: bool) -> None:
         say(f"  {component}  {count} {'task' if count == 1 else 'tasks'}{_by(origins.get(f'parallelism.{component}'))}")
     for name, one in origins.items():
         if origin or not name.startswith(("parallelism.", "definition")):
-            say(f"  {name} = {one['value']}{_by(one)}" + (f", by {one['who']}: {one['why']}" if origin else ""))
+            value = format_bytes(one["value"]) if name.endswith(".ram") else one["value"]
+            say(f"  {name} = {value}{_by(one)}" + (f", by {one['who']}: {one['why']}" if origin else ""))
     for one in found["changes"][-CHANGES_SHOWN:]:
         keys = sorted({".".join(entry["path"]) for entry in (*one["before"], *one["after"])})
         stamp = one["stamp"]

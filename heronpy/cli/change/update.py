@@ -1,4 +1,4 @@
-"""`heron update`: change the parallelism, the containers or the configuration of a running topology."""
+"""`heron update`: change the parallelism, the containers, the sizes or the configuration of a running topology."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ class UpdateOptions:
 
     parallelism: tuple[str, ...]
     container_number: int | None
+    ram: tuple[str, ...]
+    cpu: tuple[str, ...]
     runtime_config: tuple[str, ...]
     drain_timeout_s: float | None
     timeout_s: float
@@ -31,7 +33,7 @@ class UpdateOptions:
 
 
 def update(target: Target, common: Common, topology: str, options: UpdateOptions) -> None:
-    """Change the configuration, or parallelism and containers."""
+    """Change the configuration, or parallelism, containers and sizes."""
     session = Session(target, common)
     session.find(topology)
     session.refuse_job(topology, f"set {target} {topology} KEY=VALUE")
@@ -60,9 +62,9 @@ def _configure(session: Session, name: str, options: UpdateOptions) -> None:
 
 def _scale(session: Session, name: str, options: UpdateOptions) -> None:
     old = session.packing_plan(name)
-    topology, new = replan(session, name, old, options.parallelism, options.container_number)
+    topology, new = replan(session, name, old, options.parallelism, options.container_number, options.ram, options.cpu)
     if options.dry_run:
-        for text in check_room(session, name, topology, old, new):
+        for text in check_room(session, name, topology, old, new).values():
             warn(text)
         _show_dry_run(name, old, new, "json" if options.as_json else options.dry_run_format)
         return
@@ -72,7 +74,7 @@ def _scale(session: Session, name: str, options: UpdateOptions) -> None:
 
 def _report(name: str, done: Scaled, as_json: bool) -> None:
     if as_json:
-        changes = {"added": done.added, "removed": done.removed, "moved": done.moved}
+        changes = {"added": done.added, "removed": done.removed, "moved": done.moved, "resized": done.resized}
         print_json({"topology": name, **changes, "discarded_tuples": done.discarded})
         return
     if not done:
@@ -84,11 +86,12 @@ def _report(name: str, done: Scaled, as_json: bool) -> None:
     if done.discarded:
         say(f"  discarded {counted(done.discarded, 'tuple')} that were queued in removed tasks")
     counts = f"{counted(len(done.added), 'task')} added, {len(done.removed)} removed, {len(done.moved)} moved"
-    say(f"Successfully updated topology '{name}': {counts}")
+    resized = f", the tasks of {counted(len(done.resized), 'component')} resized" if done.resized else ""
+    say(f"Successfully updated topology '{name}': {counts}{resized}")
 
 
 def _list_changes(done: Scaled) -> None:
-    for sign, names in (("+", done.added), ("-", done.removed), (">", done.moved)):
+    for sign, names in (("+", done.added), ("-", done.removed), (">", done.moved), ("=", done.resized)):
         for instance in names:
             say(f"  {sign} {instance}")
 
@@ -102,6 +105,7 @@ def _show_dry_run(name: str, old: plan_pb2.PackingPlan, new: plan_pb2.PackingPla
                 "added": changes.added,
                 "removed": changes.removed,
                 "moved": changes.moved,
+                "resized": changes.resized,
                 "current_packing_plan": packing_plan(old),
                 "packing_plan": packing_plan(new),
             }
@@ -113,6 +117,6 @@ def _show_dry_run(name: str, old: plan_pb2.PackingPlan, new: plan_pb2.PackingPla
     say(f"Topology '{name}' would be changed as follows; nothing was changed.\n")
     _list_changes(changes)
     if not changes:
-        say("  no task is added, removed or moved")
+        say("  no task is added, removed, moved or resized")
     say()
     show_packing(new, coloured=form == "colored_table")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from contextlib import ExitStack, closing
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from heronpy.cli import exits
 from heronpy.cli.output import moment, picked, print_json, say, say_labelled
@@ -21,7 +21,6 @@ from heronpy.common.errors import HeronError
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.health.doctor import finding_of
 from heronpy.health.signals import Signals
-from heronpy.health.stopped import STILL_S
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
 from heronpy.views.findings import CALM, Finding
@@ -168,7 +167,7 @@ def seen(signals: Signals) -> list[str]:
     still_s = min((signals.still_s.get(one.component, 0.0) for one in signals.tasks if one.is_spout), default=0.0)
     # The rate is that of the whole window.
     emits = [f"spouts emit {signals.arrival:,.0f}/s"]
-    if still_s >= STILL_S and signals.arrival:
+    if still_s >= signals.times.still_s and signals.arrival:
         emits = [f"spouts emitted {signals.arrival:,.0f}/s, nothing in the last {format_duration(round(still_s))}"]
     if signals.units_backlog is not None:
         units = f"{format_bytes(int(signals.units_published))}/s of log files are published"
@@ -202,6 +201,6 @@ def _as_json(signals: Signals, findings: list[Finding], cluster: str) -> dict[st
         "unanswered": signals.unanswered,
         "arrival": signals.arrival,
         "held": signals.held,
-        "hosts": [dataclasses.asdict(host) for host in signals.hosts],
-        "tasks": [dataclasses.asdict(task) for task in signals.tasks],
+        "hosts": [to_builtins(host) for host in signals.hosts],
+        "tasks": [to_builtins(task) for task in signals.tasks],
     }

@@ -73,11 +73,20 @@ def restart_command(what: str | None, task: int | None, component: str | None, f
     shell_complete=complete.parallelism,
 )
 @click.option("--container-number", type=click.IntRange(min=1), metavar="N", help="New number of containers.")
+@click.option("--component-ram", "ram", multiple=True, metavar="NAME:SIZE",
+              help="New memory of each task of a component, such as count:256MB: it counts in the packing plan, and a"
+              " task that exceeds it is restarted as out of memory. 0 is what it was submitted with. May be repeated.",
+              shell_complete=complete.parallelism)  # fmt: skip
+@click.option("--component-cpu", "cpu", multiple=True, metavar="NAME:CORES",
+              help="New number of cores of each task of a component in the packing plan, such as count:0.5. 0 is what"
+              " it was submitted with. May be repeated.",
+              shell_complete=complete.parallelism)  # fmt: skip
 @click.option(
     "--runtime-config",
     multiple=True,
     metavar="[COMPONENT:]KEY:VALUE",
-    help="New value of a configuration key; may be repeated, not together with the other two.",
+    help="New value of a configuration key; may be repeated, not together with the options before. Of the settings,"
+    " heron.instance.async_concurrency of an asynchronous bolt can change, to 512 at most.",
 )
 @click.option(
     "--drain-timeout",
@@ -90,20 +99,24 @@ def restart_command(what: str | None, task: int | None, component: str | None, f
 @click.option("--dry-run", is_flag=True, help="Print what would change and change nothing.")
 @click.option("--dry-run-format", type=click.Choice(FORMATS), default="table", show_default=True)
 def update_command(target: Target, common: Common, topology: str, **flags: Any) -> None:
-    """Change a running topology without stopping it.
+    """Change a running topology without stopping it; other sizes and another configuration restart no task.
 
     \b
     heron update local word_count --component-parallelism count:4
     heron update local word_count --container-number 2
+    heron update local word_count --component-ram count:256MB --component-cpu count:0.5
     heron update local word_count --runtime-config count:limit:10
     """
-    if flags["runtime_config"] and (flags["parallelism"] or flags["container_number"]):
+    plans = flags["parallelism"] or flags["container_number"] or flags["ram"] or flags["cpu"]
+    if flags["runtime_config"] and plans:
         raise click.UsageError(
-            "--runtime-config excludes --component-parallelism and --container-number; run two updates"
+            "--runtime-config excludes --component-parallelism, --container-number, --component-ram and"
+            " --component-cpu; run two updates"
         )
-    if not (flags["runtime_config"] or flags["parallelism"] or flags["container_number"]):
+    if not (flags["runtime_config"] or plans):
         raise click.UsageError(
-            "nothing to change; give --component-parallelism, --container-number or --runtime-config"
+            "nothing to change; give --component-parallelism, --container-number, --component-ram, --component-cpu or"
+            " --runtime-config"
         )
     from heronpy.cli.change.update import UpdateOptions, update
 

@@ -95,6 +95,8 @@ def set_command(**flags: Any) -> None:
 
     \b
     parallelism.COMPONENT=N               tasks of a component; nothing else restarts
+    resources.COMPONENT.ram=256MB         memory of each of its tasks, while it runs; cpu=0.5 for its cores
+    concurrency.COMPONENT=N               tuples in progress in a task of an asynchronous bolt, while it runs
     config.KEY=VALUE                      of the topology, while it runs
     component_config.COMPONENT.KEY=VALUE  of a component, while it runs
     settings.heron.ROOM.KEY=VALUE         as --config-property; stops and starts the topology

@@ -325,8 +325,9 @@ ROWS: Final[tuple[type[Row], ...]] = (
     *(Pipeline, File, Copy, Span, Unit, Dispatch),
     *(Client, Answer, Site, Look, Pace, Tally, Unfinished, Seal),
 )
+_KEYS: Final = {kind: kind.__struct_fields__[: kind.KEY] for kind in ROWS}
 
 
 def key_of(row: Row) -> tuple[int | str, ...]:
     """The primary key of a row within its pipeline."""
-    return tuple(getattr(row, name) for name in row.__struct_fields__[: row.KEY])
+    return tuple([getattr(row, name) for name in _KEYS[type(row)]])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any
 
 from heronpy.ingest.ledger.types import (
     Copy,
@@ -17,36 +18,31 @@ from heronpy.ingest.ledger.types import (
     SpanState,
     Unit,
     UnitState,
-    key_of,
 )
-
-R = TypeVar("R", bound=Row)
 
 
 def validate(rows: Iterable[Row]) -> list[str]:
     """One sentence for each invariant of `heronpy.ingest.ledger.machine` that the rows of a pipeline break."""
-    rows = list(rows)
-    files = {file.id: file for file in _of(rows, File)}
-    units = {unit.id: unit for unit in _of(rows, Unit)}
+    kinds: dict[type, list[Any]] = defaultdict(list)
+    for row in rows:
+        kinds[type(row)].append(row)
+    files: dict[int, File] = {file.id: file for file in kinds[File]}
+    units: dict[int, Unit] = {unit.id: unit for unit in kinds[Unit]}
     spans: dict[int, list[Span]] = {}
-    for span in sorted(_of(rows, Span), key=key_of):
+    for span in sorted(kinds[Span], key=lambda span: (span.file, span.begin)):
         spans.setdefault(span.file, []).append(span)
     found = [f"spans of file {number}, which is not there" for number in spans.keys() - files.keys()]
-    found += [f"a copy of file {copy.file}, which is not there" for copy in _of(rows, Copy) if copy.file not in files]
+    found += [f"a copy of file {copy.file}, which is not there" for copy in kinds[Copy] if copy.file not in files]
     for file in files.values():
         found += _of_file(file, spans.get(file.id, []), units)
     found += _of_units(units, [span for of_file in spans.values() for span in of_file])
-    found += _of_dispatches(units, list(_of(rows, Dispatch)))
-    names = [(file.key, file.generation) for file in files.values()]
-    found += [f"{name} is there twice" for name in set(names) if names.count(name) > 1]
-    for pipeline in _of(rows, Pipeline):
+    found += _of_dispatches(units, kinds[Dispatch])
+    names = Counter((file.key, file.generation) for file in files.values())
+    found += [f"{name} is there twice" for name, count in names.items() if count > 1]
+    for pipeline in kinds[Pipeline]:
         found += [f"file {number} has an id of the future" for number in files if number >= pipeline.next_file]
         found += [f"unit {number} has an id of the future" for number in units if number >= pipeline.next_unit]
     return found
-
-
-def _of(rows: Iterable[Row], kind: type[R]) -> Iterable[R]:
-    return (row for row in rows if isinstance(row, kind))
 
 
 def _of_file(file: File, spans: list[Span], units: dict[int, Unit]) -> list[str]:

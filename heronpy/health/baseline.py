@@ -1,0 +1,80 @@
+"""What a tuple of each component usually takes: the median wall time of a day's healthy minutes. Pure.
+
+A minute is healthy when the component was not the cause of anything: it was not full, the spouts were not held, and
+none of its tasks ended. Code that waits for long in each of these has always done so; a dependency that is slower than
+usual is another matter, and more tasks do not help it. Kept are counts of minutes per hour and size, so the memory is
+bounded by the components of a day; a successor gets one median of each component.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from math import isfinite, log2
+from statistics import median_low
+
+from heronpy.proto import control_pb2
+
+#: A dependency takes so many times as long as usual.
+SLOWED = 3.0
+#: Minutes, at least, that say what is usual; and hours for which they count.
+MINUTES_MIN, HOURS = 10, 24
+#: Sizes are this part of an octave apart: 19 %.
+_PARTS = 4
+#: With tasks that are busy, or spouts that are held, for more of it a minute is not healthy.
+BUSY, HELD = 0.8, 0.2
+
+
+class Baseline:
+    """See the module."""
+
+    def __init__(self) -> None:
+        #: By hour: minutes by component and size.
+        self._hours: dict[int, Counter[tuple[str, int]]] = {}
+        #: Seconds by component, of those of which enough minutes are known.
+        self.usual_s: dict[str, float] = {}
+
+    def add(self, number: int, rows: Mapping[str, Mapping[str, float | None]]) -> None:
+        """Take a minute: the series of each component, and of the topology, whose component is ""."""
+        if (rows.get("", {}).get("held") or 0.0) >= HELD:
+            return
+        for component, row in rows.items():
+            wall_s, busy = row.get("wall_s"), row.get("busy")
+            if wall_s and busy is not None and busy < BUSY and not row.get("restarts"):
+                self._count(number, component, wall_s, 1)
+        self._decide()
+
+    def _decide(self) -> None:
+        self.usual_s = {one.component: one.wall_s for one in self.kept() if one.minutes >= MINUTES_MIN}
+
+    def _count(self, number: int, component: str, wall_s: float, minutes: int) -> None:
+        hour = number // 60
+        self._hours.setdefault(hour, Counter())[component, round(_PARTS * log2(wall_s))] += minutes
+        newest = max(self._hours)
+        for old in [one for one in self._hours if one <= newest - HOURS]:
+            del self._hours[old]
+
+    def kept(self) -> list[control_pb2.MinutesLedger.Usual]:
+        """For a successor: of each component the median, of how many minutes, and about when the newest was."""
+        found: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        newest: dict[str, int] = {}
+        for hour, counts in sorted(self._hours.items()):
+            for (component, size), minutes in counts.items():
+                found[component][size] += minutes
+                newest[component] = hour * 60
+        return [
+            control_pb2.MinutesLedger.Usual(
+                component=component,
+                wall_s=2.0 ** (median_low(sizes.elements()) / _PARTS),
+                minutes=sizes.total(),
+                number=newest[component],
+            )
+            for component, sizes in found.items()
+        ]
+
+    def take_over(self, kept: Iterable[control_pb2.MinutesLedger.Usual]) -> None:
+        """Continue with what a predecessor knew; what makes no sense is left out."""
+        for one in kept:
+            if one.component and isfinite(one.wall_s) and one.wall_s > 0 and 0 < one.minutes <= 60 * HOURS:
+                self._count(one.number, one.component, one.wall_s, one.minutes)
+        self._decide()

@@ -1,0 +1,46 @@
+"""The times of all rules. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds."""
+
+    window_s: float = 300.0  # what a diagnosis is based on
+    settle_s: float = 180.0  # after a change figures mix two configurations for so long
+    spare_s: float = 3600.0  # few enough tasks must have sufficed for so long
+    drains_s: float = 300.0  # a backlog that is gone within this time needs no action
+    drain_s: float = 1800.0  # enough tasks work off a backlog within this time
+    #: Pipelines of work units whose backlog takes longer than this to be published are catching up: bytes wait for a
+    #: unit, and a unit for its publication.
+    units_behind_s: float = 60.0
+    history_s: float = 3720.0  # how far back series are asked for
+    behind_s: float = 2.0  # a queue that takes this long to process is a backlog
+    late_s: float = 0.1  # tuples that take less than this are never late
+    hung_s: float = 10.0  # in one call
+    young_s: float = 10.0  # a younger topology is not called healthy: its tasks have hardly reported
+    still_s: float = 15.0  # a spout that is held has stopped after this time,
+    quiet_s: float = 90.0  # and one that is free to emit after this
+    checkpoint_waits_s: float = 5.0  # a checkpoint that has been under way for so long waits for somebody
+    spark_late_s: float = 30.0  # a batch that has waited for so long is late, if it is more than two batches take
+    full_s: float = 3600.0  # memory that grows as it does reaches its limit within this time
+    machine_full_s: float = 6 * 3600.0  # or its machine's, where only what grows by gigabytes an hour is so near
+    warm_s: float = 3.5  # left out of a trail of memory at the start of its process
+    seen_s: float = 30.0  # the least time that a trail of memory must cover
+
+    def of_day(self, day_s: float) -> Times:
+        """The same for a day of another length; windows do not become too short to show anything."""
+        part = day_s / DAY_S
+        return replace(self, **{name: max(least, getattr(self, name) * part) for name, least in _LEAST.items()})
+
+
+#: What the length of the day shrinks, and the least of it.
+_LEAST: Final = {"window_s": 15.0, "settle_s": 10.0, "spare_s": 15.0, "drains_s": 15.0, "drain_s": 15.0,
+                 "units_behind_s": 10.0}  # fmt: skip
+TIMES: Final = Times()
