@@ -48,7 +48,7 @@ SINGLE_CALLS = 64
 DRY_CALLS = 8
 BLOCKED_WAIT_S = 5.0
 #: Under this name a spout is asked for its backlog.
-BACKLOG = "__backlog"
+BACKLOG = "heron.backlog"
 #: Tuples that may be sent wait for this much longer for those that the next calls emit.
 MORE_S = 2e-4
 #: A shorter pause is not worth a report, nor to be ended by each completion.
