@@ -7,26 +7,12 @@ of tasks. A component that is not in the checkpoint starts empty.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from heronpy.common.units import counted
 from heronpy.proto import checkpoint_pb2
-
-#: What a component with plain State does, so that it cannot be rescaled, and what to do instead.
-_PLAIN = (
-    "the State of {} belongs to single tasks and cannot be divided among a different number; keep the parallelism, or"
-    " keep per-key state in context.keyed_state, and positions of a source in context.partitioned_state"
-)
-
-
-def not_scalable(component: str, plain: Collection[str]) -> str:
-    """Why the number of tasks of a component cannot change; "" when it can.
-
-    `plain`: the components with plain State in the last checkpoint. `heron update` refuses by this, too.
-    """
-    return _PLAIN.format(component) if component in plain else ""
 
 
 class ComponentState(Struct):

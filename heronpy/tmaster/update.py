@@ -24,12 +24,12 @@ even while everything is clamped by backpressure.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
 from typing import Protocol
 
 from msgspec import Struct
 
-from heronpy.ckpt.compatibility import not_scalable
 from heronpy.common.errors import HeronError, InvalidRpcError, RetryableError, RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.units import counted, listed
@@ -45,7 +45,20 @@ from heronpy.tmaster.shared_state import SharedState
 QUIET_S = 0.5
 #: A topology whose ticks emit is never empty: it moves after this.
 MOVE_WAIT_S = 5.0
+#: What a component with plain State does, so that it cannot be rescaled, and what to do instead.
+_PLAIN = (
+    "the State of {} belongs to single tasks and cannot be divided among a different number; keep the parallelism, or"
+    " keep per-key state in context.keyed_state, and positions of a source in context.partitioned_state"
+)
 _GONE_STATES = frozenset({control_pb2.TASK_LOST, control_pb2.TASK_FAILED})
+
+
+def not_scalable(component: str, plain: Collection[str]) -> str:
+    """Why an update is refused that changes the number of tasks of a component; "" when it is not.
+
+    `plain`: the components with plain State in the last checkpoint.
+    """
+    return _PLAIN.format(component) if component in plain else ""
 
 
 class Phase(Enum):
