@@ -66,7 +66,7 @@ export const componentColumns = (place) => [
   less(figure('pending', 'pending', count, 'neither acked nor failed')),
   less(figure('backlog', 'backlog_tuples', count)),
   ...TIMES,
-  figure('CPU', 'cpu', count, 'cores, all tasks'),
+  figure('CPU', 'cpu', count, 'cores'),
   figure('memory', 'memory_bytes', bytes),
   figure('restarts', 'restarts', some),
   figure('failed', 'failed_per_s', rate),
