@@ -275,7 +275,8 @@ def _asked_to_kill(
 def _wait_gone(launch_file: str, timeout_s: float) -> bool:
     """The scheduler answers before it ends; give its process time to end. Whether all processes have ended."""
     deadline = time.monotonic() + min(timeout_s, KILL_GRACE_S)
-    _await_ends(_naming(launch_file), SOON_S)
+    if launch_file and os.environ.get(LAUNCH_VARIABLE) != launch_file:  # else it would wait for its own shell
+        _await_ends(_naming(launch_file), SOON_S)
     while leftovers(launch_file):
         if time.monotonic() >= deadline:
             return False

@@ -17,6 +17,7 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN_S = 0.01
 
 _seen = False
+_dropped = False
 #: What is told of anything else that Python drops.
 _others = sys.unraisablehook
 
@@ -24,16 +25,20 @@ _others = sys.unraisablehook
 def interrupt(signum: int, frame: FrameType | None) -> None:
     """The handler of a signal that ends the command: a KeyboardInterrupt, and a note that `heed` finds.
 
-    Python drops what is raised in some places, such as the release of a lock while a module is imported: see `dropped`.
+    Only the first signal raises: a second one would interrupt the clean-up that the first one began. Python drops what
+    is raised in some places, such as the release of a lock while a module is imported: see `dropped`.
     """
-    global _seen
-    _seen = True
-    raise KeyboardInterrupt
+    global _seen, _dropped
+    if _dropped or not _seen:
+        _seen, _dropped = True, False
+        raise KeyboardInterrupt
 
 
 def dropped(found: sys.UnraisableHookArgs) -> None:
     """A hook for what Python has dropped (`sys.unraisablehook`): an interrupt is not told of but comes again."""
+    global _dropped
     if issubclass(found.exc_type, KeyboardInterrupt):
+        _dropped = True
         threading.Thread(target=_again, daemon=True).start()
     else:
         _others(found)
@@ -73,9 +78,9 @@ def uninterrupted() -> AbstractContextManager[None]:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """SIGTERM and SIGHUP end the command as Ctrl-C does: with its clean-up."""
-    global _seen
+    global _seen, _dropped
     with _handled(interrupt):
         try:
             yield
         finally:
-            _seen = False  # a notebook goes on after it
+            _seen = _dropped = False  # a notebook goes on after it
