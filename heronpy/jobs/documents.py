@@ -167,7 +167,13 @@ def _leaves(value: Any, path: Path, kind: Any, layer: str) -> Iterator[tuple[Pat
     if value is None:
         raise ConfigError(f"{where} is null, but a layer never deletes; leave it out, or unset it")
     if not fields and get_origin(kind) is not dict:
-        yield path, _leaf(value, path, kind, where)
+        leaf = _leaf(value, path, kind, where)
+        try:
+            if msgspec.json.decode(msgspec.json.encode(leaf), type=Value) != leaf:
+                raise ValueError
+        except (ValueError, msgspec.MsgspecError):
+            raise ConfigError(f"{where} is {value!r:.200}, which a job cannot keep; give another value") from None
+        yield path, leaf
         return
     if not isinstance(value, dict):
         raise ConfigError(f"{where} is {value!r:.200}; it must be a map of keys to values")
