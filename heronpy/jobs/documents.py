@@ -39,9 +39,14 @@ Leaves: TypeAlias = dict[Path, Value]
 Count = Annotated[int, Meta(ge=1, le=100_000, description="a whole number from 1 to 100000")]
 Concurrency = Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX, description=f"a whole number from 1 to {CONCURRENCY_MAX}")]
 Priority = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
-Bytes = Annotated[int, Meta(ge=MB, le=1 << 50, description="an amount of bytes of 1MB or more, such as 256MB")]
-Cores = Annotated[float, Meta(gt=0, le=4096, description="a number of cores above 0, such as 0.5")]
-Seconds = Annotated[float, Meta(gt=0, le=1e9, description="a number of seconds above 0")]
+Bytes = Annotated[
+    int,
+    Meta(ge=MB, le=1 << 50, description="an amount of bytes of 1MB or more, such as 256MB", extra={"unit": "bytes"}),
+]
+Cores = Annotated[
+    float, Meta(gt=0, le=4096, description="a number of cores above 0, such as 0.5", extra={"unit": "cores"})
+]
+Seconds = Annotated[float, Meta(gt=0, le=1e9, description="a number of seconds above 0", extra={"unit": "s"})]
 Name = Annotated[
     str, Meta(pattern=r"^\w[\w.-]{0,199}\Z", description="a name of at most 200 letters, digits, '_', '-' and '.'")
 ]
@@ -59,50 +64,52 @@ Plain = Annotated[
 class Resources(Struct, frozen=True, forbid_unknown_fields=True):
     """What each task of a component may use; 0 means what the program says."""
 
-    ram: Bytes = 0
-    cpu: Cores = 0.0
+    ram: Annotated[Bytes, Meta(title="memory of each task of the component")] = 0
+    cpu: Annotated[Cores, Meta(title="cores of each task of the component")] = 0.0
 
 
 class Slo(Struct, frozen=True, forbid_unknown_fields=True):
     """What the job promises; 0 means nothing."""
 
-    lag_s: Seconds = 0.0
+    lag_s: Annotated[Seconds, Meta(title="how far the job may be behind")] = 0.0
 
 
 class Scale(Struct, frozen=True, forbid_unknown_fields=True):
     """What the scaler may do: only components with a maximum are scaled."""
 
-    mode: Mode = "act"
-    max: dict[str, Count] = {}
-    min: dict[str, Count] = {}
-    drain_s: Seconds = 1800.0
-    day_s: Seconds = 86_400.0
+    mode: Annotated[Mode, Meta(title="whether the scaler acts, says what it would do, or does not look")] = "act"
+    max: dict[str, Annotated[Count, Meta(title="most tasks that the scaler gives the component")]] = {}
+    min: dict[str, Annotated[Count, Meta(title="fewest tasks that the scaler leaves the component")]] = {}
+    drain_s: Annotated[Seconds, Meta(title="how soon a backlog is to be gone")] = 1800.0
+    day_s: Annotated[Seconds, Meta(title="the length of a day of the load; all times shrink with it")] = 86_400.0
 
 
 class Place(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the job runs."""
 
-    pool: Name = ""
+    pool: Annotated[Name, Meta(title="the pool whose slots run the job")] = ""
 
 
 class Document(Struct, frozen=True, forbid_unknown_fields=True):
-    """All that a job should be; what no layer says has its default here."""
+    """All that a job should be; what no layer says has its default here. A title is what the key means."""
 
-    definition: Digest = ""
-    run: Run = "running"
-    restore: Restore = "latest"
-    parallelism: dict[str, Count] = {}
+    definition: Annotated[Digest, Meta(title="the program; 'heron job deploy' sets it")] = ""
+    run: Annotated[Run, Meta(title="what the topology does")] = "running"
+    restore: Annotated[Restore, Meta(title="from what the topology starts after it has died")] = "latest"
+    parallelism: dict[str, Annotated[Count, Meta(title="tasks of the component")]] = {}
     resources: dict[str, Resources] = {}
-    concurrency: dict[str, Concurrency] = {}
-    config: dict[str, Plain] = {}
-    component_config: dict[str, dict[str, Plain]] = {}
+    concurrency: dict[
+        str, Annotated[Concurrency, Meta(title="tuples in progress in a task of an asynchronous bolt")]
+    ] = {}
+    config: dict[str, Annotated[Plain, Meta(title="a key of the topology's configuration")]] = {}
+    component_config: dict[str, dict[str, Annotated[Plain, Meta(title="a key of the component's configuration")]]] = {}
     settings: dict[str, Value] = {}
     slo: Slo = Slo()
     scale: Scale = Scale()
     place: Place = Place()
-    role: Name = ""
-    priority: Priority = 100
-    privileged: Flag = False
+    role: Annotated[Name, Meta(title="whose quota the job uses")] = ""
+    priority: Annotated[Priority, Meta(title="the job with more of it keeps its tasks where room is short")] = 100
+    privileged: Annotated[Flag, Meta(title="whether the job comes before all others")] = False
 
 
 #: Maps whose keys are components.
@@ -131,6 +138,34 @@ def leaves_of(given: object, layer: str) -> Leaves:
     """The checked leaves of what is given for a layer, as it comes from YAML or JSON."""
     check_layer(layer)
     return dict(_leaves(given, (), Document, layer))
+
+
+def keys(path: Path = (), kind: Any = Document, default: Any = None) -> Iterator[dict[str, Any]]:
+    """Each key that a layer may have, in the order of the document; its writer names what is in capitals.
+
+    The default holds when no layer has the key; None: as the program says.
+    """
+    if path == ("settings",):
+        for item in _settings().values():
+            yield _key((*path, item.key), item.type, item.unit, item.expected, item.default, item.doc)
+    elif _fields(kind):
+        for field in msgspec.structs.fields(kind):
+            yield from keys((*path, field.name), field.type, None if path[1:] else field.default)
+    elif get_origin(kind) is dict:
+        yield from keys((*path, "COMPONENT" if path in _BY_COMPONENT else "KEY"), get_args(kind)[1])
+    else:
+        limits, base = kind.__metadata__[0], kind.__origin__
+        types = (str,) if get_origin(base) is Literal else get_args(base) or (base,)
+        name = " | ".join(getattr(one, "__origin__", one).__name__ for one in types)
+        unit, default = (limits.extra or {}).get("unit", ""), None if default == "" else default
+        yield _key(path, name, unit, limits.description, default, kind.__metadata__[-1].title)
+
+
+def _key(path: Path, *facts: Any) -> dict[str, Any]:
+    layers = [name for name in LAYERS if name != "scaler" or path[0] in SCALER_KEYS]
+    layers = ["provisioner"] if path == ("definition",) else layers
+    names = ("type", "unit", "range", "default", "meaning")
+    return {"key": name_of(path), **dict(zip(names, facts, strict=True)), "layers": layers}
 
 
 def nested(leaves: Mapping[Path, Value]) -> dict[str, Any]:
@@ -197,7 +232,7 @@ def _leaf(value: Any, path: Path, kind: Any, where: str) -> Value:
             )
         return parse_value(_settings()[key], value, where)
     try:
-        if kind == Bytes and isinstance(value, str):
+        if kind.__metadata__[0].extra == {"unit": "bytes"} and isinstance(value, str):
             value = parse_bytes(value)
         leaf: Value = msgspec.convert(value, kind)
     except (ConfigError, msgspec.ValidationError):

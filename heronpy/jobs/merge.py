@@ -129,6 +129,15 @@ def take_out(layer: Layer, keys: Collection[str], seen: int, history: Sequence[C
     return _edited(layer, dict.fromkeys(out), seen, history, stamp)
 
 
+def become(layer: Layer, leaves: Leaves, seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
+    """The layer with these leaves and no others; the program, which a deployment sets, stays."""
+    new: dict[Path, Entry | None] = {
+        entry.path: None for entry in layer.entries if entry.holds(stamp.at) and entry.path != ("definition",)
+    }
+    new |= {path: Entry(path, value, layer.version + 1, stamp) for path, value in leaves.items()}
+    return _edited(layer, new, seen, history, stamp)
+
+
 def gone_back(layer: Layer, to: int, seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
     """The layer as it was in an earlier version, without what has ended since."""
     later = [change for change in history if change.version > to]

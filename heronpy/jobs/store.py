@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from google.protobuf.message import DecodeError
@@ -39,6 +39,8 @@ from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
 S = TypeVar("S", bound=Struct)
+#: From a layer and its changes, the oldest first, to another one.
+Edit: TypeAlias = Callable[[Layer, Sequence[Change]], Layer]
 
 CHANGES_MAX: Final = 100
 DECISIONS_MAX: Final = 100
@@ -167,6 +169,22 @@ class Store:
         stamp = self._stamp(who, why)
         return self._change(name, layer, stamp, lambda old, history: merge.take_out(old, keys, version, history, stamp))
 
+    def apply(
+        self, name: str, layer: str, given: object, version: int, who: str, why: str, write: bool = True
+    ) -> tuple[View, Change]:
+        """Make a layer what is given, but for its program, and say what differs; ConflictError as in `set`.
+
+        Unless it is to `write`, what it would be is checked, and nothing is changed.
+        """
+        leaves, stamp, changes = leaves_of(given, layer), self._stamp(who, why), []
+
+        def applied(old: Layer, history: Sequence[Change]) -> Layer:
+            new = merge.become(old, leaves, version, history, stamp)
+            changes.append(merge.change_of(old, new, stamp))
+            return new
+
+        return self._change(name, layer, stamp, applied, write), changes[-1]
+
     def revert(self, name: str, layer: str, to: int, version: int, who: str, why: str) -> View:
         """Make a layer what it was in its version `to`; ConflictError as in `set`."""
         stamp = self._stamp(who, why)
@@ -263,7 +281,7 @@ class Store:
                     self._state.delete(path, version)
         return left
 
-    def _change(self, name: str, layer: str, stamp: Stamp, edit: Callable[[Layer, Sequence[Change]], Layer]) -> View:
+    def _change(self, name: str, layer: str, stamp: Stamp, edit: Edit, write: bool = True) -> View:
         check_layer(layer)
         views = []
 
@@ -277,6 +295,8 @@ class Store:
                 return job
             after = replace(job, layers=job.layers | {layer: new}, last=(merge.change_of(old, new, stamp),))
             views.append(self._view(name, after, stamp.at, after.last))
+            if not write:
+                return job
             self._swap(paths.job_log(name), Log, lambda log: _logged(log, job))
             return after
 

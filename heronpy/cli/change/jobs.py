@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target, caller
 from heronpy.common.errors import DeadlineError, HeronError
-from heronpy.common.folders import heron_home, make_folders, open_private
+from heronpy.common.folders import absolute, heron_home, make_folders, open_private
 from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.jobs.documents import LAYERS, Path, check_layer, name_of, nested
@@ -37,6 +38,8 @@ NOT_AVAILABLE: Final = ("slo", "scale", "place", "role", "priority", "privileged
 NOT_WRITTEN: Final = ("base", "scaler")
 #: Dots of a key after which its last part begins, which may have dots itself.
 _DEPTH: Final = {"parallelism": 1, "concurrency": 1, "config": 1, "settings": 1, "component_config": 2}
+#: Folders that a manager has from this environment when systemd starts it.
+UNIT_VARIABLES: Final = ("HERON_CONF", "HERON_CONFIG_HOME")
 START_S: Final = 20.0
 LOOK_S: Final = 0.2
 WATCH_S: Final = 2.0
@@ -55,10 +58,17 @@ def writer() -> str:
 
 
 def refuse_not_available(changes: Mapping[str, Any]) -> None:
-    """RequestError for keys on which nothing acts yet, and for one that has a verb of its own."""
+    """RequestError for keys on which nothing acts yet."""
     for key in changes:
         if key in NOT_AVAILABLE:
-            raise RequestError(f"'{key}' is not available in this release")
+            raise RequestError(f"'{key}' is not available in this release; leave it out")
+
+
+def refuse_layer(layer: str) -> None:
+    """An error for a layer that is none, or that nobody writes yet."""
+    check_layer(layer)
+    if layer in NOT_WRITTEN:
+        raise RequestError(f"layer {layer} is not available in this release; write layer oncall or provisioner")
 
 
 def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, **flags: Any) -> None:
@@ -116,9 +126,7 @@ def _change(
     proved: bool = True,
 ) -> None:
     """Edit a layer by a function of the store, the job and the version that was seen, and wait for the effect."""
-    check_layer(layer)
-    if layer in NOT_WRITTEN:
-        raise RequestError(f"layer {layer} is not available in this release; write layer oncall or provisioner")
+    refuse_layer(layer)
     session, store = opened(target, common)
     before = store.get(job)
     after = edit(store, job, before.versions[layer])
@@ -313,10 +321,13 @@ def _by(one: Mapping[str, Any] | None) -> str:
 # ---- the manager ----------------------------------------------------------------------------
 
 
-def start_manager(target: Target, common: Common) -> None:
-    """Start the manager of a cluster unless one acts."""
+def start_manager(target: Target, unit: bool, common: Common) -> None:
+    """Start the manager of a cluster unless one acts; or print the unit of systemd that does so."""
     session, _ = opened(target, common)
     session.check_cluster()
+    if unit:
+        say(_unit(session, common.config_property))
+        return
     if not ensure_manager(session, common.config_property):
         acting = acting_of(session.state)
         raise exits.Failure(f"a manager acts already{_where(acting) if acting else ''}", exits.EXISTS)
@@ -329,10 +340,7 @@ def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
     cluster = session.target.cluster
     folder = heron_home() / "managers" / cluster
     make_folders(folder)
-    argv = [sys.executable, "-P", "-m", "heronpy.jobs", "--cluster", cluster]
-    if session.common.config_path:
-        argv += ["--config-path", os.path.abspath(session.common.config_path)]
-    argv += [word for text in properties for word in ("--config-property", text)]
+    argv = _manager_command(session, properties)
     with open(open_private(folder / "manager.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
         process = subprocess.Popen(
             argv, env=child_environment({}), cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -345,6 +353,40 @@ def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
         time.sleep(0.05)
     say(f"The manager of {cluster} runs; its log is {folder / 'manager.log'}")
     return True
+
+
+def _manager_command(session: Session, properties: Iterable[str]) -> list[str]:
+    """The command that is the manager, in the foreground."""
+    argv = [sys.executable, "-P", "-m", "heronpy.jobs", "--cluster", session.target.cluster]
+    if session.common.config_path:
+        argv += ["--config-path", os.path.abspath(session.common.config_path)]
+    return argv + [word for text in properties for word in ("--config-property", text)]
+
+
+def _unit(session: Session, properties: Iterable[str]) -> str:
+    """The unit of systemd that runs the manager in the foreground."""
+    name = f"heron-manager-{session.target.cluster}"
+    given = {key: str(absolute(os.environ[key])) for key in UNIT_VARIABLES if os.environ.get(key)}
+    given = {"HERON_HOME": str(heron_home()), "PYTHONPATH": child_environment({}).get("PYTHONPATH", ""), **given}
+    # systemd reads words as JSON has texts, but for '%' and '$'.
+    words = [json.dumps(text).replace("%", "%%") for text in _manager_command(session, properties)]
+    variables = [json.dumps(f"{key}={value}").replace("%", "%%") for key, value in given.items() if value]
+    return f"""\
+# Save it as ~/.config/systemd/user/{name}.service, then: systemctl --user enable --now {name}
+# So that it runs while nobody is logged in: loginctl enable-linger
+[Unit]
+Description=Manager of the jobs of heron cluster {session.target.cluster}
+
+[Service]
+Environment={" ".join(variables)}
+ExecStart={" ".join(words).replace("$", "$$")}
+Restart=on-failure
+# Topologies run on when the manager ends; the manager runs on when a task exceeds its memory.
+KillMode=process
+OOMPolicy=continue
+
+[Install]
+WantedBy=default.target"""
 
 
 def stop_manager(target: Target, timeout_s: float, common: Common) -> None:

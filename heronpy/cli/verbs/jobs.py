@@ -91,17 +91,10 @@ def show_command(**flags: Any) -> None:
 @_why
 @_waits
 def set_command(**flags: Any) -> None:
-    """Set keys of a job.
+    """Set keys of a job, such as parallelism.COMPONENT=4; 'heron job schema' lists them.
 
-    \b
-    parallelism.COMPONENT=N               tasks of a component; nothing else restarts
-    resources.COMPONENT.ram=256MB         memory of each of its tasks, while it runs; cpu=0.5 for its cores
-    concurrency.COMPONENT=N               tuples in progress in a task of an asynchronous bolt, while it runs
-    config.KEY=VALUE                      of the topology, while it runs
-    component_config.COMPONENT.KEY=VALUE  of a component, while it runs
-    settings.heron.ROOM.KEY=VALUE         as --config-property; stops and starts the topology
-    run=running|paused|stopped            what the topology does
-    restore=latest|empty                  from what it starts after it has died
+    A change of settings stops the topology and starts it again. Numbers of tasks, resources, concurrency and
+    configuration change while it runs.
     """
     from heronpy.cli.change.jobs import set_keys
 
@@ -121,6 +114,32 @@ def unset_command(**flags: Any) -> None:
     from heronpy.cli.change.jobs import unset_keys
 
     unset_keys(**flags)
+
+
+@verb("apply", job_command, topology=None, json=False)
+@click.option("-f", "--file", type=click.File("rb"), required=True, metavar="FILE",
+              help="YAML or JSON: one document for each job; - is standard input.")  # fmt: skip
+@_layer
+@click.option("--dry-run", is_flag=True, help="Print what differs, and write nothing.")
+@_why
+@_waits
+def apply_command(**flags: Any) -> None:
+    """Make a layer of jobs what a file says, such as one that is kept in git.
+
+    Each document has the name of a job, job: NAME, and the keys of the layer: 'heron job schema' lists them. A key of
+    the layer that the file does not have is unset. All documents are checked before the first is written.
+    """
+    from heronpy.cli.change.job_files import apply
+
+    apply(**flags)
+
+
+@verb("schema", job_command, target=lambda function: function, topology=None, common=False)
+def schema_command(as_json: bool) -> None:
+    """List the keys that a layer of a job may have."""
+    from heronpy.cli.change.job_files import schema
+
+    schema(as_json)
 
 
 @_verb("stop")
@@ -178,6 +197,7 @@ def manager_command() -> None:
 
 
 @verb("start", manager_command, topology=None, json=False)
+@click.option("--unit", is_flag=True, help="Print a unit of systemd for this user that runs it; start nothing.")
 def manager_start_command(**flags: Any) -> None:
     """Start the manager on this host; 'heron job' verbs do so, too. After a reboot it starts the topologies again."""
     from heronpy.cli.change.jobs import start_manager

@@ -1,0 +1,136 @@
+"""`heron job apply` and `heron job schema`: files that say what a layer of jobs is, and what they may say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from heronpy.cli.change import jobs
+from heronpy.cli.output import moment, print_json, say
+from heronpy.clusters.errors import RequestError
+from heronpy.clusters.target import Common, Target
+from heronpy.common.errors import ConfigError
+from heronpy.common.nearest import did_you_mean
+from heronpy.common.units import format_bytes
+from heronpy.jobs.documents import keys, name_of
+from heronpy.jobs.merge import Change, Entry
+
+FILE_BYTES_MAX: Final = 1 << 20
+
+
+def apply(
+    target: Target, file: BinaryIO, layer: str, dry_run: bool, why: str, detach: bool, timeout_s: float, common: Common
+) -> None:
+    """Make a layer of jobs what a file says, all of it or, when something is wrong with the file, nothing."""
+    jobs.refuse_layer(layer)
+    session, store = jobs.opened(target, common)
+    documents, seen, changed = _documents(file), {}, []
+    why = why or f"applied {file.name}"
+    for job, given in documents.items():
+        if job not in store.names():
+            what = f"{file.name}: there is no job '{job:.200}'{did_you_mean(job, store.names())}"
+            raise RequestError(f"{what}; make it first: heron job create {target} PROGRAM")
+        try:
+            jobs.refuse_not_available(given)
+            if "definition" in given:
+                raise RequestError("'definition' is set by heron job deploy; leave it out")
+            seen[job] = store.get(job).versions[layer]
+            store.apply(job, layer, given, seen[job], jobs.writer(), why, write=False)
+        except (ConfigError, RequestError) as error:
+            raise RequestError(f"{file.name}: job '{job}': {error}") from None
+    for job, given in documents.items():
+        view, change = store.apply(job, layer, given, seen[job], jobs.writer(), why, write=not dry_run)
+        lines = _lines(change)
+        version = "it differs; nothing is written" if dry_run else f"{layer} v{view.versions[layer]}"
+        say(f"job {job}: {version if lines else 'nothing differs'}")
+        for line in lines:
+            say(f"  {line}")
+        changed += [job] if lines else []
+    if dry_run or not changed:
+        return
+    jobs.ensure_manager(session)
+    for job in [] if detach else changed:
+        jobs.say_outcome(session, store, job, timeout_s)
+
+
+def schema(as_json: bool) -> None:
+    """Print each key that a layer may have now."""
+    found = [one for one in keys() if one["key"].partition(".")[0] not in jobs.NOT_AVAILABLE]
+    for one in found:
+        one["layers"] = [name for name in one["layers"] if name not in jobs.NOT_WRITTEN]
+    if as_json:
+        print_json(found)
+        return
+    for one in found:
+        default = "as the program says" if one["default"] is None else _text(one["default"], one["unit"])
+        say(f"{one['key']}  {one['meaning'].removesuffix('.')}")
+        say(f"  {one['range']}; default: {default}; layers: {', '.join(one['layers'])}")
+
+
+def _documents(file: BinaryIO) -> dict[str, dict[str, Any]]:
+    """The keys of each job that a file names; RequestError when it is not as it should be."""
+    content = file.read(FILE_BYTES_MAX + 1)
+    if len(content) > FILE_BYTES_MAX:
+        raise RequestError(f"{file.name} is larger than {format_bytes(FILE_BYTES_MAX)}; divide it")
+    documents: dict[str, dict[str, Any]] = {}
+    for number, given in enumerate(_parsed(content, file.name), 1):
+        job = given.pop("job", None) if isinstance(given, dict) else None
+        if not isinstance(job, str):
+            raise RequestError(f"{file.name}: document {number} names no job; begin it with job: NAME, and keys below")
+        if job in documents:
+            raise RequestError(f"{file.name}: job '{job:.200}' has two documents; make one of them")
+        documents[job] = given
+    if not documents:
+        raise RequestError(f"{file.name} has no document; write job: NAME, and the keys of its layer below")
+    return documents
+
+
+def _parsed(content: bytes, name: str) -> list[Any]:
+    """The documents of a file of YAML or JSON, but for empty ones."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            return _once(self.construct_pairs(node, deep))
+
+    try:
+        try:
+            found = json.loads(content, object_pairs_hook=_once)
+            found = found if isinstance(found, list) else [found]
+        except json.JSONDecodeError:
+            found = list(yaml.load_all(content, Loader))
+    except (yaml.YAMLError, ConfigError, ValueError, TypeError, RecursionError) as error:
+        what = getattr(error, "problem", None) or str(error).splitlines()[0]
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise RequestError(f"{name} cannot be read as YAML or JSON: {what}{where}") from None
+    return [one for one in found if one is not None]
+
+
+def _once(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A map of these keys and values; ConfigError when a key is there twice."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
+        raise ConfigError(f"the key {twice!r:.200} is there twice; remove one of the two")
+    return made
+
+
+def _lines(change: Change) -> list[str]:
+    """What differs, a line for each key."""
+    before, after = ({entry.path: _shown(entry) for entry in side} for side in (change.before, change.after))
+    paths = sorted({*before, *after})
+    return [f"{name_of(path)}: {before.get(path, 'not set')} -> {after.get(path, 'not set')}" for path in paths]
+
+
+def _shown(entry: Entry) -> str:
+    unit = "bytes" if entry.path[0] == "resources" and entry.path[-1] == "ram" else ""
+    return _text(entry.value, unit) + (f" until {moment(entry.stamp.until)}" if entry.stamp.until else "")
+
+
+def _text(value: Any, unit: str) -> str:
+    """A value as JSON, or as an amount of bytes."""
+    return format_bytes(value) if unit == "bytes" else msgspec.json.encode(value).decode()

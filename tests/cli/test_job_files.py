@@ -1,0 +1,192 @@
+"""`heron job apply`, `heron job schema`, and the unit of the manager."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from heronpy.common.host import this_host
+from heronpy.jobs.documents import leaves_of
+from heronpy.jobs.manager import Acting, acting_of
+from heronpy.jobs.store import Store
+from heronpy.statemgr import open_state, paths
+from heronpy.statemgr.base import StateManager
+from tests.cli.conftest import Heron
+from tests.jobs.job_worlds import make_job
+from tests.support.command import FAILED, USAGE
+from tests.support.waiting import wait_for
+
+TWO = """
+job: Day
+parallelism: {work: 4}
+resources:
+  work: {ram: 512MB}
+---
+{"job": "Night", "run": "paused"}
+"""
+
+
+@pytest.fixture
+def state(home: Path) -> Iterator[StateManager]:
+    state = open_state("local", str(home / "state" / "local"))
+    yield state
+    state.close()
+
+
+@pytest.fixture
+def store(state: StateManager) -> Store:
+    """Jobs Day and Night, whose programs have the components read, work and call; a manager seems to act."""
+    acting = Acting("one", os.getpid(), 0, this_host().to_text(), 1.0)
+    state.create(paths.job_manager(), msgspec.json.encode(acting), ephemeral=True)
+    for name in ("Day", "Night"):
+        make_job(state, name=name, given={"parallelism": {"work": 10}})
+    return Store(state)
+
+
+def written(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def layers(store: Store) -> Any:
+    return [(store.get(name).versions, store.log(name).changes) for name in store.names()]
+
+
+def test_a_layer_becomes_what_the_file_says(heron: Heron, store: Store, tmp_path: Path) -> None:
+    file = written(tmp_path / "jobs.yaml", TWO)
+    heron("job", "set", "local", "Day", "parallelism.work=4", "--for", "2h", "--detach")
+    heron("job", "set", "local", "Day", "config.size=3", "--detach")
+    before = layers(store)
+    dry = heron("job", "apply", "local", "-f", file, "--dry-run")
+    assert dry.code == 0 and layers(store) == before
+    wet = heron("job", "apply", "local", "-f", file, "--why", "as in git", "--detach")
+    assert wet.code == 0 and wet.out == dry.out.replace("it differs; nothing is written", "oncall v3", 1).replace(
+        "it differs; nothing is written", "oncall v1"
+    )
+    first, *lines, night, last = wet.out.splitlines()
+    assert (first, night, last) == ("job Day: oncall v3", "job Night: oncall v1", '  run: not set -> "paused"')
+    assert lines[0] == "  config.size: 3 -> not set" and lines[2] == "  resources.work.ram: not set -> 512MB"
+    assert lines[1].startswith("  parallelism.work: 4 until 2") and lines[1].endswith(" -> 4")
+    document, change = store.get("Day").document, store.log("Day").changes[-1]
+    assert (document.parallelism, document.config) == ({"work": 4}, {}) and change.stamp.why == "as in git"
+    assert store.get("Day").found["parallelism", "work"].entry.stamp.until is None
+
+    before = layers(store)
+    again = heron("job", "apply", "local", "-f", file)
+    assert again == (0, "job Day: nothing differs\njob Night: nothing differs\n", "") and layers(store) == before
+
+
+def test_a_weaker_layer_keeps_its_program_and_what_people_have_set(
+    heron: Heron, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heron("job", "set", "local", "Day", "parallelism.work=6", "--detach")
+    given = json.dumps([{"job": "Day", "concurrency": {"call": 64}}], indent="\t")
+    with open(written(tmp_path / "jobs.json", given)) as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        told = heron("job", "apply", "local", "--as", "provisioner", "-f", "-", "--detach")
+    assert told.out.splitlines()[1:] == ["  concurrency.call: not set -> 64", "  parallelism.work: 10 -> not set"]
+    document = store.get("Day").document
+    assert document.definition and document.parallelism == {"work": 6} and document.concurrency == {"call": 64}
+
+
+def test_a_key_that_somebody_has_changed_meanwhile_is_refused(
+    heron: Heron, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = Store.apply
+
+    def late(self: Store, *args: Any, write: bool) -> Any:
+        if write:
+            store.set("Day", "oncall", {"parallelism": {"work": 7}}, 0, "bob", "")
+        return apply(self, *args, write=write)
+
+    monkeypatch.setattr(Store, "apply", late)
+    told = heron("job", "apply", "local", "-f", written(tmp_path / "jobs.yaml", TWO), "--detach")
+    assert told.code == FAILED and "was set to 7 by bob meanwhile" in told.err
+    assert store.get("Day").document.parallelism == {"work": 7} and not store.get("Night").versions["oncall"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("job: Nigt", "there is no job 'Nigt' (did you mean 'Night'?); make it first: heron job create local PROGRAM"),
+        ("job: ../Night", "there is no job '../Night'"),
+        ("job: Night\nparallelism: {wrk: 2}", "job 'Night': 'parallelism.wrk' of layer oncall names component 'wrk'"),
+        ("job: Night\nparalelism: {work: 2}", "job 'Night': layer oncall has the unknown key 'paralelism' (did you"),
+        ("job: Night\nresources: {work: {cpu: many}}", "job 'Night': 'resources.work.cpu' of layer oncall is 'many'"),
+        ("job: Night\nparallelism: {work: null}", "is null, but a layer never deletes; leave it out"),
+        ("job: Night\nconfig: {size: .nan}", "'config.size' of layer oncall is nan, which a job cannot keep"),
+        ('{"job": "Night", "config": {"a": "\\ud800"}}', "'config.a' of layer oncall is '\\ud800', which a job"),
+        ("job: Night\nplace: {pool: small}", "job 'Night': 'place' is not available in this release; leave it out"),
+        ("job: Night\ndefinition: abc", "job 'Night': 'definition' is set by heron job deploy; leave it out"),
+        ("job: Night\n---\njob: Night", "job 'Night' has two documents; make one of them"),
+        ("job: Night\nconfig: {a: 1, a: 2}", "cannot be read as YAML or JSON: the key 'a' is there twice; remove one"),
+        ('{"job": "Night", "job": "Day"}', "the key 'job' is there twice; remove one"),
+        ("parallelism: {work: 2}", "document 2 names no job; begin it with job: NAME"),
+        ("[Night", "cannot be read as YAML or JSON: expected ',' or ']'"),
+        ("\0", "cannot be read as YAML or JSON"),
+        ("# " + "x" * (1 << 20), "is larger than 1MB; divide it"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_and_nothing_is_written(
+    heron: Heron, store: Store, tmp_path: Path, text: str, said: str
+) -> None:
+    before = layers(store)
+    single = text.startswith("{")
+    file = written(tmp_path / "jobs.yaml", text if single else f"job: Day\nparallelism: {{work: 5}}\n---\n{text}\n")
+    told = heron("job", "apply", "local", "-f", file, "--detach")
+    assert told.code == USAGE and told.out == "" and said in told.err and told.err.count("\n") == 1
+    assert f"error: {file}" in told.err and layers(store) == before
+
+
+def test_an_empty_file_is_refused(heron: Heron, store: Store, tmp_path: Path) -> None:
+    told = heron("job", "apply", "local", "-f", written(tmp_path / "jobs.yaml", "# none\n---\n"))
+    assert told.code == USAGE and "has no document; write job: NAME" in told.err
+
+
+def test_the_schema_lists_what_may_be_written_now(heron: Heron, home: Path) -> None:
+    found = {one["key"]: one for one in json.loads(heron("job", "schema", "--json").out)}
+    settings = {key for key in found if key.startswith("settings.")}
+    assert found.keys() - settings == {
+        "definition", "run", "restore", "parallelism.COMPONENT", "resources.COMPONENT.ram", "resources.COMPONENT.cpu",
+        "concurrency.COMPONENT", "config.KEY", "component_config.COMPONENT.KEY",
+    }  # fmt: skip
+    assert found["definition"]["layers"] == ["provisioner"]
+    assert found["resources.COMPONENT.ram"]["unit"] == "bytes" and found["run"]["default"] == "running"
+    assert found["concurrency.COMPONENT"]["range"] == "a whole number from 1 to 512"
+    assert len(settings) > 100
+    for key in settings:
+        for layer in found[key]["layers"]:
+            leaves_of({"settings": {key.removeprefix("settings."): found[key]["default"]}}, layer)
+    text = heron("job", "schema").out
+    assert all(f"{key}  {one['meaning'].removesuffix('.')}\n" in text for key, one in found.items())
+    assert not home.exists(), "it needs no cluster"
+
+
+def test_the_unit_is_a_manager_in_the_foreground(heron: Heron, state: StateManager) -> None:
+    told = heron("manager", "start", "local", "--unit", "--config-property", 'heron.trace.x="$a %h"')
+    assert told.code == USAGE, "what the manager would refuse"
+    told = heron("manager", "start", "local", "--unit", "--config-property", "heron.checkpoint.interval_s=5")
+    assert told.code == 0 and acting_of(state) is None
+    found = dict(line.split("=", 1) for line in told.out.splitlines() if "=" in line and not line.startswith("#"))
+    assert (found["Restart"], found["KillMode"], found["OOMPolicy"]) == ("on-failure", "process", "continue")
+    environment = dict(word.split("=", 1) for word in shlex.split(found["Environment"]))
+    assert environment["HERON_HOME"] == os.environ["HERON_HOME"]
+    bare = {"HOME": os.environ["HOME"], "PATH": "/usr/bin:/bin", **environment}
+    with subprocess.Popen(shlex.split(found["ExecStart"]), env=bare, cwd="/", stderr=subprocess.DEVNULL) as process:
+        try:
+            acting = wait_for(lambda: acting_of(state), 30.0, "the manager that acts")
+            assert acting.guardian == process.pid
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
