@@ -178,7 +178,7 @@ def test_the_unit_is_a_manager_in_the_foreground(heron: Heron, state: StateManag
     told = heron("manager", "start", "local", "--unit", "--config-property", "heron.checkpoint.interval_s=5")
     assert told.code == 0 and acting_of(state) is None
     found = dict(line.split("=", 1) for line in told.out.splitlines() if "=" in line and not line.startswith("#"))
-    assert (found["Restart"], found["KillMode"], found["OOMPolicy"]) == ("on-failure", "process", "continue")
+    assert [found[key] for key in ("Restart", "RestartSec", "KillMode")] == ["on-failure", "5", "process"]
     environment = dict(word.split("=", 1) for word in shlex.split(found["Environment"]))
     assert environment["HERON_HOME"] == os.environ["HERON_HOME"]
     bare = {"HOME": os.environ["HOME"], "PATH": "/usr/bin:/bin", **environment}

@@ -381,6 +381,7 @@ Description=Manager of the jobs of heron cluster {session.target.cluster}
 Environment={" ".join(variables)}
 ExecStart={" ".join(words).replace("$", "$$")}
 Restart=on-failure
+RestartSec=5
 # Topologies run on when the manager ends; the manager runs on when a task exceeds its memory.
 KillMode=process
 OOMPolicy=continue
