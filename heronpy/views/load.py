@@ -58,6 +58,11 @@ class ComponentLoad(Struct, kw_only=True):
     queue_bound_bytes: int | None
     #: Emitted by a spout and neither acked nor failed.
     pending: int | None
+    #: What the tasks of a spout have yet to emit, as their `backlog` says; None: unknown.
+    backlog_tuples: int | None = None
+    backlog_bytes: int | None = None
+    #: Why `heron update` refuses another number of tasks; empty: it does not.
+    not_scalable: str = ""
     #: Time in user code for one tuple.
     latency_p50_s: float | None
     latency_p99_s: float | None

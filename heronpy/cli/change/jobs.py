@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -23,18 +24,21 @@ from heronpy.common.folders import heron_home, make_folders, open_private
 from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.jobs.documents import LAYERS, Path, check_layer, name_of, nested
-from heronpy.jobs.manager import Acting, acting_of, desired_of
+from heronpy.jobs.manager import PARTS, Acting, acting_of, desired_of
 from heronpy.jobs.merge import Found
 from heronpy.jobs.plans import Plan, Prove, pairs_of
 from heronpy.jobs.store import Store, View
 from heronpy.jobs.syncer import Running
 from heronpy.launching.spawning import child_environment
 from heronpy.plan.component_config import auto_typed
+from heronpy.scaling.decisions import rate_text
+from heronpy.scaling.estimate import asked_for, lag_of
 
 #: Keys of a document on which nothing acts yet.
-NOT_AVAILABLE: Final = ("slo", "scale", "place", "role", "priority", "privileged")
+NOT_AVAILABLE: Final = ("place", "role", "priority", "privileged")
 #: Layers that nobody writes yet.
 NOT_WRITTEN: Final = ("base", "scaler")
+DECISIONS_SHOWN: Final = 5
 #: Dots of a key after which its last part begins, which may have dots itself.
 _DEPTH: Final = {"parallelism": 1, "concurrency": 1, "config": 1, "settings": 1, "component_config": 2}
 START_S: Final = 20.0
@@ -277,6 +281,27 @@ def _shown(store: Store, job: str) -> dict[str, Any]:
         "ignored": [name_of(found.entry.path) for found in view.ignored],
         "changes": msgspec.to_builtins(log.changes),
         "decisions": msgspec.to_builtins(log.decisions),
+        "scaler": msgspec.to_builtins(_figures(store, job)),
+    }
+
+
+def _figures(store: Store, job: str) -> dict[str, Any]:
+    """What the scaler has seen last of each component, and how the promise was kept."""
+    scaled, _ = store.scaled(job)
+    state, look = scaled.state, scaled.look
+    components: dict[str, Any] = {}
+    if look is not None:
+        asked = asked_for(look, state.known) or {}
+        for one in look.components:
+            each = state.known[one.name].per_thread * one.concurrency if one.name in state.known else None
+            components[one.name] = {"arrives_per_s": asked.get(one.name), "each_per_s": each or None, "busy": one.busy}
+    return {
+        "at": look.at if look is not None else None,
+        "components": components,
+        "lag_s": lag_of(look) if look is not None and look.components else None,
+        "slo_kept": state.slo.share,
+        "slo_broken": state.slo.intervals,
+        "alerts": [one.text for one in state.alerts.values()],
     }
 
 
@@ -293,7 +318,11 @@ def _print(found: Mapping[str, Any], origin: bool) -> None:
         say(f"  {found['failure']}")
     origins: Mapping[str, Any] = found["origin"]
     for component, count in found["document"].get("parallelism", {}).items():
-        say(f"  {component}  {count} {'task' if count == 1 else 'tasks'}{_by(origins.get(f'parallelism.{component}'))}")
+        figures = _figures_text(found["scaler"]["components"].get(component, {}))
+        by = _by(origins.get(f"parallelism.{component}"))
+        say(f"  {component}  {counted(count, 'task')}{by}{figures}")
+    for text in _promise_texts(found["scaler"]):
+        say(f"  {text}")
     for name, one in origins.items():
         if origin or not name.startswith(("parallelism.", "definition")):
             value = format_bytes(one["value"]) if name.endswith(".ram") else one["value"]
@@ -302,6 +331,24 @@ def _print(found: Mapping[str, Any], origin: bool) -> None:
         keys = sorted({".".join(entry["path"]) for entry in (*one["before"], *one["after"])})
         stamp = one["stamp"]
         say(f"  {moment(stamp['at'])}  {one['layer']} v{one['version']}, {', '.join(keys)}  {stamp['why']}")
+    for one in found["decisions"][-DECISIONS_SHOWN:]:
+        say(f"  {moment(one['at'])}  {one['who']}: {one['text']}")
+
+
+def _figures_text(one: Mapping[str, Any]) -> str:
+    """`, input 2,310/s, one task 902/s, busy 0.85`"""
+    rates = [("input", one.get("arrives_per_s")), ("one task", one.get("each_per_s"))]
+    texts = [f"{what} {rate_text(rate)}" for what, rate in rates if rate is not None]
+    texts += [f"busy {one['busy']:.2f}"] if one.get("busy") is not None else []
+    return "".join(f", {text}" for text in texts)
+
+
+def _promise_texts(scaler: Mapping[str, Any]) -> list[str]:
+    """The lag, how the promise was kept, and what is wrong."""
+    lag, kept = scaler["lag_s"], scaler["slo_kept"]
+    texts = [f"lag {format_duration(lag)}"] if lag is not None else []
+    texts += [f"SLO kept {kept * 100:.1f} % of the time"] if kept is not None else []
+    return [*([", ".join(texts)] if texts else []), *(f"alert: {text}" for text in scaler["alerts"])]
 
 
 def _by(one: Mapping[str, Any] | None) -> str:
@@ -314,7 +361,7 @@ def _by(one: Mapping[str, Any] | None) -> str:
 
 
 def start_manager(target: Target, common: Common) -> None:
-    """Start the manager of a cluster unless one acts."""
+    """Start the processes of the manager of a cluster that do not act."""
     session, _ = opened(target, common)
     session.check_cluster()
     if not ensure_manager(session, common.config_property):
@@ -323,59 +370,70 @@ def start_manager(target: Target, common: Common) -> None:
 
 
 def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
-    """Start the manager unless one acts; whether it was started."""
-    if acting_of(session.state) is not None:
+    """Start the processes of the manager that do not act; whether one was started."""
+    missing = [part for part in PARTS if acting_of(session.state, part) is None]
+    if not missing:
         return False
     cluster = session.target.cluster
     folder = heron_home() / "managers" / cluster
     make_folders(folder)
-    argv = [sys.executable, "-P", "-m", "heronpy.jobs", "--cluster", cluster]
+    words = [word for text in properties for word in ("--config-property", text)]
     if session.common.config_path:
-        argv += ["--config-path", os.path.abspath(session.common.config_path)]
-    argv += [word for text in properties for word in ("--config-property", text)]
-    with open(open_private(folder / "manager.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
-        process = subprocess.Popen(
-            argv, env=child_environment({}), cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            start_new_session=True,
-        )  # fmt: skip
+        words += ["--config-path", os.path.abspath(session.common.config_path)]
+    started = {part: _start(folder, part, [sys.executable, "-P", "-m", "heronpy.jobs", "--cluster", cluster,
+                                           "--part", part, *words]) for part in missing}  # fmt: skip
     deadline = time.monotonic() + START_S
-    while acting_of(session.state) is None:
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise ClusterError(f"the manager has not started; see {folder / 'manager.log'}")
-        time.sleep(0.05)
-    say(f"The manager of {cluster} runs; its log is {folder / 'manager.log'}")
+    for part, process in started.items():
+        while acting_of(session.state, part) is None:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise ClusterError(f"the {part} has not started; see {folder / f'{part}.log'}")
+            time.sleep(0.05)
+    say(f"The manager of {cluster} runs; its logs are in {folder}")
     return True
 
 
+def _start(folder: pathlib.Path, part: str, argv: list[str]) -> subprocess.Popen[bytes]:
+    with open(open_private(folder / f"{part}.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
+        return subprocess.Popen(
+            argv, env=child_environment({}), cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+
+
 def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
-    """End the manager that acts; topologies run on."""
+    """End the processes of the manager that act; topologies run on."""
     session, _ = opened(target, common)
-    acting = acting_of(session.state)
-    if acting is None:
+    acting = {part: one for part in PARTS if (one := acting_of(session.state, part)) is not None}
+    if not acting:
         raise exits.Failure(f"no manager acts in cluster {target.cluster}", exits.NOT_FOUND)
-    if not _is_here(acting):
-        raise ClusterError(f"the manager runs{_where(acting)}; stop it there")
-    with suppress(ProcessLookupError):
-        os.kill(acting.guardian if acting.guardian > 1 else acting.pid, signal.SIGTERM)
+    for part, one in acting.items():
+        if not _is_here(one):
+            raise ClusterError(f"the {part} runs{_where(one)}; stop it there")
+    for one in acting.values():
+        with suppress(ProcessLookupError):
+            os.kill(one.guardian if one.guardian > 1 else one.pid, signal.SIGTERM)
     deadline = time.monotonic() + timeout_s
-    while (now := acting_of(session.state)) is not None and now.id == acting.id:
-        if time.monotonic() > deadline:
-            raise DeadlineError(f"the manager has not ended within {timeout_s:g} s; it finishes a step")
-        time.sleep(0.05)
+    for part, one in acting.items():
+        while (now := acting_of(session.state, part)) is not None and now.id == one.id:
+            if time.monotonic() > deadline:
+                raise DeadlineError(f"the {part} has not ended within {timeout_s:g} s; it finishes a step")
+            time.sleep(0.05)
     say("The manager has ended; topologies run on, and nobody keeps jobs true")
 
 
 def manager_status(target: Target, as_json: bool, common: Common) -> None:
-    """Which manager acts."""
+    """Which processes of a manager act."""
     session, store = opened(target, common)
-    acting = acting_of(session.state)
+    acting = {part: acting_of(session.state, part) for part in PARTS}
     if as_json:
-        print_json({"acting": msgspec.to_builtins(acting) if acting else None, "jobs": len(store.names())})
-    elif acting is None:
-        say(f"no manager acts in cluster {target.cluster}; start it: heron manager start {target}")
-    else:
-        jobs = counted(len(store.names()), "job")
-        say(f"The manager acts{_where(acting)} since {moment(acting.since)}; it keeps {jobs} true")
+        print_json({"acting": msgspec.to_builtins(acting), "jobs": len(store.names())})
+        return
+    for part, one in acting.items():
+        if one is None:
+            say(f"no {part} acts in cluster {target.cluster}; start it: heron manager start {target}")
+        else:
+            say(f"The {part} acts{_where(one)} since {moment(one.since)}")
+    say(f"{counted(len(store.names()), 'job')} in cluster {target.cluster}")
 
 
 def _is_here(acting: Acting) -> bool:

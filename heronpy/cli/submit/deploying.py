@@ -15,6 +15,7 @@ from heronpy.cli.submit.program import understand
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError, NodeExistsError
+from heronpy.common.units import parse_duration_s
 from heronpy.jobs.driver import ENVIRON, ROLE
 from heronpy.jobs.store import Definition, Store
 from heronpy.launching import submission
@@ -23,9 +24,18 @@ from heronpy.statemgr import paths
 
 
 def create(
-    target: Target, program: str, words: tuple[str, ...], why: str, detach: bool, timeout_s: float, common: Common
+    target: Target,
+    program: str,
+    words: tuple[str, ...],
+    slo: str | None,
+    most: tuple[str, ...],
+    why: str,
+    detach: bool,
+    timeout_s: float,
+    common: Common,
 ) -> None:
     """Make a job of a program, and wait until its topology runs."""
+    promised = _promised(slo, most)
     session, store = opened(target, common)
     session.check_cluster()
     topology, definition = _defined(session, program, words, timeout_s)
@@ -37,11 +47,29 @@ def create(
     # Under the lock nobody else submits a topology of this name.
     with session.operation(name):
         submission.refuse_taken(session, name)
-        store.create(name, {"provisioner": _layer(store, definition, common)}, writer(), why or "created")
+        store.create(
+            name, {"provisioner": {**_layer(store, definition, common), **promised}}, writer(), why or "created"
+        )
     say(f"job {name}: created")
     ensure_manager(session)
     if not detach:
         say_outcome(session, store, name, timeout_s, proved=False)
+
+
+def _promised(slo: str | None, most: tuple[str, ...]) -> dict[str, Any]:
+    """`slo` and `scale` of a layer, from `lag=5s` and `work=8`."""
+    layer: dict[str, Any] = {}
+    if slo is not None:
+        key, found, value = slo.partition("=")
+        if key != "lag" or not found:
+            raise ConfigError(f"--slo {slo!r} has no form lag=TIME; give a time, such as lag=5s")
+        layer["slo"] = {"lag_s": parse_duration_s(value)}
+    for text in most:
+        component, _, number = text.rpartition("=")
+        if not component or not number.isdecimal():
+            raise ConfigError(f"--max {text!r} has no form COMPONENT=N; give a number of tasks, such as work=8")
+        layer.setdefault("scale", {}).setdefault("max", {})[component] = int(number)
+    return layer
 
 
 def deploy(

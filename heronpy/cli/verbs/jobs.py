@@ -39,6 +39,9 @@ def _verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Co
 
 @verb("create", job_command, topology=None, json=False, context_settings=_UNKNOWN)
 @_program
+@click.option("--slo", metavar="lag=TIME", help="What the job promises, such as lag=5s.")
+@click.option("--max", "most", multiple=True, metavar="COMPONENT=N",
+              help="Most tasks the scaler may give a component; repeatable. No other is scaled.")  # fmt: skip
 @_why
 @_waits
 def create_command(**flags: Any) -> None:
@@ -102,6 +105,11 @@ def set_command(**flags: Any) -> None:
     settings.heron.ROOM.KEY=VALUE         as --config-property; stops and starts the topology
     run=running|paused|stopped            what the topology does
     restore=latest|empty                  from what it starts after it has died
+    slo.lag_s=SECONDS                     how far it may be behind
+    scale.max.COMPONENT=N                 the scaler may give the component so many tasks; scale.min likewise
+    scale.mode=act|advise|off             whether the scaler acts, only says what it would do, or does not look
+    scale.drain_s=SECONDS                 how soon a backlog is to be gone
+    scale.day_s=SECONDS                   the length of a day of the load, for tests; all times shrink with it
     """
     from heronpy.cli.change.jobs import set_keys
 
@@ -174,7 +182,7 @@ def delete_command(**flags: Any) -> None:
 
 @click.group("manager")
 def manager_command() -> None:
-    """The process of a cluster that keeps its jobs true; topologies run on without it."""
+    """The processes of a cluster that keep its jobs true, syncer and scaler; topologies run on without them."""
 
 
 @verb("start", manager_command, topology=None, json=False)
