@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from heronpy.api.custom_grouping import ICustomGrouping as ICustomGrouping
     from heronpy.api.serializer import IHeronSerializer as IHeronSerializer
     from heronpy.api.spout.async_spout import AsyncSpout as AsyncSpout
+    from heronpy.api.spout.base_spout import Backlog as Backlog
     from heronpy.api.spout.spout import Spout as Spout
     from heronpy.api.state.keyed_state import KeyedState as KeyedState
+    from heronpy.api.state.keyed_state import PartitionedState as PartitionedState
     from heronpy.api.state.state import HashMapState as HashMapState
     from heronpy.api.state.state import State as State
     from heronpy.api.state.stateful_component import StatefulComponent as StatefulComponent
@@ -63,9 +65,11 @@ _HOMES = {
     "ICustomGrouping": "heronpy.api.custom_grouping",
     "IHeronSerializer": "heronpy.api.serializer",
     "AsyncSpout": "heronpy.api.spout.async_spout",
+    "Backlog": "heronpy.api.spout.base_spout",
     "Spout": "heronpy.api.spout.spout",
     "HashMapState": "heronpy.api.state.state",
     "KeyedState": "heronpy.api.state.keyed_state",
+    "PartitionedState": "heronpy.api.state.keyed_state",
     "State": "heronpy.api.state.state",
     "StatefulComponent": "heronpy.api.state.stateful_component",
     "TwoPhaseStatefulComponent": "heronpy.api.state.two_phase",

@@ -35,8 +35,6 @@ log = logging.getLogger("heron.instance")
 #: Emits between two turns: doubled when a turn comes back sooner than the first, halved when later than the second.
 CHUNK_MAX = 4096
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
-#: The longest time without a turn.
-IDLE_WAIT_S = 5.0
 #: A task with no activity for this long reports that it is idle.
 SETTLE_S = 0.05
 #: Methods that may be coroutines, beside `run`.
@@ -170,8 +168,7 @@ class AsyncSpoutTask(SpoutTask):
 
     def run_loop(self) -> None:
         """Run the asyncio loop until asked to stop; raises UserError when user code raises."""
-        self._stream_names = list(self.emitter.streams)
-        self._activated = True
+        self._begin()
         loop = asyncio.SelectorEventLoop(WatchedSelector(self.falls_asleep, self.wakes_up))
         try:
             loop.run_until_complete(self._main())
@@ -284,7 +281,7 @@ class AsyncSpoutTask(SpoutTask):
         """How long until something of this task is due; reports when the task has been idle for a moment."""
         now, progress = time.monotonic(), self.progress
         moved = (self.emitter.emitted(), progress.acked, progress.failed, self.pending.total)
-        rest_s = IDLE_WAIT_S
+        rest_s = self._rest_max_s
         if self.emitter.dirty():
             # What is due leaves when the loop falls asleep, see `falls_asleep`, and if it never does, then.
             due = self._linger.due

@@ -18,13 +18,12 @@ from typing import Any
 
 import zmq
 from msgspec import Struct
-from zmq.utils.monitor import recv_monitor_message
 
 from heronpy.common import exit_codes
 from heronpy.common.clock import shared_moment
 from heronpy.net.rpc import body_of, parse, seal, wrap
 from heronpy.net.transport import connect
-from heronpy.net.zsock import configure
+from heronpy.net.zsock import configure, event_of
 from heronpy.proto import control_pb2
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 
@@ -312,7 +311,7 @@ class ControlThread(threading.Thread):
     def _monitor(self, monitor: zmq.Socket[bytes]) -> None:
         """A new connection means a new stream manager process: register with it."""
         while monitor.poll(0):
-            event = recv_monitor_message(monitor)["event"]
+            event, _ = event_of(monitor.recv_multipart())
             if event == zmq.EVENT_DISCONNECTED:
                 self._registered, self._disconnected = False, True
                 self._register_due = time.monotonic() + REGISTER_RETRY_S

@@ -191,6 +191,11 @@ class TaskMetrics:
     def gauge(self, name: str, label: str, value: float) -> None:
         self.gauges[name, label] = value
 
+    def drop_gauge(self, name: str, label: str) -> None:
+        """A gauge is not known any more: further reports are without it."""
+        self.gauges.pop((name, label), None)
+        self._samples = KeptSamples()
+
     def count_to(self, name: str, label: str, total: float) -> None:
         """Set a counter to a total of which a reader may learn late; it never falls."""
         key = (name, label)
@@ -256,11 +261,12 @@ class TaskMetrics:
 
     def fill(self, report: control_pb2.MetricsReport) -> None:
         """Append all samples to a report. Called by one other thread: copies first."""
-        self._samples.moved = False
-        self._samples.take(self.counters, control_pb2.Sample.COUNTER)
-        self._samples.take(self.gauges, control_pb2.Sample.GAUGE)
-        self._samples.take_histograms(self.histograms)
-        report.samples.extend(self._samples.message.samples)
+        samples = self._samples
+        samples.moved = False
+        samples.take(self.counters, control_pb2.Sample.COUNTER)
+        samples.take(self.gauges, control_pb2.Sample.GAUGE)
+        samples.take_histograms(self.histograms)
+        report.samples.extend(samples.message.samples)
 
 
 class UserMetrics:

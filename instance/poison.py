@@ -26,10 +26,11 @@ import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from heronpy.api.user_code import user_traceback
 from heronpy.common.hashing import stable_hash_many

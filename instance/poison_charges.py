@@ -28,7 +28,8 @@ content has passed since it was charged.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from heronpy.procs.exit_reason import ExitReason
 
@@ -60,8 +61,7 @@ def may_blame(after: ExitReason | None, told: bool) -> bool:
     return after in _BY_TUPLE and not (told and after in _MAY_BE_TOLD)
 
 
-@dataclass(slots=True)
-class Charge:
+class Charge(Struct):
     """The record of the tuples of one content."""
 
     tries: int = 0

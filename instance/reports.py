@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from heronpy.proto import control_pb2
 
@@ -15,8 +16,7 @@ from .progress import Progress, Readiness, TaskName
 from .time_use import TimeUse
 
 
-@dataclass(slots=True)
-class Standing:
+class Standing(Struct):
     """How a task is; its thread writes, the control thread may read at any time."""
 
     state: control_pb2.TaskState = control_pb2.TASK_STARTING

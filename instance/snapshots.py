@@ -32,8 +32,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
+
+from msgspec import Struct, field
 
 from heronpy.api.user_code import user_traceback
 from heronpy.common.errors import HeronError
@@ -182,16 +183,14 @@ class Uploads(Protocol):
         """Forget what waits."""
 
 
-@dataclass(slots=True)
-class Channel:
+class Channel(Struct):
     """What an unaligned checkpoint recorded for a task."""
 
     frames: list[bytes]
     tuples: int
 
 
-@dataclass(slots=True)
-class Job:
+class Job(Struct):
     """One snapshot being written."""
 
     checkpoint: int

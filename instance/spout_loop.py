@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from itertools import repeat
 from operator import length_hint
 from typing import Any
@@ -20,6 +21,7 @@ from heronpy.api.api_constants import (
     TOPOLOGY_MESSAGE_TIMEOUT_SECS,
 )
 from heronpy.api.spout.async_spout import AsyncSpout
+from heronpy.api.spout.base_spout import BaseSpout
 from heronpy.api.spout.spout import Spout
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
@@ -45,6 +47,8 @@ SINGLE_CALLS = 64
 #: enough after tuples that came before any such call, if it was so the last time, too.
 DRY_CALLS = 8
 BLOCKED_WAIT_S = 5.0
+#: Under this name a spout is asked for its backlog.
+BACKLOG = "heron.backlog"
 #: Tuples that may be sent wait for this much longer for those that the next calls emit.
 MORE_S = 2e-4
 #: A shorter pause is not worth a report, nor to be ended by each completion.
@@ -91,6 +95,8 @@ class SpoutTask(Task):
         #: How much later than requested it may be called, so that what it emits travels together; and how much later it
         #: was called just now.
         self._slack_s = self._late_s = 0.0
+        #: The longest time without a turn.
+        self._rest_max_s = BLOCKED_WAIT_S
         self._linger = Linger(self.settings.linger_max_us * 1e-6)
         self._sleeps = Sleeps()
 
@@ -101,7 +107,14 @@ class SpoutTask(Task):
         self._read_limits()
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
+        context, component = self.user.context, self.name.component
+        before = context.get_component_tasks(component)
         super().take_plan(plan)
+        if self.exhausted and context.keyed_states.has_partitions and context.get_component_tasks(component) != before:
+            # Partitions of other tasks may have come: it says again when it has read them.
+            self.exhausted = False
+            if not self.starting:
+                self._show_state()
         self.held = self.plan is not None and self.plan.spouts_held
         if not self.starting:
             # A live change of the configuration comes as a new plan.
@@ -128,8 +141,6 @@ class SpoutTask(Task):
 
     def bind_emit(self) -> None:
         """Make the emit closure; it shadows the class's method unless the user overrode that."""
-        from heronpy.api.spout.base_spout import BaseSpout
-
         compiled = self.emitter.compile_emit("spout", self._emit_any, self.user.context, self._immediate.append)
         emit = compiled or self._emit_any
         delegate, spout = self.user.delegate, self.user.object
@@ -293,11 +304,22 @@ class SpoutTask(Task):
 
     def run_loop(self) -> None:
         """Run until asked to stop; raises UserError when user code raises."""
-        self._stream_names = list(self.emitter.streams)
-        self._activated = True
+        self._begin()
         self._switch_active()
         self._show_state()
         self._turns()
+
+    def _begin(self) -> None:
+        """Before the first turn."""
+        self._stream_names = list(self.emitter.streams)
+        self._activated = True
+        kind = type(self.user.object)
+        if getattr(kind, "backlog", BaseSpout.backlog) is not BaseSpout.backlog:
+            from .backlog import ASK_S, BacklogMetric  # only for those that use it
+
+            ask = partial(kind.backlog, self.user.object)
+            self.user_metrics.register_metric(BACKLOG, BacklogMetric(ask, self.metrics), ASK_S)
+            self._rest_max_s = ASK_S
 
     def _turns(self) -> None:
         link, emitter, linger, interrupted = self.link, self.emitter, self._linger, self.control.interrupted
@@ -490,7 +512,7 @@ class SpoutTask(Task):
         if self.exhausted:
             self._show_state()
         self.publish_progress(now, resting=True)
-        pause = BLOCKED_WAIT_S
+        pause = self._rest_max_s
         if self._resume_at and not self.exhausted:
             pause = min(pause, max(0.0, self._resume_at - now))
         may_not = self.active and not self.exhausted  # though it may have something
@@ -512,7 +534,7 @@ class SpoutTask(Task):
         if self._call_on >= 0 and not self._call_at:
             self._call_at = float("inf")
         if self._call_at:
-            pause = min(BLOCKED_WAIT_S, max(0.0, self._call_at - now))
+            pause = min(self._rest_max_s, max(0.0, self._call_at - now))
             # As below; only what is later than the request is made up for.
             self._slack_s = max(0.0, self._linger.due - now - pause) if pause else 0.0
             pause += self._slack_s

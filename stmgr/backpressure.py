@@ -19,8 +19,9 @@ Pure: `now` is given, and what to announce is returned.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from heronpy.proto import control_pb2
 
@@ -50,8 +51,7 @@ def frame_limit(pace: float, target_s: float) -> int:
     return limit if limit < FRAME_TUPLES_MAX else 0
 
 
-@dataclass(slots=True)
-class Episode:
+class Episode(Struct):
     """One local link past the high mark."""
 
     number: int
@@ -67,8 +67,7 @@ class Episode:
     judged: float = 0.0
 
 
-@dataclass(slots=True)
-class Remote:
+class Remote(Struct):
     """The announcement of another stream manager."""
 
     epoch: int

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from heronpy.common.errors import RemoteWireError
 from heronpy.proto import frame_pb2
@@ -151,8 +151,7 @@ def _no_reply(data: bytes) -> None:
     """The reply function of a link that is over."""
 
 
-@dataclass(slots=True)
-class Waiting:
+class Waiting(Struct):
     """A data frame in transit: its bytes, and the source that gets credit once it is gone."""
 
     data: bytes

@@ -5,7 +5,7 @@ Invariant: a session's epoch never falls; a registration with a lower one is a z
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from heronpy.common.errors import ReplacedError
 from heronpy.proto import control_pb2
@@ -14,8 +14,7 @@ from heronpy.proto import control_pb2
 ENDED_MAX = 1000
 
 
-@dataclass(slots=True)
-class Session:
+class Session(Struct):
     """One task of this container as its process reports it."""
 
     identity: bytes
@@ -28,8 +27,7 @@ class Session:
     told_at: float = 0.0
 
 
-@dataclass(slots=True)
-class Sessions:
+class Sessions(Struct):
     """All tasks of this container."""
 
     lost_s: float

@@ -12,15 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.setting_types import StmgrSettings
-from heronpy.net.authenticator import Authenticator
 from heronpy.net.curve import Keys
-from heronpy.net.rpc import ControlClient, ControlServer
-from heronpy.net.transport import bind, connect, endpoint_of, keys_of, remove_stale
-from heronpy.net.zsock import LoopSocket, configure
+from heronpy.net.rpc_loop import ControlClient, ControlServer
+from heronpy.net.transport import authenticator_of, bind, connect, endpoint_of, keys_of, remove_stale
+from heronpy.net.zsock import LoopSocket, configure, event_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.wire.frames import LINK_HEADER, message_of
@@ -55,7 +53,7 @@ class Endpoints:
         on_control: Callable[[bytes, control_pb2.Envelope], Any],
     ) -> None:
         self.keys = keys_of(launch)
-        self._authenticator = Authenticator(self.keys) if self.keys is not None else None
+        self._authenticator = authenticator_of(self.keys)
         remove_stale(launch.sockets_dir, name)
         place = f"ipc://{launch.sockets_dir}/{name}"
         own = f"{name}.{epoch:x}"
@@ -152,7 +150,7 @@ class PeerConnection:
             self.renew()
 
     def _on_event(self, parts: list[bytes]) -> None:
-        event = parse_monitor_message(parts)["event"]
+        event, _ = event_of(parts)
         if self._reconnecting:
             return
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:

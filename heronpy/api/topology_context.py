@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from heronpy.api.metrics import IMetric, MetricsCollector
-from heronpy.api.state.keyed_state import KeyedState, KeyedStates
+from heronpy.api.state.keyed_state import KeyedState, KeyedStates, PartitionedState, PartitionOwner
 from heronpy.api.tuple import Tuple
 from heronpy.proto import topology_pb2
 
@@ -140,8 +140,8 @@ class TopologyContext:
         # In mode EFFECTIVELY_ONCE the runtime sets it before any user code runs.
         self._attempt = 0
         self._process = TaskProcess()
-        #: Makes keyed states; the runtime replaces it where they are saved.
-        self.keyed_states: Callable[[str, float | None], KeyedState] = KeyedStates()
+        #: Makes keyed and partitioned states; the runtime replaces it where they are saved.
+        self.keyed_states = KeyedStates(partitions=PartitionOwner(component, self._place, saved=False))
         self._sources = {
             bolt.comp.name: {StreamId(i.stream.id, i.stream.component_name): i.gtype for i in bolt.inputs}
             for bolt in topology.bolts
@@ -188,6 +188,24 @@ class TopologyContext:
         `ttl_s` a key expires that many seconds after its last write. In other modes it is in memory only.
         """
         return self.keyed_states(name, ttl_s)
+
+    def partitioned_state(self, name: str) -> PartitionedState:
+        """A mapping from the partitions of a source that this task reads to values, saved with checkpoints.
+
+        A key is a pair (log, number): a log is whatever the source calls so (a topic, a file), and its partitions
+        are counted from 0. Partition p of log L belongs to task `(stable_hash(L) + p) mod n` of the n tasks of the
+        component; `own(L, count)` of the mapping has the numbers of those that belong to this task. When the
+        parallelism changes in mode EFFECTIVELY_ONCE, a partition comes to its new task with its value. In the other
+        modes the mapping is in memory only: `own` follows each change, and a partition that comes to a task has the
+        value that this task itself has put last, or none. `next_tuple` is called again after each change, also after
+        `end_of_input`.
+        """
+        return self.keyed_states.partitioned(name)
+
+    def _place(self) -> tuple[int, int]:
+        """The index of this task in its component, -1 when the plan has it no more, and the number of tasks."""
+        tasks = self._component_tasks.get(self._component, [])
+        return tasks.index(self._task_id) if self._task_id in tasks else -1, max(1, len(tasks))
 
     @property
     def process(self) -> TaskProcess:

@@ -76,7 +76,7 @@ def problems(
         if state.plain:
             found.append(
                 f"component '{component}' has plain State of {counted(before, 'task')} in checkpoint {number} and"
-                f" cannot be restored with {tasks}; keep its parallelism at {before}, or use keyed state"
+                f" cannot be restored with {tasks}; keep its parallelism at {before}, or use keyed or partitioned state"
             )
         elif state.channel_tuples:
             found.append(

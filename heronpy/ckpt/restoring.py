@@ -1,8 +1,8 @@
 """Reads one task's state from a checkpoint, even if its component now has another number of tasks.
 
 With the same number of tasks, a task reads what the task of its index wrote. Otherwise it reads every
-segment of keyed state that overlaps its key groups, and keeps its own keys; a plain State, and tuples
-in flight, belong to single tasks and cannot be divided.
+segment of keyed state that overlaps its key groups, and all of partitioned state, and keeps its own keys; a plain
+State, and tuples in flight, belong to single tasks and cannot be divided.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from heronpy.api.state.keyed_state import ABSENT, KeyedState, KeyOwner
+from heronpy.api.state.keyed_state import ABSENT, KeyedState, KeyOwner, PartitionedState
 from heronpy.ckpt.compatibility import problems
 from heronpy.ckpt.state_bytes import BASE, decode_plain, decode_segment
 from heronpy.common.errors import HeronError, RemoteWireError, TopologyError
@@ -53,9 +53,9 @@ class Loader:
         data = self._store.read(task.state_file) if task.state_file.path else task.state_inline
         return dict(self._guarded("State", lambda: decode_plain(data, self._allow_pickle)))
 
-    def keyed_names(self) -> list[str]:
-        """Names of the keyed states of the component."""
-        return list(dict.fromkeys(record.name for task in self._sources() for record in task.keyed))
+    def keyed_names(self) -> dict[str, bool]:
+        """The keyed states of the component by name, and whether they are partitioned."""
+        return {record.name: record.partitioned for task in self._sources() for record in task.keyed}
 
     def _sources(self) -> list[TaskSnapshot]:
         return self._tasks if self.mine is None else [self.mine]
@@ -64,21 +64,24 @@ class Loader:
         """Fill a keyed state with the task's own keys; returns its segments: bases, and deltas with their keys."""
         base: list[Segment] = []
         deltas: Deltas = []
+        assert state.owner is not None
+        groups = state.owner.groups
         for task in self._sources():
             for segment in (s for record in task.keyed if record.name == name for s in record.segments):
-                groups = self._owner.groups
                 if segment.last_group < groups.start or segment.first_group >= groups.stop:
                     continue
-                kind, keys = self._guarded(f"keyed state {name!r}", partial(self._apply, segment, state))
+                kind, keys = self._guarded(f"keyed state {name!r}", partial(self._apply, segment, state, groups))
                 if kind == BASE:
                     base.append(segment)
                 else:
                     deltas.append((segment, keys))
+        if self.mine is None and isinstance(state, PartitionedState):
+            for key in [key for key, _, _ in state.dump() if not state.owns(key)]:
+                state.unload(key)
         return base, deltas
 
-    def _apply(self, segment: Segment, state: KeyedState) -> tuple[int, set[Any]]:
+    def _apply(self, segment: Segment, state: KeyedState, groups: range) -> tuple[int, set[Any]]:
         data = self._store.read(segment.file) if segment.file.path else segment.inline
-        groups = self._owner.groups
         kind, entries = decode_segment(data, self._decode)
         keys = set()
         for entry in entries:

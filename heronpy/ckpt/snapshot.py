@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from msgspec import Struct, field
 
-from heronpy.api.state.keyed_state import Cut, KeyedState, KeyedStates, KeyOwner
+from heronpy.api.state.keyed_state import Cut, KeyedState, KeyedStates, KeyOwner, PartitionedState, PartitionOwner
 from heronpy.api.state.state import HashMapState
 from heronpy.ckpt.chain import Chain, Plan
 from heronpy.ckpt.restoring import Loader
@@ -67,7 +68,8 @@ class TaskState:
         self.plain = HashMapState()
         self.restored: TaskSnapshot | None = None
         """This task's own part of the restored checkpoint; None if there is none or it was rescaled."""
-        self._keyed = KeyedStates(self.owner, allow_pickle)
+        self.keyed = KeyedStates(self.owner, allow_pickle, PartitionOwner(component, lambda: (index, parallelism)))
+        """The keyed and partitioned states by name, with their restored content."""
         self._chains: dict[str, Chain] = {}
         self._pieces = Pieces()
         self._entry_bytes: dict[str, float] = {}
@@ -82,16 +84,12 @@ class TaskState:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing in it now: what is restored from it begins from the start."""
-        return not self.plain and not any(self._keyed.states.values())
+        return not self.plain and not any(self.keyed.states.values())
 
     def keys(self) -> int | None:
         """The keys in its keyed state; None when it has no such state. Any thread may ask."""
-        states = list(self._keyed.states.values())
+        states = [state for state in list(self.keyed.states.values()) if not isinstance(state, PartitionedState)]
         return sum(state.held for state in states) if states else None
-
-    def keyed(self, name: str, ttl_s: float | None = None) -> KeyedState:
-        """The keyed state of this name, with its restored content."""
-        return self._keyed(name, ttl_s)
 
     # ---- restore ------------------------------------------------------------------------------
 
@@ -116,8 +114,8 @@ class TaskState:
         ours = loader.mine is not None and same_place(store.folder, self.store.folder)
         if ours and loader.mine is not None:
             self._pieces = Pieces(pieces_of(loader.mine))
-        for name in loader.keyed_names():
-            state = self._keyed.restored(name)
+        for name, partitioned in loader.keyed_names().items():
+            state = self.keyed.restored(name, partitioned)
             base, deltas = loader.keyed(name, state)
             self._chains[name] = Chain.restored(base, deltas) if ours else Chain()
             segments = [*base, *(segment for segment, _ in deltas)]
@@ -133,7 +131,7 @@ class TaskState:
         self._follow_store()
         settings = self.settings
         pieces = []
-        for name, state in self._keyed.states.items():
+        for name, state in self.keyed.states.items():
             chain = self._sound_chain(name)
             entry_bytes = self._entry_bytes.get(name, _ENTRY_BYTES)
             small = state.held * entry_bytes <= settings.inline_max_bytes
@@ -243,6 +241,12 @@ class Piece(Struct, frozen=True):
     held: int
     estimate_bytes: int
 
+    @property
+    def group_of(self) -> Callable[[Any], int]:
+        """The key group of a key."""
+        assert self.state.owner is not None
+        return self.state.owner.group_of
+
 
 class Capture(Struct):
     """The content of a task's part of a checkpoint, fixed but not yet written."""
@@ -329,13 +333,18 @@ class Capture(Struct):
     def _persist_piece(self, piece: Piece, snapshot: TaskSnapshot, room: int) -> int:
         """Write one keyed state; returns the remaining room for inline content."""
         task, plan = self.task, piece.plan
-        record = KeyedRecord(name=piece.state.name, segments=plan.segments, keys=piece.held)
+        record = KeyedRecord(
+            name=piece.state.name,
+            segments=plan.segments,
+            keys=piece.held,
+            partitioned=isinstance(piece.state, PartitionedState),
+        )
         if piece.cut is None:
             snapshot.keyed.append(record)
             return room
         kind = BASE if plan.keys is None else DELTA
         parts = encode_segments(
-            kind, piece.cut.keys(), task.owner.group_of, piece.cut.entry, task.allow_pickle, SEGMENT_BYTES
+            kind, piece.cut.keys(), piece.group_of, piece.cut.entry, task.allow_pickle, SEGMENT_BYTES
         )
         keys = 0
         for part in parts:

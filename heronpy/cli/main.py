@@ -140,9 +140,9 @@ def heron(ctx: click.Context, version: bool) -> None:
     if ctx.obj is not None:
         ctx.obj()
     if version:
-        from heronpy.common.release import release
+        from heronpy.common.version import VERSION
 
-        click.echo(f"heron {release()}")
+        click.echo(f"heron {VERSION}")
     elif ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

@@ -19,7 +19,7 @@ from heronpy.common.errors import DeadlineError, LostReplyError
 from heronpy.common.ids import executor_id
 from heronpy.net.answers import read
 from heronpy.net.relaying import SLACK_S, relayed
-from heronpy.net.rpc import ControlClient
+from heronpy.net.rpc_loop import ControlClient
 from heronpy.net.transport import PATH_MAX_BYTES
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2

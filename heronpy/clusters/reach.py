@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from heronpy.clusters.errors import ClusterError
 from heronpy.common.engine_settings import EngineSettings
@@ -18,7 +17,7 @@ from heronpy.engines.open import way_in
 from heronpy.net.curve import Keys
 from heronpy.net.join_token import JoinToken
 from heronpy.net.transport import connect
-from heronpy.net.zsock import configure
+from heronpy.net.zsock import configure, event_of
 
 #: For a connection to one address, and how many are tried.
 CONNECT_S = 2.0
@@ -91,7 +90,7 @@ def _probe(endpoint: str, keys: Keys) -> Probe:
         deadline = time.monotonic() + CONNECT_S
         while (left_s := deadline - time.monotonic()) > 0:
             if monitor.poll(int(left_s * 1000) + 1):
-                event = recv_monitor_message(monitor)["event"]
+                event, _ = event_of(monitor.recv_multipart())
                 return Probe.LET_IN if event == zmq.EVENT_HANDSHAKE_SUCCEEDED else Probe.REFUSED
         return Probe.SILENT
     finally:

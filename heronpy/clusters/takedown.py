@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import sys
 import time
 from collections.abc import Callable
@@ -37,6 +38,8 @@ _CONTROL = ("heronpy.scheduler", "heronpy.executor", "heronpy.tmaster", "heronpy
 OUR_MODULES = frozenset((*_CONTROL, "stmgr", "instance"))
 TERM_GRACE_S = 2.0
 KILL_GRACE_S = 5.0
+#: How soon the processes of a topology have ended once its scheduler has said so.
+SOON_S = 0.5
 ASK_AGAIN_S = 2.0
 #: Of an answer before the request is late.
 ANSWER_S = 0.5
@@ -272,11 +275,41 @@ def _asked_to_kill(
 def _wait_gone(launch_file: str, timeout_s: float) -> bool:
     """The scheduler answers before it ends; give its process time to end. Whether all processes have ended."""
     deadline = time.monotonic() + min(timeout_s, KILL_GRACE_S)
+    if launch_file and os.environ.get(LAUNCH_VARIABLE) != launch_file:  # else it would wait for its own shell
+        _await_ends(_naming(launch_file), SOON_S)
     while leftovers(launch_file):
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.05)
     return True
+
+
+def _naming(launch_file: str) -> list[int]:
+    """The processes that have the file in their command line or environment: all of a topology, and perhaps others."""
+    found, name = [], os.fsencode(launch_file)
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        for what in ("cmdline", "environ"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/{what}", "rb") as file:
+                if name in file.read():
+                    found.append(int(pid))
+                    break
+    return found
+
+
+def _await_ends(pids: list[int], timeout_s: float) -> None:
+    """Wait for the end of these processes, but no longer than this: one may be none of the topology."""
+    deadline, living, waits = time.monotonic() + timeout_s, select.poll(), 0
+    with contextlib.ExitStack() as opened:
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                descriptor = os.pidfd_open(pid)
+                opened.callback(os.close, descriptor)
+                living.register(descriptor, select.POLLIN)
+                waits += 1
+        while waits and (left_s := deadline - time.monotonic()) > 0:
+            for descriptor, _ in living.poll(left_s * 1000):
+                living.unregister(descriptor)
+                waits -= 1
 
 
 def belongs(argv: list[str], inherited: str | None, terminal: bool, launch_file: str) -> bool:
@@ -310,16 +343,16 @@ def _module_of(words: list[str]) -> tuple[str, list[str]]:
 
 def leftovers(launch_file: str) -> list[psutil.Process]:
     """Live processes of this user that belong to the launch file, except this one and its parents."""
-    import psutil  # here, because a submit ends nothing unless it fails
-
-    if not launch_file:
+    pids = _naming(launch_file) if launch_file else []
+    if not pids:
         return []
+    import psutil  # here, because most often there are none
+
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     found = []
-    for process in psutil.process_iter():
-        if process.pid in own:
-            continue
+    for pid in set(pids) - own:
         try:
+            process = psutil.Process(pid)
             if process.uids().real != os.getuid() or process.status() == psutil.STATUS_ZOMBIE:
                 continue
             inherited = process.environ().get(LAUNCH_VARIABLE)

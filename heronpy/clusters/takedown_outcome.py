@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 #: Containers that a sentence names.
 SHOWN = 5
 RECORD = "its record in the state manager"
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """Result of a takedown; `remains` lists what could not be removed."""
 
     by_scheduler: bool = False

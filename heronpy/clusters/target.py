@@ -6,7 +6,6 @@ import os
 import pwd
 import re
 import socket
-from dataclasses import dataclass, field
 
 from msgspec import Struct
 
@@ -17,14 +16,13 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}")
 NAME_RULE = "use 1 to 100 letters, digits, '_', '-' and '.', not starting with '-' or '.'"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """Where a verb acts. role and environ are None when the user named none: then any matches."""
 
     cluster: str
     role: str | None = None
     environ: str | None = None
-    implied: bool = field(default=False, compare=False)
+    implied: bool = False
     """The user left the cluster out, and it is the only one there is."""
 
     @classmethod

@@ -22,8 +22,8 @@ from heronpy.clusters import trial_container
 from heronpy.clusters.engines import end_all
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import write_private_text
-from heronpy.common.release import release
 from heronpy.common.units import MB
+from heronpy.common.version import VERSION
 from heronpy.engines.contract import Ended, Engine, EngineError, EngineFullError, EnginePhase, Found, Request
 from heronpy.net.addresses import in_any_order, ports_of
 
@@ -227,8 +227,8 @@ def judge(report: dict[str, Any], took_s: float, tried: str) -> list[Found]:
     found.append(Found("python there", there[:2] == here, f"Python {shown} on {host}, {wanted} here", fix))
     other = str(report.get("release", ""))[:100]
     detail = f"heronpy {other} on {host}" if other else f"there is no heronpy on {host}"
-    fix = f"install heronpy {release()} for the Python of heron.engine.python"
-    found.append(Found("heronpy there", other == release(), f"{detail}, {release()} here", fix))
+    fix = f"install heronpy {VERSION} for the Python of heron.engine.python"
+    found.append(Found("heronpy there", other == VERSION, f"{detail}, {VERSION} here", fix))
     wrong = report.get("shared")
     for folder, why in wrong.items() if isinstance(wrong, dict) else ():
         text = f"{str(folder)[:200]} {str(why)[:200]} (host {host})"

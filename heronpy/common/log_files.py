@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -42,6 +42,8 @@ _CHUNK: Final = 64 * 1024
 TAIL_BYTES: Final = 128 * 1024
 TAIL_BYTES_MAX: Final = 64 << 20
 _LEVEL_NUMBERS: Final = {"DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
+#: Its device and inode, the time of its last write in ns, its path.
+_File: TypeAlias = tuple[tuple[int, int], int, Path]
 _PROCESS_NAME: Final = re.compile(r"[^\x00-\x1f/\\.][^\x00-\x1f/\\]*")
 
 
@@ -323,21 +325,25 @@ def _records(lines: Iterator[str | None], process: str) -> Iterator[Record]:
     yield from complete()
 
 
-def _files(path: Path) -> list[tuple[tuple[int, int], int, Path]]:
-    """The log's files as (identity, time of last write, path), from oldest to newest."""
-    numbered: list[tuple[int, Path]] = [(0, path)]
+def _files(path: Path) -> list[_File]:
+    """The log's files, from oldest to newest."""
     pattern = re.compile(re.escape(path.name) + r"\.(\d{1,4})")
+    names: list[str] = []
     with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir(path.parent):
-            if match := pattern.fullmatch(name):
-                numbered.append((int(match[1]), path.parent / name))
-    found = []
-    for _, file in sorted(numbered, reverse=True):
+        names = os.listdir(path.parent)
+    highest = max((int(match[1]) for name in names if (match := pattern.fullmatch(name))), default=0)
+    found: dict[tuple[int, int], tuple[int, Path]] = {}
+    # The newest first, and on beyond the highest: a rotation moves a file to where nobody has looked yet.
+    number, there = 0, True
+    while number <= highest or there:
+        file, there = (path.with_name(f"{path.name}.{number}") if number else path), False
         with contextlib.suppress(FileNotFoundError):
             status = os.stat(file, follow_symlinks=False)
+            there = True
             if stat.S_ISREG(status.st_mode):
-                found.append(((status.st_dev, status.st_ino), status.st_mtime_ns, file))
-    return found
+                found[status.st_dev, status.st_ino] = (status.st_mtime_ns, file)
+        number += 1
+    return [(identity, *found[identity]) for identity in reversed(found)]
 
 
 def _lines(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -> Iterator[str | None]:
@@ -363,18 +369,37 @@ def _open_next(path: Path, descriptor: int) -> int:
     A missing file was rotated away or removed: the next one is then the oldest file that was written
     to later.
     """
-    files = _files(path)
-    if descriptor >= 0:
+    following = None
+    while following is None:
+        following = _opened(_after(_files(path), descriptor))
+    return following
+
+
+def _after(files: list[_File], descriptor: int) -> list[_File]:
+    """Those that were written after the open file."""
+    if descriptor < 0:
+        return files
+    status = os.fstat(descriptor)
+    for at, (identity, _, _) in enumerate(files):
+        if identity == (status.st_dev, status.st_ino):
+            return files[at + 1 :]
+    return [file for file in files if file[1] >= status.st_mtime_ns]
+
+
+def _opened(files: list[_File]) -> int | None:
+    """The first file that can be opened; -1 when there is none, None when a rotation has moved it meanwhile."""
+    for identity, _, file in files:
+        try:
+            descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        except OSError:
+            continue
         status = os.fstat(descriptor)
-        identity = (status.st_dev, status.st_ino)
-        position = next((at for at, file in enumerate(files) if file[0] == identity), None)
-        if position is not None:
-            files = files[position + 1 :]
-        else:
-            files = [file for file in files if file[1] >= status.st_mtime_ns]
-    for _, _, file in files:
-        with contextlib.suppress(OSError):
-            return os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        if (status.st_dev, status.st_ino) == identity:
+            return descriptor
+        os.close(descriptor)
+        return None
     return -1
 
 

@@ -29,9 +29,9 @@ from heronpy.common.errors import ConfigError, HeronError, RpcError
 from heronpy.common.folders import make_folders
 from heronpy.common.ids import bootstrap_id, executor_id
 from heronpy.common.logs import setup
-from heronpy.common.release import release
 from heronpy.common.setting_types import LoggingSettings
 from heronpy.common.settings import settings_for
+from heronpy.common.version import VERSION
 from heronpy.engines.lease import Fencing, LeaseTimes
 from heronpy.executor import arriving
 from heronpy.executor.container_state import (
@@ -206,7 +206,7 @@ class Container:
             topology_id=self._who.topology_id,
             container=self._who.container,
             submission=self._who.submission,
-            heronpy=release(),
+            heronpy=VERSION,
             python=f"{sys.version_info.major}.{sys.version_info.minor}",
             host=host_name(),
             pid=os.getpid(),

@@ -21,9 +21,9 @@ from google.protobuf.message import Message
 from heronpy.common.errors import InvalidRpcError, RetryableRpcError
 from heronpy.common.ids import bootstrap_id, executor_id, stmgr_id
 from heronpy.common.log_search import TEXT_MAX_BYTES, search_back
-from heronpy.net.authenticator import Authenticator
-from heronpy.net.rpc import ControlServer, body_of
-from heronpy.net.transport import endpoint_of, keys_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlServer
+from heronpy.net.transport import authenticator_of, endpoint_of, keys_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2
 from heronpy.storage.dead_letters import FOLDER as LETTERS
@@ -190,7 +190,7 @@ class FileService:
         self._more = more or {}
         self._files = ContainerFiles(launch.working_dir, container, alone=bool(launch.submitted.engine))
         keys = keys_of(launch)
-        self._authenticator = Authenticator(keys) if keys is not None else None
+        self._authenticator = authenticator_of(keys)
         self._server = ControlServer([endpoint_of(launch, socket_name(container))], self._on_request, keys=keys)
         if self._authenticator is not None:
             self._authenticator.watch(self._server.sock)

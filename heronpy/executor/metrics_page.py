@@ -17,7 +17,8 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
 from heronpy.net.addresses import in_any_order, is_loopback
@@ -48,8 +49,7 @@ def check_host(host: str, explicit: bool) -> None:
         )
 
 
-@dataclass(eq=False, slots=True)
-class _Visit:
+class _Visit(Struct, eq=False):
     task: asyncio.Task[None]
     writer: asyncio.StreamWriter
     since: float

@@ -34,7 +34,7 @@ from heronpy.common.errors import (
 )
 from heronpy.executor.container_state import AnswerLate, Cause, End, Ending, Renewed, Send, Word
 from heronpy.net.join_token import JoinToken
-from heronpy.net.rpc import ControlClient
+from heronpy.net.rpc_loop import ControlClient
 from heronpy.net.zsock import RARE_HEARTBEAT_MS
 from heronpy.proto import control_pb2, endpoint_pb2
 from heronpy.storage.log_archive import LogArchive, Run, newest_first

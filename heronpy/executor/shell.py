@@ -14,6 +14,7 @@ import resource
 import signal
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from heronpy.common import exit_codes
 from heronpy.common.clock import group_of, is_rare
@@ -31,9 +32,7 @@ from heronpy.common.setting_types import (
 )
 from heronpy.common.settings import settings_for
 from heronpy.executor.child_logs import ChildLogs
-from heronpy.executor.clock_probe import EVERY_S, ClockProbe
 from heronpy.executor.desired import Place, Roles, command_of, desired_processes
-from heronpy.executor.echo import open_echo
 from heronpy.executor.evidence import Evidence
 from heronpy.executor.file_service import FileService
 from heronpy.executor.handing import TopologyHanding, tasks_that_ran
@@ -63,6 +62,10 @@ from heronpy.procs.supervision import DesiredChanged, Ended, GiveUp, ProcessSpec
 from heronpy.procs.supervisor import OWN_STALL_S, Supervisor
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
+
+if TYPE_CHECKING:
+    from heronpy.executor.clock_probe import ClockProbe
+    from heronpy.executor.echo import Echo
 
 log = logging.getLogger("heronpy.executor")
 
@@ -108,7 +111,11 @@ class Executor:
                 self._settings.restart_exception_budget_s,
             )
         )
-        self._echo = open_echo(echo_fd, self._name, self._logging.file_max_bytes, self._logging.files_max)
+        self._echo: Echo | None = None
+        if echo_fd >= 0:
+            from heronpy.executor.echo import open_echo  # for containers of engines
+
+            self._echo = open_echo(echo_fd, self._name, self._logging.file_max_bytes, self._logging.files_max)
         self._logs = ChildLogs(Path(launch.log_dir), self._logging, self._echo.put if self._echo is not None else None)
         self._own_log = OwnLog(
             str(launch.log_dir / f"{self._name}.log"), self._logging.file_max_bytes, self._logging.files_max
@@ -119,6 +126,7 @@ class Executor:
         # A third of what counts as lost, as for other processes.
         lost_s = settings_for(launch, TmasterSettings).executor_lost_s
         self._rounds = min(CALM_ROUNDS, max(1, int(lost_s / 3 / HEARTBEAT_S)))
+        self._clocks: ClockProbe | None = None
         self._beat_soon = self._export_soon = False
         self._exported_at = 0.0
         self._export_timer: asyncio.TimerHandle | None = None
@@ -143,8 +151,6 @@ class Executor:
             self._host.close()
             return exit_codes.UNAVAILABLE if isinstance(error, RetryableError) else exit_codes.STARTUP_FAILURE
         self._jobs.every(HEARTBEAT_S, self._on_heartbeat)
-        if (clocks := self._clocks) is not None:
-            self._jobs.every(EVERY_S, lambda: self._jobs.start(clocks.ask()))
         self._jobs.every(self._settings.usage_interval_s, self._measure_when_due)
         if self._sinks.names:
             self._jobs.every(self._metrics.sink_interval_s, self._feed_sinks)
@@ -212,7 +218,11 @@ class Executor:
             self._on_registered,
         )
         keys = keys_of(launch)
-        self._clocks = ClockProbe(self._link.call) if keys is not None else None
+        if keys is not None:
+            from heronpy.executor.clock_probe import EVERY_S, ClockProbe  # one host has one clock
+
+            self._clocks = clocks = ClockProbe(self._link.call)
+            self._jobs.every(EVERY_S, lambda: self._jobs.start(clocks.ask()))
         self._jobs.start(self._follow_tmaster(keys))
         if container == 0:
             self._on_plan(None)

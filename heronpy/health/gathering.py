@@ -112,6 +112,10 @@ def signals_of(
         rows = load.load.components
         found.memory_limits = {row.name: row.memory_limit_bytes for row in rows if row.memory_limit_bytes}
         found.usual_s = {row.name: row.usual_s for row in rows if row.usual_s}
+        # Tuples that wait at a source, where the spout says so, and those that it emits per second.
+        found.backlogs = {
+            row.name: (row.backlog_tuples, row.emitted_per_s or 0.0) for row in rows if row.backlog_tuples
+        }
     found.culprits = [culprit_name(culprit) for culprit in status.culprits if holds(culprit)]
     found.avoided = [culprit_name(culprit) for culprit in status.culprits if not holds(culprit)]
     # A full task that is avoided has room now and then.
@@ -270,7 +274,7 @@ def _add_units(found: Signals, metrics: control_pb2.MetricsReply) -> None:
     found.units_published = sum(published.values())
     found.units_backlog = sum(backlog.values()) if backlog else None
     # As heronpy.ingest.spec names the component that works on them.
-    found.backlogs = {f"{name}-worker": (size, published[name]) for name, size in backlog.items()}
+    found.backlogs |= {f"{name}-worker": (size, published[name]) for name, size in backlog.items()}
 
 
 def _hosts_of_tasks(status: control_pb2.StatusReply) -> dict[int, str]:

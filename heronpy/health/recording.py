@@ -6,13 +6,14 @@ for people. Unknown fields, of a later release, are ignored; missing ones have t
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import types
 import typing
 from collections.abc import Iterable, Iterator
 from math import isfinite
 from typing import Any
+
+from msgspec import to_builtins
 
 from heronpy.common.errors import ConfigError
 from heronpy.health.signals import HostSignals, LookSignals, Signals, TaskSignals
@@ -25,7 +26,7 @@ _DIGITS = 5
 
 def to_json(signals: Signals) -> dict[str, Any]:
     """The signals as JSON, with rounded numbers."""
-    found: dict[str, Any] = _rounded({**dataclasses.asdict(signals), "times": {}})
+    found: dict[str, Any] = _rounded(to_builtins(signals))
     del found["times"]  # of the rules, not of the topology
     return found
 
@@ -78,11 +79,11 @@ def _rounded(value: Any) -> Any:
 
 
 def _build(kind: Any, found: Any) -> Any:
-    """A dataclass from a dict of JSON."""
+    """A struct from a dict of JSON."""
     if not isinstance(found, dict):
         raise TypeError(f"{kind.__name__} is not an object")
     hints = typing.get_type_hints(kind)
-    known = {item.name for item in dataclasses.fields(kind)}
+    known = kind.__struct_fields__
     return kind(**{name: _value(hints[name], value, name) for name, value in found.items() if name in known})
 
 

@@ -6,9 +6,7 @@ never 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from msgspec import Struct
+from msgspec import Struct, field
 
 from heronpy.health.times import TIMES, Times
 from heronpy.proto import control_pb2
@@ -21,8 +19,7 @@ SHARED_MIN = 20
 History = dict[str, dict[str, list[float | None]]]
 
 
-@dataclass(slots=True)
-class TaskSignals:
+class TaskSignals(Struct):
     """One task."""
 
     name: str
@@ -86,8 +83,7 @@ class TaskSignals:
         return self.executed / max(working - self.cpu_wait, self.cpu or 0.0, 0.01)
 
 
-@dataclass(slots=True)
-class HostSignals:
+class HostSignals(Struct):
     """One machine."""
 
     name: str
@@ -101,8 +97,7 @@ class HostSignals:
     spark: float = 0.0
 
 
-@dataclass(slots=True)
-class LookSignals:
+class LookSignals(Struct):
     """Where a task was found in user code, a look a second, and which keys come; shares of looks. "": not known."""
 
     looks: int = 0
@@ -146,8 +141,7 @@ class Looks(Struct, kw_only=True):
     tasks: dict[str, LookSignals]
 
 
-@dataclass(slots=True)
-class Signals:
+class Signals(Struct):
     """One topology. `window_s` is the time covered by rates and shares."""
 
     topology: str

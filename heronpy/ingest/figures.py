@@ -71,6 +71,12 @@ class KeeperFigures:
                 self._gauges[name].update(f"{self._pipeline}/{site.name}", value)
 
 
+def backlog_of(figures: Figures) -> int:
+    """Bytes that workers have yet to process (pure)."""
+    states = (UnitState.READY, UnitState.LEASED)
+    return figures.waiting_bytes + sum(figures.units.get(state.value, (0, 0))[1] for state in states)
+
+
 def values_of(figures: Figures, unfinished_bytes: int) -> dict[str, float]:
     """The gauges by name (pure)."""
     in_units = sum(size for state, (_, size) in figures.units.items() if state != UnitState.FAILED)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from heronpy.api.spout.base_spout import Backlog
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.user_code import UserCodeError, user_traceback
@@ -18,7 +19,16 @@ from heronpy.ingest.asking import Asking, ReplacedLedgerError
 from heronpy.ingest.attempt import Attempt, RowError
 from heronpy.ingest.bad import Tries, bad_record, dead_bytes
 from heronpy.ingest.emitted import EmittedAttempt
-from heronpy.ingest.figures import ATTEMPTS, BACKUPS, BACKUPS_WON, IN_VAIN, TRIES_FAILED, WORK, Counters
+from heronpy.ingest.figures import (
+    ATTEMPTS,
+    BACKUPS,
+    BACKUPS_WON,
+    IN_VAIN,
+    TRIES_FAILED,
+    WORK,
+    Counters,
+    backlog_of,
+)
 from heronpy.ingest.keys import ROWS_KEY
 from heronpy.ingest.ledger import commands, requests
 from heronpy.ingest.ledger.types import TEXT_MAX, Kind, UnitState
@@ -32,6 +42,8 @@ SLICE_S = 0.05
 MOVED_S, DISK_S = 0.5, 2.0
 #: How often people are told that the logs cannot be read.
 TELL_S = 30.0
+#: How often the first worker asks the ledger for the backlog, between two units.
+BACKLOG_S = 5.0
 #: Ends of a process that its unit may be to blame for.
 OWN_FAULT = frozenset({"crashed", "oom", "hung", "user_exception"})
 
@@ -71,9 +83,23 @@ class LogWorker(Spout):
         #: The partition map has changed: the ledgers are to be opened again.
         self._moved = False
         self._tell_at = 0.0
+        self._context = context
+        self._backlog: int | None = None
+        self._backlog_at = 0.0
         #: It ends in the middle of an attempt, which is a try: the successor says so.
         self._breaks = False
         self._asking.show_alive(self._options.config.silent_s)
+
+    def backlog(self) -> Backlog:
+        """Bytes that the workers of the pipeline have yet to process: the first worker tells them for all.
+
+        They are those of its last look at the ledger, which it takes between two units.
+        """
+        return Backlog(bytes=self._backlog if self._tells_backlog() else None)
+
+    def _tells_backlog(self) -> bool:
+        tasks = self._context.get_component_tasks(self._context.get_component_id()) or []
+        return tasks[:1] == [self._context.get_task_id()]
 
     def next_tuple(self) -> None:
         """One request, or one slice of an attempt."""
@@ -87,7 +113,7 @@ class LogWorker(Spout):
                 self._ended = True
                 self.end_of_input()
                 return
-            self._request = self._greetings.pop() if self._greetings else requests.Lease()
+            self._request = self._greetings.pop() if self._greetings else self._next_request()
         try:
             if self._moved:
                 self._notice(self._asking.ask(self._asking.opening()).generation)
@@ -101,6 +127,13 @@ class LogWorker(Spout):
             return
         request, self._request = self._request, None
         self._take(request, answer)
+
+    def _next_request(self) -> requests.Request[Any]:
+        now = time.monotonic()
+        if now < self._backlog_at or not self._tells_backlog():
+            return requests.Lease()
+        self._backlog_at = now + BACKLOG_S
+        return commands.Show()
 
     def close(self) -> None:
         """Gives back what it holds, so that nobody need wait; but not a unit that has broken this process."""
@@ -153,6 +186,8 @@ class LogWorker(Spout):
                     self.report_error(BadBytesError(f"unit {unit} of {self._options.pipeline} has failed"))
             case commands.Units(units=[failed, *_]):
                 self._fail(failed.unit, failed.error)
+            case commands.Figures():
+                self._backlog = backlog_of(answer)
             case requests.Opened():
                 self._notice(answer.generation)
             case _:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -60,8 +59,7 @@ class Restore(Struct, frozen=True):
     """Components that the checkpoint has no state of."""
 
 
-@dataclass(slots=True)
-class Planned:
+class Planned(Struct):
     """A topology that has passed every check without side effects."""
 
     topology: topology_pb2.Topology
@@ -80,8 +78,7 @@ class Planned:
         return sum(len(container.instances) for container in self.packing_plan.containers)
 
 
-@dataclass(slots=True)
-class Started:
+class Started(Struct):
     """A topology whose scheduler runs."""
 
     record: plan_pb2.ExecutionState

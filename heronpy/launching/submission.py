@@ -27,9 +27,9 @@ from heronpy.common.errors import ConfigError, HeronError, NodeExistsError, NoNo
 from heronpy.common.folders import check_root, heron_home, make_folders
 from heronpy.common.host import this_host
 from heronpy.common.log_files import divide_logs
-from heronpy.common.release import release
 from heronpy.common.setting_types import CheckpointSettings, PackingSettings, SecuritySettings, SparkSettings
 from heronpy.common.settings import settings_for
+from heronpy.common.version import VERSION
 from heronpy.connectors.spark import needs_spark
 from heronpy.connectors.spark.requirements import dispatch_homes
 from heronpy.ingest.keys import has_units
@@ -387,7 +387,7 @@ def submitted_of(session: Session, planned: Planned, kept: Kept) -> Submitted:
         role=target.role_or_user,
         environ=target.environ_or_default,
         submission_user=unix_user(),
-        release=release(),
+        release=VERSION,
         state_type=kind,
         state_root="" if kind == "local" else root,
         environment=environment_digest(settings_for(resolved, EngineSettings)),

@@ -53,6 +53,9 @@ _INSTANCE = (
         "",
         "Time a spout waited for acks, at topology.max.spout.pending; also a part of the blocked time.",
     ),
+    Metric("__backlog-tuples", _G, "", "", "Tuples that the spout has yet to emit, as its `backlog` says."),
+    Metric("__backlog-bytes", _G, "bytes", "", "Bytes that the spout has yet to emit, as its `backlog` says."),
+    Metric("__backlog-errors", _C, "", "", "Calls of `backlog` of the spout that raised."),
     Metric(
         "__execute-count",
         _C,

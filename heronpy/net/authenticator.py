@@ -22,10 +22,9 @@ from typing import Any, Final
 
 import zmq
 from zmq.utils import z85
-from zmq.utils.monitor import parse_monitor_message
 
 from heronpy.net.curve import Keys
-from heronpy.net.zsock import LoopSocket
+from heronpy.net.zsock import LoopSocket, event_of
 
 log = logging.getLogger("heronpy.net")
 
@@ -190,15 +189,15 @@ class Authenticator:
         self._watched.append((sock, LoopSocket(monitor, self._on_event)))
 
     def _on_event(self, parts: list[bytes]) -> None:
-        event = parse_monitor_message(parts)
-        if event["event"] == zmq.EVENT_ACCEPTED:
-            self._limiter.accepted(event["value"])
+        event, value = event_of(parts)
+        if event == zmq.EVENT_ACCEPTED:
+            self._limiter.accepted(value)
             return
-        if event["value"] in _LEFT and not self._limiter.claim():
+        if value in _LEFT and not self._limiter.claim():
             # Processes of the topology do so that end while they connect: nobody was refused.
             self.left += 1
             return
-        endpoint = bytes(event["endpoint"])
+        endpoint = parts[1]
         self.refused += 1
         if endpoint not in self._refused_peers and len(self._refused_peers) < PEERS_MAX:
             self._refused_peers.add(endpoint)

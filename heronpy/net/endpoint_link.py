@@ -24,7 +24,7 @@ from heronpy.net.endpoint_calls import Call, Calls, Result, ignore
 from heronpy.net.join_token import JoinToken, SessionCredential
 from heronpy.net.rpc import parse, seal, wrap
 from heronpy.net.transport import connect
-from heronpy.net.zsock import RARE_HEARTBEAT_MS, configure
+from heronpy.net.zsock import RARE_HEARTBEAT_MS, configure, event_of
 from heronpy.proto import control_pb2, endpoint_pb2
 
 log = logging.getLogger("heronpy.net")
@@ -204,10 +204,8 @@ class EndpointLink:
 
     def _look_at(self, monitor: zmq.Socket[Any]) -> None:
         """Notice that the connection is there, or gone."""
-        from zmq.utils.monitor import recv_monitor_message
-
         while monitor.poll(0):
-            connected = recv_monitor_message(monitor)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            connected = event_of(monitor.recv_multipart())[0] == zmq.EVENT_HANDSHAKE_SUCCEEDED
             if connected:
                 with self._mutex:
                     self._calls.ask_anew()

@@ -17,7 +17,8 @@ from google.protobuf.message import DecodeError, Message
 
 from heronpy.common.errors import DeadlineError, FencedRpcError, HeronError
 from heronpy.net.curve import Keys
-from heronpy.net.rpc import ControlClient, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlClient
 from heronpy.proto import control_pb2
 from heronpy.proto.plan_pb2 import TmasterLocation
 from heronpy.statemgr import paths

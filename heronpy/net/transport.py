@@ -16,7 +16,7 @@ import socket
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import zmq
 
@@ -27,6 +27,9 @@ from heronpy.common.settings import HasSettings, settings_for
 from heronpy.net.addresses import in_any_order, network_of, ports_of
 from heronpy.net.curve import Keys, load
 from heronpy.net.private import check_private
+
+if TYPE_CHECKING:
+    from heronpy.net.authenticator import Authenticator
 
 _IPC: Final = "ipc://"
 #: The kernel's limit on the path of a socket.
@@ -162,6 +165,15 @@ def _is_dead(path: Path) -> bool:
         except OSError:
             return False  # busy, stopped, or just gone
     return False
+
+
+def authenticator_of(keys: Keys | None) -> Authenticator | None:
+    """What checks the keys of those that connect over TCP; None where nothing listens there."""
+    if keys is None:
+        return None
+    from heronpy.net.authenticator import Authenticator
+
+    return Authenticator(keys)
 
 
 def bind(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> str:

@@ -9,11 +9,15 @@ loop, so that timers and other sockets are never starved.
 
 from __future__ import annotations
 
-import asyncio
+import struct
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import zmq
+
+if TYPE_CHECKING:
+    import asyncio
 
 #: A peer that goes silent is disconnected by ZeroMQ itself after this (ZeroMQ hides disconnects).
 HEARTBEAT_INTERVAL_MS = 1000
@@ -25,6 +29,8 @@ HANDSHAKE_MS = 2000
 #: As plain numbers: the operators of enumerations take longer than the system call.
 _EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 _NOW, _MORE = int(zmq.DONTWAIT), int(zmq.DONTWAIT | zmq.SNDMORE)
+#: Event and value, in the first part of a monitor's message.
+_EVENT = struct.Struct("=hi")
 CONTROL_HWM = 1000
 CONTROL_MESSAGE_MAX_BYTES = 16 << 20
 
@@ -75,6 +81,12 @@ def readable(sock: zmq.Socket[bytes]) -> bool:
     return bool(sock.getsockopt(_EVENTS) & _POLLIN)  # type: ignore[operator]
 
 
+def event_of(parts: list[bytes]) -> tuple[int, int]:
+    """The event that a monitor reports, and its value; `zmq.utils.monitor` tells it as well, but loads asyncio."""
+    event, value = _EVENT.unpack(parts[0])
+    return event, value
+
+
 def receive(sock: zmq.Socket[bytes]) -> list[bytes]:
     """The parts of the next message, or zmq.Again; `recv_multipart` asks for an option after each part."""
     part = sock.recv(_NOW, False)
@@ -109,6 +121,8 @@ class LoopSocket:
         pause_s: float = 0.0,
         users: bool = False,
     ) -> None:
+        import asyncio  # here, because a blocking client has no loop
+
         self.sock = sock
         self._recv: Callable[[], list[bytes]] = self._recv_with_user if users else partial(receive, sock)
         self._pause_s = pause_s

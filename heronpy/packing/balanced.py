@@ -22,9 +22,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
+
+from msgspec import Struct, field
 
 from heronpy.packing.bins import (
     Bin,
@@ -47,8 +48,7 @@ _SINK = -1
 _NEAR, _FREE = 1e-9, 1e9
 
 
-@dataclass(slots=True)
-class Extras:
+class Extras(Struct):
     """The extras of every component, by number of component and of container."""
 
     containers: int
@@ -234,8 +234,7 @@ def _drop_unknown(bins: Bins, demand: Demand) -> None:
                 bins.remove(one, item)
 
 
-@dataclass(slots=True)
-class Target:
+class Target(Struct):
     """The number of instances of a component for each bin: `base`, and one more in `extras`."""
 
     component: ComponentDemand

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
+
+from msgspec import Struct, field
 
 from heronpy.common.errors import TopologyError
 from heronpy.packing.demand import DIMENSIONS, ZERO, Demand, Size, shown
@@ -258,8 +259,7 @@ def _shared_out(demand: Demand, one: Bin) -> dict[str, Size]:
     return {name: (size[0], int(size[1]), int(size[2])) for name, size in sizes.items()}
 
 
-@dataclass(slots=True)
-class Change:
+class Change(Struct):
     """The instances that a repacking has to place."""
 
     #: Running tasks that lost their place; they keep their ids.

@@ -8,17 +8,17 @@ output streams are numbered by their sorted names, and frames carry that number.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct
 
 from heronpy.common.errors import TopologyError
 from heronpy.common.nearest import did_you_mean
 from heronpy.plan.component_config import ConfigMap, config_of, parallelism_of
 
 
-@dataclass(frozen=True, slots=True)
-class StreamDef:
+class StreamDef(Struct, frozen=True):
     """An output stream of a component."""
 
     component: str
@@ -26,22 +26,20 @@ class StreamDef:
     fields: tuple[str, ...]
     direct: bool = False
     #: Its Arrow schema, serialised; empty when it has none.
-    schema: bytes = field(default=b"", repr=False)
+    schema: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class InputDef:
+class InputDef(Struct, frozen=True):
     """An input of a bolt; `message` is the topology's InputStream itself."""
 
     component: str
     stream: str
     grouping: int
     fields: tuple[str, ...]
-    message: Any = field(compare=False, repr=False, default=None)
+    message: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentDef:
+class ComponentDef(Struct, frozen=True):
     """A spout or bolt; `parallelism` is 0 where the configured one is unusable."""
 
     name: str
@@ -50,7 +48,7 @@ class ComponentDef:
     inputs: tuple[InputDef, ...]
     outputs: tuple[StreamDef, ...]
     #: Its own configuration only, typed, with serialized values not loaded.
-    config: ConfigMap = field(repr=False)
+    config: ConfigMap
     #: Module and name of its class.
     class_name: str = ""
 
@@ -61,14 +59,13 @@ class ComponentDef:
         return None
 
 
-@dataclass(frozen=True)
-class LogicalPlan:
+class LogicalPlan(Struct, frozen=True, dict=True):
     """The graph of a topology."""
 
     name: str
     #: As defined, spouts first; may have duplicate names until validated.
     definitions: tuple[ComponentDef, ...]
-    config: ConfigMap = field(repr=False)
+    config: ConfigMap
 
     @classmethod
     def from_topology(cls, topology: Any) -> LogicalPlan:

@@ -11,8 +11,9 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from heronpy.procs.usage import KeptFiles
 from heronpy.proto import control_pb2
@@ -30,8 +31,7 @@ PROCESSES_MAX = 10_000
 LOOK_AGAIN_S = 10.0
 
 
-@dataclass(slots=True)
-class _Family:
+class _Family(Struct):
     """The children of a process, and its CPU time and the moment when they were looked for."""
 
     ticks: int

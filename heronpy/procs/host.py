@@ -11,10 +11,10 @@ import logging
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from heronpy.common.units import format_bytes
@@ -161,8 +161,7 @@ class Owner(Protocol):
     def on_server_gone(self) -> None: ...
 
 
-@dataclass(slots=True)
-class _Child:
+class _Child(Struct):
     name: str
     number: int
     user_code: bool

@@ -15,8 +15,11 @@ from typing import Any
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: After Python has dropped an interrupt, it comes again: by then the import that it fell into has gone on.
 AGAIN_S = 0.01
+#: Signals that come within this time are one interrupt.
+ONE_S = 1.0
 
 _seen = False
+_raised_at = 0.0
 #: What is told of anything else that Python drops.
 _others = sys.unraisablehook
 
@@ -24,16 +27,21 @@ _others = sys.unraisablehook
 def interrupt(signum: int, frame: FrameType | None) -> None:
     """The handler of a signal that ends the command: a KeyboardInterrupt, and a note that `heed` finds.
 
-    Python drops what is raised in some places, such as the release of a lock while a module is imported: see `dropped`.
+    A second signal within a second raises nothing: it would interrupt the clean-up that the first one began. Python
+    drops what is raised in some places, such as the release of a lock while a module is imported: see `dropped`.
     """
-    global _seen
-    _seen = True
-    raise KeyboardInterrupt
+    global _seen, _raised_at
+    now = time.monotonic()
+    if not _seen or now >= _raised_at + ONE_S:
+        _seen, _raised_at = True, now
+        raise KeyboardInterrupt
 
 
 def dropped(found: sys.UnraisableHookArgs) -> None:
     """A hook for what Python has dropped (`sys.unraisablehook`): an interrupt is not told of but comes again."""
+    global _raised_at
     if issubclass(found.exc_type, KeyboardInterrupt):
+        _raised_at -= ONE_S
         threading.Thread(target=_again, daemon=True).start()
     else:
         _others(found)

@@ -5,26 +5,37 @@ A module that is not installed is skipped. None of them may start a thread or op
 
 from __future__ import annotations
 
+#: What the scheduler of this machine needs as well: it loads them before it forks its server, once for both.
+SHARED: tuple[str, ...] = (
+    "asyncio",
+    "zmq",
+    "google.protobuf.message",
+    "msgspec",
+    "uvloop",
+    "heronpy.common.logs",
+    "heronpy.common.settings",
+    "heronpy.net.rpc_loop",
+    "heronpy.net.state",
+    "heronpy.procs.host",
+    "heronpy.procs.loop",
+    "heronpy.procs.plan_watch",
+    "heronpy.procs.supervisor",
+    "heronpy.statemgr.localfs",
+    "heronpy.statemgr.watcher",
+    "heronpy.storage.stores",
+)
+
 #: In order; the large libraries first, because our own modules need them anyway. For the containers of one machine.
 PRELOAD: tuple[str, ...] = (
-    "asyncio",
+    *SHARED,
     "concurrent.futures",
     "faulthandler",
     "pickle",
     "resource",
-    "zmq",
-    "google.protobuf.message",
-    "msgspec",
     "numpy",
-    "uvloop",
     "psutil",
     "cloudpickle",
-    "heronpy.proto.control_pb2",
     "heronpy.proto.frame_pb2",
-    "heronpy.common.logs",
-    "heronpy.common.settings",
-    "heronpy.statemgr.localfs",
-    "heronpy.net.rpc",
     "heronpy.executor.__main__",
     "heronpy.executor.shell",
     "heronpy.tmaster.__main__",

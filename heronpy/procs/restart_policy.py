@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from heronpy.common.errors import ConfigError
 from heronpy.procs.exit_reason import COUNTED, NEVER_RESTARTED, UNCOUNTED, ExitReason
@@ -71,8 +70,7 @@ def budgets_of(values: Mapping[str, object]) -> dict[ExitReason, int]:
     return {known[name]: int(str(number)) for name, number in values.items()}
 
 
-@dataclass(slots=True)
-class RestartHistory:
+class RestartHistory(Struct):
     """The failures of one process."""
 
     #: Times of the charged failures, per reason, oldest first.

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass, field
 from enum import IntEnum
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from heronpy.common import exit_codes
@@ -65,8 +65,7 @@ class _Intent(IntEnum):
     SHUTDOWN = 5
 
 
-@dataclass(slots=True)
-class _Process:
+class _Process(Struct):
     spec: ProcessSpec
     state: ProcessState = ProcessState.STARTING
     intent: _Intent = _Intent.NONE

@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import psutil
+from msgspec import Struct
 
 from heronpy.proto import control_pb2
 
@@ -66,8 +66,7 @@ class KeptFiles:
             self.forget(path)
 
 
-@dataclass(slots=True)
-class Usage:
+class Usage(Struct):
     """Of one process; zero when not known yet."""
 
     cpu_s: float = 0.0
@@ -78,8 +77,7 @@ class Usage:
     pss_bytes: int = 0
 
 
-@dataclass(slots=True)
-class _Meter:
+class _Meter(Struct):
     usage: Usage
     uss_at: float = float("-inf")
     #: CPU seconds and resident size when the unshared size was measured.

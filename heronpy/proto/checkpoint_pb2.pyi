@@ -65,14 +65,16 @@ class FileRef(_message.Message):
     def __init__(self, path: _Optional[str] = ..., bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class KeyedState(_message.Message):
-    __slots__ = ["keys", "name", "segments"]
+    __slots__ = ["keys", "name", "partitioned", "segments"]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONED_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     keys: int
     name: str
+    partitioned: bool
     segments: _containers.RepeatedCompositeFieldContainer[Segment]
-    def __init__(self, name: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., keys: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., keys: _Optional[int] = ..., partitioned: bool = ...) -> None: ...
 
 class Metadata(_message.Message):
     __slots__ = ["checkpoint", "duration_s", "key_groups", "kind", "parallelism", "plan_version", "release", "taken_at", "tasks", "topology", "topology_id", "unaligned", "version"]

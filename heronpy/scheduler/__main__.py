@@ -1,8 +1,8 @@
 """`python -m heronpy.scheduler --launch F`: the daemon of the scheduler, one per topology.
 
 It runs below a guardian that restarts it when it is killed or hangs. Containers run on this host, or on an engine if
-the topology was submitted to one. It imports little before it starts its
-fork server, so that both load their modules in parallel.
+the topology was submitted to one. What it needs as well as its fork server is loaded before that is forked: the server
+is not ready sooner if each of them loads it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError
 from heronpy.common.folders import make_folders, open_private
 from heronpy.plan.launch import LaunchSpec, load_submitted, make_here, save_here
+from heronpy.procs.fork_loop import load_modules
 from heronpy.procs.forkserver import ForkServer
 from heronpy.procs.linux import lift_files
-from heronpy.procs.preload import PRELOAD
+from heronpy.procs.preload import PRELOAD, SHARED
 from heronpy.scheduler.guardian import Pulse, guard
 
 
@@ -56,7 +57,10 @@ def run(launch: LaunchSpec, launch_file: str, executor_module: str, pulse: Pulse
     try:
         lift_files()  # all processes of the topology inherit it
         # Before any thread, socket, event loop or lock exists in this process.
-        server = ForkServer.start("fork-server", PRELOAD, output=1) if not launch.submitted.engine else None
+        server = None
+        if not launch.submitted.engine:
+            load_modules(SHARED)
+            server = ForkServer.start("fork-server", PRELOAD, output=1)
         from heronpy.storage.roots import check_folders
 
         check_folders(launch)

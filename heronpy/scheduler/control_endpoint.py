@@ -27,7 +27,8 @@ from heronpy.net.access import USER
 from heronpy.net.authenticator import Authenticator
 from heronpy.net.endpoint_keys import EndpointKeys
 from heronpy.net.private import write_private
-from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.proto import control_pb2, endpoint_pb2
 from heronpy.scheduler.relay import Relay
 from heronpy.scheduler.state_rules import CLIENT

@@ -29,7 +29,8 @@ from heronpy.common.setting_types import ExecutorSettings, LoggingSettings, Sche
 from heronpy.common.settings import settings_for
 from heronpy.net import curve
 from heronpy.net.private import make_private
-from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.net.state import open_state_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs import container_group
@@ -58,8 +59,6 @@ from heronpy.statemgr import paths
 log = logging.getLogger("heronpy.scheduler")
 
 RESTART_MAX_S = 30.0
-#: The reply must be sent before the socket is closed.
-REPLY_LINGER_S = 0.03
 LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
 #: How often the loop shows the guardian that it turns.
@@ -199,7 +198,7 @@ class LocalScheduler:
 
     async def _answer_kill(self, grace_s: float) -> control_pb2.Ok:
         await self.kill(grace_s)
-        asyncio.get_running_loop().call_later(REPLY_LINGER_S, self._end.set)
+        asyncio.get_running_loop().call_soon(self._end.set)  # after the answer is on its way
         return control_pb2.Ok(text=f"killed topology {self._launch.topology}")
 
     async def _answer_restart(self, container: int) -> control_pb2.Ok:

@@ -27,7 +27,8 @@ from heronpy.engines.contract import traits_of
 from heronpy.net import curve
 from heronpy.net.access import forget_endpoint
 from heronpy.net.private import make_private
-from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.net.state import open_state_of
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import LaunchSpec

@@ -20,7 +20,8 @@ from google.protobuf.message import Message
 from heronpy.common.errors import DeadlineError, HeronError, InvalidRpcError, LostReplyError, RetryableRpcError
 from heronpy.common.ids import executor_id
 from heronpy.net.curve import Keys
-from heronpy.net.rpc import ControlClient, body_of, parse, refuse, seal, wrap
+from heronpy.net.rpc import body_of, parse, refuse, seal, wrap
+from heronpy.net.rpc_loop import ControlClient
 from heronpy.proto import control_pb2, endpoint_pb2, plan_pb2
 from heronpy.scheduler.state_rules import LargeAnswers
 

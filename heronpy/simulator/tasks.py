@@ -17,7 +17,7 @@ from typing import Any
 from heronpy.api import api_constants
 from heronpy.api.bolt.window_bolt import SlidingWindowBolt, TumblingWindowBolt
 from heronpy.api.config_values import decode_config
-from heronpy.api.state.keyed_state import KeyedStates, KeyOwner
+from heronpy.api.state.keyed_state import KeyedStates, KeyOwner, PartitionedState, PartitionOwner
 from heronpy.api.state.state import HashMapState
 from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
@@ -78,7 +78,8 @@ class SimTask:
         parallelism = len(world.tasks_of[self.component])
         width = grouping_width(getattr(message, "inputs", ()))
         owner = KeyOwner(self.component, index, parallelism, world.key_groups, width)
-        self.keyed = KeyedStates(owner if world.key_groups else None)
+        partitions = PartitionOwner(self.component, lambda: (index, parallelism))
+        self.keyed = KeyedStates(owner if world.key_groups else None, partitions=partitions)
         self.context.keyed_states = self.keyed
         self.wake_at = 0.0
         self.emit_calls = 0
@@ -92,9 +93,9 @@ class SimTask:
         """Initialise the user's object, in the order of the runtime, with what `save` returned."""
         user = self.user
         state, keyed = (None, {}) if saved is None else pickle.loads(saved)
-        for name, entries in keyed.items():
+        for name, (partitioned, entries) in keyed.items():
             for key, value, expires in entries:
-                self.keyed.restored(name).load(key, value, expires)
+                self.keyed.restored(name, partitioned).load(key, value, expires)
         if isinstance(user, SlidingWindowBolt | TumblingWindowBolt):
             # They keep their own clock, which does not follow time.time.
             user.clock = self.world.clock.wall
@@ -111,7 +112,8 @@ class SimTask:
         """The task's complete state."""
         if isinstance(self.user, StatefulComponent):
             self.call("pre_save", call_pre_save, self.user, str(checkpoint))
-        keyed = {name: state.dump() for name, state in self.keyed.states.items()}
+        states = self.keyed.states.items()
+        keyed = {name: (isinstance(state, PartitionedState), state.dump()) for name, state in states}
         saved: bytes = self.call("saving its state", pickle.dumps, (self.state, keyed))
         return saved
 

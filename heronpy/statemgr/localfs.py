@@ -15,6 +15,7 @@ import fcntl
 import os
 import re
 import secrets
+import signal
 import threading
 import time
 import weakref
@@ -50,6 +51,17 @@ _HEADER_MAX: Final = 160
 _HEADER: Final = re.compile(rb"heronstate1 (\d{1,19}) (\d{1,10}) ([0-9a-f]{8}) (-|[0-9a-f-]+\.owner)\n")
 _NODE: Final = ".node"
 _FILE_NAME_MAX: Final = 240
+_INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def _unbroken() -> Iterator[None]:
+    """An interrupt comes after the block: in the middle of it, files would be left that only this process knows."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Node(Struct, frozen=True):
@@ -161,13 +173,18 @@ class LocalStateManager:
         check_path(path)
         file = self._root / ".locks" / _encode(path)
         deadline = time.monotonic() + timeout_s
-        with self._trouble():
-            while (descriptor := try_lock(file)) < 0:
-                if time.monotonic() >= deadline:
-                    raise DeadlineError(f"lock {path!r} is still held by {holder(file)} after {timeout_s:g} s")
-                time.sleep(0.01)
-        self._held.add(descriptor)
+        descriptor = -1
         try:
+            with self._trouble():
+                while descriptor < 0:
+                    with _unbroken():
+                        descriptor = try_lock(file)
+                        if descriptor >= 0:
+                            self._held.add(descriptor)
+                    if descriptor < 0:
+                        if time.monotonic() >= deadline:
+                            raise DeadlineError(f"lock {path!r} is still held by {holder(file)} after {timeout_s:g} s")
+                        time.sleep(0.01)
             yield
         finally:
             if descriptor in self._held:  # not in a child that was forked meanwhile
@@ -266,7 +283,8 @@ class LocalStateManager:
                             raise late
                         time.sleep(pause)
                         pause = min(pause * 2, 0.02)
-                    yield
+                    with _unbroken():
+                        yield
                 finally:
                     unlock(descriptor)
         finally:

@@ -16,9 +16,10 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from heronpy.common.errors import StateError
 
@@ -64,8 +65,7 @@ class _Inotify:
                 found.add(os.fsdecode(data[at - length : at].rstrip(b"\0")))
 
 
-@dataclass(slots=True, eq=False)
-class FileWatch:
+class FileWatch(Struct, eq=False):
     """One watched node."""
 
     path: str

@@ -10,10 +10,9 @@ ends as completed, aborted or failed, and is counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from heronpy.common.errors import HeronError, InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings
@@ -106,8 +105,7 @@ class Roster(Protocol):
     def __call__(self) -> Mapping[int, Incarnation] | None: ...
 
 
-@dataclass(slots=True)
-class Pending:
+class Pending(Struct):
     """The checkpoint in progress."""
 
     checkpoint: int

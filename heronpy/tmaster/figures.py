@@ -22,6 +22,7 @@ from heronpy.tmaster.loads import Loads, Part, Window
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.minutes import MINUTE_S, NAMES, Minutes, Row
 from heronpy.tmaster.totals import COUNTERS
+from heronpy.tmaster.update import not_scalable
 from heronpy.views.load import ComponentLoad, EdgeLoad, Load, LoadAnswer, culprit_of
 from heronpy.views.overview import totals_of
 from heronpy.views.past import metric_name
@@ -197,11 +198,14 @@ class Figures:
         for counts in registry.totals.tasks.values():
             dead_letters[counts.component] += counts.before[_DEAD_LETTERS] + counts.latest[_DEAD_LETTERS]
             lost[counts.component] += counts.before[_LOST] + counts.latest[_LOST]
+        checkpoints = self._machine.checkpoints
+        plain = checkpoints.plain if checkpoints is not None else ()
         for name, part in parts.items():
             row = part.row
             row.restarts, row.dead_letters, row.lost = (
                 min(counted[name], _MOST) for counted in (self._restarts, dead_letters, lost)
             )
+            row.not_scalable = not_scalable(name, plain)
             settings = self._instance(name)
             row.queue_bound_bytes = settings.in_queue_bytes_max or None if row.kind == "bolt" else None
             row.memory_limit_bytes = limits.get(name) or settings.memory_soft_limit_bytes or None

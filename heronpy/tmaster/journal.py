@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from math import isfinite
+
+from msgspec import Struct, field
 
 from heronpy.common.ids import stmgr_id
 from heronpy.common.units import format_bytes, format_duration
@@ -173,8 +174,7 @@ class Journal:
         assert set(self._newest.values()) <= set(numbers), "a forgotten event is still to be merged with"
 
 
-@dataclass(slots=True)
-class _Episode:
+class _Episode(Struct):
     """A period in which one stream manager held the spouts because of one receiver."""
 
     name: str
@@ -192,8 +192,7 @@ class _Episode:
         return "avoided" if self.avoided else "dropped" if self.drops else ""
 
 
-@dataclass(slots=True)
-class Watcher:
+class Watcher(Struct):
     """Derives events from reports: processes that ended and were restarted, and backpressure episodes."""
 
     journal: Journal

@@ -10,12 +10,11 @@ are between 0 and 1; the memory used is bounded by the processes of the plan.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from heronpy.metrics.quantiles import IN_CALL_S, quantile_in
 from heronpy.proto import control_pb2
@@ -35,8 +34,8 @@ _NS = 1e-9
 # Columns of a process: totals first, then the gauges.
 EMITTED, EXECUTED, ACKED, FAILED, BUSY, BLOCKED, IDLE, CPU, HELD, SPARK_DONE, SPARK_S = range(11)
 SENT_FRAMES, SENT_TUPLES, TAKEN_FRAMES, TAKEN_TUPLES = range(11, 15)
-WALL, MEMORY, SPARK_WAITING, SPARK_LAG, KEYS = range(15, 20)
-_TOTALS, _WIDTH = 16, 20
+WALL, MEMORY, SPARK_WAITING, SPARK_LAG, KEYS, BACKLOG_TUPLES, BACKLOG_BYTES = range(15, 22)
+_TOTALS, _WIDTH = 16, 22
 _COLUMN = {
     "__emit-count": EMITTED,
     "__execute-count": EXECUTED,
@@ -58,6 +57,8 @@ _COLUMN = {
     "__py-physical-memory-byte": MEMORY,
     "spark-batches-waiting": SPARK_WAITING,
     "spark-lag-seconds": SPARK_LAG,
+    "__backlog-tuples": BACKLOG_TUPLES,
+    "__backlog-bytes": BACKLOG_BYTES,
     "__state-keys": KEYS,
 }
 _HISTOGRAMS = ("__execute-latency", "__end-to-end-latency", "__complete-latency")
@@ -70,14 +71,15 @@ _RATES = (
     ("failed_per_s", FAILED),
     ("cpu", CPU),
 )
+#: Fields that are the sum of a gauge over the tasks that tell it.
+_GAUGES = (("backlog_tuples", BACKLOG_TUPLES), ("backlog_bytes", BACKLOG_BYTES))
 _UNKNOWN: dict[str, Any] = {one.name: None for one in structs.fields(ComponentLoad) if one.required}
 
 #: Of a report: its number of samples, and those that count: place, name, label, column.
 _Layout = tuple[int, list[tuple[int, str, str, int]]]
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Struct):
     """Upper bounds of buckets, how many values are in each, not cumulative, and the sum of all values."""
 
     bounds: tuple[float, ...]
@@ -85,8 +87,7 @@ class Counts:
     total: float
 
 
-@dataclass(slots=True)
-class _Totals:
+class _Totals(Struct):
     """What a process has counted at one moment."""
 
     at: float
@@ -98,8 +99,7 @@ class _Totals:
     histograms: dict[str, Counts]
 
 
-@dataclass(slots=True)
-class _Process:
+class _Process(Struct):
     name: str
     #: Of a task; empty: a stream manager, or the Spark gateway.
     component: str
@@ -126,8 +126,7 @@ class Times(NamedTuple):
     at_least: bool
 
 
-@dataclass(slots=True)
-class Part:
+class Part(Struct):
     """One component: the row to which the registry and its tasks add, and what the row does not show."""
 
     row: ComponentLoad
@@ -194,8 +193,7 @@ class Part:
                 setattr(row, f"{name}_{figure}", value)
 
 
-@dataclass(slots=True)
-class Window:
+class Window(Struct):
     """What a window says of the topology."""
 
     #: The longest time that a process was measured over, seconds.
@@ -370,6 +368,9 @@ def _take_task(part: Part, process: _Process, mark: _Totals, over_s: float) -> N
         memory = int(latest.values[MEMORY])
         row.memory_bytes = (row.memory_bytes or 0) + memory
         part.note_largest("memory_bytes_max", "largest", memory, name)
+    for gauge, column in _GAUGES if row.kind == "spout" else ():
+        if latest.told >> column & 1:
+            setattr(row, gauge, (getattr(row, gauge) or 0) + int(latest.values[column]))
     if latest.told >> KEYS & 1:
         part.keys.append(latest.values[KEYS])
     if process.emitted_at is not None:

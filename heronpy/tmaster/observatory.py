@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from heronpy.common.host import clock_id
 from heronpy.common.setting_types import InstanceSettings, TmasterSettings
-from heronpy.health.diagnose import diagnose
 from heronpy.health.gathering import METRICS, SERIES, signals_of, window_of
 from heronpy.health.signals import Looks, Signals
 from heronpy.health.times import TIMES
@@ -24,10 +24,12 @@ from heronpy.tmaster.figures import Figures
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.task_reports import TaskReports
 from heronpy.tmaster.traces import Clocks, TraceStore
-from heronpy.views.findings import Finding, Verdict
 from heronpy.views.load import LoadAnswer
 from heronpy.views.past import Timeline
 from heronpy.views.traces import Traces
+
+if TYPE_CHECKING:
+    from heronpy.views.findings import Finding
 
 #: Findings are at least this old before they are worked out again, seconds; when something has happened, the second.
 FINDINGS_S, SOON_S = 5.0, 1.0
@@ -118,6 +120,10 @@ class Observatory:
 
     def _diagnose(self, now: float) -> None:
         """Work out the findings, if they are due."""
+        # A topology has run for a minute before the first ones, or somebody has asked: no task has these modules.
+        from heronpy.health.diagnose import diagnose
+        from heronpy.views.findings import Verdict
+
         last_event = self._machine.shared.journal.last
         # Else a view would say in one line that a task is down, and in the next what was found when it was up.
         if now >= (self._due if last_event == self._known_event else self._due_by_event):

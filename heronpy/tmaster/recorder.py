@@ -11,10 +11,10 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from google.protobuf.message import Message
+from msgspec import Struct
 
 from heronpy.common.errors import FencedError, HeronError, StateError
 from heronpy.metrics.cache import MetricsCache
@@ -41,8 +41,7 @@ LAST_WRITE_S = 1.0
 SHOWN_S = 1.0
 
 
-@dataclass(slots=True)
-class _Ledger:
+class _Ledger(Struct):
     """One node: how it is made, and what was last written of it."""
 
     node: Node

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import control_pb2, plan_pb2
@@ -63,8 +62,7 @@ class Source(Struct, frozen=True):
     location: str
 
 
-@dataclass(slots=True)
-class Region:
+class Region(Struct):
     """One region and its current attempt."""
 
     components: frozenset[str]

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from heronpy.common.errors import ReplacedError, TopologyError
 from heronpy.common.ids import executor_id, instance_id, stmgr_id
@@ -36,8 +35,7 @@ class Place(Struct, frozen=True):
         return instance_id(self.container, self.component, self.task_id)
 
 
-@dataclass(slots=True)
-class Stmgr:
+class Stmgr(Struct):
     """One stream manager."""
 
     record: plan_pb2.StmgrRecord
@@ -52,8 +50,7 @@ class Stmgr:
     quiet_since: float = 0.0
 
 
-@dataclass(slots=True)
-class Executor:
+class Executor(Struct):
     """One executor."""
 
     record: control_pb2.RegisterExecutor
@@ -62,8 +59,7 @@ class Executor:
     lost: bool = False
 
 
-@dataclass(slots=True)
-class Registry:
+class Registry(Struct):
     """See the module."""
 
     stmgr_lost_s: float

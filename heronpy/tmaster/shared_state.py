@@ -8,10 +8,10 @@ everything else is published immediately.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from google.protobuf.message import Message
+from msgspec import Struct, field
 
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import TmasterSettings
@@ -31,8 +31,7 @@ SETTLE_UNCONFIRMED_S = 1.0
 SMALL_TOPOLOGY_TASKS = 500
 
 
-@dataclass(slots=True)
-class SharedState:
+class SharedState(Struct):
     """See the module."""
 
     settings: TmasterSettings

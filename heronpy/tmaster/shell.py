@@ -16,7 +16,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 from msgspec import Struct
@@ -36,9 +36,10 @@ from heronpy.common.exit_codes import FAILURE, FENCED, FINISHED, OK, STARTUP_FAI
 from heronpy.common.host import clock_id
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings, TmasterSettings
 from heronpy.net.answers import packed
-from heronpy.net.authenticator import Authenticator
 from heronpy.net.curve import Keys
-from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlServer
+from heronpy.net.transport import authenticator_of
 from heronpy.proto import control_pb2
 from heronpy.statemgr.base import StateManager, Watch
 from heronpy.tmaster import events
@@ -53,6 +54,9 @@ from heronpy.tmaster.stack_dumps import StackDumps
 from heronpy.tmaster.standby import Standby
 from heronpy.tmaster.store import Store, TopologyRemovedError
 from heronpy.tmaster.traces import LEASE_MAX_S, RATE_MAX
+
+if TYPE_CHECKING:
+    from heronpy.net.authenticator import Authenticator
 
 log = logging.getLogger("heronpy.tmaster")
 
@@ -154,8 +158,8 @@ class Shell:
         """Run the topology master; returns the exit code of the process."""
         self._exit = asyncio.get_running_loop().create_future()
         self._server = ControlServer([self._endpoint], self._on_request, keys=self._keys)
-        if self._keys is not None:
-            self._authenticator = Authenticator(self._keys)
+        self._authenticator = authenticator_of(self._keys)
+        if self._authenticator is not None:
             self._authenticator.watch(self._server.sock)
         watch = None
         try:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from heronpy.common.clock import Clock
 from heronpy.common.errors import DeadlineError, FencedError, RpcError, StateError
 from heronpy.net.curve import Keys
-from heronpy.net.rpc import ControlClient
+from heronpy.net.rpc_loop import ControlClient
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.tmaster.store import Store
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from heronpy.health.signals import LookSignals
 from heronpy.proto import control_pb2
@@ -26,8 +28,7 @@ _METRIC = "__py-physical-memory-byte"
 SLOW_KEPT = 16
 
 
-@dataclass(slots=True)
-class _Trail:
+class _Trail(Struct):
     """The memory of one process."""
 
     times: array[float] = field(default_factory=lambda: array("d"))
@@ -52,8 +53,7 @@ class _Trail:
         return [(max(0.0, now - at), size) for at, size in zip(self.times, self.sizes, strict=True)]
 
 
-@dataclass(slots=True)
-class _Task:
+class _Task(Struct):
     component: str
     epoch: int
     #: The slow tuples of its process, and the slowest of those before it.

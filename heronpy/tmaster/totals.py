@@ -14,8 +14,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from math import isfinite
+
+from msgspec import Struct, field
 
 from heronpy.common.ids import container_epoch_of, is_first_start
 from heronpy.common.states import UP_STATES
@@ -61,8 +62,7 @@ _TOLD = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
-class TaskCounts:
+class TaskCounts(Struct):
     """The counters of one task over all of its processes."""
 
     spout: bool
@@ -134,8 +134,7 @@ class TaskCounts:
         return (emitted[_EMITTED], *counted[_EMITTED + 1 :])
 
 
-@dataclass(slots=True)
-class _StmgrCounts:
+class _StmgrCounts(Struct):
     epoch: int
     latest: tuple[int, int]
     before: tuple[int, int] = (0, 0)
@@ -148,8 +147,7 @@ class _StmgrCounts:
     dropped_before: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Totals:
+class Totals(Struct):
     """See the module."""
 
     tasks: dict[int, TaskCounts] = field(default_factory=dict)

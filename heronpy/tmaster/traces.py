@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from heronpy.common.clock import KEPT_NS, Offset
 from heronpy.proto import control_pb2
@@ -258,8 +257,7 @@ class _Joined(Struct, frozen=True):
     hops: list[tuple[tuple[str, str], str, float, float]]
 
 
-@dataclass(slots=True)
-class _Figures:
+class _Figures(Struct):
     values: list[float] = field(default_factory=list)
     error_s: float = 0.0
 

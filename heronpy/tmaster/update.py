@@ -24,6 +24,7 @@ even while everything is clamped by backpressure.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
 from typing import Protocol
 
@@ -44,7 +45,20 @@ from heronpy.tmaster.shared_state import SharedState
 QUIET_S = 0.5
 #: A topology whose ticks emit is never empty: it moves after this.
 MOVE_WAIT_S = 5.0
+#: What a component with plain State does, so that it cannot be rescaled, and what to do instead.
+_PLAIN = (
+    "the State of {} belongs to single tasks and cannot be divided among a different number; keep the parallelism, or"
+    " keep per-key state in context.keyed_state, and positions of a source in context.partitioned_state"
+)
 _GONE_STATES = frozenset({control_pb2.TASK_LOST, control_pb2.TASK_FAILED})
+
+
+def not_scalable(component: str, plain: Collection[str]) -> str:
+    """Why an update is refused that changes the number of tasks of a component; "" when it is not.
+
+    `plain`: the components with plain State in the last checkpoint.
+    """
+    return _PLAIN.format(component) if component in plain else ""
 
 
 class Phase(Enum):
@@ -210,13 +224,9 @@ class Update:
 
     def _bound(self) -> str:
         """Why the state of the last checkpoint cannot go to the tasks of the new plan; "" when it can."""
-        bound = sorted(self._rescaled() & self._saver.plain) if self._saver is not None else ()
-        if not bound:
-            return ""
-        return (
-            f"nothing was updated: the State of {listed(bound)} belongs to single tasks and cannot be divided among"
-            " a different number; keep the parallelism, or keep per-key state in context.keyed_state"
-        )
+        plain = self._saver.plain if self._saver is not None else ()
+        bound = [why for name in sorted(self._rescaled()) if (why := not_scalable(name, plain))]
+        return f"nothing was updated: {'; '.join(bound)}" if bound else ""
 
     def _rescaled(self) -> set[str]:
         old = packing_plan.tasks_by_component(self._intent.old_packing_plan)

@@ -1,10 +1,10 @@
 """SeededSource, whose tuples follow from a seed, and VerifiedSink, which keeps a record of everything that arrives.
 
-    EFFECTIVELY_ONCE  the source's position is state: after a restore it continues from the checkpoint.
+    EFFECTIVELY_ONCE  the source's positions are state: after a restore it continues from the checkpoint.
     ATLEAST_ONCE      it emits failed tuples again; a new process starts at the first unacked tuple.
     ATMOST_ONCE       a new process continues after the last emitted tuple.
 
-Partition p is emitted by task number p modulo the number of tasks, so any parallelism emits the same input.
+Its partitions are those of a partitioned state, so any parallelism emits the same input, also after `heron update`.
 
 In every mode the sink appends each tuple to a trace that is never rolled back. In EFFECTIVELY_ONCE it also
 counts per key in keyed state, and writes its rows in transactions: rows go to an open segment, which
@@ -25,17 +25,18 @@ from typing import Any
 from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.spout.spout import Spout
-from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.state.state import HashMapState
+from heronpy.api.state.stateful_component import StatefulComponent, refuse_old_state
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.folders import make_folders
 from heronpy.verify import records
 from heronpy.verify.stream import KEY, Partition, spec_of
 
-#: Interval of checks for the end of an input without a count.
+#: Interval of checks for the end of an input without a count, and of the partitions of a task.
 ENDLESS, LOOK_S = 1 << 62, 0.1
-#: Key of the state: partition -> next sequence number.
-POSITIONS = "positions"
+#: Name of the partitioned state: partition of this log -> next sequence number.
+POSITIONS, LOG = "positions", "input"
 #: Name of the keyed state: key -> (tuples, sum of checksums).
 STATE = "totals"
 #: Index of the payload in the values.
@@ -83,10 +84,9 @@ class SeededSource(Spout, StatefulComponent):
     """
 
     outputs = ["partition", "seq", "key", "payload", "crc", "emission"]
-    _state: Any = None
 
-    def init_state(self, state: Any) -> None:
-        self._state = state
+    def init_state(self, state: HashMapState) -> None:
+        refuse_old_state(state, "this source")
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         values = config[KEY]
@@ -104,37 +104,51 @@ class SeededSource(Spout, StatefulComponent):
         self.epoch = records.incarnation(out, task)
         if task == tasks[0]:
             records.write_atomically(out / "spec.json", {**asdict(spec), "mode": self.mode})
+        self.positions = context.partitioned_state(POSITIONS)
         self.readers: dict[int, _Reader] = {}
-        for number in range(tasks.index(task), spec.partitions, len(tasks)):
-            progress = records.Progress(records.progress_path(out, number), self.epoch)
-            self.readers[number] = _Reader(Partition(spec, number), progress, self._position(number, progress))
-        self.turn = deque(self.readers.values())
         self.again: deque[tuple[int, int]] = deque()
         self.attempts: dict[tuple[int, int], int] = {}
         self.pending = 0
+        self._divide()
         positions = {number: reader.next for number, reader in self.readers.items()}
         self.logger.info("process %d of this source begins at %s", self.epoch, positions)
 
+    def _divide(self) -> None:
+        """Read the partitions that belong to this task by now."""
+        own = self.positions.own(LOG, self.input.partitions)
+        for number in [number for number in self.readers if number not in own]:
+            self.readers.pop(number).progress.close()
+        for number in [number for number in own if number not in self.readers]:
+            progress = records.Progress(records.progress_path(self.out, number), self.epoch)
+            self.readers[number] = _Reader(Partition(self.input, number), progress, self._position(number, progress))
+        self.turn = deque(self.readers.values())
+
     def _position(self, number: int, progress: records.Progress) -> int:
         if self.rewound:
-            positions: dict[int, int] = self._state.get(POSITIONS, {}) if self._state is not None else {}
-            return int(positions.get(number, 0))
+            return int(self.positions.get((LOG, number), 0))
         return int(progress.acked if self.tracked else progress.next)
 
     def pre_save(self, checkpoint_id: str) -> None:
-        if self._state is not None:
-            self._state.put(POSITIONS, {number: reader.next for number, reader in self.readers.items()})
+        for number, reader in self.readers.items():
+            self.positions[LOG, number] = reader.next
+
+    def backlog(self) -> int | None:
+        """Tuples that are due by now and were not emitted; None of an input without an end that has no rate."""
+        if self.count == ENDLESS and not self.rate:
+            return None
+        now, found = time.monotonic(), 0
+        for reader in self.readers.values():
+            due = int((now - reader.progress.started) * self.rate) if self.rate else self.count
+            found += max(0, min(due, self.count) - reader.next)
+        return found
 
     def next_tuple(self) -> None:
         if self.again:
             self._replay()
             return
-        if self.count == ENDLESS and time.monotonic() >= self.next_look:
+        if time.monotonic() >= self.next_look:
             self.next_look = time.monotonic() + LOOK_S
-            self.count = records.read_end(self.out) or ENDLESS
-            if self.count != ENDLESS:
-                # The rest only ensures that no source can have passed the end.
-                self.rate = 0.0
+            self._look()
         for _ in range(len(self.turn)):
             reader = self.turn[0]
             self.turn.rotate(-1)
@@ -143,6 +157,16 @@ class SeededSource(Spout, StatefulComponent):
                 return
         if not self.pending and self.count != ENDLESS and all(r.next >= self.count for r in self.readers.values()):
             self.end_of_input()
+
+    def _look(self) -> None:
+        """Whether an input without a count has got its end, and the task other partitions."""
+        if self.count == ENDLESS:
+            self.count = records.read_end(self.out) or ENDLESS
+            if self.count != ENDLESS:
+                # The rest only ensures that no source can have passed the end.
+                self.rate = 0.0
+        if self.readers.keys() != set(self.positions.own(LOG, self.input.partitions)):
+            self._divide()
 
     def _emit_next(self, reader: _Reader) -> None:
         seq = reader.next
@@ -159,7 +183,10 @@ class SeededSource(Spout, StatefulComponent):
         number, seq = tup_id = self.again.popleft()
         attempt = min(self.attempts.get(tup_id, 0) + 1, records.ATTEMPT_MAX)
         self.attempts[tup_id] = attempt
-        reader = self.readers[number]
+        reader = self.readers.get(number)
+        if reader is None:
+            self.pending -= 1  # its new task emits it
+            return
         reader.progress.note_replay()
         self.emit(self._values(reader, seq, attempt), tup_id=tup_id)
 
@@ -183,7 +210,8 @@ class SeededSource(Spout, StatefulComponent):
         if self.tracked:
             self.pending -= 1
             self.attempts.pop(tup_id, None)
-            self.readers[tup_id[0]].ack(tup_id[1])
+            if tup_id[0] in self.readers:
+                self.readers[tup_id[0]].ack(tup_id[1])
 
     def fail(self, tup_id: Any) -> None:
         self.again.append(tup_id)

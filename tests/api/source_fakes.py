@@ -5,7 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from heronpy.api.state.keyed_state import KeyedStates, PartitionedState, PartitionOwner
 from heronpy.api.state.state import HashMapState
+
+#: Partitioned states by name, as a checkpoint keeps them.
+Kept = dict[str, dict[Any, Any]]
 
 
 class Delegate:
@@ -37,9 +41,23 @@ class Delegate:
 
 
 class Context:
-    def __init__(self, index: int = 0, tasks: int = 1, state: Any = None) -> None:
+    attempt = 1
+
+    def __init__(self, index: int = 0, tasks: int = 1, state: Any = None, kept: Kept | None = None) -> None:
         self.index, self.tasks = index, tasks
         self.state = HashMapState() if state is None else state
+        self.keyed_states = KeyedStates(partitions=PartitionOwner("lines", lambda: (self.index, self.tasks), False))
+        for name, entries in (kept or {}).items():
+            state = self.partitioned_state(name)
+            for key in filter(state.owns, entries):
+                state.load(key, entries[key], 0.0)
+
+    def partitioned_state(self, name: str) -> PartitionedState:
+        return self.keyed_states.partitioned(name)
+
+    def kept(self) -> Kept:
+        """What a checkpoint of this task keeps."""
+        return {name: dict(state.items()) for name, state in self.keyed_states.states.items()}
 
     def get_state(self) -> Any:
         return self.state

@@ -13,23 +13,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.api.config_values import decode_config
+from heronpy.api.spout.base_spout import Backlog
+from heronpy.api.state.keyed_state import PartitionOwner
 from heronpy.api.state.state import HashMapState
+from heronpy.common.errors import TopologyError
 from heronpy.connectors.mock.arraylooper import ArrayLooper
 from heronpy.connectors.textfiles.line_share import LineShare, TextFileError, find_files
 from heronpy.connectors.textfiles.textfilesgenerator import TextFileGenerator
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
-from tests.api.source_fakes import Context, Delegate
+from tests.api.source_fakes import Context, Delegate, Kept
 
 
-def spout(paths: Any, index: int = 0, tasks: int = 1, state: Any = None, **config: Any) -> TextFileSpout:
+def spout(
+    paths: Any, index: int = 0, tasks: int = 1, kept: Kept | None = None, context: Any = None, **config: Any
+) -> TextFileSpout:
     made = TextFileSpout(Delegate())
-    if state is not None:
-        made.init_state(state)
     made.initialize(
         {"textfile.paths": paths, **{k if "." in k else f"textfile.{k}": v for k, v in config.items()}},
-        Context(index, tasks),
+        context or Context(index, tasks, kept=kept),
     )
     return made
+
+
+def saved(made: TextFileSpout) -> Kept:
+    """What a checkpoint keeps of it."""
+    made.pre_save("1")
+    return pickle.loads(pickle.dumps(made._context.kept()))  # noqa: SLF001
+
+
+def share_of(files: list[str], index: int, readers: int, positions: Any = None, **more: Any) -> LineShare:
+    own = PartitionOwner("", lambda: (index, readers)).own
+    return LineShare(files, own, {} if positions is None else positions, **more)
 
 
 def drain(made: TextFileSpout, calls: int = 10_000) -> list[Any]:
@@ -65,11 +79,13 @@ def test_each_line_once_in_order(
     files = [write(directory / f"{i}.txt", data) for i, data in enumerate(contents)]
     found: list[tuple[str, int, str]] = []
     for index in range(readers):
-        share = LineShare(files, index, readers, block_bytes=block_bytes)
+        share = share_of(files, index, readers, block_bytes=block_bytes)
+        assert share.bytes_left() <= sum(map(len, contents))
         own = []
         while (block := share.next_block()) is not None:
             own += [(block.path, offset, line) for line, offset in zip(block.lines, block.offsets, strict=True)]
         assert own == sorted(own, key=lambda entry: entry[:2])
+        assert share.bytes_left() == 0
         assert all(share.line_at(path, offset) == line for path, offset, line in own)
         found += own
     assert len({entry[:2] for entry in found}) == len(found)
@@ -182,13 +198,12 @@ def test_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     data = b"".join(b"%d\n" % i for i in range(100))
     path = write(tmp_path / "f", data)
     seen: list[Any] = []
-    state = HashMapState()
+    kept: Kept = {}
     for _ in range(30):
-        made = spout(path, state=state, block_bytes=50, lines_per_call=7, skip_header=3)
+        made = spout(path, kept=kept, block_bytes=50, lines_per_call=7, skip_header=3)
         made.next_tuple()
         seen += [values[0] for values in made.delegate.emitted]
-        made.pre_save("1")
-        state = pickle.loads(pickle.dumps(state))
+        kept = saved(made)
     assert seen == lines_of(data)[3:]
     assert made.delegate.ended == 1
 
@@ -196,97 +211,129 @@ def test_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
 EFFECTIVELY_ONCE = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=150)
 @given(
     st.lists(pieces, min_size=1, max_size=3),
     st.lists(pieces, max_size=3),
-    st.integers(1, 3),
     st.integers(1, 9),
-    st.lists(st.integers(0, 3), min_size=1, max_size=12),
+    st.lists(st.tuples(st.sampled_from((1, 2, 3, 7)), st.integers(0, 3)), min_size=1, max_size=6),
 )
-def test_restored_readers_share_old_and_new_files(
+def test_lanes_move_with_their_positions_to_any_number_of_tasks(
     tmp_path_factory: pytest.TempPathFactory,
     contents: list[bytes],
     added: list[bytes],
-    tasks: int,
     block_bytes: int,
-    turns: list[int],
+    phases: list[tuple[int, int]],
 ) -> None:
-    """Each task is killed at times of its own and restored; new files sort before, between and after."""
+    """Each phase restores all tasks from the last checkpoint; new files sort before, between and after."""
     folder = tmp_path_factory.mktemp("grown")
     for i, data in enumerate(contents):
         write(folder / f"{i}5.txt", data)
-    states = [HashMapState() for _ in range(tasks)]
+    kept: Kept = {}
     seen: list[str] = []
 
-    def run(index: int, calls: int) -> None:
-        made = spout(
-            str(folder / "*.txt"),
-            index,
-            tasks,
-            block_bytes=block_bytes,
-            lines_per_call=2,
-            state=states[index],
-            **EFFECTIVELY_ONCE,
-        )
-        for _ in range(calls):
-            if made.delegate.ended:
-                break
-            made.next_tuple()
-        made.pre_save("1")
-        seen.extend(values[0] for values in made.delegate.emitted)
-        made.next_tuple()  # after the checkpoint: what a failure takes back
-        states[index] = pickle.loads(pickle.dumps(states[index]))
+    def phase(tasks: int, calls: int) -> None:
+        nonlocal kept
+        merged: Kept = {}
+        for index in range(tasks):
+            config = {"block_bytes": block_bytes, "lines_per_call": 2, **EFFECTIVELY_ONCE}
+            made = spout(str(folder / "*.txt"), index, tasks, kept, **config)
+            for _ in range(calls):
+                if made.delegate.ended:
+                    break
+                made.next_tuple()
+            part = saved(made)
+            seen.extend(values[0] for values in made.delegate.emitted)
+            made.next_tuple()  # after the checkpoint: what a failure takes back
+            for name, entries in part.items():
+                assert not merged.setdefault(name, {}).keys() & entries.keys(), "a lane has two owners"
+                merged[name].update(entries)
+        kept = merged
 
-    for index in range(tasks):
-        run(index, turns[index % len(turns)])
+    phase(*phases[0])
     for i, data in enumerate(added):
         write(folder / f"{i}{i * 4}.txt", data)
-    for turn, calls in enumerate(turns):
-        run(turn % tasks, calls)
-    for index in range(tasks):
-        run(index, 10_000)
+    for tasks, calls in phases[1:]:
+        phase(tasks, calls)
+    phase(2, 10_000)
     assert sorted(seen) == sorted(itertools.chain(*(lines_of(data) for data in [*contents, *added])))
 
 
-def test_a_restore_with_another_share_is_refused(tmp_path: Path) -> None:
+def test_what_does_not_fit_the_positions_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "f", b"abc\n" * 100)
-    state = HashMapState()
-    made = spout(path, 0, 2, state=state, block_bytes=40, lines_per_call=5)
+    made = spout(path, 0, 2, block_bytes=40, lines_per_call=5)
     for _ in range(5):
         made.next_tuple()
-    made.pre_save("1")
-    for index, tasks, block_bytes, words in (
-        (0, 3, 40, "lines has 3 tasks, but its position was saved with 2; restore with 2 tasks"),
-        (1, 2, 40, "is reader 1, but its position is that of reader 0"),
-        (0, 2, 50, "has 50 bytes per block, but its position was saved with 40"),
-    ):
-        with pytest.raises(TextFileError, match=words):
-            spout(path, index, tasks, state=state, block_bytes=block_bytes)
+    kept = saved(made)
+    with pytest.raises(TextFileError, match="has 50 bytes per block, but its positions were saved with 40"):
+        spout(path, 0, 2, kept, block_bytes=50)
+    with pytest.raises(TextFileError, match=r"was checkpointed without textfile\.follow; remove it"):
+        spout(path, 0, 2, kept, follow=True)
     write(tmp_path / "f", b"abc\n")
     with pytest.raises(TextFileError, match="has become shorter than the position"):
-        spout(path, 0, 2, state=state, block_bytes=40)
+        spout(path, 0, 2, kept, block_bytes=40)
+    old = TextFileSpout(Delegate())
+    old.init_state(HashMapState(share={"files": [path]}))
+    with pytest.raises(TopologyError, match="Spout lines was checkpointed by a release of heronpy whose positions"):
+        old.initialize({"textfile.paths": path}, Context())
 
 
 def test_files_that_were_read_may_be_gone(tmp_path: Path) -> None:
     write(tmp_path / "a.log", b"1\n2\n")
     write(tmp_path / "b.log", b"3\n4\n")
-    state = HashMapState()
-    made = spout(str(tmp_path / "*.log"), state=state, lines_per_call=3)
+    made = spout(str(tmp_path / "*.log"), lines_per_call=3)
     made.next_tuple()
-    made.pre_save("1")
+    kept = saved(made)
     (tmp_path / "a.log").unlink()
-    assert drain(spout(str(tmp_path / "*.log"), state=state)) == ["4"]
+    assert drain(spout(str(tmp_path / "*.log"), kept=kept)) == ["4"]
     made.next_tuple()
-    made.pre_save("2")
+    kept = saved(made)
     (tmp_path / "b.log").unlink()
-    assert drain(spout(str(tmp_path / "*.log"), state=state)) == []
+    assert drain(spout(str(tmp_path / "*.log"), kept=kept)) == []
+
+
+def test_tasks_that_run_give_and_take_lanes_and_lose_no_line(tmp_path: Path) -> None:
+    """At least once 3 -> 7 -> 2: those that had ended read on, and no lane is left without a reader."""
+    data = b"".join(b"line %d\n" % i for i in range(3000))
+    path = write(tmp_path / "f", data)
+    config = {"block_bytes": 256, "lines_per_call": 50, "topology.reliability.mode": "ATLEAST_ONCE"}
+    contexts = [Context(index, 3) for index in range(7)]
+    made = [spout(path, context=context, **config) for context in contexts[:3]]
+
+    def call(spouts: list[TextFileSpout], calls: int) -> None:
+        for one in spouts:
+            for _ in range(calls):
+                one.next_tuple()
+                for tup_id in one.delegate.ids:
+                    one.ack(tup_id)
+                one.delegate.ids.clear()
+
+    call(made[:1], 100)
+    assert made[0].delegate.ended == 1
+    call(made[1:], 3)
+    for tasks, calls in ((7, 2), (2, 200)):
+        for context in contexts:
+            context.tasks = tasks
+        made += [spout(path, context=context, **config) for context in contexts[len(made) : tasks]]
+        call(made[:tasks], calls)
+    assert [one.delegate.ended for one in made[:2]] == [2, 1]
+    seen = [values[0] for one in made[:2] for values in one.delegate.emitted]
+    assert set(seen) == set(lines_of(data)), "all lanes are theirs in the end"
+
+
+def test_the_backlog_is_what_is_not_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "f", b"12345678\n" * 100)
+    made = [spout(path, index, 3, block_bytes=90, lines_per_call=10) for index in range(3)]
+    assert sum(one.backlog().bytes for one in made) == 900
+    drain(made[0])
+    assert made[0].backlog() == Backlog(None, 0)
+    assert sum(one.backlog().bytes for one in made) == 900 - 9 * len(made[0].delegate.emitted)
 
 
 def test_encodings(tmp_path: Path) -> None:
     path = write(tmp_path / "f", b"\xef\xbb\xbfone\n\xc3\xa9\n")
     assert drain(spout(path, encoding="utf-8-sig")) == ["one", "\u00e9"]
-    assert LineShare([path], 0, 1, encoding="utf-8-sig").line_at(path, 0) == "one"
+    assert share_of([path], 0, 1, encoding="utf-8-sig").line_at(path, 0) == "one"
     assert drain(spout(path, encoding="latin-1"))[1] == "\u00c3\u00a9"
     broken = write(tmp_path / "g", b"ok\nbad\xff\n")
     with pytest.raises(TextFileError, match=r"g is not valid utf-8 at byte 6"):

@@ -20,7 +20,8 @@ from heronpy.health.signals import Looks
 from heronpy.launching import submission
 from heronpy.launching.spawning import child_environment
 from heronpy.net.answers import packed
-from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths

@@ -11,7 +11,8 @@ import os
 import sys
 from pathlib import Path
 
-from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.plan.launch import LaunchSpec, load_submitted, make_here, save_here
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths

@@ -24,7 +24,8 @@ from heronpy.common.log_format import format_record
 from heronpy.net import access, endpoint_keys
 from heronpy.net.access import EndpointPlace
 from heronpy.net.curve import Keys
-from heronpy.net.rpc import ControlClient, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlClient
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler import relay
 from heronpy.scheduler.control_endpoint import ControlEndpoint

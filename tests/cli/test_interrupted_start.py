@@ -154,3 +154,14 @@ def test_an_interrupt_that_python_has_dropped_is_heeded_before_anything_is_made(
         with pytest.raises(KeyboardInterrupt):
             interrupts.heed()
     interrupts.heed()
+
+
+def test_a_second_interrupt_does_not_disturb_the_clean_up_of_the_first() -> None:
+    cleaned = False
+    with interrupts.interruptible(), contextlib.suppress(KeyboardInterrupt):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            cleaned = True
+    assert cleaned

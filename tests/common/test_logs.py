@@ -9,8 +9,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -377,6 +378,33 @@ def follower(tmp_path: Path) -> Iterator[Follower]:
     found = Follower(tmp_path)
     yield found
     found.stop()
+
+
+def test_a_rotation_in_the_middle_of_a_look_at_the_files_hides_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a slow reader sees them: before each call of the system the log is rotated once more."""
+    names = [f"p.log{f'.{number}' if number else ''}" for number in range(3)]
+    for number, name in enumerate(names):
+        (tmp_path / name).write_text(line(str(2 - number)))
+    stat, opened, rotations = os.stat, os.open, 5
+
+    def rotated(call: Callable[..., Any]) -> Callable[..., Any]:
+        def first_rotate(file: Any, *arguments: Any, **options: Any) -> Any:
+            nonlocal rotations
+            if rotations and str(file).startswith(str(tmp_path / "p.log")):
+                rotations -= 1
+                log_files.rotate(tmp_path / "p.log", 50)
+                (tmp_path / "p.log").write_text(line(str(7 - rotations)))
+            return call(file, *arguments, **options)
+
+        return first_rotate
+
+    monkeypatch.setattr("heronpy.common.log_files.os.stat", rotated(stat))
+    monkeypatch.setattr("heronpy.common.log_files.os.open", rotated(opened))
+    records = read_logs(tmp_path, "p", follow=True, stop=lambda: not rotations)
+    found = [record.message for record in records]
+    assert found == [str(number) for number in range(8)]
 
 
 def test_follow_waits_for_the_log_and_survives_rotation(tmp_path: Path, follower: Follower) -> None:

@@ -47,8 +47,7 @@ def test_every_line_is_published_once(heron: Heron, user: Path) -> None:
     heron.submit(PROGRAM, NAME, "--file", file, "--out", out, *settings)
     for component in ("text", "generator", "function", "text-files", "generator-files", "function-files"):
         kill(heron, component)
-    status = heron.status(NAME)
-    assert status["lifecycle"] == "RUNNING", "the input was long enough for all of this"
+    heron.when_state(NAME, "RUNNING")  # the input was long enough for all of this
     (user / "fast").touch()
     heron.when_state(NAME, "FINISHED", 120.0)
     for source in ("text", "generator", "function"):

@@ -17,18 +17,18 @@ from heronpy.api.state.state import HashMapState
 from heronpy.connectors.textfiles.decoding import TextFileError
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.verify.units.logs import line_of
-from tests.api.source_fakes import Context, Delegate
-from tests.support.command import FAILED, REPO, Heron
+from tests.api.source_fakes import Context, Delegate, Kept
+from tests.support.command import REPO, Heron
 from tests.support.growing_logs import GrowingLogs
 from tests.support.waiting import wait_for
 
 AT_LEAST_ONCE = {"topology.reliability.mode": "ATLEAST_ONCE"}
 
 
-def spout(paths: Any, context: Context | None = None, state: Any = None, **config: Any) -> TextFileSpout:
+def spout(paths: Any, context: Context | None = None, old: HashMapState | None = None, **config: Any) -> TextFileSpout:
     made = TextFileSpout(Delegate())
-    if state is not None:
-        made.init_state(state)
+    if old is not None:
+        made.init_state(old)
     given = {"textfile.paths": str(paths), "textfile.follow": True, "textfile.scan_s": 0.001}
     made.initialize({**given, **config}, context or Context())
     return made
@@ -72,32 +72,67 @@ def test_it_follows_and_says_when_to_call_it_again(tmp_path: Path) -> None:
 def test_the_position_is_in_the_state_also_within_a_block(tmp_path: Path) -> None:
     append(tmp_path / "a.log", *(f"a{number}" for number in range(500)))
     append(tmp_path / "b.log", *(f"b{number}" for number in range(500)))
-    state = HashMapState()
-    made = spout(tmp_path / "*.log", state=state, **{"textfile.lines_per_call": 7})
+    context = Context()
+    made = spout(tmp_path / "*.log", context, **{"textfile.lines_per_call": 7})
     first = until(made, 777)[:]
     made.pre_save("1")
     os.rename(tmp_path / "a.log", tmp_path / "a-1.log")
-    again = spout(tmp_path / "*.log", state=HashMapState(state))
+    again = spout(tmp_path / "*.log", Context(kept=context.kept()))
     both = first + until(again, 1000 - len(first))
     assert len(both) == 1000 and set(both) == {f"{log}{number}" for log in "ab" for number in range(500)}
 
 
+def test_files_move_with_their_positions_to_any_number_of_tasks(tmp_path: Path) -> None:
+    """3 -> 7 -> 2, restored from a checkpoint each time, while files grow: each line once."""
+    seen: list[Any] = []
+    kept: Kept = {}
+    for phase, tasks in enumerate((3, 7, 2)):
+        for file in range(20):
+            append(tmp_path / f"{file}.log", *(f"{file} {phase} {line}" for line in range(10)))
+        merged: Kept = {}
+        for index in range(tasks):
+            context = Context(index, tasks, kept=kept)
+            made = spout(tmp_path / "*.log", context, **{"textfile.lines_per_call": 7})
+            for _ in range(3 if tasks > 2 else 200):
+                made.next_tuple()
+            made.pre_save("1")
+            for name, entries in context.kept().items():
+                assert not merged.setdefault(name, {}).keys() & entries.keys(), "a file has two owners"
+                merged[name].update(entries)
+            seen += [values[0] for values in made.delegate.emitted]
+            assert made.backlog().bytes is not None and made.delegate.errors == []
+        kept = merged
+    assert sorted(seen) == sorted(
+        f"{file} {phase} {line}" for file in range(20) for phase in range(3) for line in range(10)
+    )
+
+
 def test_states_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     append(tmp_path / "a.log", "one")
-    followed, read = HashMapState(), HashMapState()
-    made = spout(tmp_path / "*.log", state=followed)
+    context = Context()
+    made = spout(tmp_path / "*.log", context)
     until(made, 1)
     made.pre_save("1")
-    plain = spout(tmp_path / "*.log", state=read, **{"textfile.follow": False})
-    plain.pre_save("1")
-    for state, config, tasks, words in (
-        (followed, {}, 2, "lines has 2 tasks, but its positions were saved with 1"),
-        (followed, {"textfile.skip_header": 1}, 1, "has 1 header lines"),
-        (followed, {"textfile.follow": False}, 1, "was checkpointed with textfile.follow"),
-        (read, {}, 1, "was checkpointed without textfile.follow"),
+    for config, words in (
+        ({"textfile.skip_header": 1}, "has 1 header lines, but its positions were saved with 0"),
+        ({"textfile.follow": False}, "was checkpointed with textfile.follow"),
     ):
         with pytest.raises(TextFileError, match=words):
-            spout(tmp_path / "*.log", Context(0, tasks), HashMapState(state), **config)
+            spout(tmp_path / "*.log", Context(kept=context.kept()), **config)
+    with pytest.raises(TextFileError, match=r"was checkpointed without textfile.follow"):
+        spout(tmp_path / "*.log", old=HashMapState(share={}))
+
+
+def test_positions_of_an_older_release_are_taken_over(tmp_path: Path) -> None:
+    append(tmp_path / "a.log", "one", "two")
+    context = Context()
+    made = spout(tmp_path / "*.log", context, **{"textfile.lines_per_call": 1})
+    until(made, 1)
+    made.pre_save("1")
+    [(_, _, row)] = context.kept()[TextFileSpout.FOLLOWED].values()
+    old = HashMapState(follow={"version": 1, "next": 2, "tasks": 1, "header": 0, "files": [[1, *row]]})
+    assert until(spout(tmp_path / "*.log", old=old), 1) == ["two"]
+    assert not old, "from now on it is in partitioned state"
 
 
 @pytest.mark.parametrize(
@@ -202,8 +237,7 @@ def test_a_topology_is_exact_through_kills_while_logs_rotate(heron: Heron, user:
         assert writer.wait(200) == 0
         expected = LINES * LOGS
         wait_for(lambda: len(rows_in(out)) >= expected, 90.0, f"{expected} rows")
-        update = heron("update", "local", NAME, "--component-parallelism", "lines:3")
-        update.refused(FAILED, "the State of lines", "cannot be divided", "keep the parallelism")
+        heron("update", "local", NAME, "--component-parallelism", "lines:3").ok()
         exceptions = heron("exceptions", "local", NAME).ok().out
         assert "TextFileError" not in exceptions
     finally:

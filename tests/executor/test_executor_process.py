@@ -22,7 +22,8 @@ import pytest
 
 from heronpy.common import exit_codes
 from heronpy.executor.shell import HEARTBEAT_S
-from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.procs.handed_plans import handed, plan_file, topology_file
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths

@@ -20,9 +20,10 @@ from heronpy.common.setting_types import InstanceSettings
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, Frame, pack32, pack64
 from instance import emitter, linger
-from instance.async_spout import IDLE_WAIT_S, AsyncSpoutTask
+from instance.async_spout import AsyncSpoutTask
 from instance.awake import Sleeps
 from instance.linger import BURST, STEADY
+from instance.spout_loop import BLOCKED_WAIT_S
 from instance.time_use import BLOCKED, IDLE, Doing, TimeUse
 from instance.tracing import LatencyMarkers
 from tests.instance.harness import TaskHarness, closing
@@ -356,7 +357,7 @@ def test_it_rests_until_something_happens(harnesses: Callable[..., Harness]) -> 
         await h.emit([0])
         await eventually(lambda: h.count == 1)
         h.task.rest_s()
-        assert h.task.rest_s() == IDLE_WAIT_S, "nothing is polled"
+        assert h.task.rest_s() == BLOCKED_WAIT_S, "nothing is polled"
 
     h.run(script)
 

@@ -106,6 +106,22 @@ def test_figures_of_a_spout_that_has_ended_are_final(task: Any) -> None:
     assert task.metrics.gauges["waiting", ""] == 0 and task.standing.state == control_pb2.TASK_EXHAUSTED
 
 
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_a_change_of_parallelism_ends_the_end_of_its_input_if_it_reads_partitions(task: Any, partitioned: bool) -> None:
+    if partitioned:
+        task.user.context.partitioned_state("positions")
+    task.user.object.end_of_input()
+    task._show_state()  # noqa: SLF001
+    for tasks, is_exhausted in ((1, True), (2, not partitioned)):
+        plan = type(task.plan).FromString(task.plan.SerializeToString())
+        plan.version += 1
+        if tasks == 2:
+            plan.instances.add(task_id=99, component="count", container=1, component_index=1)
+        task.take_plan(plan)
+        assert task.exhausted is is_exhausted
+        assert (task.standing.state == control_pb2.TASK_EXHAUSTED) is is_exhausted
+
+
 SHORTEST_S = InstanceSettings().spout_idle_min_us * 1e-6
 LONGEST_S = InstanceSettings().spout_idle_max_ms * 1e-3
 

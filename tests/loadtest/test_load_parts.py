@@ -12,9 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from heronpy.api.state.keyed_state import KeyedStates
 from heronpy.common.errors import ConfigError
 from heronpy.loadtest import checks, measure, profiles, results
 from heronpy.loadtest.inputs import expected_counts, sentences, word_list
@@ -24,6 +25,7 @@ from heronpy.loadtest.topologies import passthrough
 from heronpy.loadtest.topologies.parts import KEY, Pace, Report
 from heronpy.loadtest.topologies.passthrough import PacedSpout
 from heronpy.loadtest.watch import CpuLook, StatusLook
+from tests.api.source_fakes import Context, Kept
 
 SECOND = 1_000_000_000
 
@@ -88,9 +90,38 @@ def test_wrong_options_are_refused_in_a_sentence(parameters: list[str], changes:
 @pytest.mark.parametrize("name", ["passthrough", "burst", "deep", "fan_out", "spark_sink", "spark_arrow"])
 def test_profiles_have_every_parameter_of_their_paced_spout(name: str) -> None:
     spout = PacedSpout.__new__(PacedSpout)
-    context = SimpleNamespace(get_component_id=str, get_task_id=int, get_component_tasks=lambda _: [0])
+    context = SimpleNamespace(
+        get_component_id=str,
+        get_task_id=int,
+        get_component_tasks=lambda _: [0],
+        partitioned_state=KeyedStates().partitioned,
+    )
     spout.initialize({KEY: profiles.load(name).spec(name, "out")}, context)
     assert not spout.polled and (spout.pace is not None) == bool(spout.report.spec["rate"])
+
+
+@given(st.integers(1, 1000), st.lists(st.integers(0, 400), min_size=1, max_size=4))
+@example(1000, [100, 0, 50])
+def test_the_lanes_of_a_load_spout_move_with_what_they_have_emitted(tuples: int, chunks: list[int]) -> None:
+    """1 -> 3 -> 7 -> 2 tasks, each emits some more, until all tuples are emitted once."""
+    load = profiles.changed(profiles.load("passthrough"), {"tuples": tuples}, [])
+    kept: Kept = {}
+    emitted = 0
+    for tasks in (1, 3, 7, 2):
+        merged: Kept = {}
+        for index in range(tasks):
+            spout, context = PacedSpout.__new__(PacedSpout), Context(index, tasks, kept=kept)
+            spout.initialize({KEY: load.spec("name", "out")}, context)
+            before = spout.sent
+            # The last ones emit all that is left.
+            spout.sent = spout.limit if tasks == 2 else min(spout.limit, before + chunks[index % len(chunks)])
+            spout.pre_save("1")
+            assert spout.kept_position() == spout.sent >= before
+            emitted += spout.sent - before
+            for name, entries in context.kept().items():
+                merged.setdefault(name, {}).update(entries)
+        kept = merged
+    assert emitted == tuples
 
 
 class FakePaced(PacedSpout):

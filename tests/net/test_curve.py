@@ -24,7 +24,8 @@ from heronpy.net import curve, transport
 from heronpy.net.authenticator import PEERS_MAX, Authenticator
 from heronpy.net.curve import Keys, Pair
 from heronpy.net.private import check_private, make_private, read_private
-from heronpy.net.rpc import ControlClient, ControlServer, RpcClient
+from heronpy.net.rpc import RpcClient
+from heronpy.net.rpc_loop import ControlClient, ControlServer
 from heronpy.net.transport import Transport
 from heronpy.proto import control_pb2
 from tests.support.waiting import eventually

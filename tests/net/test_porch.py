@@ -27,7 +27,7 @@ from heronpy.net.authenticator import (
     judge,
 )
 from heronpy.net.curve import Keys, Pair
-from heronpy.net.rpc import ControlClient, ControlServer
+from heronpy.net.rpc_loop import ControlClient, ControlServer
 from heronpy.net.zsock import configure
 from heronpy.proto import control_pb2
 from tests.support.command import REPO
@@ -153,7 +153,7 @@ def test_a_thousand_idle_connections_keep_nobody_out() -> None:
 #: A server that has no descriptor left, while sixty others connect; then it has some again.
 FULL = """
 import asyncio, contextlib, os, resource, subprocess, sys, time, zmq
-from heronpy.net.rpc import ControlClient
+from heronpy.net.rpc_loop import ControlClient
 from heronpy.proto import control_pb2
 from tests.net.test_porch import IDLE, Guarded
 

@@ -28,7 +28,8 @@ from heronpy.common.errors import (
     TopologyError,
 )
 from heronpy.net.follower import MasterFollower
-from heronpy.net.rpc import ControlClient, ControlServer, RpcClient, body_of
+from heronpy.net.rpc import RpcClient, body_of
+from heronpy.net.rpc_loop import ControlClient, ControlServer
 from heronpy.proto import control_pb2
 from heronpy.proto.plan_pb2 import TmasterLocation
 from heronpy.statemgr import paths

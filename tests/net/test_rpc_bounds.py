@@ -7,7 +7,8 @@ from typing import Any
 
 import zmq
 
-from heronpy.net.rpc import ControlServer, seal, wrap
+from heronpy.net.rpc import seal, wrap
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.proto import control_pb2
 from tests.support.waiting import eventually
 from tests.support.wires import new_endpoint

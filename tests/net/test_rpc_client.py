@@ -10,14 +10,16 @@ import pytest
 
 from heronpy.common.errors import DeadlineError, LostReplyError, RpcError
 from heronpy.net import rpc
-from heronpy.net.rpc import ControlClient, RpcClient
+from heronpy.net.rpc import RpcClient
+from heronpy.net.rpc_loop import ControlClient
 from heronpy.proto import control_pb2
 from tests.support.wires import new_endpoint
 
 SERVER = """
 import asyncio, sys
 from heronpy.common.errors import RpcError
-from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.proto import control_pb2
 
 async def answer(identity, envelope):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.engines.contract import Request
-from heronpy.net.rpc import ControlClient
+from heronpy.net.rpc_loop import ControlClient
 from heronpy.proto import control_pb2
 from heronpy.scheduler.guardian import Pulse
 from heronpy.scheduler.reconciler import EngineScheduler

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from heronpy.common import exit_codes
-from heronpy.common.release import release
+from heronpy.common.version import VERSION
 from heronpy.net.rpc import RpcClient
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
@@ -38,7 +38,7 @@ class World:
             "security": {"transport": "tcp"},
             "scheduler": {"kill_grace_s": 1.0},
         }  # fmt: skip
-        self.deployed: Deployed = deploy(home, PLAN, settings, engine=process_engine.KIND, release=release())
+        self.deployed: Deployed = deploy(home, PLAN, settings, engine=process_engine.KIND, release=VERSION)
         # Short: with a longer path sockets are in a folder of /tmp by their topology's id, which all these tests share.
         self.tmp = home.parent / "e"
         self.tmp.mkdir(mode=0o700)

@@ -13,7 +13,8 @@ import zmq
 
 from heronpy.common.errors import FencedRpcError, InvalidRpcError, RetryableRpcError
 from heronpy.net import endpoint_keys
-from heronpy.net.rpc import ControlClient, seal, wrap
+from heronpy.net.rpc import seal, wrap
+from heronpy.net.rpc_loop import ControlClient
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.proto import control_pb2, endpoint_pb2
 from heronpy.scheduler import reconciler

@@ -30,7 +30,8 @@ from heronpy.net.curve import Pair
 from heronpy.net.endpoint_state import EndpointStateManager
 from heronpy.net.join_token import SessionCredential
 from heronpy.net.relaying import SCHEDULER, TMASTER, RelayClient, To, relayed
-from heronpy.net.rpc import ControlClient, ControlServer, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlClient, ControlServer
 from heronpy.proto import control_pb2, endpoint_pb2, plan_pb2
 from heronpy.scheduler import relay as relay_module
 from heronpy.statemgr import paths

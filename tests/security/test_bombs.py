@@ -22,7 +22,8 @@ from heronpy.connectors.spark.handover import Manifest
 from heronpy.connectors.spark.link import decode as decode_hint
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.net import curve
-from heronpy.net.rpc import ControlServer, parse
+from heronpy.net.rpc import parse
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.statemgr import znode

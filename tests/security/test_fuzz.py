@@ -26,7 +26,7 @@ from heronpy.connectors.spark.link import Ready, decode
 from heronpy.connectors.spark.link import encode as encode_hint
 from heronpy.executor.metrics_inbox import EXCEPTIONS_MAX, MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage
-from heronpy.net.rpc import ControlServer
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.plan.physical_plan import build_physical_plan
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
 from heronpy.scheduler.local import LocalScheduler

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from heronpy.net import rpc
+from heronpy.net import rpc_loop
 from heronpy.proto import plan_pb2
 from heronpy.statemgr import paths
 from heronpy.tracker import peer
@@ -245,13 +245,13 @@ ADDRESSES = (
 def test_s07_no_text_of_a_request_becomes_an_address(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Addresses come from the state manager and the topology master: whatever is asked, no other one is opened."""
     opened: list[str] = []
-    real = rpc.ControlClient.__init__
+    real = rpc_loop.ControlClient.__init__
 
-    def spy(self: rpc.ControlClient, endpoint: str, *more: object, **named_: object) -> None:
+    def spy(self: rpc_loop.ControlClient, endpoint: str, *more: object, **named_: object) -> None:
         opened.append(endpoint)
         real(self, endpoint, *more, **named_)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rpc.ControlClient, "__init__", spy)
+    monkeypatch.setattr(rpc_loop.ControlClient, "__init__", spy)
 
     async def ask(asker: Asker) -> None:
         await asker.send("GET", f"{WORDY}/load")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import heronpy.ckpt.snapshot
-import heronpy.net.rpc
+import heronpy.net.rpc_loop
 import heronpy.tmaster.archive
 import instance.async_spout
 import instance.checkpoints
@@ -100,13 +100,13 @@ def replacements() -> list[tuple[Any, str, Any]]:
         return current_process().world.state.open()  # type: ignore[attr-defined]
 
     return [
-        (heronpy.net.rpc, "bind", bind),
+        (heronpy.net.rpc_loop, "bind", bind),
         (stmgr.sockets, "bind", bind),
         # The containers are on hosts of their own, whose network fails.
         (stmgr.sockets, "endpoint_of", lambda launch, name: NETWORK),
         *(
             (room, "connect", connect)
-            for room in (heronpy.net.rpc, stmgr.shell, stmgr.sockets, instance.link, instance.control)
+            for room in (heronpy.net.rpc_loop, stmgr.shell, stmgr.sockets, instance.link, instance.control)
         ),
         (heronpy.tmaster.archive, "ThreadPoolExecutor", Executor),
         (instance.control.ControlThread, "start", start),
@@ -127,7 +127,7 @@ def replacements() -> list[tuple[Any, str, Any]]:
     ]
 
 
-_LAST_ENDPOINT = heronpy.net.rpc.zmq.LAST_ENDPOINT
+_LAST_ENDPOINT = heronpy.net.rpc_loop.zmq.LAST_ENDPOINT
 
 
 class Cluster:

@@ -33,7 +33,7 @@ from heronpy.net.curve import Pair
 from heronpy.net.endpoint_state import EndpointStateManager
 from heronpy.net.follower import MasterFollower
 from heronpy.net.join_token import JoinToken, SessionCredential
-from heronpy.net.rpc import ControlServer
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.net.zsock import RARE_HEARTBEAT_MS, configure
 from heronpy.procs.plan_watch import PlanWatch
 from heronpy.proto import control_pb2, endpoint_pb2, plan_pb2
@@ -518,7 +518,7 @@ def test_containers_ping_their_endpoint_rarely(
         return configure(sock, **options)
 
     monkeypatch.setattr("heronpy.net.endpoint_link.configure", configured)
-    monkeypatch.setattr("heronpy.net.rpc.configure", configured)
+    monkeypatch.setattr("heronpy.net.rpc_loop.configure", configured)
     opened()
 
     async def bootstrap() -> None:

@@ -14,7 +14,8 @@ import pytest
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError, ReplacedError, RpcError, TopologyError
 from heronpy.common.folders import make_folders
-from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from tests.support.topologies import deploy, packing_plan

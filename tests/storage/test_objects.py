@@ -123,6 +123,15 @@ def test_put_if_absent(objects: Objects) -> None:
     assert objects.put_if_absent("claim", b"two") and objects.get("claim") == b"two"
 
 
+def test_a_claim_that_another_had_and_has_removed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(source: Path, target: Path) -> None:
+        raise FileExistsError
+
+    monkeypatch.setattr("heronpy.storage.objects.folder.os.link", link)
+    assert not FolderObjects(tmp_path).put_if_absent("claim", b"mine")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_one_of_many_creators_wins(objects: Objects) -> None:
     for round_ in range(5):
         start = threading.Barrier(8)

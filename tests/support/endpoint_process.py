@@ -22,7 +22,8 @@ from heronpy.common.clock import MonotonicClock
 from heronpy.common.errors import InvalidRpcError
 from heronpy.net import endpoint_keys
 from heronpy.net.authenticator import Authenticator
-from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.procs.linux import die_with_parent
 from heronpy.proto import control_pb2, endpoint_pb2
 from heronpy.scheduler.state_endpoint import StateEndpoint

@@ -26,7 +26,8 @@ from heronpy.common import settings
 from heronpy.common.ids import edge_id, instance_id
 from heronpy.health.signals import Looks
 from heronpy.net.answers import packed
-from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.tmaster.minutes import SERIES

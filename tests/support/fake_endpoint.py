@@ -20,7 +20,8 @@ from heronpy.common.errors import ConfigError, InvalidRpcError
 from heronpy.net.authenticator import Authenticator
 from heronpy.net.curve import Keys, Pair
 from heronpy.net.join_token import JoinToken
-from heronpy.net.rpc import ControlServer, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlServer
 from heronpy.plan.launch import Submitted
 from heronpy.proto import control_pb2, endpoint_pb2
 

@@ -25,7 +25,7 @@ from heronpy.engines.contract import (
 )
 from heronpy.engines.lease import Fencing, Lease, LeaseTimes
 from heronpy.net.join_token import JoinToken
-from heronpy.net.rpc import ControlClient
+from heronpy.net.rpc_loop import ControlClient
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.proto import endpoint_pb2
 from heronpy.scheduler.admission import PYTHON

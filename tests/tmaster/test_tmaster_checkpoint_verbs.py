@@ -9,6 +9,7 @@ from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.events import Node
+from heronpy.tmaster.figures import Figures
 from tests.tmaster.checkpoint_world import attempt, bigger, started, world
 
 
@@ -51,6 +52,10 @@ def test_plain_state_cannot_be_spread_and_nothing_changes() -> None:
     again = w.answer(bigger(w, 4))
     assert str(again.error) == str(reply.error) and type(again.error) is InvalidRpcError
     assert w.log.completed == taken > 0 and w.machine.operation is None
+    # What people and the scaler see is the same sentence.
+    rows = {row.name: row for row in Figures(w.machine, 0.0).reply(0, w.now).load.components}
+    assert rows["count"].not_scalable and rows["count"].not_scalable in str(reply.error)
+    assert not any(row.not_scalable for name, row in rows.items() if name != "count")
 
 
 def test_an_update_without_a_checkpoint_changes_nothing() -> None:

@@ -50,7 +50,7 @@ def test_findings_are_made_each_minute_though_nobody_asks(monkeypatch: pytest.Mo
         asked.append(before)
         return [Finding(Verdict.SLOW_TASK, figures={"rate": float(len(asked))})]
 
-    monkeypatch.setattr(observatory, "diagnose", diagnose)
+    monkeypatch.setattr("heronpy.health.diagnose.diagnose", diagnose)
     for second in range(125):
         watched.take(control_pb2.MetricsBatch(), 600.0 + second)
     assert [[one.figures["rate"] for one in before] for before in asked] == [[], [1.0]]

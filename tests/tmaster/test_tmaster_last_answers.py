@@ -6,7 +6,7 @@ import pytest
 
 from heronpy.net.answers import read
 from heronpy.proto import control_pb2
-from heronpy.tmaster import events, last_answers, observatory
+from heronpy.tmaster import events, last_answers
 from heronpy.tmaster.last_answers import LastAnswers
 from heronpy.tmaster.observatory import Observatory
 from heronpy.views.findings import Finding, Verdict
@@ -21,7 +21,7 @@ class Kept:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.findings = FINDINGS[0]
-        monkeypatch.setattr(observatory, "diagnose", lambda signals, before: self.findings)
+        monkeypatch.setattr("heronpy.health.diagnose.diagnose", lambda signals, before: self.findings)
         self.world = World(containers=1).running()
         self.watched = Observatory(self.world.machine, self.world.settings, 0.0, resumed=False)
         self.answers = LastAnswers(self.world.machine, self.watched)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from heronpy.metrics.quantiles import quantile_in
 from heronpy.proto import control_pb2
@@ -66,6 +66,21 @@ def filled(seconds: int, step: float, **more: float) -> Loads:
     for second in range(seconds + 1):
         loads.take(report(executed_src_default=step * second, **more), float(second))
     return loads
+
+
+def test_the_backlog_is_the_sum_of_what_the_tasks_of_a_spout_tell() -> None:
+    loads = Loads()
+    for task, told in ((1, {"tuples": 5.0, "bytes": 70.0}), (2, {"bytes": 30.0}), (3, {})):
+        told_by = report(task, "src", emitted=1.0)
+        for part, value in told.items():
+            told_by.samples.add(name=f"__backlog-{part}", value=value, type=GAUGE)
+        loads.take(told_by, 1.0)
+    row = recent(loads, 1.0)["src"].row
+    assert (row.backlog_tuples, row.backlog_bytes) == (5, 100)
+    loads.take(report(1, "src", emitted=2.0), 2.0)
+    loads.take(report(2, "src", emitted=2.0), 2.0)
+    row = recent(loads, 2.0)["src"].row
+    assert (row.backlog_tuples, row.backlog_bytes) == (None, None), "what no task tells is unknown"
 
 
 def test_how_unevenly_tasks_work_their_keys_and_the_time_of_a_tuple() -> None:

@@ -18,7 +18,8 @@ from heronpy.common.host import clock_id
 from heronpy.common.setting_types import TmasterSettings
 from heronpy.executor.clock_probe import ClockProbe
 from heronpy.net.answers import read
-from heronpy.net.rpc import ControlClient, body_of
+from heronpy.net.rpc import body_of
+from heronpy.net.rpc_loop import ControlClient
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.tmaster.shell import Shell

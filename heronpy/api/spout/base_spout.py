@@ -7,11 +7,18 @@ closure with the same signature.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from heronpy.api.component.base_component import BaseComponent
 from heronpy.api.component.component_spec import HeronComponentSpec, spec_of_class
 from heronpy.api.stream import Stream
+
+
+class Backlog(NamedTuple):
+    """How much a spout has yet to emit: tuples, bytes, or both; None is unknown."""
+
+    tuples: int | None = None
+    bytes: int | None = None
 
 
 class BaseSpout(BaseComponent):
@@ -77,3 +84,12 @@ class BaseSpout(BaseComponent):
         finishes. Call it only when no emitted tuple may still need a replay.
         """
         self.delegate.end_of_input()
+
+    def backlog(self) -> int | Backlog | None:
+        """What this task could read now and has not emitted: a number of tuples, a `Backlog`, or None for unknown.
+
+        A spout that defines it is asked about once a second, between two calls of `next_tuple` or while `emit` waits
+        for room. It must return soon and emit nothing. When it raises, the backlog is unknown. `heron top`,
+        `heron metrics` and the tracker show the sum over the tasks.
+        """
+        return None

@@ -1,6 +1,7 @@
 """Keyed state: a mapping whose changes are saved, and whose keys move with their tuples when tasks are added.
 
-`context.keyed_state(name)` returns one. Each task holds the keys of its own key groups. A key counts as
+`context.keyed_state(name)` returns one. Each task holds the keys of its own key groups. The keys of
+`context.partitioned_state(name)` are partitions of a source; a rule says which task each belongs to. A key counts as
 changed when it is written or deleted, and also when a value that could be changed in place (a list, an
 object) is read: so `state[word].append(x)` is saved, but a list that is kept elsewhere and changed later,
 without being read from the state again, is not.
@@ -16,9 +17,10 @@ import datetime
 import decimal
 import time
 import uuid
-from collections.abc import ItemsView, Iterator, MutableMapping, ValuesView
-from dataclasses import dataclass
+from collections.abc import Callable, ItemsView, Iterator, MutableMapping, ValuesView
 from typing import Any, Final
+
+from msgspec import Struct
 
 from heronpy.common.errors import HeronError, TopologyError
 from heronpy.common.hashing import stable_hash, stable_hash_many
@@ -48,8 +50,7 @@ def _cannot_change(value: Any) -> bool:
     return (kind is tuple or kind is frozenset) and all(map(_cannot_change, value))
 
 
-@dataclass(frozen=True, slots=True)
-class KeyOwner:
+class KeyOwner(Struct, frozen=True):
     """Whose keys a keyed state holds: those of one task of a component."""
 
     component: str
@@ -74,10 +75,75 @@ class KeyOwner:
         """Whether the task owns a key group."""
         return task_index(group, self.parallelism, self.key_groups) == self.index
 
+    def owns_key(self, key: Any) -> bool:
+        """Whether the task owns a key."""
+        return self.owns(self.group_of(key))
+
+    def check(self, name: str, key: Any) -> None:
+        """TopologyError when the task may not put this key into its state of this name."""
+        group = self.group_of(key)
+        if not self.owns(group):
+            other = task_index(group, self.parallelism, self.key_groups)
+            raise TopologyError(
+                f"keyed state {name!r} of {self.component}[{self.index}] got key {key!r}, which belongs to"
+                f" {self.component}[{other}]; use the value of the field that the component's input is grouped by"
+                " (Grouping.fields) as key"
+            )
+
     @property
     def groups(self) -> range:
         """The key groups of the task."""
         return group_range(self.index, self.parallelism, self.key_groups)
+
+
+def task_of_partition(log: Any, number: int, parallelism: int) -> int:
+    """The index of the task that a partition of a log belongs to.
+
+    The partitions of one log are level among any number of tasks, and a log that grows moves none of them.
+    """
+    return (stable_hash(log) + number) % parallelism
+
+
+class PartitionOwner:
+    """Whose partitions a partitioned state holds: those of one task of a component. A key is a pair (log, number)."""
+
+    #: Partitions are few and not divided into key groups: a task reads all of a checkpoint, and keeps its own.
+    groups = range(1)
+    width = 2
+
+    def __init__(self, component: str, place: Callable[[], tuple[int, int]], saved: bool = True) -> None:
+        """`place` gives the index of the task and the number of tasks; they may change where nothing is `saved`."""
+        self._component = component
+        self._place = place
+        self._saved = saved
+
+    def group_of(self, key: Any) -> int:
+        """The only key group."""
+        return self.groups.start
+
+    def owns_key(self, key: Any) -> bool:
+        """Whether a partition belongs to the task now."""
+        index, parallelism = self._place()
+        log, number = key
+        return task_of_partition(log, number, parallelism) == index
+
+    def own(self, log: Any, count: int) -> range:
+        """Which of the `count` partitions of a log belong to the task now."""
+        index, parallelism = self._place()
+        return range((index - stable_hash(log)) % parallelism, count, parallelism) if index >= 0 else range(0)
+
+    def check(self, name: str, key: Any) -> None:
+        """TopologyError when the task may not put this partition into its state of this name."""
+        if not (isinstance(key, tuple) and len(key) == 2 and type(key[1]) is int):
+            raise TopologyError(
+                f"partitioned state {name!r} got key {key!r}; a key is a pair of a log and the number of its partition"
+            )
+        if self._saved and not self.owns_key(key):
+            (log, number), (index, parallelism) = key, self._place()
+            raise TopologyError(
+                f"partitioned state {name!r} of {self._component}[{index}] got key {key!r}, which belongs to"
+                f" {self._component}[{task_of_partition(log, number, parallelism)}]; put only what `owns` allows"
+            )
 
 
 class KeyedState(MutableMapping[Any, Any]):
@@ -87,7 +153,11 @@ class KeyedState(MutableMapping[Any, Any]):
                  "name", "owner", "ttl_s")  # fmt: skip
 
     def __init__(
-        self, name: str, ttl_s: float | None = None, owner: KeyOwner | None = None, allow_pickle: bool = True
+        self,
+        name: str,
+        ttl_s: float | None = None,
+        owner: KeyOwner | PartitionOwner | None = None,
+        allow_pickle: bool = True,
     ) -> None:
         """A state with an owner tracks its changes and refuses keys of other tasks."""
         self.name = name
@@ -182,8 +252,8 @@ class KeyedState(MutableMapping[Any, Any]):
         return f"KeyedState({self.name!r}, {len(self)} keys)"
 
     def owns(self, key: Any) -> bool:
-        """Whether this task may hold the key; a spout can divide partitions among its tasks by it."""
-        return self.owner is None or self.owner.owns(self.owner.group_of(key))
+        """Whether the key belongs to this task; a spout reads the partitions of which its state says so."""
+        return self.owner is None or self.owner.owns_key(key)
 
     # ---- inside ------------------------------------------------------------------------------
 
@@ -196,14 +266,7 @@ class KeyedState(MutableMapping[Any, Any]):
                 f"keyed state {self.name!r} got a key of type {type(key).__name__}, which needs pickle, and this"
                 " topology forbids it (heron.instance.allow_pickle: false); use a plain scalar as key"
             )
-        group = owner.group_of(key)
-        if not owner.owns(group):
-            other = task_index(group, owner.parallelism, owner.key_groups)
-            raise TopologyError(
-                f"keyed state {self.name!r} of {owner.component}[{owner.index}] got key {key!r}, which belongs to"
-                f" {owner.component}[{other}]; use the value of the field that the component's input is grouped by"
-                " (Grouping.fields) as key"
-            )
+        owner.check(self.name, key)
 
     def _will_change(self, key: Any) -> None:
         if self._cut is not None:
@@ -287,6 +350,20 @@ class KeyedState(MutableMapping[Any, Any]):
             self._cut = None
 
 
+class PartitionedState(KeyedState):
+    """A mapping from the partitions of a source that this task reads, pairs (log, number), to values."""
+
+    __slots__ = ("_partitions",)
+
+    def __init__(self, name: str, owner: PartitionOwner, allow_pickle: bool = True) -> None:
+        super().__init__(name, None, owner, allow_pickle)
+        self._partitions = owner
+
+    def own(self, log: Any, count: int) -> range:
+        """Which of the `count` partitions of a log belong to this task, by number."""
+        return self._partitions.own(log, count)
+
+
 class Cut:
     """A snapshot of a keyed state; may be read by another thread or in a forked child."""
 
@@ -361,30 +438,63 @@ def check_ttl(name: str, ttl_s: float | None) -> float | None:
 
 
 class KeyedStates:
-    """The keyed states of one task, by name."""
+    """The keyed and the partitioned states of one task, by name."""
 
-    def __init__(self, owner: KeyOwner | None = None, allow_pickle: bool = True) -> None:
+    def __init__(
+        self,
+        owner: KeyOwner | None = None,
+        allow_pickle: bool = True,
+        partitions: PartitionOwner | None = None,
+    ) -> None:
         self._owner = owner
+        self._partitions = partitions or PartitionOwner("", _alone)
         self._allow_pickle = allow_pickle
         self._claimed: dict[str, float | None] = {}
         self.states: dict[str, KeyedState] = {}
 
     def __call__(self, name: str, ttl_s: float | None = None) -> KeyedState:
-        """The state of this name, made on first use; each use must give the same time to live."""
-        if not isinstance(name, str) or not name:
-            raise TopologyError(f"a keyed state needs a name, a text, not {name!r}")
+        """The keyed state of this name, made on first use; each use must give the same time to live."""
         ttl_s = check_ttl(name, ttl_s)
+        state = self.restored(_named(name))
+        if isinstance(state, PartitionedState):
+            raise TopologyError(f"state {name!r} is partitioned state; give the keyed state another name")
         if self._claimed.setdefault(name, ttl_s) != ttl_s:
             raise TopologyError(
                 f"keyed state {name!r} is used with ttl_s={ttl_s} and with ttl_s={self._claimed[name]}; give one"
             )
-        state = self.restored(name)
         state.claim(ttl_s)
         return state
 
-    def restored(self, name: str) -> KeyedState:
+    def partitioned(self, name: str) -> PartitionedState:
+        """The partitioned state of this name, made on first use."""
+        state = self.restored(_named(name), partitioned=True)
+        if not isinstance(state, PartitionedState):
+            raise TopologyError(f"state {name!r} is keyed state; give the partitioned state another name")
+        return state
+
+    @property
+    def has_partitions(self) -> bool:
+        """Whether one of them is partitioned."""
+        return any(isinstance(state, PartitionedState) for state in self.states.values())
+
+    def restored(self, name: str, partitioned: bool = False) -> KeyedState:
         """The state of this name, to be filled from a checkpoint."""
         state = self.states.get(name)
         if state is None:
-            state = self.states[name] = KeyedState(name, None, self._owner, self._allow_pickle)
+            if partitioned:
+                state = PartitionedState(name, self._partitions, self._allow_pickle)
+            else:
+                state = KeyedState(name, None, self._owner, self._allow_pickle)
+            self.states[name] = state
         return state
+
+
+def _named(name: Any) -> str:
+    if not isinstance(name, str) or not name:
+        raise TopologyError(f"a keyed or partitioned state needs a name, a text, not {name!r}")
+    return name
+
+
+def _alone() -> tuple[int, int]:
+    """The place of a task that has no others beside it."""
+    return 0, 1

@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from heronpy.api.state.state import HashMapState
+from heronpy.common.errors import TopologyError
 
 
 class StatefulComponent:
@@ -19,6 +20,15 @@ class StatefulComponent:
 
     def pre_save(self, checkpoint_id: str) -> None:
         """Called just before the state is saved, to bring the state object up to date."""
+
+
+def refuse_old_state(state: HashMapState, what: str) -> None:
+    """TopologyError when a checkpoint has a State of a component that keeps partitioned state by now."""
+    if state:
+        raise TopologyError(
+            f"{what} was checkpointed by a release of heronpy whose positions belonged to single tasks; restore the"
+            " checkpoint with that release, or start without it"
+        )
 
 
 def call_pre_save(component: Any, checkpoint_id: str) -> None:

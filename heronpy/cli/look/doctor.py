@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from contextlib import ExitStack, closing
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from heronpy.cli import exits
 from heronpy.cli.output import moment, picked, print_json, say, say_labelled
@@ -201,6 +201,6 @@ def _as_json(signals: Signals, findings: list[Finding], cluster: str) -> dict[st
         "unanswered": signals.unanswered,
         "arrival": signals.arrival,
         "held": signals.held,
-        "hosts": [dataclasses.asdict(host) for host in signals.hosts],
-        "tasks": [dataclasses.asdict(task) for task in signals.tasks],
+        "hosts": [to_builtins(host) for host in signals.hosts],
+        "tasks": [to_builtins(task) for task in signals.tasks],
     }

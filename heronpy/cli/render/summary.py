@@ -7,8 +7,9 @@ a task, so a rate is never negative: one that a topology master could not take o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from heronpy.cli.output import clean, picked
 from heronpy.cli.render.exceptions import body_of
@@ -129,8 +130,7 @@ def trouble_texts(status: control_pb2.StatusReply) -> list[str]:
     return [totals_text(status)] if worries or losses_text(totals) else []
 
 
-@dataclass(slots=True)
-class ComponentRow:
+class ComponentRow(Struct):
     """Sums over the tasks of one component; the counts include those of tasks that updates have removed."""
 
     name: str
@@ -162,7 +162,9 @@ class ComponentRow:
 
     def as_json(self, rates: bool = True) -> dict[str, Any]:
         """Its fields; one reply alone has no `rates`."""
-        found = {field: getattr(self, field) for field in self.__slots__ if rates or not field.endswith("_per_s")}
+        found = {
+            field: getattr(self, field) for field in self.__struct_fields__ if rates or not field.endswith("_per_s")
+        }
         if rates:
             del found["frame_tuples_per_s"]
             found["tuples_per_frame"] = self.tuples_per_frame

@@ -13,7 +13,7 @@ from heronpy.cli.flags import complete
 from heronpy.cli.flags.arguments import TargetType, json_flag
 from heronpy.cli.other_words import no_such_verb
 from heronpy.cli.output import print_json, say
-from heronpy.common.release import release
+from heronpy.common.version import VERSION
 
 
 @click.command("help", short_help="Show help for a verb.")
@@ -39,7 +39,7 @@ def help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
 @json_flag
 def version_command(target: object, as_json: bool) -> None:
     """Show the version of heron and of what it runs on."""
-    facts = {"heron": release(), "python": platform.python_version(), "interpreter": sys.executable}
+    facts = {"heron": VERSION, "python": platform.python_version(), "interpreter": sys.executable}
     if as_json:
         print_json(facts)
         return

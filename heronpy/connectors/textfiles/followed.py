@@ -6,15 +6,13 @@ same one. Each has a number that is never used twice, so a line is known by numb
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from heronpy.growing.identity import Mark
 from heronpy.growing.patterns import stem, stems_of_origins
-
-_VERSION = 1
 
 
 class Followed(Struct, eq=False):
@@ -149,27 +147,17 @@ class Table:
 
     # ---- state ------------------------------------------------------------------------------------
 
-    def to_state(self, reading: Followed | None, position: int) -> dict[str, Any]:
-        """All positions in plain values; `position` is that in the file that is being read."""
-        rows = [
-            [
-                file.number,
-                file.path,
-                file.device,
-                file.inode,
-                list(file.mark),
-                position if file is reading else file.position,
-                file.size,
-                file.gone_s,
-            ]
-            for file in self._files.values()
-        ]
-        return {"version": _VERSION, "next": self._next, "files": rows}
+    def to_state(self, reading: Followed | None, position: int) -> dict[str, list[tuple[Any, ...]]]:
+        """What is known of the files with each first line, in plain values; `position` is that in `reading`."""
+        rows: dict[str, list[tuple[Any, ...]]] = {}
+        for file in self._files.values():
+            at = position if file is reading else file.position
+            row = (file.path, file.device, file.inode, tuple(file.mark), at, file.size, file.gone_s)
+            rows.setdefault(file.mark.first, []).append(row)
+        return rows
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `to_state` gave; ValueError when a later release wrote it."""
-        if state["version"] != _VERSION:
-            raise ValueError(f"positions of version {state['version']} are of another release of heronpy")
-        self._next = int(state["next"])
-        for number, path, device, inode, mark, position, size, gone_s in state["files"]:
-            self._put(Followed(number, path, device, inode, Mark(*mark), position, size, gone_s))
+    def restore(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Take over rows of `to_state`."""
+        for path, device, inode, mark, position, size, gone_s in rows:
+            self._put(Followed(self._next, path, device, inode, Mark(*mark), position, size, gone_s))
+            self._next += 1

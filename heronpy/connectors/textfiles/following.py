@@ -12,7 +12,7 @@ import os
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from heronpy.connectors.textfiles.decoding import LineDecoder, TextFileError
@@ -33,6 +33,8 @@ FORGET_S = 7 * 86400.0
 _AGAIN_S = 0.05
 #: An unfinished last line is named after this.
 _UNFINISHED_S = 60.0
+#: Of what `keep` puts into a state.
+_VERSION = 1
 
 
 class FollowedBlock(NamedTuple):
@@ -88,6 +90,8 @@ class Follower:
         #: Files with bytes that were not read, each in turn.
         self._ready: deque[Followed] = deque()
         self._reading: _Reading | None = None
+        #: Of the last `figures`; None before.
+        self.backlog_bytes: int | None = None
 
     @property
     def due(self) -> float:
@@ -176,19 +180,38 @@ class Follower:
             elif self._finder.is_here(file):
                 found["unfinished-line-bytes" if file.unfinished_at == file.size else "backlog-bytes"] += unread
         found["lost-bytes"] = self._finder.lost_bytes
+        self.backlog_bytes = found["backlog-bytes"]
         return found
 
-    def to_state(self, done: int) -> dict[str, Any]:
-        """The position in each file, in plain values; `done` lines of the last block count."""
-        if self._reading is None:
-            return self._table.to_state(None, 0)
-        file, block, mark = self._reading
-        position = block.offsets[done] if done < len(block.offsets) else mark.cut
-        return self._table.to_state(file, position)
+    def keep(self, done: int, state: MutableMapping[tuple[str, int], Any], header_lines: int) -> None:
+        """Put what is known of the files into a state, by their first lines; `done` lines of the last block count."""
+        reading, position = None, 0
+        if self._reading is not None:
+            reading, block, mark = self._reading
+            position = block.offsets[done] if done < len(block.offsets) else mark.cut
+        rows = self._table.to_state(reading, position)
+        for key in [key for key in state if key[0] not in rows]:
+            del state[key]
+        for first, files in rows.items():
+            value = (_VERSION, header_lines, *files)
+            if state.get((first, 0)) != value:
+                state[first, 0] = value
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from a state."""
-        self._table.restore(state)
+    def restore(self, state: Mapping[tuple[str, int], Any], old: Mapping[str, Any] | None = None) -> set[int]:
+        """Continue from a state, or from that of an older release; returns how many header lines they were kept with.
+
+        ValueError when a later release wrote it.
+        """
+        headers = set()
+        if old is not None:
+            headers.add(int(old["header"]))
+            self._table.restore(row[1:] for row in old["files"])
+        for version, header_lines, *files in state.values():
+            if version != _VERSION:
+                raise ValueError(f"positions of version {version} are of another release of heronpy")
+            headers.add(header_lines)
+            self._table.restore(files)
+        return headers
 
     def _line_up(self, now: float) -> None:
         waiting = {file.number for file in self._ready}

@@ -1,39 +1,42 @@
 """Which lines of a set of files belong to which reader, and reading them.
 
-Files are cut into blocks of a fixed size. Block b of file f belongs to reader (f + b) mod n, and a
-line belongs to the block in which its first byte lies. For files that are new to a restored reader,
-a hash of the path replaces f, so it does not matter when each reader sees them. So
-each line has exactly one reader without any coordination, even if readers see different lengths
-of a growing file. Memory is bounded by one block and one line. Lines of one reader come in file order.
+Files are cut into blocks of a fixed size. Block b of a file belongs to its *lane* b mod 64, and a line belongs to the
+block in which its first byte lies. A lane is a partition of its file: a rule says which reader it belongs to, whatever
+other files there are and whatever lengths the readers see. So each line has exactly one reader without any
+coordination, and when the number of readers changes, lanes move with their positions. Memory is bounded by one block
+and one line. Lines of one reader come in the order of the files' names, and of each file in its order.
 """
 
 from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any, BinaryIO, NamedTuple
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from itertools import count
+from typing import BinaryIO, Final, NamedTuple
 
-from heronpy.common.hashing import stable_hash
 from heronpy.connectors.textfiles.decoding import LineDecoder, TextFileError
 from heronpy.growing.chunks import BLOCK_BYTES, LINE_BYTES_MAX
 
+#: Lanes of a file. Positions are for this number: it cannot change.
+LANES: Final = 64
+#: Instead of a position: the lane was read to its end.
+_END: Final = -1
 
-class Position(NamedTuple):
-    """A reading position: the next block, or how many lines of that block are done."""
-
-    file_index: int
-    block: int
-    lines_done: int
+#: A lane of a file, to the byte from which it goes on, and the size of the blocks that this is for.
+Positions = MutableMapping[tuple[str, int], tuple[int, int]]
 
 
 class LineBlock(NamedTuple):
     """The lines of one block. `offsets` has the offset of each line's first byte."""
 
     path: str
-    position: Position
+    lane: int
     lines: list[str]
     offsets: list[int]
+    #: Where its lane goes on when all of it is done.
+    end: int
 
     @property
     def ref(self) -> str:
@@ -41,7 +44,7 @@ class LineBlock(NamedTuple):
         return self.path
 
 
-def absolute_patterns(paths: Any) -> list[str]:
+def absolute_patterns(paths: object) -> list[str]:
     """The patterns of a configuration value (one, or a list), made absolute.
 
     A task runs in another directory than the one where its topology was submitted.
@@ -77,116 +80,124 @@ def find_files(patterns: list[str], may_be_gone: bool = False) -> list[str]:
 
 
 class LineShare:
-    """The share of one of `readers` readers."""
+    """The lanes of one reader."""
 
     def __init__(
         self,
         files: list[str],
-        index: int,
-        readers: int,
+        own: Callable[[str, int], Iterable[int]],
+        positions: Positions,
         *,
+        owner: str = "This reader",
         encoding: str = "utf-8",
         decode_errors: str = "strict",
         skip_header: int = 0,
         block_bytes: int = BLOCK_BYTES,
         line_bytes_max: int = LINE_BYTES_MAX,
     ) -> None:
+        """`own` gives the lanes of a file that are this reader's now, of so many; `positions` is kept up to date.
+
+        TextFileError, which names the `owner`, when the positions do not fit the files or the size of blocks.
+        """
         self._files = list(files)
-        #: This number of files is assigned by index, later ones by a hash of their path.
-        self._placed = len(self._files)
-        self._index = index
-        self._readers = readers
+        self._own = own
+        self._positions = positions
         self._decoder = LineDecoder(encoding, decode_errors)
         self._skip_header = skip_header
         self._block_bytes = block_bytes
         self._line_bytes_max = line_bytes_max
-        self._file: BinaryIO | None = None
-        self._open_index = -1
-        self._next = Position(0, self._first_block(0), 0)
+        #: What was given out last, and counts as not done.
+        self._given: LineBlock | None = None
+        self._left: int | None = None
+        self._check(owner)
+        self._blocks = self._walk()
 
-    def seek(self, position: Position) -> None:
-        """Continues from the position of a `LineBlock`."""
-        self._next = position
-
-    def to_state(self, position: Position) -> dict[str, Any]:
-        """What `restore` needs to continue from a position, in plain values."""
-        return {
-            "files": list(self._files),
-            "placed": self._placed,
-            "position": list(position),
-            "reader": self._index,
-            "readers": self._readers,
-            "block_bytes": self._block_bytes,
-        }
-
-    def restore(self, state: Mapping[str, Any], owner: str) -> None:
-        """Continues from a state. Files that are new since then come after the known ones.
-
-        Refuses a state of another share: with a different number of readers or block size, the
-        lines would belong to other readers.
-        """
-        for key, now, what in (
-            ("readers", self._readers, "tasks"),
-            ("block_bytes", self._block_bytes, "bytes per block"),
-        ):
-            if state[key] != now:
+    def _check(self, owner: str) -> None:
+        for (path, _), (offset, block_bytes) in self._positions.items():
+            if block_bytes != self._block_bytes:
                 raise TextFileError(
-                    f"{owner} has {now} {what}, but its position was saved with {state[key]}; "
-                    f"restore with {state[key]} {what}"
+                    f"{owner} has {self._block_bytes} bytes per block, but its positions were saved with {block_bytes};"
+                    f" restore with {block_bytes} bytes per block"
                 )
-        if state["reader"] != self._index:
-            raise TextFileError(
-                f"{owner} is reader {self._index}, but its position is that of reader "
-                f"{state['reader']}; keep the order of its tasks"
-            )
-        known = [str(path) for path in state["files"]]
-        self._placed = int(state["placed"])
-        self._files = known + sorted(set(self._files).difference(known))
-        position = Position(*state["position"])
-        if position.file_index < len(known):
-            self._check_length(known[position.file_index], position)
-        elif position.file_index < len(self._files):
-            position = Position(position.file_index, self._first_block(position.file_index), 0)
-        self._next = position
+            # Between two blocks of a lane, only the one before is known to have been there.
+            reached = offset if offset % block_bytes else offset - LANES * block_bytes
+            if reached >= 0 and _known_size_of(path, reached) <= reached:
+                raise TextFileError(
+                    f"{path} has become shorter than the position {reached} that was reached in it;"
+                    " restore the file, or start without the checkpoint"
+                )
 
-    def _check_length(self, path: str, position: Position) -> None:
-        begin = position.block * self._block_bytes
-        try:
-            size = os.path.getsize(path)
-        except OSError as error:
-            raise _unreadable(path, begin, error) from error
-        # A reader that saw the end of the file is at most one round of blocks past it.
-        if begin and size <= begin - self._readers * self._block_bytes:
-            raise TextFileError(
-                f"{path} has become shorter than the position {begin} that was reached in it; "
-                "restore the file, or start without the checkpoint"
-            )
+    def divide(self) -> None:
+        """Go on with the lanes that are its own by now; those that it has begun go on where they were."""
+        self.close()
+        self._left = None
+        self._blocks = self._walk()
 
-    @property
-    def position(self) -> Position:
-        """The position of the block that `next_block` reads next."""
-        return self._next
+    def keep(self, done: int) -> None:
+        """So many lines of the last block are done."""
+        if self._given is not None:
+            path, lane, lines, offsets, end = self._given
+            self._positions[path, lane] = (offsets[done] if done < len(lines) else end, self._block_bytes)
 
     def next_block(self) -> LineBlock | None:
-        """The next block of this share that has lines, or None at the end of the share."""
-        while self._next.file_index < len(self._files):
-            position = self._next
-            path = self._files[position.file_index]
-            file = self._open(position.file_index)
-            begin = position.block * self._block_bytes
-            found = self._read(file, path, begin)
-            if found is None:
-                following = position.file_index + 1
-                self._next = Position(following, self._first_block(following), 0)
-                continue
-            self._next = Position(position.file_index, position.block + self._readers, 0)
-            start, data = found
-            if data:
-                block = self._split(path, position, start, data)
-                if block.lines:
-                    return block
-        self.close()
-        return None
+        """The next block of this share that has lines, or None at the end. The block before it is done."""
+        if self._given is not None:
+            self.keep(len(self._given.lines))
+        self._given = next(self._blocks, None)
+        return self._given
+
+    def bytes_left(self) -> int:
+        """Bytes of its lanes that it has not read, of the files as they were at the first call."""
+        if self._left is None:
+            self._left = sum(map(self._bytes_left_of, self._files))
+        return self._left
+
+    def _bytes_left_of(self, path: str) -> int:
+        size = self._block_bytes
+        length = _size_of(path)
+        blocks, found = -(-length // size), 0
+        for offset in self._lanes_of(path, min(LANES, blocks)).values():
+            mine = range(offset // size, blocks, LANES)
+            found += len(mine) * size - (blocks * size - length if blocks - 1 in mine else 0)
+        return found
+
+    def _lanes_of(self, path: str, most: int = LANES) -> dict[int, int]:
+        """The lanes of a file that it has to read, and from which byte."""
+        size = self._block_bytes
+        found = {lane: self._positions.get((path, lane), (lane * size, size))[0] for lane in self._own(path, most)}
+        return {lane: offset for lane, offset in found.items() if offset != _END}
+
+    def _walk(self) -> Iterator[LineBlock]:
+        for path in self._files:
+            lanes = self._lanes_of(path)
+            if lanes:
+                yield from self._read_file(path, lanes)
+
+    def _read_file(self, path: str, lanes: dict[int, int]) -> Iterator[LineBlock]:
+        try:
+            file = open(path, "rb")
+        except OSError as error:
+            raise _unreadable(path, 0, error) from error
+        size = self._block_bytes
+        with file:
+            length = os.fstat(file.fileno()).st_size
+            for number in count(min(lanes.values()) // size):
+                lane = number % LANES
+                if lane not in lanes or number < lanes[lane] // size:
+                    continue
+                found = self._read(file, path, number * size)
+                if found is None:
+                    break
+                start, data = found
+                if data:
+                    block = self._split(path, lane, lanes[lane], start, data, (number + LANES) * size)
+                    if block.lines:
+                        yield block
+                if self._left is not None:
+                    self._left -= min(self._left, size, max(0, length - number * size))
+        for lane in range(min(number, LANES)):
+            if lane in lanes:
+                self._positions[path, lane] = (_END, size)
 
     def line_at(self, path: str, offset: int) -> str:
         """The line that starts at `offset`, read again."""
@@ -200,27 +211,7 @@ class LineShare:
 
     def close(self) -> None:
         """Closes the open file."""
-        if self._file is not None:
-            self._file.close()
-        self._file = None
-        self._open_index = -1
-
-    def _first_block(self, file_index: int) -> int:
-        place = file_index
-        if self._placed <= file_index < len(self._files):
-            place = stable_hash(self._files[file_index])
-        return (self._index - place) % self._readers
-
-    def _open(self, file_index: int) -> BinaryIO:
-        if self._open_index != file_index or self._file is None:
-            self.close()
-            path = self._files[file_index]
-            try:
-                self._file = open(path, "rb")
-            except OSError as error:
-                raise _unreadable(path, 0, error) from error
-            self._open_index = file_index
-        return self._file
+        self._blocks = iter(())
 
     def _read(self, file: BinaryIO, path: str, begin: int) -> tuple[int, bytes] | None:
         """The lines that start in the block at `begin`, and their offsets; None past the end of the file."""
@@ -255,17 +246,31 @@ class LineShare:
             )
         return data
 
-    def _split(self, path: str, position: Position, start: int, data: bytes) -> LineBlock:
+    def _split(self, path: str, lane: int, begin: int, start: int, data: bytes, end: int) -> LineBlock:
         lines, offsets = self._decoder.split(path, start, data)
-        skip = position.lines_done
-        if start == 0 and position.block == 0:
+        skip = bisect_left(offsets, begin)
+        if start == 0:
             if self._skip_header > len(lines) and len(data) >= self._block_bytes:
                 raise TextFileError(
                     f"the header of {path} is longer than its first {self._block_bytes} bytes; skip fewer lines"
                 )
             skip = max(skip, self._skip_header)
-        first = position._replace(lines_done=min(skip, len(lines)))
-        return LineBlock(path, first, lines[skip:], offsets[skip:])
+        return LineBlock(path, lane, lines[skip:], offsets[skip:], end)
+
+
+def _size_of(path: str) -> int:
+    """0 when it is not there: opening it says so."""
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+def _known_size_of(path: str, reached: int) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError as error:
+        raise _unreadable(path, reached, error) from error
 
 
 def _unreadable(path: str, offset: int, error: OSError) -> TextFileError:

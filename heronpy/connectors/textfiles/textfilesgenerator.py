@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from heronpy.connectors.textfiles.line_share import (
-    LineBlock,
-    LineShare,
-    absolute_patterns,
-    find_files,
-)
+from heronpy.api.state.keyed_state import PartitionOwner
+from heronpy.api.state.stateful_component import refuse_old_state
+from heronpy.connectors.textfiles.decoding import TextFileError
+from heronpy.connectors.textfiles.line_share import LineBlock, LineShare, absolute_patterns, find_files
 from heronpy.streamlet.context import Context
 from heronpy.streamlet.generator import Generator
 
@@ -31,23 +29,34 @@ class TextFileGenerator(Generator[str]):
         self._block: LineBlock | None = None
         self._done = 0
         self._share: LineShare | None = None
-        self._state: Any = None
+        self._state: Any = {}
 
     def setup(self, context: Context) -> None:
         """Finds the files and this partition's share of them; continues from a restored position."""
-        self._state = context.get_state()
-        restored = self._state["share"] if self._state is not None and "share" in self._state else None
-        files = find_files(self._patterns, may_be_gone=restored is not None)
+        index, partitions = context.get_partition_index(), context.get_num_partitions()
+        self._state = context.get_state() if context.get_state() is not None else {}
+        owner = "This source of text files"
+        if "share" in self._state:
+            refuse_old_state(self._state, owner)
+        restored = "readers" in self._state
+        if self._state.setdefault("readers", partitions) != partitions:
+            raise TextFileError(
+                f"{owner} has {partitions} tasks, but its positions were saved with {self._state['readers']};"
+                f" restore with {self._state['readers']} tasks"
+            )
+        files = find_files(self._patterns, may_be_gone=restored)
         self._share = LineShare(
-            files, context.get_partition_index(), context.get_num_partitions(), encoding=self._encoding
+            files,
+            PartitionOwner("", lambda: (index, partitions)).own,
+            self._state.setdefault("lanes", {}),
+            owner=owner,
+            encoding=self._encoding,
         )
         self._block, self._done = None, 0
-        if restored is not None:
-            self._share.restore(restored, "This source of text files")
         _logger.info(
             "reading partition %d of %d of %d text files",
-            context.get_partition_index(),
-            context.get_num_partitions(),
+            index,
+            partitions,
             len(files),
         )
 
@@ -64,10 +73,5 @@ class TextFileGenerator(Generator[str]):
 
     def pre_save(self, checkpoint_id: str) -> None:
         """Puts the position into the state."""
-        if self._share is None or self._state is None:
-            return
-        position = self._share.position
-        if self._block is not None:
-            at = self._block.position
-            position = at._replace(lines_done=at.lines_done + self._done)
-        self._state["share"] = self._share.to_state(position)
+        if self._share is not None:
+            self._share.keep(self._done)

@@ -1,18 +1,19 @@
 """A spout that emits the lines of text files, each line once across its tasks.
 
 Under ATLEAST_ONCE it keeps the offsets of the lines in flight and reads failed ones again; memory
-is bounded by `textfile.pending_max`. Under EFFECTIVELY_ONCE its position is part of the checkpoint, and
+is bounded by `textfile.pending_max`. Under EFFECTIVELY_ONCE its positions are part of the checkpoint, and
 a restored task continues from there.
 
-Without `textfile.follow` it reads what is there when it starts. Files that are new in a restored task are read after
-the others, those that were read may be gone. It calls `end_of_input` when its share is done and nothing is in
-flight. Shares depend on the number of tasks, so the parallelism of this spout must not be changed
-while it reads; a restore with another parallelism is refused.
+Without `textfile.follow` it reads what is there when it starts, by lanes (see
+`heronpy.connectors.textfiles.line_share`). A restored task also reads files that are new; those that were read may be
+gone. It calls `end_of_input` when its share is done and nothing is in flight.
 
 With `textfile.follow` it reads files as they grow, appear and are rotated, and does not end; see
-`heronpy.connectors.textfiles.following`. A file belongs to one task, by its first line. When `heron update` changes
-the number of tasks, EFFECTIVELY_ONCE refuses it; in the other modes no position outlives a task, so files that get
-another task are read again from their beginning.
+`heronpy.connectors.textfiles.following`. A file belongs to one task, by its first line.
+
+`heron update` may change the number of tasks while it reads. Under EFFECTIVELY_ONCE lanes and files move to other tasks
+with their positions, and no line is lost or doubled. In the other modes no position outlives a task or moves: what gets
+another task is read again from its beginning, and no line is lost.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -28,8 +29,10 @@ from msgspec import Struct
 from heronpy.api.api_constants import TOPOLOGY_MAX_SPOUT_PENDING, TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.metrics import MultiAssignableMetrics
+from heronpy.api.spout.base_spout import Backlog
 from heronpy.api.spout.spout import Spout
-from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.state.state import HashMapState
+from heronpy.api.state.stateful_component import StatefulComponent, refuse_old_state
 from heronpy.api.stream import Stream
 from heronpy.api.topology_context import TopologyContext
 from heronpy.connectors.textfiles.decoding import LineDecoder, TextFileError
@@ -163,8 +166,11 @@ class TextFileSpout(Spout, StatefulComponent):
 
     #: Its metric with `follow`: files, and bytes by what they wait for.
     METRIC = "text-files"
+    #: Its partitioned states: lanes to positions; first lines of followed files to what is known of these files.
+    LANES, FOLLOWED = "text-lanes", "text-followed"
 
     outputs: list[str | Stream] = ["line"]
+    _old = HashMapState()
 
     @classmethod
     def spec(
@@ -185,28 +191,16 @@ class TextFileSpout(Spout, StatefulComponent):
                 extra += ["path", "offset"]
         return super().spec(name=name, par=par, config=config, optional_outputs=extra)
 
-    def init_state(self, state: Any) -> None:
-        """Keeps the state; `initialize` continues from the position in it."""
-        self._state = state
+    def init_state(self, state: HashMapState) -> None:
+        """Positions of an older release are in it; this one has partitioned state."""
+        self._old = state
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Puts the position, the known files and the lines to replay into the state."""
-        state = getattr(self, "_state", None)
-        if state is None:
-            return
-        if self._follower is not None:
-            state["follow"] = {
-                **self._follower.to_state(self._done),
-                "tasks": self._reader()[1],
-                "header": self._options.skip_header,
-            }
-            return
-        position = self._share.position
-        if isinstance(self._block, LineBlock):
-            at = self._block.position
-            position = at._replace(lines_done=at.lines_done + self._done)
-        state["share"] = self._share.to_state(position)
-        state["replay"] = [list(line) for line in (*self._pending, *self._replay)]
+        """Puts the positions and the known files into the state."""
+        if self._follower is None:
+            self._share.keep(self._done)
+        else:
+            self._follower.keep(self._done, self._state, self._options.skip_header)
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Finds the files and this task's share of them."""
@@ -221,40 +215,36 @@ class TextFileSpout(Spout, StatefulComponent):
         self._replay: deque[tuple[str | int, int]] = deque()
         self._exhausted = False
         self._ended = False
-        state = getattr(self, "_state", None) or {}
+        self._tasks = self._reader()
         owner = f"Spout {context.get_component_id()}"
-        self._follower = self._follow(state, owner) if self._options.follow else None
+        follow = self._options.follow
+        self._state = context.partitioned_state(self.FOLLOWED if follow else self.LANES)
+        if context.partitioned_state(self.LANES if follow else self.FOLLOWED) or (follow and "share" in self._old):
+            change = "without %s; remove it" if follow else "with %s; set it"
+            raise TextFileError(f"{owner} was checkpointed {change % self.FOLLOW}, or start without the checkpoint")
+        self._follower = self._follow(owner) if follow else None
         if self._follower is None:
-            self._share = self._share_of(state, owner)
+            self._share = self._share_of(owner)
 
-    def _share_of(self, state: Mapping[str, Any], owner: str) -> LineShare:
-        """This task's share of what is there now, or of what was there at the checkpoint."""
-        if "follow" in state:
-            raise TextFileError(f"{owner} was checkpointed with {self.FOLLOW}; set it, or start without the checkpoint")
-        given, restored = self._options, state.get("share")
-        index, tasks = self._reader()
-        share = LineShare(
-            find_files(given.paths, may_be_gone=restored is not None),
-            index,
-            tasks,
+    def _share_of(self, owner: str) -> LineShare:
+        """This task's share of what is there now, and of what was there at the checkpoint."""
+        refuse_old_state(self._old, owner)
+        given = self._options
+        return LineShare(
+            find_files(given.paths, may_be_gone=bool(self._state) or self._context.attempt > 1),
+            self._state.own,
+            self._state,
+            owner=owner,
             encoding=given.encoding,
             decode_errors=given.decode_errors,
             skip_header=given.skip_header,
             block_bytes=given.block_bytes,
             line_bytes_max=given.line_bytes_max,
         )
-        if restored is not None:
-            share.restore(restored, owner)
-            self._replay.extend((path, offset) for path, offset in state["replay"])
-        return share
 
-    def _follow(self, state: Mapping[str, Any], owner: str) -> Follower:
+    def _follow(self, owner: str) -> Follower:
         """A follower of the files, from the positions of the checkpoint."""
-        if "share" in state:
-            raise TextFileError(
-                f"{owner} was checkpointed without {self.FOLLOW}; remove it, or start without the checkpoint"
-            )
-        given, restored = self._options, state.get("follow")
+        given = self._options
         follower = Follower(
             [parse(path) for path in given.paths],
             LineDecoder(given.encoding, given.decode_errors),
@@ -264,17 +254,12 @@ class TextFileSpout(Spout, StatefulComponent):
             scan_s=given.scan_s,
             forget_s=given.forget_s,
         )
-        if restored is not None:
-            for key, now, what in (
-                ("tasks", self._reader()[1], "tasks"),
-                ("header", given.skip_header, "header lines"),
-            ):
-                if restored[key] != now:
-                    raise TextFileError(
-                        f"{owner} has {now} {what}, but its positions were saved with {restored[key]}; restore with"
-                        f" {restored[key]} {what}"
-                    )
-            follower.restore(restored)
+        headers = follower.restore(self._state, self._old.pop("follow", None))
+        if headers - {given.skip_header}:
+            raise TextFileError(
+                f"{owner} has {given.skip_header} header lines, but its positions were saved with {max(headers)};"
+                f" restore with {max(headers)} header lines"
+            )
         self._figures = MultiAssignableMetrics()
         self._context.register_metric(self.METRIC, self._figures, 10)
         return follower
@@ -285,8 +270,17 @@ class TextFileSpout(Spout, StatefulComponent):
         task = self._context.get_task_id()
         return (tasks.index(task) if task in tasks else -1), max(1, len(tasks))
 
+    def backlog(self) -> Backlog:
+        """Bytes that this task has to read; with `follow` as of the last look at the files."""
+        return Backlog(bytes=self._share.bytes_left() if self._follower is None else self._follower.backlog_bytes)
+
     def next_tuple(self) -> None:
         """Emits failed lines again, then the next lines of the share."""
+        if self._follower is None and self._tasks != (place := self._reader()):
+            # The number of tasks has changed. With checkpoints each task restarts instead.
+            self._tasks = place
+            self._share.divide()
+            self._exhausted = self._ended = False
         if self._ended:
             return
         if self._follower is not None:

@@ -22,7 +22,8 @@ from typing import Any
 from heronpy.api import api_constants
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.spout.spout import Spout
-from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.state.state import HashMapState
+from heronpy.api.state.stateful_component import StatefulComponent, refuse_old_state
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
 from heronpy.loadtest.histogram import Histogram
@@ -32,6 +33,8 @@ KEY = "load_test"
 #: Interval at which sinks record their progress; it costs nothing per tuple.
 TICK_MS = 100
 MARK_S = 0.02
+#: Lanes that the tuples of a spout are divided into: level among 2 to 6 tasks. They are partitions of this log.
+LANES, LOG = 120, "load"
 
 
 def submit(describe: Callable[[dict[str, Any], TopologyBuilder], None], description: str | None) -> None:
@@ -118,9 +121,9 @@ class Report:
         scratch.rename(path)
 
 
-def share(total: int, report: Report) -> int:
-    """This task's part of a number of tuples."""
-    return total // report.tasks + (report.place < total % report.tasks)
+def share(total: int, lane: int) -> int:
+    """The part of a number of tuples that is a lane's."""
+    return total // LANES + (lane < total % LANES)
 
 
 def passes(values: Sequence[Any], limit: int, duration_s: float, report: Report) -> Iterator[Any]:
@@ -209,10 +212,9 @@ class LoadSpout(Spout, StatefulComponent):
     """A spout that ends after its last tuple; with acks, it replays failed tuples and ends after the last ack.
 
     Subclasses count in `self.sent` and define `message(number)`, the values of tuple `number`.
-    With checkpoints, `kept` has the number of tuples emitted by the restored one.
+    With checkpoints, `kept` has the number of tuples of each lane that the restored one had emitted.
     """
 
-    kept: Any = None
     sent = 0
     acked_count = 0
     replayed = 0
@@ -223,22 +225,31 @@ class LoadSpout(Spout, StatefulComponent):
         spec = self.report.spec
         self.tracked = acked(spec)
         self.again: list[int] = []
-        self.limit = share(spec["tuples"], self.report)
+        self.kept = context.partitioned_state("sent")
+        self.lanes = self.kept.own(LOG, LANES)
+        if not self.lanes:
+            raise ValueError(f"a load test has at most {LANES} tasks of a spout, not {self.report.tasks}; lower them")
+        self.limit = sum(share(spec["tuples"], lane) for lane in self.lanes)
         self.duration_s = spec["duration_s"]
         self.pace = Pace(spec["rate"]) if spec["rate"] else None
 
-    def init_state(self, stateful_state: Any) -> None:
-        self.kept = stateful_state
+    def init_state(self, stateful_state: HashMapState) -> None:
+        refuse_old_state(stateful_state, "this spout")
 
     def pre_save(self, checkpoint_id: str) -> None:
-        self.kept["sent"] = self.position()
+        left = self.position()
+        for lane in self.lanes:
+            # What has no limit is all in the first one.
+            part = min(left, share(self.report.spec["tuples"], lane)) if self.report.spec["tuples"] else left
+            self.kept[LOG, lane] = part
+            left -= part
 
     def position(self) -> int:
         return self.sent
 
     def kept_position(self) -> int:
         """Number of tuples in the restored checkpoint."""
-        return self.kept.get("sent", 0) if self.kept else 0
+        return sum(self.kept.get((LOG, lane), 0) for lane in self.lanes)
 
     def message(self, number: int) -> list[Any]:
         """The values of tuple `number`, for emitting them again."""

@@ -73,6 +73,13 @@ def size(count: int | None) -> str:
     return "-" if count is None else format_bytes(count)
 
 
+def _backlog(row: ComponentLoad) -> str:
+    """Of a spout: tuples, or bytes where these alone are known."""
+    if not _spout(row):
+        return ""
+    return size(row.backlog_bytes) if row.backlog_tuples is None else short(row.backlog_tuples)
+
+
 def cores(used: float | None) -> str:
     """CPU seconds per second."""
     return "-" if used is None else f"{used:.2f}"
@@ -95,6 +102,7 @@ COMPONENTS: tuple[Column[ComponentLoad], ...] = (
     Column("up", "up", 5, lambda row: row.up - row.tasks, lambda row: f"{row.up}/{row.tasks}"),
     Column("blocked", "blkd", 4, lambda row: row.blocked_max, lambda row: share(row.blocked_max)),
     Column("cpu", "cpu", 5, lambda row: row.cpu, lambda row: cores(row.cpu)),
+    Column("backlog", "backlog", 7, lambda row: row.backlog_tuples or row.backlog_bytes, _backlog),
     Column("failed", "fail/s", 6, lambda row: row.failed_per_s, lambda row: rate(row.failed_per_s)),
     Column("frames", "frm/s", 6, lambda row: row.frames_per_s, lambda row: rate(row.frames_per_s)),
     Column("per frame", "t/frm", 5, lambda row: row.tuples_per_frame, lambda row: part(row.tuples_per_frame)),

@@ -1,0 +1,52 @@
+"""Asks a spout for its backlog, and reports it. Imported only for spouts that define `backlog`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from heronpy.api.spout.base_spout import Backlog
+
+from .metrics import TaskMetrics
+
+log = logging.getLogger("heron.instance")
+
+#: How often a spout is asked.
+ASK_S = 1.0
+#: The metric of each part, and that of calls that raised.
+METRICS = {"tuples": "__backlog-tuples", "bytes": "__backlog-bytes"}
+ERRORS = "__backlog-errors"
+
+
+class BacklogMetric:
+    """Collected as a metric of user code; it sets those of the task. What is unknown is not reported."""
+
+    def __init__(self, ask: Callable[[], Any], metrics: TaskMetrics) -> None:
+        self._ask = ask
+        self._metrics = metrics
+
+    def get_value_and_reset(self) -> None:
+        """Ask the spout. A call that raises is counted, and the first one is logged."""
+        try:
+            found = _checked(self._ask())
+        except Exception:
+            if not self._metrics.counters.get((ERRORS, "")):
+                log.exception("backlog() of this spout raised; its backlog is unknown. Further errors are only counted")
+            self._metrics.count(ERRORS, "", 1)
+            found = Backlog()
+        for part, metric in METRICS.items():
+            value = getattr(found, part)
+            if value is not None:
+                self._metrics.gauge(metric, "", value)
+            elif (metric, "") in self._metrics.gauges:
+                self._metrics.drop_gauge(metric, "")
+
+
+def _checked(found: Any) -> Backlog:
+    """What a spout says; ValueError when it is no backlog."""
+    backlog = found if isinstance(found, Backlog) else Backlog(found)
+    for value in backlog:
+        if value is not None and (type(value) is not int or value < 0):
+            raise ValueError(f"backlog() returned {found!r}; return a number of tuples from 0, a Backlog, or None")
+    return backlog
