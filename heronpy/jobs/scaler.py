@@ -102,7 +102,9 @@ class Scaler:
         past: dict[str, Past] = {}
         if signals.load is not None:
             past = history.past([one.name for one in signals.load.components], now)
-        return look_of(job, signals.load, findings, asynchronous, fixed, room, past, now)
+        ages = [age_s for age_s in (signals.age_s, signals.updated_s) if age_s is not None]
+        updated_at = now - min(ages) if ages else None
+        return look_of(job, signals.load, findings, asynchronous, fixed, room, past, now, updated_at)
 
     def _write(self, job: str, view: View, outcome: Outcome) -> bool:
         """Write layer scaler; False when it is refused, because the document has changed meanwhile."""

@@ -23,8 +23,12 @@ CONCURRENCY_MAX = 512
 EVEN = 0.25
 #: A measured ratio beyond these is a mistake.
 RATIO_MIN, RATIO_MAX = 0.05, 20.0
+#: A thread that is said to do less per second is not doing its work, so its rate shows nothing.
+RATE_MIN = 1e-3
 #: A lag without an end, where nothing is processed.
 ENDLESS_S = 1e9
+#: Looks whose mean is the measured rate.
+_LOOKS = 10
 #: How much an older point of the line of memory counts at each look.
 _FADES = 0.99
 
@@ -59,6 +63,8 @@ class Known(Struct, frozen=True):
 
     #: Tuples per second of one busy thread, as measured; 0: not known.
     measured: float = 0.0
+    #: Of how many looks since somebody changed the topology.
+    looks: int = 0
     #: What a saturated thread does in a second, as a share of that.
     ratio: float = 1.0
     line: Line = Line()
@@ -116,7 +122,10 @@ def learned(known: Known, one: Figures, look: Look, in_trouble: bool) -> Known:
     if one.busy is None or one.busy < BUSY_MIN or not one.processed or not one.tasks or in_trouble:
         return known
     rate = one.processed / (threads(one) * one.busy)
-    known = replace(known, measured=(known.measured + rate) / 2 if known.measured else rate)
+    if rate < RATE_MIN:
+        return known
+    looks = min(known.looks + 1, _LOOKS)
+    known = replace(known, measured=known.measured + (rate - known.measured) / looks, looks=looks)
     if full_since is not None and look.at - full_since >= look.window_s and is_even(one):
         # While it is saturated, a thread does R / (n k), which is `busy` of what it does per busy second.
         known = replace(known, ratio=max(RATIO_MIN, one.busy))
@@ -129,6 +138,13 @@ def growth(known: Known) -> float:
         return 0.0
     (began, first), (ended, last) = known.waiting[0], known.waiting[-1]
     return (last - first) / (ended - began) if ended > began else 0.0
+
+
+def left_s(look: Look, known: Mapping[str, Known]) -> float | None:
+    """When nothing waits in the sources any more, if that goes on falling as it does; None: it does not fall."""
+    waits = sum(one.backlog or 0.0 for one in look.components if one.is_spout)
+    grows = sum(growth(known[one.name]) for one in look.components if one.is_spout)
+    return waits / -grows if grows < 0 else None
 
 
 def asked_for(look: Look, known: Mapping[str, Known]) -> dict[str, float] | None:

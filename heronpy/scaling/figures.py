@@ -72,6 +72,8 @@ class Look(Struct, frozen=True, kw_only=True):
     components: tuple[Figures, ...] = ()
     #: Of `heronpy.health.diagnose`, the most urgent first.
     findings: tuple[Finding, ...] = ()
+    #: Wall time when somebody last started or updated the topology; None: it is not known.
+    updated_at: float | None = None
     #: Seconds that rates and shares are over.
     window_s: float = 300.0
     #: Share of the window in which the spouts were held back.

@@ -95,8 +95,7 @@ class History:
         """What components were asked for at this clock time; it is read once in a window."""
         with self._said():
             for name in components:
-                read_at, _ = self._pasts.get(name, (0.0, Past()))
-                if not 0 <= now - read_at < self._times.window_s:
+                if name not in self._pasts or not 0 <= now - self._pasts[name][0] < self._times.window_s:
                     self._pasts[name] = now, past_of(partial(self._between, name), now, self._times)
         self._pasts = {name: self._pasts[name] for name in components}
         return {name: past for name, (_, past) in self._pasts.items()}

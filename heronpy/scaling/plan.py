@@ -33,6 +33,8 @@ _HARMLESS: Final = CALM | {
     Verdict.UNDER_PROVISIONED, Verdict.CHECKPOINTS, Verdict.PROCESSES, Verdict.DESCRIPTORS, Verdict.LOGGING,
     Verdict.DISK,
 }  # fmt: skip
+#: Causes of the scaler's own, which are not looked for while a plan is under way.
+_OWN: Final = frozenset({"no maximum", "maximum", "no effect", "memory", "lag"})
 #: What follows from other causes, which were told.
 _EFFECTS: Final = frozenset({Verdict.LOSSES})
 #: A dependency takes so many times as long as usual; below that, the code always waits.
@@ -45,8 +47,6 @@ SHRINK_MAX: Final = 0.4
 EFFECT_MIN: Final = 0.1
 #: A limit of memory grows by this factor, to this share of a slot or host; so full it may be.
 MEMORY_GROWS, MEMORY_SHARE, MEMORY_FULL = 1.5, 0.2, 0.8
-#: Other days foretell that a component will be full at this share of what its tasks can do.
-FULL: Final = 0.9
 _BARS_MAX: Final = 6
 _GAP_LOOKS: Final = 5
 
@@ -149,7 +149,8 @@ class _Round:
         self.changing = any(one.verdict is Verdict.CHANGING for one in look.findings)
         self.changed_at = self.now if self.changing and self.plan is None else state.changed_at
         self.trouble = [one for one in look.findings if self._vetoes(one)]
-        open_still = [one for one in state.alerts.values() if one.vetoes and self.now - one.seen < times.window_s]
+        self.alerts = {key: self._kept(one) for key, one in state.alerts.items()}
+        open_still = [one for one in self.alerts.values() if one.vetoes and self.now - one.seen < times.window_s]
         self.vetoed = bool(self.trouble or open_still)
         self.known = {one.name: self._learned(one) for one in look.components}
         self.asked = estimate.asked_for(look, self.known)
@@ -182,10 +183,22 @@ class _Round:
 
     # ---- what is so -----------------------------------------------------------------------
 
+    def _kept(self, one: Alert) -> Alert:
+        """An open alert, as seen now when its cause cannot be looked for now and nobody has removed it."""
+        if one.cause == Verdict.BAD_UPDATE.value:
+            # Health compares with the hour before; what the scaler has changed since then does not remove the cause.
+            since = one.since if self.plan is None else self.now
+            changed = self.look.updated_at is not None and self.look.updated_at > since
+            return one if changed else replace(one, since=since, seen=self.now)
+        waits = self.plan is not None and one.cause in _OWN and not one.vetoes
+        return replace(one, seen=self.now) if waits else one
+
     def _learned(self, one: Figures) -> Known:
         known = self.was.known.get(one.name, Known())
         if not self.fresh:
             known = replace(known, full_since=None, waiting=())
+        if self.changed_at == self.now:
+            known = replace(known, looks=0)
         return estimate.learned(known, one, self.look, self.vetoed or self.changing)
 
     def _lasting(self, what: str, names: Iterable[str], least_s: float) -> list[str]:
@@ -226,11 +239,7 @@ class _Round:
         if (few is not None and "known_in_s" not in few.figures) or (waits is not None and self._always_waits(waits)):
             return True
         used = estimate.used(one, self.known[one.name])
-        if used is None or used < BUSY or not estimate.is_even(one):
-            return False
-        ahead = self._ahead(one.name)
-        can = estimate.threads(one) * self.known[one.name].per_thread
-        return self.broken or (ahead is not None and ahead > FULL * can)
+        return self.broken and used is not None and used >= BUSY and estimate.is_even(one)
 
     def _has_spare(self, one: Figures) -> bool:
         return self._of(Verdict.OVER_PROVISIONED, one.name) is not None
@@ -257,12 +266,12 @@ class _Round:
     # ---- what is done ---------------------------------------------------------------------
 
     def _grow(self, pressed: list[str], asked: dict[str, float]) -> None:
-        """Size the whole graph, if a component has wanted more for long enough."""
-        if not pressed or any(
-            "left_s" in one.figures for one in self.look.findings if one.verdict is Verdict.CATCHING_UP
-        ):
-            return
+        """Size the whole graph, if a component has wanted more for long enough and the topology does not catch up."""
         drain_s = self.times.drain_s(self.goal)
+        left_s = estimate.left_s(self.look, self.known)
+        catches_up = any("left_s" in one.figures for one in self.look.findings if one.verdict is Verdict.CATCHING_UP)
+        if not pressed or catches_up or (left_s is not None and left_s <= drain_s):
+            return
         rates = estimate.with_backlog(asked, self.look, self.known, drain_s)
         for one in self.look.components:
             known, ahead = self.known[one.name], self._ahead(one.name)
@@ -410,9 +419,9 @@ class _Round:
             one = self.parts.get(name)
             if one is None or trial.after < trial.before:
                 continue
-            if trial.key == "ram":
-                effect = 0.0 if self._of(Verdict.MEMORY, name) is not None else 1.0
-            elif not self._wants_more(one):
+            if trial.key == "ram" and self._of(Verdict.MEMORY, name) is not None:
+                continue  # it is not enough yet, and the next step follows
+            if trial.key == "ram" or not self._wants_more(one):
                 effect = 1.0
             else:
                 gained = (one.processed or 0.0) / trial.rate - 1 if trial.rate else 1.0
@@ -471,7 +480,7 @@ class _Round:
         return one.verdict in (Verdict.UNDER_PROVISIONED, Verdict.MEMORY) or self._always_waits(one)
 
     def _outcome(self) -> Outcome:
-        alerts, said = watched(self.was.alerts, self.found, self.now, self.times.window_s)
+        alerts, said = watched(self.alerts, self.found, self.now, self.times.window_s)
         plan = Plan(self.now, self.trials) if self.trials else self.plan
         changes: dict[str, dict[str, Any]] = {}
         for name, trial in self.trials.items():
@@ -492,7 +501,7 @@ class _Round:
             alerts=alerts,
             slo=self.slo,
         )
-        return Outcome(state, (*self.said, *said), changes, rates)
+        return Outcome(state, (*said, *self.said), changes, rates)
 
     def _of_parts(self, by_component: dict[str, T]) -> dict[str, T]:
         """Without components that are no longer there."""

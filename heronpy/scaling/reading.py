@@ -18,13 +18,15 @@ def look_of(
     room_bytes: int | None,
     past: Mapping[str, Past],
     now: float,
+    updated_at: float | None = None,
 ) -> Look:
     """A look at a topology; without figures, one that says so.
 
-    `asynchronous` names its asynchronous bolts; `fixed` says by component why nothing of it may be changed.
+    `asynchronous` names its asynchronous bolts; `fixed` says by component why nothing of it may be changed;
+    `updated_at` is when somebody last started or updated it.
     """
     if load is None or load.window_s is None:
-        return Look(topology=topology, at=now, findings=tuple(findings))
+        return Look(topology=topology, at=now, findings=tuple(findings), updated_at=updated_at)
     holds = {one.component for one in load.culprits}
     return Look(
         topology=topology,
@@ -34,6 +36,7 @@ def look_of(
             for one in load.components
         ),
         findings=tuple(findings),
+        updated_at=updated_at,
         window_s=load.window_s,
         held=load.held or 0.0,
         end_to_end_s=load.latency_p99_s,

@@ -58,7 +58,9 @@ class Part(Struct, kw_only=True):
 
 
 class Fault(Struct, frozen=True):
-    """Something that goes wrong for a time. `much` is what is left of a rate, a share, or a number of cores."""
+    """Something that goes wrong for a time. `much` is what is left of a rate, a share, or how many foreign threads
+    compute all the time on each host; with a part that is a host's name, on that one alone.
+    """
 
     kind: str
     part: str = ""
@@ -158,12 +160,14 @@ class Model:
         lost = self._active("lost stream manager")
         return lost is not None and bool(part.inputs) and task % len(HOSTS) == 1
 
-    def _cpu_factors(self) -> dict[str, float]:
-        """The share of the CPU that they need which the tasks of each host get."""
+    def _others(self, host: str) -> float:
+        """Threads of other programs that always want to compute there."""
         full = self._active("full machine")
-        if full is None:
-            return dict.fromkeys(HOSTS, 1.0)
-        return {host: 1.0 if host != HOSTS[0] else max(0.05, 1 - full.much / CORES) for host in HOSTS}
+        return full.much if full is not None and full.part in (host, *self.parts) else 0.0
+
+    def _cpu_factors(self) -> dict[str, float]:
+        """The share of the CPU that they need which the tasks of each host get: as much as any other thread."""
+        return {host: min(1.0, CORES / (self._others(host) + 1)) for host in HOSTS}
 
     def _capacities(self, part: Part, factors: Mapping[str, float]) -> list[float]:
         """Tuples per second that each of its tasks could do."""
@@ -245,6 +249,7 @@ class Model:
             rescale_s=self.rescale_s,
             room_bytes=1 << 33,
             past=dict(past),
+            updated_at=self._changed_at or START_S,
         )
 
     def _learn_usual(self) -> None:
@@ -334,11 +339,11 @@ class Model:
             elif one.kind == "bad update" and (self._changed_at is None or self._changed_at < START_S + one.since_s):
                 self._changed_at = START_S + one.since_s
         for host in HOSTS:
-            full = self._active("full machine")
-            others = full.much if full is not None and host == HOSTS[0] else 0.0
             own = sum(task.cpu or 0.0 for task in found.tasks if task.host == host)
-            used = min(float(CORES), others + own)
-            found.hosts.append(HostSignals(host, CORES, 0.6 if others + own > 0.95 * CORES else 0.0, used, min(own, used)))
+            wanted = self._others(host) + own
+            used = min(float(CORES), wanted)
+            pressure = 1 - CORES / wanted if wanted > CORES else 0.0
+            found.hosts.append(HostSignals(host, CORES, pressure, used, min(own, used)))
 
     def _add_minute(self, found: Signals) -> None:
         """The series of the last hour."""

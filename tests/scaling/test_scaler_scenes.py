@@ -101,7 +101,10 @@ FAULTS: dict[str, tuple[dict[str, Any], Fault, set[Verdict] | str]] = {
     "a hot key": ({"keyed": True}, fault("hot key", much=0.5), {Verdict.SKEW}),
     "a slow host": ({"keyed": True}, fault("slow host", much=0.3), {Verdict.SLOW_HOST}),
     "a slow task": ({"keyed": True}, fault("slow task", much=0.3), {Verdict.SLOW_TASK}),
-    "a full machine": ({"keyed": True}, fault("full machine", much=15.0), {Verdict.MACHINE}),
+    "a full machine": ({"keyed": True}, fault("full machine", much=240.0), {Verdict.MACHINE}),
+    "a full machine beside an idle one": (
+        {"keyed": True}, fault("full machine", "a", much=240.0), {Verdict.MACHINE, Verdict.SLOW_HOST}
+    ),
     "a bad update": ({}, fault("bad update", much=0.4), {Verdict.BAD_UPDATE}),
     "a crash loop": ({"keyed": True}, fault("crash loop", much=0.3), {Verdict.CRASHING}),
     "poison": ({}, fault("poison"), {Verdict.LOSSES}),
@@ -161,7 +164,8 @@ def test_a_replay_decides_the_same() -> None:
 def test_an_asynchronous_component_makes_more_calls_first() -> None:
     work = {"per_s": 50.0, "asynchronous": True, "concurrency": 16, "computes": 0.02, "tasks": 4}
     scene = Scene(Model(parts(work), lambda at: 2200.0 if at < HOUR else 6000.0), 4)
-    assert [one.key for _, one in scene.changes(up=True)] == ["concurrency"], scene.told()
+    keys = [(one.component, one.key) for _, one in scene.changes(up=True)]
+    assert keys == [("work", "concurrency"), ("store", "parallelism")], scene.told()
     assert scene.model.parts["work"].tasks == 4 and scene.lags[-1][1] < 5
 
 
