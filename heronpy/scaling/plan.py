@@ -24,7 +24,7 @@ from heronpy.scaling.decisions import Alert, Changed, Decision, Judged, Refused,
 from heronpy.scaling.estimate import Known
 from heronpy.scaling.figures import Figures, Goal, Look, Past, Times
 from heronpy.scaling.slo import Attainment, observed
-from heronpy.views.findings import CALM, Finding, Verdict
+from heronpy.views.findings import CALM, OF_MACHINES, Finding, Verdict
 
 T = TypeVar("T")
 
@@ -458,14 +458,17 @@ class _Round:
         """The most urgent cause that scaling does not cure; the causes of the scaler's own where there is none."""
         others = [one for one in self.look.findings if one.verdict not in CALM and not self._is_acted_on(one)]
         alerts = []
+        full = {host for one in self.look.findings if one.verdict is Verdict.MACHINE for host in one.names}
         unknown = self._lasting("untriaged", [""] if (Verdict.UNTRIAGED, "") in self.verdicts else [], self.times.window_s)
         for one in self.trouble + [one for one in others if one not in self.trouble]:
             told = self.was.alerts.keys() - {f"{one.verdict.value}:{one.component}"}
-            if (one.verdict is Verdict.UNTRIAGED and not unknown) or (one.verdict in _EFFECTS and told):
+            follows = (one.verdict in _EFFECTS and told) or (one.verdict is Verdict.SLOW_HOST and full & {*one.names})
+            if follows or (one.verdict is Verdict.UNTRIAGED and not unknown):
                 continue
             vetoes = one in self.trouble
             text = sentence(one, self.look.topology) + ("; more tasks would not help" if vetoes else "")
-            alerts.append(Alert(one.component, one.verdict.value, text, vetoes))
+            component = "" if one.verdict in OF_MACHINES else one.component
+            alerts.append(Alert(component, one.verdict.value, text, vetoes))
         self.found = alerts + self.found
         alone = not self.found and not pressed and self.plan is None and not self.changing
         lasts = self._lasting("lag", [""] if self.broken else [], self.times.window_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from statistics import fmean, pstdev
+from math import sqrt
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
@@ -114,7 +114,7 @@ class Model:
         self._paused_s = 0.0
         self._changed_at: float | None = None
         self._steps: deque[_Step] = deque(maxlen=round(TIMES.window_s / step_s))
-        self._minutes: deque[dict[tuple[str, str], float]] = deque(maxlen=62)
+        self._minutes: dict[str, dict[str, list[float | None]]] = {}
         self._usual: dict[str, float] = {}
 
     @property
@@ -230,7 +230,7 @@ class Model:
     def _over_window(self, name: str, what: str) -> list[float]:
         """The mean of each task."""
         steps = [getattr(step, what)[name] for step in self._steps]
-        return [fmean(values) for values in zip(*steps, strict=True)] if steps else []
+        return [sum(values) / len(steps) for values in zip(*steps, strict=True)]
 
     def look(self, past: Mapping[str, Past]) -> Look:
         """Its figures and findings now, as a topology master would tell them; a minute has passed."""
@@ -271,8 +271,8 @@ class Model:
             asynchronous=part.asynchronous,
             processed=sum(rates),
             inputs={source: sum(self._over_window(source, "rates")) * each for source, each in part.inputs.items()},
-            busy=fmean(task.busy or 0.0 for task in tasks) if told and tasks else None,
-            spread=pstdev(rates) / fmean(rates) if sum(rates) else None,
+            busy=sum(task.busy or 0.0 for task in tasks) / len(tasks) if told and tasks else None,
+            spread=_spread(rates),
             backlog=self.backlog[part.name] if not part.inputs and self.reports_backlog else None,
             memory_mean=memory,
             memory_max=1.05 * memory,
@@ -287,7 +287,7 @@ class Model:
         """What `heronpy.health` diagnoses."""
         found = Signals("Model", control_pb2.LIFE_RUNNING, "", sum(step.for_s for step in self._steps) or 1.0)
         found.asked_s, found.age_s = TIMES.window_s, self.passed_s
-        found.held = fmean(step.held for step in self._steps) if self._steps else 0.0
+        found.held = sum(step.held for step in self._steps) / len(self._steps) if self._steps else 0.0
         found.keyed = [part.name for part in self.parts.values() if part.keyed]
         last = self._steps[-1] if self._steps else None
         for part in self.parts.values():
@@ -309,7 +309,7 @@ class Model:
     def _task(self, part: Part, number: int, rate: float, busy: float) -> TaskSignals:
         is_spout, host = not part.inputs, HOSTS[number % len(HOSTS)]
         noisy = rate * (1 + self.noise())
-        factor = fmean(step.cpu_factor[host] for step in self._steps)
+        factor = sum(step.cpu_factor[host] for step in self._steps) / len(self._steps)
         cpu = rate * part.computes / part.per_s
         slow = self._active("slow host", part.name) or self._active("slow task", part.name)
         if slow is not None and (number == 0 or (slow.kind == "slow host" and number % len(HOSTS) == 0)):
@@ -347,21 +347,29 @@ class Model:
 
     def _add_minute(self, found: Signals) -> None:
         """The series of the last hour."""
-        minute = {("", "held"): self._steps[-1].held if self._steps else 0.0, ("", "plan_version"): 1.0 + self.rescaled}
+        series = {"": {"held": self._steps[-1].held if self._steps else 0.0, "plan_version": 1.0 + self.rescaled}}
         for name in found.components:
             tasks = found.of(name)
-            minute |= {
-                (name, "emitted"): sum(task.emitted for task in tasks),
-                (name, "executed"): sum(task.executed for task in tasks),
-                (name, "busy"): fmean(task.busy or 0.0 for task in tasks),
-                (name, "tasks"): float(len(tasks)),
-                (name, "queue_bytes"): float(sum(task.queue_bytes for task in tasks)),
-                (name, "largest_bytes"): float(max(task.memory_bytes or 0 for task in tasks)),
+            series[name] = {
+                "emitted": sum(task.emitted for task in tasks),
+                "executed": sum(task.executed for task in tasks),
+                "busy": sum(task.busy or 0.0 for task in tasks) / len(tasks),
+                "tasks": float(len(tasks)),
+                "queue_bytes": float(sum(task.queue_bytes for task in tasks)),
+                "largest_bytes": float(max(task.memory_bytes or 0 for task in tasks)),
             }
-        self._minutes.append(minute)
-        for name, series in minute:
-            values = [one.get((name, series)) for one in self._minutes]
-            found.history.setdefault(name, {})[series] = values
+        for name, values in series.items():
+            for what, value in values.items():
+                minutes = self._minutes.setdefault(name, {}).setdefault(what, [])
+                minutes.append(value)
+                del minutes[:-62]
+        found.history = self._minutes
+
+
+def _spread(rates: list[float]) -> float | None:
+    """Their standard deviation over their mean."""
+    mean = sum(rates) / len(rates)
+    return sqrt(sum((rate - mean) ** 2 for rate in rates) / len(rates)) / mean if mean else None
 
 
 def run(

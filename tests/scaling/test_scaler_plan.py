@@ -228,7 +228,7 @@ def test_a_bad_update_is_told_until_the_topology_is_changed_again() -> None:
     job.looks(60, (Finding(Verdict.BAD_UPDATE, "work", figures=figures), *FEW), updated_at=updated_at)
     job.looks(300, FEW, updated_at=updated_at)
     assert [one.cause for one in job.said] == ["bad update"], "health compares with the last hour only"
-    job.looks(9, FEW, updated_at=job.now)
+    job.looks(6, FEW, updated_at=job.now)
     assert [type(one) for one in job.said] == [Alerted, Cleared, Changed]
 
 
@@ -244,7 +244,7 @@ FIGURES = {
     Verdict.SKEW: ["share", "even", "tasks", "busy", "median"],
     Verdict.SLOW_TASK: ["rate", "usual"],
     Verdict.SLOW_HOST: ["rate", "usual", "tasks"],
-    Verdict.MACHINE: ["cores", "others", "own", "pressure", "spark"],
+    Verdict.MACHINE: ["cores", "others", "own", "pressure", "spark", "busy"],
     Verdict.UNDER_PROVISIONED: ["tasks", "arrival", "rate", "busy", "needed"],
     Verdict.LIMIT: ["limit", "busy"],
     Verdict.CHECKPOINTS: ["age_s", "every_s"],

@@ -102,9 +102,7 @@ FAULTS: dict[str, tuple[dict[str, Any], Fault, set[Verdict] | str]] = {
     "a slow host": ({"keyed": True}, fault("slow host", much=0.3), {Verdict.SLOW_HOST}),
     "a slow task": ({"keyed": True}, fault("slow task", much=0.3), {Verdict.SLOW_TASK}),
     "a full machine": ({"keyed": True}, fault("full machine", much=240.0), {Verdict.MACHINE}),
-    "a full machine beside an idle one": (
-        {"keyed": True}, fault("full machine", "a", much=240.0), {Verdict.MACHINE, Verdict.SLOW_HOST}
-    ),
+    "a full machine beside an idle one": ({"keyed": True}, fault("full machine", "a", much=240.0), {Verdict.MACHINE}),
     "a bad update": ({}, fault("bad update", much=0.4), {Verdict.BAD_UPDATE}),
     "a crash loop": ({"keyed": True}, fault("crash loop", much=0.3), {Verdict.CRASHING}),
     "poison": ({}, fault("poison"), {Verdict.LOSSES}),
