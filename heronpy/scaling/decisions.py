@@ -71,6 +71,9 @@ class Alert(Struct, frozen=True):
     text: str
     #: Nothing is scaled while it is open.
     vetoes: bool = False
+    #: It is told once it has been found for so long; what it vetoes is vetoed at once.
+    waits_s: float = 0.0
+    told: bool = False
     since: float = 0.0
     seen: float = 0.0
 
@@ -85,14 +88,15 @@ def watched(
     after, said = dict(opened), list[Decision]()
     for number, one in enumerate(found):
         key = f"{one.cause}:{one.component}"
-        if key in after:
-            after[key] = replace(after[key], seen=now)
-        elif not number and len(after) < ALERTS_MAX:
+        if key not in after and (number or len(after) >= ALERTS_MAX):
+            continue
+        after[key] = open_one = replace(after.get(key) or replace(one, since=now), seen=now)
+        if not open_one.told and now - open_one.since >= one.waits_s:
             said.append(Alerted(one.component, one.cause, one.text))
-            after[key] = replace(one, since=now, seen=now)
+            after[key] = replace(open_one, text=one.text, told=True)
     for key, one in opened.items():
         if not 0 <= now - after[key].seen < clear_s:
-            said.append(Cleared(one.component, one.cause, f"no longer so: {one.text}"))
+            said += [Cleared(one.component, one.cause, f"no longer so: {one.text}")] if one.told else []
             del after[key]
     return after, said
 

@@ -468,7 +468,9 @@ class _Round:
             vetoes = one in self.trouble
             text = sentence(one, self.look.topology) + ("; more tasks would not help" if vetoes else "")
             component = "" if one.verdict in OF_MACHINES else one.component
-            alerts.append(Alert(component, one.verdict.value, text, vetoes))
+            # At first the tasks of a slow host may not all be slow.
+            waits_s = self.times.sure_s if one.verdict is Verdict.SLOW_TASK else 0.0
+            alerts.append(Alert(component, one.verdict.value, text, vetoes, waits_s))
         self.found = alerts + self.found
         alone = not self.found and not pressed and self.plan is None and not self.changing
         lasts = self._lasting("lag", [""] if self.broken else [], self.times.window_s)

@@ -26,7 +26,7 @@ CAUSES = {
     "nothing shows": {"untriaged"},
 }
 #: Scenarios of one test.
-EACH = 10
+EACH = 20
 
 
 class Drawn:
@@ -50,6 +50,9 @@ class Drawn:
         if self.kind in ("slow host", "full machine"):
             self.hit.tasks = 2 * max(2, self.hit.tasks // 2)
             self.hit.per_s = self.load / self.hit.tasks / 0.6
+        if self.kind == "hot key":  # one of three tasks that were 45 % busy would just do it
+            self.hit.per_s *= self.hit.tasks / max(4, self.hit.tasks)
+            self.hit.tasks = max(4, self.hit.tasks)
         self.grows = draw.uniform(1.6, 3.0)
         self.fault = Fault(
             self.kind, self.hit.name, HOUR / 2, HOUR / 2 + 30 if self.kind == "lost stream manager" else 1e9, self.much()
@@ -57,12 +60,17 @@ class Drawn:
 
     def much(self) -> float:
         if self.kind == "full machine":
-            return 15.2
+            return 240.0
         if self.kind == "hot key":
             return 0.6
         if self.kind == "nothing shows":
             return self.load / 2
         return self.draw.uniform(3, 8) if self.kind == "dependency" else self.draw.uniform(0.1, 0.3)
+
+    @property
+    def fullest(self) -> float:
+        """What is asked at the end of the bolt that can do it least, as a share of what it can do."""
+        return max(self.load * self.grows / part.tasks / part.per_s for part in self.parts[1:])
 
     def offered(self, at: float) -> float:
         return self.load * (self.grows if self.kind == "load" and at >= HOUR / 2 else 1.0)
@@ -76,15 +84,18 @@ class Drawn:
 def wrong(drawn: Drawn, scene: Scene) -> bool:
     ups, causes = scene.changes(up=True), [one.cause for one in scene.alerts]
     if drawn.kind == "load":
-        return not ups or bool(causes)
-    return bool(ups) or (bool(causes) if drawn.kind == "calm" else causes[:1] == [] or causes[0] not in CAUSES[drawn.kind])
+        # Where all can do it, nothing is wrong; at the edge either is right.
+        return bool(causes) or (not ups if drawn.fullest > 1.03 else bool(ups) and drawn.fullest < 0.97)
+    if drawn.kind == "calm":
+        return bool(ups or causes)
+    return bool(ups) or not causes or not CAUSES[drawn.kind].issuperset(causes[:1])
 
 
-@pytest.mark.parametrize("hundred", seeds(1, 10))
-def test_a_hundred_scenarios(hundred: int) -> None:
-    """At most 1 % of the causes are wrong, in every hundred; a scenario that is wrong replays by its seed."""
+@pytest.mark.parametrize("twenty", seeds(1, 50))
+def test_of_twenty_scenarios_none_is_mistaken(twenty: int) -> None:
+    """A scenario that is wrong replays by its seed."""
     mistaken, worse = [], []
-    for seed in range(100 * hundred, 100 * hundred + 100):
+    for seed in range(EACH * twenty, EACH * twenty + EACH):
         drawn = Drawn(seed)
         scene = drawn.scene("act")
         if wrong(drawn, scene):
@@ -92,4 +103,4 @@ def test_a_hundred_scenarios(hundred: int) -> None:
         if scene.model.rescaled and scene.model.waited > 1.02 * drawn.scene("off").model.waited + 60 * drawn.load:
             worse.append(f"seed {seed}, {drawn.kind}:\n{scene.told()}")
     assert not worse, "\n\n".join(worse)
-    assert len(mistaken) <= 1, "\n\n".join(mistaken)
+    assert not mistaken, "\n\n".join(mistaken)
