@@ -305,7 +305,7 @@ class _Round:
             self._change(one, key, before, after, figures | {"after": after}, text)
 
     def _shrink(self, spare: list[str], asked: dict[str, float]) -> None:
-        """Take tasks that were not needed for long, where nothing is wrong, nothing waits and other days do not need them."""
+        """Take tasks that were not needed for long, where nothing is wrong or waits and other days do not need them."""
         calm = all(one.verdict in CALM and one.verdict is not Verdict.CATCHING_UP for one in self.look.findings)
         if not calm or not self._nothing_waits():
             return
@@ -459,7 +459,8 @@ class _Round:
         others = [one for one in self.look.findings if one.verdict not in CALM and not self._is_acted_on(one)]
         alerts = []
         full = {host for one in self.look.findings if one.verdict is Verdict.MACHINE for host in one.names}
-        unknown = self._lasting("untriaged", [""] if (Verdict.UNTRIAGED, "") in self.verdicts else [], self.times.window_s)
+        untriaged = [one.component for one in self.look.findings if one.verdict is Verdict.UNTRIAGED]
+        unknown = self._lasting("untriaged", untriaged, self.times.window_s)
         for one in self.trouble + [one for one in others if one not in self.trouble]:
             told = self.was.alerts.keys() - {f"{one.verdict.value}:{one.component}"}
             follows = (one.verdict in _EFFECTS and told) or (one.verdict is Verdict.SLOW_HOST and full & {*one.names})

@@ -179,7 +179,11 @@ class Model:
         found = []
         for task in range(part.tasks):
             each = wall + cpu * (1 / factors[HOSTS[task % len(HOSTS)]] - 1)
-            for kind, hit in (("slow host", task % len(HOSTS) == 0), ("slow task", task == 0), ("crash loop", task == 0)):
+            for kind, hit in (
+                ("slow host", task % len(HOSTS) == 0),
+                ("slow task", task == 0),
+                ("crash loop", task == 0),
+            ):
                 fault = self._active(kind, part.name)
                 each /= fault.much if fault is not None and hit else 1.0
             found.append(1e-6 if self._is_down(part, task) else part.concurrency / each)
@@ -331,7 +335,10 @@ class Model:
             if ago_s < 0 or self.passed_s >= one.until_s + TIMES.window_s:
                 continue
             if one.kind == "crash loop":
-                found.restarted[f"{one.part}-0"] = (max(1, int(min(ago_s, TIMES.window_s) / 20)), "ValueError: no number")
+                found.restarted[f"{one.part}-0"] = (
+                    max(1, int(min(ago_s, TIMES.window_s) / 20)),
+                    "ValueError: no number",
+                )
             elif one.kind == "poison":
                 found.given_up[one.part] = 3.0
             elif one.kind == "lost stream manager":

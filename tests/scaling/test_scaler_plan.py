@@ -44,7 +44,9 @@ class Job:
         self.said += outcome.decisions
         if does:
             self.work["tasks"] = outcome.changes.get("parallelism", {}).get("work", self.work["tasks"])
-            self.work["concurrency"] = outcome.changes.get("concurrency", {}).get("work", self.work.get("concurrency", 1))
+            self.work["concurrency"] = outcome.changes.get("concurrency", {}).get(
+                "work", self.work.get("concurrency", 1)
+            )
         return outcome
 
     def looks(self, number: int, findings: tuple[Finding, ...] = (), **more: Any) -> list[Any]:
@@ -140,6 +142,16 @@ def test_a_cause_is_told_once_until_it_has_gone() -> None:
     assert job.looks(4, FEW) == [], "it may come back"
     cleared, *_ = job.looks(1, FEW)
     assert isinstance(cleared, Cleared) and job.looks(2, SLOW)[0].cause == "dependency"
+
+
+def test_a_slow_task_stops_all_at_once_and_is_told_when_it_is_known_that_it_is_not_its_host() -> None:
+    slow = Finding(Verdict.SLOW_TASK, "work", "work-1", {"rate": 300.0, "usual": 900.0})
+    host = Finding(Verdict.SLOW_HOST, "work", figures={"rate": 300.0, "usual": 900.0, "tasks": 2.0}, names=("a",))
+    job = Job()
+    assert job.looks(2, (slow, *FEW)) == []
+    assert [one.cause for one in job.looks(1, (slow, *FEW))] == ["slow task"]
+    job = Job()
+    assert [one.cause for one in job.looks(1, (slow, *FEW)) + job.looks(10, (host, *FEW))] == ["slow host"]
 
 
 def test_advice_changes_nothing_and_off_decides_nothing() -> None:
@@ -273,9 +285,12 @@ def test_nothing_that_is_told_leaves_the_limits(data: st.DataObject) -> None:
     job = Job(replace(GOAL, min={"work": 2}))
     for _ in range(data.draw(st.integers(1, 8))):
         job.work |= {
-            "processed": data.draw(rates), "busy": data.draw(st.none() | st.floats(0, 1)), "spread": data.draw(st.none() | st.floats(0, 2)),
-            "saturated": data.draw(st.booleans()), "lag_s": data.draw(st.none() | st.floats(0, 1e5)),
-        }  # fmt: skip
+            "processed": data.draw(rates),
+            "busy": data.draw(st.none() | st.floats(0, 1)),
+            "spread": data.draw(st.none() | st.floats(0, 2)),
+            "saturated": data.draw(st.booleans()),
+            "lag_s": data.draw(st.none() | st.floats(0, 1e5)),
+        }
         found = tuple(map(finding, data.draw(st.lists(st.sampled_from(Verdict), max_size=2))))
         job.now += data.draw(st.sampled_from([0.0, 240.0, 4000.0, -500.0]))
         outcome = job.look(found, backlog=data.draw(rates))

@@ -26,7 +26,7 @@ CAUSES = {
     "nothing shows": {"untriaged"},
 }
 #: Scenarios of one test.
-EACH = 20
+EACH = 10
 
 
 class Drawn:
@@ -41,7 +41,13 @@ class Drawn:
         for number in range(draw.randint(1, 3)):
             name, before = f"bolt{number}", self.parts[-1].name
             tasks, at = draw.randint(2, 8), draw.uniform(0.45, 0.68)
-            keyed = draw.random() < 0.5 or self.kind in ("hot key", "slow host", "slow task", "crash loop", "full machine")
+            keyed = draw.random() < 0.5 or self.kind in (
+                "hot key",
+                "slow host",
+                "slow task",
+                "crash loop",
+                "full machine",
+            )
             self.parts.append(
                 Part(name=name, per_s=self.load / tasks / at, tasks=tasks, inputs={before: 1.0}, keyed=keyed,
                      computes=draw.uniform(0.5, 1.0))
@@ -55,7 +61,11 @@ class Drawn:
             self.hit.tasks = max(4, self.hit.tasks)
         self.grows = draw.uniform(1.6, 3.0)
         self.fault = Fault(
-            self.kind, self.hit.name, HOUR / 2, HOUR / 2 + 30 if self.kind == "lost stream manager" else 1e9, self.much()
+            self.kind,
+            self.hit.name,
+            HOUR / 2,
+            HOUR / 2 + 30 if self.kind == "lost stream manager" else 1e9,
+            self.much(),
         )
 
     def much(self) -> float:
@@ -76,7 +86,9 @@ class Drawn:
         return self.load * (self.grows if self.kind == "load" and at >= HOUR / 2 else 1.0)
 
     def scene(self, mode: str) -> Scene:
-        model = Model([replace(part) for part in self.parts], self.offered, (self.fault,), noise(self.seed, 0.03), step_s=20.0)
+        model = Model(
+            [replace(part) for part in self.parts], self.offered, (self.fault,), noise(self.seed, 0.03), step_s=20.0
+        )
         goal = replace(GOAL, mode=mode, max={part.name: 40 for part in self.parts[1:]})
         return Scene(model, 2.5, goal)
 
@@ -91,11 +103,11 @@ def wrong(drawn: Drawn, scene: Scene) -> bool:
     return bool(ups) or not causes or not CAUSES[drawn.kind].issuperset(causes[:1])
 
 
-@pytest.mark.parametrize("twenty", seeds(1, 50))
-def test_of_twenty_scenarios_none_is_mistaken(twenty: int) -> None:
+@pytest.mark.parametrize("ten", seeds(1, 100))
+def test_of_ten_scenarios_none_is_mistaken(ten: int) -> None:
     """A scenario that is wrong replays by its seed."""
     mistaken, worse = [], []
-    for seed in range(EACH * twenty, EACH * twenty + EACH):
+    for seed in range(EACH * ten, EACH * ten + EACH):
         drawn = Drawn(seed)
         scene = drawn.scene("act")
         if wrong(drawn, scene):
