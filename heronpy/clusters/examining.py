@@ -15,7 +15,7 @@ from heronpy.common.settings import settings_for
 from heronpy.health.diagnose import diagnose
 from heronpy.health.gathering import METRICS, SERIES, signals_of, window_of
 from heronpy.health.signals import Looks, Signals
-from heronpy.health.times import TIMES
+from heronpy.health.times import TIMES, Times
 from heronpy.net.answers import read
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
@@ -66,14 +66,17 @@ class _Asking:
             return None
 
 
-def look(session: Session, topology: str, window_s: float, within_s: float = LOOK_S) -> tuple[Signals, list[Finding]]:
+def look(
+    session: Session, topology: str, window_s: float, within_s: float = LOOK_S, times: Times = TIMES
+) -> tuple[Signals, list[Finding]]:
     """Query the topology master, and diagnose its answers; DeadlineError if it answers too little to say anything.
 
     That an engine's topology has no scheduler is a finding as well.
     """
     session.find(topology)
     with session.tmaster(topology) as client:
-        signals, findings = _look(session, topology, window_s, _Asking(client, time.monotonic() + within_s))
+        ask = _Asking(client, time.monotonic() + within_s)
+        signals, findings = _look(session, topology, window_s, ask, times)
     if session.lacks_scheduler(topology):
         return signals, without_scheduler(findings)
     if session.engine_of(topology):
@@ -100,7 +103,9 @@ def without_scheduler(findings: list[Finding]) -> list[Finding]:
     return [*failed, SCHEDULER_DOWN, *others]
 
 
-def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tuple[Signals, list[Finding]]:
+def _look(
+    session: Session, topology: str, window_s: float, ask: _Asking, times: Times
+) -> tuple[Signals, list[Finding]]:
     status, now = ask.must(control_pb2.GetStatus()), time.time()
     # Without the rest, its own findings still stand.
     load = ask.look(control_pb2.GetLoad(plan_version=status.plan_version), LoadAnswer, "load")
@@ -108,7 +113,7 @@ def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tup
     events = reply.events if reply is not None else None
     since = load.load.since if load is not None else now - _age(status)
     age_s = now - since if since else None
-    over_s = window_of(window_s, age_s or 0.0, events, now)
+    over_s = window_of(window_s, age_s or 0.0, events, now, times)
     metrics = ask(control_pb2.GetMetrics(names=METRICS, interval_s=over_s), "figures")
     if metrics is None and load is None:
         raise DeadlineError(f"the topology master of '{topology}' does not answer in time; try again, or see its log")
@@ -132,7 +137,8 @@ def _look(session: Session, topology: str, window_s: float, ask: _Asking) -> tup
         looks=looks.tasks if looks is not None else None,
         load=load,
     )
-    signals.unanswered = ask.unanswered
+    signals.unanswered, signals.times = ask.unanswered, times
+    signals.load = load.load if load is not None else None
     # Of a part of the figures a wrong cause follows: what is unknown to us is known to the topology master.
     own = load.findings if load is not None else []
     return signals, own if own and ask.unanswered else diagnose(signals, own)

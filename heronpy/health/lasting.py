@@ -26,7 +26,9 @@ def kept(found: Sequence[Finding], before: Sequence[Finding], signals: Signals) 
     """The findings, with the causes of `before` that have not gone in place of others of the same component."""
     result = list(found)
     for old in before:
-        same = any(one.verdict is old.verdict and one.component == old.component for one in result)
+        # All tasks of a host are found to be slow by comparison, so one that was found first is not the cause.
+        better = {old.verdict, Verdict.SLOW_HOST} if old.verdict is Verdict.SLOW_TASK else {old.verdict}
+        same = any(one.verdict in better and one.component == old.component for one in result)
         if old.verdict not in CAUSES or same or _has_gone(old, signals):
             continue
         result = [one for one in result if one.component != old.component or one.verdict not in _INSTEAD]

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from heronpy.health.times import TIMES, Times
 from heronpy.proto import control_pb2
+from heronpy.views.load import Load
 
 #: Tuples per task, at least, that tell how evenly they are shared out.
 SHARED_MIN = 20
@@ -228,6 +229,8 @@ class Signals(Struct):
     looks: dict[str, LookSignals] = field(default_factory=dict)
     #: Of the rules.
     times: Times = TIMES
+    #: The figures by component, as they were answered.
+    load: Load | None = None
 
     def of(self, component: str) -> list[TaskSignals]:
         """The tasks of a component."""

@@ -1,4 +1,4 @@
-"""`python -m heronpy.jobs --cluster C`: the manager of a cluster's jobs, below a guardian."""
+"""`python -m heronpy.jobs --cluster C --part P`: the syncer or the scaler of a cluster's jobs, below a guardian."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ def main() -> int:
     """Guard and run the manager; returns its exit code."""
     parser = argparse.ArgumentParser(prog="heronpy.jobs", description="The manager of the jobs of a cluster.")
     parser.add_argument("--cluster", required=True)
+    parser.add_argument("--part", choices=("syncer", "scaler"), required=True)
     parser.add_argument("--config-path")
     parser.add_argument("--config-property", action="append", default=[])
     given = parser.parse_args()
-    return guard(lambda pulse: run(given, pulse), what="manager")
+    return guard(lambda pulse: run(given, pulse), what=given.part)
 
 
 def run(given: argparse.Namespace, pulse: Pulse) -> int:
@@ -25,17 +26,22 @@ def run(given: argparse.Namespace, pulse: Pulse) -> int:
     from heronpy.common import exit_codes
     from heronpy.common.errors import HeronError
     from heronpy.common.logs import setup
-    from heronpy.jobs.manager import Manager, log
+    from heronpy.jobs.manager import SYNCER, Process, SyncerProcess, log
 
-    setup("manager")
+    setup(given.part)
     try:
         common = Common(given.config_path, tuple(given.config_property))
-        manager = Manager(Target(given.cluster), common, pulse)
+        kind: type[Process] = SyncerProcess
+        if given.part != SYNCER:
+            from heronpy.jobs.scaler import ScalerProcess
+
+            kind = ScalerProcess
+        process = kind(Target(given.cluster), common, pulse)
         for signum in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signum, lambda *_: manager.end())
-        return manager.run()
+            signal.signal(signum, lambda *_: process.end())
+        return process.run()
     except HeronError as error:
-        log.error("the manager cannot go on: %s", error)
+        log.error("the %s cannot go on: %s", given.part, error)
         return exit_codes.STARTUP_FAILURE
 
 

@@ -1,7 +1,8 @@
 """The manager of a cluster's jobs: it looks at each job and lets its syncer go on, in rounds and when one is changed.
 
-Of several managers one acts, which has the ephemeral node; the others stand by. Nothing that runs needs it: while none
-acts, topologies go on as they are. What is under way is in the state manager, so another manager continues.
+It has two processes, the syncer and the scaler. Of several of each one acts, which has the ephemeral node; the others
+stand by. Nothing that runs needs them: while none acts, topologies go on as they are. What is under way is in the state
+manager, so another process continues.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ from heronpy.statemgr.base import StateManager
 
 log = logging.getLogger("heronpy.jobs")
 
+SYNCER: Final = "syncer"
+SCALER: Final = "scaler"
+PARTS: Final = (SYNCER, SCALER)
 ROUND_S: Final = 30.0
 #: How often a topology is looked at whose start is to be proved.
 PROVE_LOOK_S: Final = 1.0
@@ -50,7 +54,7 @@ END_S: Final = 20.0
 
 
 class Acting(Struct, frozen=True):
-    """The manager that acts."""
+    """The process of a manager that acts."""
 
     id: str
     pid: int
@@ -131,8 +135,11 @@ class Syncing:
         return self._store.put_running(job, new, version)
 
 
-class Manager:
-    """The rounds of one manager, from its start to the signal that ends it."""
+class Process:
+    """One of the processes of a manager, from its start to the signal that ends it: it acts, or stands by."""
+
+    #: Which of them it is.
+    part: str
 
     def __init__(self, target: Target, common: Common, pulse: Pulse) -> None:
         self._session = Session(target, common)
@@ -140,8 +147,61 @@ class Manager:
         self._store = Store(self._state)
         self._pulse = pulse
         self._me = Acting(str(uuid.uuid4()), os.getpid(), os.getppid(), this_host().to_text(), time.time())
-        self._syncing = Syncing(self._store, TopologyDriver(target, common, self._state), self._me.id)
         self._woken, self._ends = threading.Event(), False
+
+    def end(self) -> None:
+        """Begin nothing else; to be called by the handler of a signal."""
+        self._ends = True
+        self._woken.set()
+
+    def run(self) -> int:
+        """Act, or stand by, until `end`; the exit code."""
+        if not self._elected():
+            return exit_codes.OK
+        log.info("this %s acts", self.part)
+        try:
+            return self._work()
+        finally:
+            self._state.close()
+
+    def _work(self) -> int:
+        """Act until `end`, or until another one acts."""
+        raise NotImplementedError
+
+    def _elected(self) -> bool:
+        """Wait until no other one acts; False when this one has to end before."""
+        told = False
+        while not self._ends:
+            self._pulse.beat()
+            with suppress(NodeExistsError):
+                self._state.create(paths.job_manager(self.part), msgspec.json.encode(self._me), ephemeral=True)
+                return True
+            if not told:
+                log.info("another %s acts; this one stands by", self.part)
+                told = True
+            self._woken.wait(LOOK_S)
+        return False
+
+    def _acts(self) -> bool:
+        self._pulse.beat()
+        try:
+            acting = acting_of(self._state, self.part)
+        except StateError:
+            return True  # away: so it is for whoever might take over
+        if acting is not None and acting.id == self._me.id:
+            return True
+        log.warning("another %s acts; this one stands by", self.part)
+        return False
+
+
+class SyncerProcess(Process):
+    """The rounds of one syncer."""
+
+    part = SYNCER
+
+    def __init__(self, target: Target, common: Common, pulse: Pulse) -> None:
+        super().__init__(target, common, pulse)
+        self._syncing = Syncing(self._store, TopologyDriver(target, common, self._state), self._me.id)
         #: By job: when it is to be looked at, on this process's clock.
         self._due: dict[str, float] = {}
         self._busy: dict[str, Future[float | None]] = {}
@@ -150,22 +210,12 @@ class Manager:
         self._unused: dict[str, int] = {}
         self._sweep_at = time.monotonic() + SWEEP_S
 
-    def end(self) -> None:
-        """Begin no other step; to be called by the handler of a signal."""
-        self._ends = True
-        self._woken.set()
-
-    def run(self) -> int:
-        """Act, or stand by, until `end`; the exit code."""
-        if not self._elected():
-            return exit_codes.OK
-        log.info("this manager acts")
+    def _work(self) -> int:
         watch = self._state.watch(paths.JOB_NEWS, lambda _: self._woken.set())
         pool = ThreadPoolExecutor(SIDE_BY_SIDE, "job")
         try:
             while not self._ends:
                 if not self._acts():
-                    log.warning("another manager acts; this one stands by")
                     return START_OVER
                 self._look(pool)
                 self._woken.wait(LOOK_S)
@@ -177,30 +227,7 @@ class Manager:
         deadline = time.monotonic() + END_S
         while time.monotonic() < deadline and not all(one.done() for one in self._busy.values()):
             time.sleep(0.05)
-        self._state.close()
         return exit_codes.OK
-
-    def _elected(self) -> bool:
-        """Wait until no other manager acts; False when this one has to end before."""
-        told = False
-        while not self._ends:
-            self._pulse.beat()
-            with suppress(NodeExistsError):
-                self._state.create(paths.job_manager(), msgspec.json.encode(self._me), ephemeral=True)
-                return True
-            if not told:
-                log.info("another manager acts; this one stands by")
-                told = True
-            self._woken.wait(LOOK_S)
-        return False
-
-    def _acts(self) -> bool:
-        self._pulse.beat()
-        try:
-            acting = acting_of(self._state)
-        except StateError:
-            return True  # away: so it is for whoever might take over
-        return acting is not None and acting.id == self._me.id
 
     def _look(self, pool: ThreadPoolExecutor) -> None:
         """Begin what is due, and hear what has ended."""
@@ -233,7 +260,7 @@ class Manager:
         return ROUND_S if pause_s is None else min(pause_s, ROUND_S)
 
 
-def acting_of(state: StateManager) -> Acting | None:
-    """The manager that acts; None when none does."""
-    found = state.get(paths.job_manager())
+def acting_of(state: StateManager, part: str = SYNCER) -> Acting | None:
+    """The process of this part of a manager that acts; None when none does."""
+    found = state.get(paths.job_manager(part))
     return msgspec.json.decode(found[0], type=Acting) if found else None

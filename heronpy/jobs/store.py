@@ -35,6 +35,8 @@ from heronpy.jobs.documents import FORMAT, LAYERS, Document, Path, check_layer, 
 from heronpy.jobs.merge import Change, Found, Layer, Stamp
 from heronpy.jobs.syncer import Running, released
 from heronpy.proto import components_of, topology_pb2
+from heronpy.scaling.figures import Look
+from heronpy.scaling.plan import State
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
@@ -90,6 +92,16 @@ class Log(Struct, frozen=True, forbid_unknown_fields=True):
     """Of the job that it is about: an earlier one of the same name had another log."""
     changes: tuple[Change, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    format: int = FORMAT
+
+
+class Scaled(Struct, frozen=True):
+    """What the scaler remembers of a job, and what it has seen last."""
+
+    created: float
+    """Of the job that it is about, as in `Log`."""
+    state: State = State()
+    look: Look | None = None
     format: int = FORMAT
 
 
@@ -197,7 +209,7 @@ class Store:
             raise StateError(f"job '{name}' runs, or is being changed; stop it first")
         if not self._state.exists(paths.job(name)):
             raise self._no_job(name)
-        for path in (paths.job(name), paths.job_log(name), paths.running_job(name)):
+        for path in (paths.job(name), paths.job_log(name), paths.running_job(name), paths.scaled_job(name)):
             if self._state.exists(path):
                 self._state.delete(path)
         self._tell(name)
@@ -224,6 +236,20 @@ class Store:
     def put_running(self, name: str, running: Running, version: int) -> int:
         """Write what a job is, for the syncer that has read this version; VersionMismatchError after another one."""
         return self._state.set(paths.running_job(name), msgspec.json.encode(running), version)
+
+    def scaled(self, name: str) -> tuple[Scaled, int]:
+        """What the scaler remembers of a job, and the version of the node that says so; 0 when there is none."""
+        created = self._read(name).created
+        found, version = self._decode(paths.scaled_job(name), Scaled)
+        return (found if found is not None and found.created == created else Scaled(created)), version
+
+    def put_scaled(self, name: str, scaled: Scaled, version: int) -> int:
+        """Write what the scaler remembers, for the one that has read this version; else VersionMismatchError."""
+        return self._state.set(paths.scaled_job(name), msgspec.json.encode(scaled), version)
+
+    def asynchronous(self, view: View) -> list[str]:
+        """The asynchronous bolts of a job's program."""
+        return [name for name, calls in self._components_of(view.document.definition).items() if calls]
 
     def forget_running(self, name: str) -> None:
         """Remove what is left of a job that was deleted."""

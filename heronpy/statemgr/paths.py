@@ -164,9 +164,14 @@ def job(name: str) -> str:
     return _path(JOBS, name)
 
 
-def job_manager() -> str:
-    """The process that keeps the jobs of the cluster true (ephemeral, JSON, `heronpy.jobs.manager`)."""
-    return "jobmanager"
+def job_manager(part: str) -> str:
+    """The process that acts as the syncer or the scaler of the cluster (ephemeral, JSON, `heronpy.jobs.manager`)."""
+    return f"job{part}"
+
+
+def scaled_job(name: str) -> str:
+    """What the scaler remembers of the job; only the scaler writes it (JSON)."""
+    return _path("scaled", name)
 
 
 def running_job(name: str) -> str:

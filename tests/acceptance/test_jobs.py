@@ -53,7 +53,7 @@ def in_state(heron: Heron, state: str, known: str = "") -> Any:
 
 
 def acting(heron: Heron) -> str | None:
-    found = heron("manager", "status", "local", "--json").json()["acting"]
+    found = heron("manager", "status", "local", "--json").json()["acting"]["syncer"]
     return found and str(found["id"])
 
 
@@ -102,7 +102,7 @@ def test_a_job_is_kept_true_whoever_dies_and_whatever_is_deployed(jobs: Heron, t
     heron("job", "set", "local", "Counts", "component_config.line.counts.rate=400", "--detach").ok()
     second = in_state(heron, "IN_SYNC", first)["topology_id"]
     assert tasks(heron)["split"] == 3
-    killed = heron("manager", "status", "local", "--json").json()["acting"]
+    killed = heron("manager", "status", "local", "--json").json()["acting"]["syncer"]
     os.kill(killed["pid"], signal.SIGKILL)
     wait_for(lambda: acting(heron) not in (None, killed["id"]), 30.0, "another manager that acts")
 

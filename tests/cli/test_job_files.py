@@ -17,7 +17,7 @@ import pytest
 
 from heronpy.common.host import this_host
 from heronpy.jobs.documents import leaves_of
-from heronpy.jobs.manager import Acting, acting_of
+from heronpy.jobs.manager import PARTS, Acting, acting_of
 from heronpy.jobs.store import Store
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
@@ -47,7 +47,8 @@ def state(home: Path) -> Iterator[StateManager]:
 def store(state: StateManager) -> Store:
     """Jobs Day and Night, whose programs have the components read, work and call; a manager seems to act."""
     acting = Acting("one", os.getpid(), 0, this_host().to_text(), 1.0)
-    state.create(paths.job_manager(), msgspec.json.encode(acting), ephemeral=True)
+    for part in PARTS:
+        state.create(paths.job_manager(part), msgspec.json.encode(acting), ephemeral=True)
     for name in ("Day", "Night"):
         make_job(state, name=name, given={"parallelism": {"work": 10}})
     return Store(state)
@@ -158,7 +159,8 @@ def test_the_schema_lists_what_may_be_written_now(heron: Heron, home: Path) -> N
     settings = {key for key in found if key.startswith("settings.")}
     assert found.keys() - settings == {
         "definition", "run", "restore", "parallelism.COMPONENT", "resources.COMPONENT.ram", "resources.COMPONENT.cpu",
-        "concurrency.COMPONENT", "config.KEY", "component_config.COMPONENT.KEY",
+        "concurrency.COMPONENT", "config.KEY", "component_config.COMPONENT.KEY", "slo.lag_s", "scale.mode",
+        "scale.max.COMPONENT", "scale.min.COMPONENT", "scale.drain_s", "scale.day_s",
     }  # fmt: skip
     assert found["definition"]["layers"] == ["provisioner"]
     assert found["resources.COMPONENT.ram"]["unit"] == "bytes" and found["run"]["default"] == "running"
@@ -172,19 +174,21 @@ def test_the_schema_lists_what_may_be_written_now(heron: Heron, home: Path) -> N
     assert not home.exists(), "it needs no cluster"
 
 
-def test_the_unit_is_a_manager_in_the_foreground(heron: Heron, state: StateManager) -> None:
+@pytest.mark.parametrize("part", PARTS)
+def test_the_unit_is_a_process_of_the_manager_in_the_foreground(heron: Heron, state: StateManager, part: str) -> None:
     told = heron("manager", "start", "local", "--unit", "--config-property", 'heron.trace.x="$a %h"')
     assert told.code == USAGE, "what the manager would refuse"
     told = heron("manager", "start", "local", "--unit", "--config-property", "heron.checkpoint.interval_s=5")
-    assert told.code == 0 and acting_of(state) is None
+    assert told.code == 0 and acting_of(state, part) is None
     found = dict(line.split("=", 1) for line in told.out.splitlines() if "=" in line and not line.startswith("#"))
     assert [found[key] for key in ("Restart", "RestartSec", "KillMode")] == ["on-failure", "5", "process"]
     environment = dict(word.split("=", 1) for word in shlex.split(found["Environment"]))
     assert environment["HERON_HOME"] == os.environ["HERON_HOME"]
     bare = {"HOME": os.environ["HOME"], "PATH": "/usr/bin:/bin", **environment}
-    with subprocess.Popen(shlex.split(found["ExecStart"]), env=bare, cwd="/", stderr=subprocess.DEVNULL) as process:
+    command = [part if word == "%i" else word for word in shlex.split(found["ExecStart"])]
+    with subprocess.Popen(command, env=bare, cwd="/", stderr=subprocess.DEVNULL) as process:
         try:
-            acting = wait_for(lambda: acting_of(state), 30.0, "the manager that acts")
+            acting = wait_for(lambda: acting_of(state, part), 30.0, "the process that acts")
             assert acting.guardian == process.pid
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0

@@ -65,6 +65,18 @@ def test_a_cause_stays_until_it_has_gone(tasks: list[Any], more: dict[str, Any])
     assert verdicts(signals(*still, **more, changed_s=5.0, change="update done"), before) == [Verdict.CHANGING]
 
 
+def test_a_task_that_was_slow_before_its_siblings_is_not_the_cause_when_their_host_is() -> None:
+    hosts = ["h1", "h1", "h2", "h2"]
+    rates = ([100, 500, 900, 900], [100, 100, 900, 900])
+    first, then = (
+        signals(*(bolt(n, 0.99, rate, host=host) for n, rate, host in zip((2, 3, 4, 5), each, hosts)), **HELD)
+        for each in rates
+    )
+    before = diagnose(first)
+    assert before[0].verdict is Verdict.SLOW_TASK
+    assert [one.verdict for one in diagnose(then, before)][:1] == [Verdict.SLOW_HOST]
+
+
 def test_what_is_left_of_a_cause_that_is_found_again_is_the_new_figures() -> None:
     before = diagnose(signals(*SLOW, **MORE))
     slower = [bolt(2, 1.0, 30), *SLOW[1:]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -24,18 +25,21 @@ from heronpy.common.folders import absolute, heron_home, make_folders, open_priv
 from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.jobs.documents import LAYERS, Path, check_layer, name_of, nested
-from heronpy.jobs.manager import Acting, acting_of, desired_of
+from heronpy.jobs.manager import PARTS, Acting, acting_of, desired_of
 from heronpy.jobs.merge import Found
 from heronpy.jobs.plans import Plan, Prove, pairs_of
 from heronpy.jobs.store import Store, View
 from heronpy.jobs.syncer import Running
 from heronpy.launching.spawning import child_environment
 from heronpy.plan.component_config import auto_typed
+from heronpy.scaling.decisions import rate_text
+from heronpy.scaling.estimate import asked_for, lag_of
 
 #: Keys of a document on which nothing acts yet.
-NOT_AVAILABLE: Final = ("slo", "scale", "place", "role", "priority", "privileged")
+NOT_AVAILABLE: Final = ("place", "role", "priority", "privileged")
 #: Layers that nobody writes yet.
 NOT_WRITTEN: Final = ("base", "scaler")
+DECISIONS_SHOWN: Final = 5
 #: Dots of a key after which its last part begins, which may have dots itself.
 _DEPTH: Final = {"parallelism": 1, "concurrency": 1, "config": 1, "settings": 1, "component_config": 2}
 #: Folders that a manager has from this environment when systemd starts it.
@@ -285,6 +289,27 @@ def _shown(store: Store, job: str) -> dict[str, Any]:
         "ignored": [name_of(found.entry.path) for found in view.ignored],
         "changes": msgspec.to_builtins(log.changes),
         "decisions": msgspec.to_builtins(log.decisions),
+        "scaler": msgspec.to_builtins(_figures(store, job)),
+    }
+
+
+def _figures(store: Store, job: str) -> dict[str, Any]:
+    """What the scaler has seen last of each component, and how the promise was kept."""
+    scaled, _ = store.scaled(job)
+    state, look = scaled.state, scaled.look
+    components: dict[str, Any] = {}
+    if look is not None:
+        asked = asked_for(look, state.known) or {}
+        for one in look.components:
+            each = state.known[one.name].per_thread * one.concurrency if one.name in state.known else None
+            components[one.name] = {"arrives_per_s": asked.get(one.name), "each_per_s": each or None, "busy": one.busy}
+    return {
+        "at": look.at if look is not None else None,
+        "components": components,
+        "lag_s": lag_of(look) if look is not None and look.components else None,
+        "slo_kept": state.slo.share,
+        "slo_broken": state.slo.intervals,
+        "alerts": [one.text for one in state.alerts.values()],
     }
 
 
@@ -301,7 +326,11 @@ def _print(found: Mapping[str, Any], origin: bool) -> None:
         say(f"  {found['failure']}")
     origins: Mapping[str, Any] = found["origin"]
     for component, count in found["document"].get("parallelism", {}).items():
-        say(f"  {component}  {count} {'task' if count == 1 else 'tasks'}{_by(origins.get(f'parallelism.{component}'))}")
+        figures = _figures_text(found["scaler"]["components"].get(component, {}))
+        by = _by(origins.get(f"parallelism.{component}"))
+        say(f"  {component}  {counted(count, 'task')}{by}{figures}")
+    for text in _promise_texts(found["scaler"]):
+        say(f"  {text}")
     for name, one in origins.items():
         if origin or not name.startswith(("parallelism.", "definition")):
             value = format_bytes(one["value"]) if name.endswith(".ram") else one["value"]
@@ -310,6 +339,24 @@ def _print(found: Mapping[str, Any], origin: bool) -> None:
         keys = sorted({".".join(entry["path"]) for entry in (*one["before"], *one["after"])})
         stamp = one["stamp"]
         say(f"  {moment(stamp['at'])}  {one['layer']} v{one['version']}, {', '.join(keys)}  {stamp['why']}")
+    for one in found["decisions"][-DECISIONS_SHOWN:]:
+        say(f"  {moment(one['at'])}  {one['who']}: {one['text']}")
+
+
+def _figures_text(one: Mapping[str, Any]) -> str:
+    """`, input 2,310/s, one task 902/s, busy 0.85`"""
+    rates = [("input", one.get("arrives_per_s")), ("one task", one.get("each_per_s"))]
+    texts = [f"{what} {rate_text(rate)}" for what, rate in rates if rate is not None]
+    texts += [f"busy {one['busy']:.2f}"] if one.get("busy") is not None else []
+    return "".join(f", {text}" for text in texts)
+
+
+def _promise_texts(scaler: Mapping[str, Any]) -> list[str]:
+    """The lag, how the promise was kept, and what is wrong."""
+    lag, kept = scaler["lag_s"], scaler["slo_kept"]
+    texts = [f"lag {format_duration(lag)}"] if lag is not None else []
+    texts += [f"SLO kept {kept * 100:.1f} % of the time"] if kept is not None else []
+    return [*([", ".join(texts)] if texts else []), *(f"alert: {text}" for text in scaler["alerts"])]
 
 
 def _by(one: Mapping[str, Any] | None) -> str:
@@ -322,7 +369,7 @@ def _by(one: Mapping[str, Any] | None) -> str:
 
 
 def start_manager(target: Target, unit: bool, common: Common) -> None:
-    """Start the manager of a cluster unless one acts; or print the unit of systemd that does so."""
+    """Start the processes of the manager of a cluster that do not act; or print the unit of systemd that does so."""
     session, _ = opened(target, common)
     session.check_cluster()
     if unit:
@@ -334,48 +381,55 @@ def start_manager(target: Target, unit: bool, common: Common) -> None:
 
 
 def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
-    """Start the manager unless one acts; whether it was started."""
-    if acting_of(session.state) is not None:
+    """Start the processes of the manager that do not act; whether one was started."""
+    missing = [part for part in PARTS if acting_of(session.state, part) is None]
+    if not missing:
         return False
     cluster = session.target.cluster
     folder = heron_home() / "managers" / cluster
     make_folders(folder)
-    argv = _manager_command(session, properties)
-    with open(open_private(folder / "manager.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
-        process = subprocess.Popen(
-            argv, env=child_environment({}), cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            start_new_session=True,
-        )  # fmt: skip
+    started = {part: _start(folder, part, _part_command(session, part, properties)) for part in missing}
     deadline = time.monotonic() + START_S
-    while acting_of(session.state) is None:
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise ClusterError(f"the manager has not started; see {folder / 'manager.log'}")
-        time.sleep(0.05)
-    say(f"The manager of {cluster} runs; its log is {folder / 'manager.log'}")
+    for part, process in started.items():
+        while acting_of(session.state, part) is None:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise ClusterError(f"the {part} has not started; see {folder / f'{part}.log'}")
+            time.sleep(0.05)
+    say(f"The manager of {cluster} runs; its logs are in {folder}")
     return True
 
 
-def _manager_command(session: Session, properties: Iterable[str]) -> list[str]:
-    """The command that is the manager, in the foreground."""
-    argv = [sys.executable, "-P", "-m", "heronpy.jobs", "--cluster", session.target.cluster]
+def _start(folder: pathlib.Path, part: str, argv: list[str]) -> subprocess.Popen[bytes]:
+    with open(open_private(folder / f"{part}.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
+        return subprocess.Popen(
+            argv, env=child_environment({}), cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+
+
+def _part_command(session: Session, part: str, properties: Iterable[str]) -> list[str]:
+    """The command that is a process of the manager, in the foreground."""
+    argv = [sys.executable, "-P", "-m", "heronpy.jobs", "--cluster", session.target.cluster, "--part", part]
     if session.common.config_path:
         argv += ["--config-path", os.path.abspath(session.common.config_path)]
     return argv + [word for text in properties for word in ("--config-property", text)]
 
 
 def _unit(session: Session, properties: Iterable[str]) -> str:
-    """The unit of systemd that runs the manager in the foreground."""
+    """The template of systemd for units that run the processes of the manager in the foreground."""
     name = f"heron-manager-{session.target.cluster}"
+    units = " ".join(f"{name}@{part}" for part in PARTS)
     given = {key: str(absolute(os.environ[key])) for key in UNIT_VARIABLES if os.environ.get(key)}
     given = {"HERON_HOME": str(heron_home()), "PYTHONPATH": child_environment({}).get("PYTHONPATH", ""), **given}
-    # systemd reads words as JSON has texts, but for '%' and '$'.
-    words = [json.dumps(text).replace("%", "%%") for text in _manager_command(session, properties)]
+    # systemd reads words as JSON has texts, but for '%' and '$'; what follows the @ in the name of a unit is %i.
+    words = [json.dumps(text).replace("%", "%%") for text in _part_command(session, "", properties)]
+    words[words.index('""')] = "%i"
     variables = [json.dumps(f"{key}={value}").replace("%", "%%") for key, value in given.items() if value]
     return f"""\
-# Save it as ~/.config/systemd/user/{name}.service, then: systemctl --user enable --now {name}
+# Save it as ~/.config/systemd/user/{name}@.service, then: systemctl --user enable --now {units}
 # So that it runs while nobody is logged in: loginctl enable-linger
 [Unit]
-Description=Manager of the jobs of heron cluster {session.target.cluster}
+Description=Manager of the jobs of heron cluster {session.target.cluster}, %i
 
 [Service]
 Environment={" ".join(variables)}
@@ -391,34 +445,39 @@ WantedBy=default.target"""
 
 
 def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
-    """End the manager that acts; topologies run on."""
+    """End the processes of the manager that act; topologies run on."""
     session, _ = opened(target, common)
-    acting = acting_of(session.state)
-    if acting is None:
+    acting = {part: one for part in PARTS if (one := acting_of(session.state, part)) is not None}
+    if not acting:
         raise exits.Failure(f"no manager acts in cluster {target.cluster}", exits.NOT_FOUND)
-    if not _is_here(acting):
-        raise ClusterError(f"the manager runs{_where(acting)}; stop it there")
-    with suppress(ProcessLookupError):
-        os.kill(acting.guardian if acting.guardian > 1 else acting.pid, signal.SIGTERM)
+    for part, one in acting.items():
+        if not _is_here(one):
+            raise ClusterError(f"the {part} runs{_where(one)}; stop it there")
+    for one in acting.values():
+        with suppress(ProcessLookupError):
+            os.kill(one.guardian if one.guardian > 1 else one.pid, signal.SIGTERM)
     deadline = time.monotonic() + timeout_s
-    while (now := acting_of(session.state)) is not None and now.id == acting.id:
-        if time.monotonic() > deadline:
-            raise DeadlineError(f"the manager has not ended within {timeout_s:g} s; it finishes a step")
-        time.sleep(0.05)
+    for part, one in acting.items():
+        while (now := acting_of(session.state, part)) is not None and now.id == one.id:
+            if time.monotonic() > deadline:
+                raise DeadlineError(f"the {part} has not ended within {timeout_s:g} s; it finishes a step")
+            time.sleep(0.05)
     say("The manager has ended; topologies run on, and nobody keeps jobs true")
 
 
 def manager_status(target: Target, as_json: bool, common: Common) -> None:
-    """Which manager acts."""
+    """Which processes of a manager act."""
     session, store = opened(target, common)
-    acting = acting_of(session.state)
+    acting = {part: acting_of(session.state, part) for part in PARTS}
     if as_json:
-        print_json({"acting": msgspec.to_builtins(acting) if acting else None, "jobs": len(store.names())})
-    elif acting is None:
-        say(f"no manager acts in cluster {target.cluster}; start it: heron manager start {target}")
-    else:
-        jobs = counted(len(store.names()), "job")
-        say(f"The manager acts{_where(acting)} since {moment(acting.since)}; it keeps {jobs} true")
+        print_json({"acting": msgspec.to_builtins(acting), "jobs": len(store.names())})
+        return
+    for part, one in acting.items():
+        if one is None:
+            say(f"no {part} acts in cluster {target.cluster}; start it: heron manager start {target}")
+        else:
+            say(f"The {part} acts{_where(one)} since {moment(one.since)}")
+    say(f"{counted(len(store.names()), 'job')} in cluster {target.cluster}")
 
 
 def _is_here(acting: Acting) -> bool:

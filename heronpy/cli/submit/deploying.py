@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -15,17 +15,31 @@ from heronpy.cli.submit.program import understand
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError, NodeExistsError
+from heronpy.common.units import parse_duration_s
 from heronpy.jobs.driver import ENVIRON, ROLE
 from heronpy.jobs.store import Definition, Store
 from heronpy.launching import submission
+from heronpy.plan.component_config import config_of
 from heronpy.proto import topology_pb2
 from heronpy.statemgr import paths
 
+#: In the configuration of a program: the length of a day of its load, for demonstrations.
+DAY_KEY: Final = "scale.day_s"
+
 
 def create(
-    target: Target, program: str, words: tuple[str, ...], why: str, detach: bool, timeout_s: float, common: Common
+    target: Target,
+    program: str,
+    words: tuple[str, ...],
+    slo: str | None,
+    most: tuple[str, ...],
+    why: str,
+    detach: bool,
+    timeout_s: float,
+    common: Common,
 ) -> None:
     """Make a job of a program, and wait until its topology runs."""
+    promised = _promised(slo, most)
     session, store = opened(target, common)
     session.check_cluster()
     topology, definition = _defined(session, program, words, timeout_s)
@@ -37,11 +51,29 @@ def create(
     # Under the lock nobody else submits a topology of this name.
     with session.operation(name):
         submission.refuse_taken(session, name)
-        store.create(name, {"provisioner": _layer(store, definition, common)}, writer(), why or "created")
+        layer = _layer(store, topology, definition, common)
+        layer["scale"] = {**layer["scale"], **promised.pop("scale", {})}
+        store.create(name, {"provisioner": {**layer, **promised}}, writer(), why or "created")
     say(f"job {name}: created")
     ensure_manager(session)
     if not detach:
         say_outcome(session, store, name, timeout_s, proved=False)
+
+
+def _promised(slo: str | None, most: tuple[str, ...]) -> dict[str, Any]:
+    """`slo` and `scale` of a layer, from `lag=5s` and `work=8`."""
+    layer: dict[str, Any] = {}
+    if slo is not None:
+        key, found, value = slo.partition("=")
+        if key != "lag" or not found:
+            raise ConfigError(f"--slo {slo!r} has no form lag=TIME; give a time, such as lag=5s")
+        layer["slo"] = {"lag_s": parse_duration_s(value)}
+    for text in most:
+        component, _, number = text.rpartition("=")
+        if not component or not number.isdecimal():
+            raise ConfigError(f"--max {text!r} has no form COMPONENT=N; give a number of tasks, such as work=8")
+        layer.setdefault("scale", {}).setdefault("max", {})[component] = int(number)
+    return layer
 
 
 def deploy(
@@ -57,8 +89,8 @@ def deploy(
     """Give a job another program, and wait until it is proved, or the old one runs again."""
     session, store = opened(target, common)
     view = store.get(job)
-    _, definition = _defined(session, program, words, timeout_s, job)
-    layer = _layer(store, definition, common)
+    topology, definition = _defined(session, program, words, timeout_s, job)
+    layer = _layer(store, topology, definition, common)
     after = store.set(job, "provisioner", layer, view.versions["provisioner"], writer(), why or f"deployed {program}")
     changed = after.versions != view.versions
     version = f"provisioner v{after.versions['provisioner']}"
@@ -86,9 +118,10 @@ def _defined(
     return topology, Definition(stored.SerializeToString(deterministic=True), {**msgspec.structs.asdict(kept), **place})
 
 
-def _layer(store: Store, definition: Definition, common: Common) -> dict[str, Any]:
-    """The layer provisioner: the program, and the settings of the command line."""
-    layer: dict[str, Any] = {"definition": store.define(definition)}
+def _layer(store: Store, topology: topology_pb2.Topology, definition: Definition, common: Common) -> dict[str, Any]:
+    """The layer provisioner: the program, the length of a day that it sets, and the settings of the command line."""
+    day_s = config_of(topology).get(DAY_KEY)
+    layer: dict[str, Any] = {"definition": store.define(definition), "scale": {} if day_s is None else {"day_s": day_s}}
     for text in common.config_property:
         key, found, value = text.partition("=")
         if not found:

@@ -39,6 +39,9 @@ def _verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Co
 
 @verb("create", job_command, topology=None, json=False, context_settings=_UNKNOWN)
 @_program
+@click.option("--slo", metavar="lag=TIME", help="What the job promises, such as lag=5s.")
+@click.option("--max", "most", multiple=True, metavar="COMPONENT=N",
+              help="Most tasks the scaler may give a component; repeatable. No other is scaled.")  # fmt: skip
 @_why
 @_waits
 def create_command(**flags: Any) -> None:
@@ -193,11 +196,13 @@ def delete_command(**flags: Any) -> None:
 
 @click.group("manager")
 def manager_command() -> None:
-    """The process of a cluster that keeps its jobs true; topologies run on without it."""
+    """The processes of a cluster that keep its jobs true, syncer and scaler; topologies run on without them."""
 
 
 @verb("start", manager_command, topology=None, json=False)
-@click.option("--unit", is_flag=True, help="Print a unit of systemd for this user that runs it; start nothing.")
+@click.option(
+    "--unit", is_flag=True, help="Print a template of systemd units for this user that run it; start nothing."
+)
 def manager_start_command(**flags: Any) -> None:
     """Start the manager on this host; 'heron job' verbs do so, too. After a reboot it starts the topologies again."""
     from heronpy.cli.change.jobs import start_manager

@@ -1,0 +1,169 @@
+"""The scaler of a cluster's jobs: it looks at each job that it may scale, decides, and writes layer scaler, saying why.
+
+What it remembers of a job is in the state manager, so another scaler goes on from there; the minutes of other days are
+in a file of this host. It changes nothing itself: the manager makes the topology what the layers say.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from heronpy.clusters.examining import look
+from heronpy.clusters.session import Session
+from heronpy.common import exit_codes
+from heronpy.common.errors import ConfigError, DeadlineError, HeronError, NoNodeError
+from heronpy.common.folders import heron_home
+from heronpy.health.times import TIMES
+from heronpy.jobs.documents import Document
+from heronpy.jobs.manager import LOOK_S, ROUND_S, SCALER, Process
+from heronpy.jobs.merge import ConflictError
+from heronpy.jobs.store import WHY_CHARS_MAX, Scaled, Store, View
+from heronpy.scaling.decisions import Alerted, Changed, Decision
+from heronpy.scaling.figures import Goal, Look, Past, Times
+from heronpy.scaling.history import History
+from heronpy.scaling.plan import Outcome, decide, withdrawn
+from heronpy.scaling.reading import look_of
+from heronpy.scheduler.guardian import START_OVER
+
+log = logging.getLogger("heronpy.jobs.scaler")
+
+WRITER: Final = "scaler"
+#: All questions of one look together.
+ASK_S: Final = 5.0
+#: What of a component layer oncall may set, so that the scaler leaves it alone.
+_PINS: Final = ("parallelism", "concurrency", "resources")
+
+
+def goal_of(document: Document) -> Goal:
+    """What a job promises and what may be done for it."""
+    scale = document.scale
+    return Goal(document.slo.lag_s, scale.mode, scale.max, scale.min, scale.drain_s)
+
+
+class Scaler:
+    """Looks at jobs, one at a time, each as often as its day is long."""
+
+    def __init__(self, session: Session, store: Store, folder: Path) -> None:
+        """`folder`: of the files with the minutes of other days."""
+        self._session, self._store, self._folder = session, store, folder
+        self._histories: dict[str, History] = {}
+
+    def scale(self, job: str) -> float | None:
+        """Look at a job and do what follows; in how many seconds it is looked at again, None: it is not to be scaled.
+
+        HeronError when it cannot be looked at now.
+        """
+        try:
+            view = self._store.get(job)
+        except NoNodeError:
+            return None
+        goal, times = goal_of(view.document), Times.of(view.document.scale.day_s)
+        if goal.mode == "off" or not (goal.max or goal.lag_s) or view.document.run != "running":
+            return None
+        running, _ = self._store.running(job)
+        if running is None or running.state != "IN_SYNC":
+            return times.look_s  # what it is now is not what it is to be
+        scaled, version = self._store.scaled(job)
+        history = self._history(job, times)
+        seen = self._look(job, view, times, history, time.time())
+        outcome = decide(scaled.state, seen, goal, times)
+        # Before the change: a successor knows what is under way.
+        version = self._store.put_scaled(job, Scaled(scaled.created, outcome.state, seen), version)
+        if outcome.changes and not self._write(job, view, outcome):
+            self._store.put_scaled(job, Scaled(scaled.created, withdrawn(outcome.state), seen), version)
+        for decision in outcome.decisions:
+            self._say(job, decision)
+        if outcome.rates:
+            history.add(seen.at, outcome.rates)
+        return times.look_s
+
+    def forget(self, jobs: Collection[str]) -> None:
+        """Close the histories of jobs that are no longer there."""
+        for job in [job for job in self._histories if job not in jobs]:
+            self._histories.pop(job).close()
+
+    def _look(self, job: str, view: View, times: Times, history: History, now: float) -> Look:
+        fixed = {
+            path[1]: f"layer oncall sets {path[0]}.{path[1]}"
+            for path, found in view.found.items()
+            if path[0] in _PINS and found.layer == "oncall"
+        }
+        asynchronous = self._store.asynchronous(view)
+        try:
+            signals, findings = look(self._session, job, times.window_s, ASK_S, TIMES.of_day(view.document.scale.day_s))
+        except DeadlineError:
+            return look_of(job, None, (), asynchronous, fixed, None, {}, now)
+        room = min(signals.machine_memory.values(), default=None)
+        past: dict[str, Past] = {}
+        if signals.load is not None:
+            past = history.past([one.name for one in signals.load.components], now)
+        ages = [age_s for age_s in (signals.age_s, signals.updated_s) if age_s is not None]
+        updated_at = now - min(ages) if ages else None
+        return look_of(job, signals.load, findings, asynchronous, fixed, room, past, now, updated_at)
+
+    def _write(self, job: str, view: View, outcome: Outcome) -> bool:
+        """Write layer scaler; False when it is refused, because the document has changed meanwhile."""
+        why = "; ".join(one.text for one in outcome.decisions if isinstance(one, Changed))[:WHY_CHARS_MAX]
+        try:
+            self._store.set(job, "scaler", outcome.changes, view.versions["scaler"], WRITER, why)
+        except (ConfigError, ConflictError) as error:
+            log.warning("job %s: what was decided is not written: %s", job, error)
+            return False
+        return True
+
+    def _say(self, job: str, decision: Decision) -> None:
+        log.log(logging.WARNING if isinstance(decision, Alerted) else logging.INFO, "job %s: %s", job, decision.text)
+        self._store.decided(job, WRITER, decision.component, decision.text[:WHY_CHARS_MAX])
+
+    def _history(self, job: str, times: Times) -> History:
+        if job not in self._histories:
+            self._histories[job] = found = History(self._folder / f"{job}.minutes", times)
+            if found.notice:
+                log.warning("job %s: %s", job, found.notice)
+        return self._histories[job]
+
+
+class ScalerProcess(Process):
+    """The rounds of one scaler. Errors of one job concern no other."""
+
+    part = SCALER
+
+    def _work(self) -> int:
+        folder = heron_home() / "managers" / self._session.target.cluster
+        scaler = Scaler(self._session, self._store, folder)
+        #: By job, on this process's clock.
+        due: dict[str, float] = {}
+        try:
+            while not self._ends:
+                if not self._acts():
+                    return START_OVER
+                now = time.monotonic()
+                with suppress(HeronError):  # the state manager is away
+                    names = self._store.names()
+                    due = {job: due.get(job, now) for job in names}
+                    scaler.forget(names)
+                for job in sorted(job for job, at in due.items() if at <= now):
+                    due[job] = now + self._scaled(scaler, job)
+                    self._pulse.beat()
+                self._woken.wait(LOOK_S)
+                self._woken.clear()
+        finally:
+            scaler.forget(())
+            self._pulse.end()
+        return exit_codes.OK
+
+    def _scaled(self, scaler: Scaler, job: str) -> float:
+        try:
+            pause_s = scaler.scale(job)
+        except HeronError as error:
+            log.warning("job %s cannot be looked at: %s", job, error)
+            pause_s = None
+        except Exception:
+            log.exception("job %s cannot be looked at", job)
+            pause_s = None
+        return ROUND_S if pause_s is None else pause_s

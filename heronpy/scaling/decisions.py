@@ -1,0 +1,127 @@
+"""What the scaler decides, with the numbers it rests on and one plain sentence; and alerts, one per cause. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from heronpy.common.units import format_bytes, format_duration
+from heronpy.health.sizing import AIM
+from heronpy.scaling.figures import Times
+
+#: Causes that are open at once.
+ALERTS_MAX = 64
+
+
+class Changed(Struct, frozen=True, tag=True):
+    """A value of layer scaler that is to change, or in mode `advise` should: `parallelism`, `concurrency`, `ram`."""
+
+    component: str
+    key: str
+    before: int
+    after: int
+    figures: dict[str, float]
+    text: str
+
+
+class Refused(Struct, frozen=True, tag=True):
+    """Something would be done for a component, and is not; said once until it is otherwise."""
+
+    component: str
+    cause: str
+    text: str
+
+
+class Judged(Struct, frozen=True, tag=True):
+    """What a change has brought: the share of what was planned."""
+
+    component: str
+    effect: float
+    barred_until: float | None
+    text: str
+
+
+class Alerted(Struct, frozen=True, tag=True):
+    """Something is wrong that scaling does not cure."""
+
+    component: str
+    cause: str
+    text: str
+
+
+class Cleared(Struct, frozen=True, tag=True):
+    """The cause of an alert has gone."""
+
+    component: str
+    cause: str
+    text: str
+
+
+Decision: TypeAlias = Changed | Refused | Judged | Alerted | Cleared
+
+
+class Alert(Struct, frozen=True):
+    """A cause that is there, or was there a short time ago."""
+
+    component: str
+    cause: str
+    text: str
+    #: Nothing is scaled while it is open.
+    vetoes: bool = False
+    #: It is told once it has been found for so long; what it vetoes is vetoed at once.
+    waits_s: float = 0.0
+    told: bool = False
+    since: float = 0.0
+    seen: float = 0.0
+
+
+def watched(
+    opened: Mapping[str, Alert], found: Iterable[Alert], now: float, clear_s: float
+) -> tuple[dict[str, Alert], list[Decision]]:
+    """The open alerts after a look, and what is to be said. One that was not seen for `clear_s` is cleared.
+
+    Of what is found the first is the cause of the others, so only it opens an alert.
+    """
+    after, said = dict(opened), list[Decision]()
+    for number, one in enumerate(found):
+        key = f"{one.cause}:{one.component}"
+        if key not in after and (number or len(after) >= ALERTS_MAX):
+            continue
+        after[key] = open_one = replace(after.get(key) or replace(one, since=now), seen=now)
+        if not open_one.told and now - open_one.since >= one.waits_s:
+            said.append(Alerted(one.component, one.cause, one.text))
+            after[key] = replace(open_one, text=one.text, told=True)
+    for key, one in opened.items():
+        if not 0 <= now - after[key].seen < clear_s:
+            said += [Cleared(one.component, one.cause, f"no longer so: {one.text}")] if one.told else []
+            del after[key]
+    return after, said
+
+
+def rate_text(per_s: float) -> str:
+    """`2,310/s`"""
+    return f"{per_s:,.0f}/s" if per_s >= 10 or not per_s else f"{per_s:.1f}/s"
+
+
+def size_text(component: str, key: str, figures: Mapping[str, float], times: Times) -> str:
+    """Why a component needs so many tasks, or calls at once: `work 3 -> 5: 2,310/s now; a task does 902/s; aim 70 %`."""
+    n = {name: rate_text(value) for name, value in figures.items()}
+    comes = [f"{n['asked']} now"]
+    if figures.get("waits"):
+        drain = format_duration(round(figures["drain_s"]))
+        comes.append(f"{figures['waits']:,.0f} tuples wait, to be done within {drain}")
+    if "ahead" in figures:
+        comes.append(f"{n['ahead']} within the next {format_duration(times.ahead_s)} of other days")
+    what = "calls at once" if key == "concurrency" else "tasks"
+    each = "a call" if key == "concurrency" else "a task"
+    of = f"{component} {figures['before']:.0f} -> {figures['after']:.0f} {what}"
+    return f"{of}: {', '.join(comes)}; {each} does {n['each']}; aim {AIM * 100:.0f} %"
+
+
+def memory_text(component: str, before: int, after: int, used: float | None) -> str:
+    """Why the limit of memory rises."""
+    uses = f": its largest task uses {format_bytes(int(used))}" if used is not None else ""
+    return f"{component} memory {format_bytes(before)} -> {format_bytes(after)} a task{uses}"

@@ -1,0 +1,225 @@
+"""What one thread can do, what each component is asked for, and how many tasks that takes. Pure.
+
+The formulas are those of Turbine (Mei et al., ICDE 2020). A thread's rate P is what it does per busy second. Where that
+is wrong, because busy time is measured wrongly, what it does while it is saturated corrects it: the ratio of both is
+kept. One plan sizes the whole graph: what the sources give is followed to each bolt by the measured selectivities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from heronpy.health.sizing import AIM
+from heronpy.health.trends import BUSY_MIN, FREE_LEAST
+from heronpy.scaling.figures import Figures, Look
+
+#: Calls that an asynchronous task makes at once, at most.
+CONCURRENCY_MAX = 512
+#: Rates of tasks that deviate by no more than this share of their mean are even.
+EVEN = 0.25
+#: A measured ratio beyond these is a mistake.
+RATIO_MIN, RATIO_MAX = 0.05, 20.0
+#: A thread that is said to do less per second is not doing its work, so its rate shows nothing.
+RATE_MIN = 1e-3
+#: A lag without an end, where nothing is processed.
+ENDLESS_S = 1e9
+#: Looks whose mean is the measured rate.
+_LOOKS = 10
+#: How much an older point of the line of memory counts at each look.
+_FADES = 0.99
+
+
+class Line(Struct, frozen=True):
+    """The memory of a task by the keys that it has, fitted to weighted sums."""
+
+    weight: float = 0.0
+    keys: float = 0.0
+    bytes: float = 0.0
+    keys_keys: float = 0.0
+    keys_bytes: float = 0.0
+
+    def with_point(self, keys: float, size: float) -> Line:
+        """The line after one more look."""
+        new = (1.0, keys, size, keys * keys, keys * size)
+        old = (self.weight, self.keys, self.bytes, self.keys_keys, self.keys_bytes)
+        return Line(*(_FADES * was + now for was, now in zip(old, new, strict=True)))
+
+    def bytes_at(self, keys: float) -> float:
+        """Bytes of a task with so many keys; while all looks had about as many, all memory counts as that of keys."""
+        if not self.weight or not self.keys:
+            return 0.0
+        x, y = self.keys / self.weight, self.bytes / self.weight
+        variance = self.keys_keys / self.weight - x * x
+        slope = (self.keys_bytes / self.weight - x * y) / variance if variance > (0.05 * x) ** 2 else y / x
+        return max(0.0, y + max(0.0, slope) * (keys - x))
+
+
+class Known(Struct, frozen=True):
+    """What was learned of a component."""
+
+    #: Tuples per second of one busy thread, as measured; 0: not known.
+    measured: float = 0.0
+    #: Of how many looks since somebody changed the topology.
+    looks: int = 0
+    #: What a saturated thread does in a second, as a share of that.
+    ratio: float = 1.0
+    line: Line = Line()
+    #: Tuples that it gets for each one that a source has processed.
+    selectivity: dict[str, float] = {}
+    #: Since when it has held the spouts back at each look.
+    full_since: float | None = None
+    #: When, and how many tuples waited for it, in the last window.
+    waiting: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def per_thread(self) -> float:
+        """P."""
+        return self.measured * self.ratio
+
+    def believing(self, per_thread: float) -> Known:
+        """The same with this P."""
+        ratio = per_thread / self.measured if self.measured else 1.0
+        return replace(self, ratio=min(RATIO_MAX, max(RATIO_MIN, ratio)))
+
+
+def threads(one: Figures) -> int:
+    """n k"""
+    return one.tasks * one.concurrency
+
+
+def is_even(one: Figures) -> bool:
+    """Whether its tasks do about as much each."""
+    return one.tasks == 1 or (one.spread is not None and one.spread <= EVEN)
+
+
+def used(one: Figures, known: Known) -> float | None:
+    """The share of what it can do that it does; None: not known."""
+    if one.processed is None or not known.per_thread or not one.tasks:
+        return None
+    return one.processed / (threads(one) * known.per_thread)
+
+
+def learned(known: Known, one: Figures, look: Look, in_trouble: bool) -> Known:
+    """What is known after a look. While something else is wrong a full component does not show what it can do."""
+    sources = look.by_name
+    passing = {
+        source: rate / done
+        for source, rate in one.inputs.items()
+        if source in sources and (done := sources[source].processed)
+    }
+    known = replace(known, selectivity=known.selectivity | passing)
+    if one.backlog is not None:
+        recent = [point for point in known.waiting if point[0] >= look.at - look.window_s]
+        known = replace(known, waiting=(*recent, (look.at, one.backlog)))
+    if one.keys is not None and one.memory_mean is not None and not in_trouble:
+        known = replace(known, line=known.line.with_point(one.keys, one.memory_mean))
+    full_since = (look.at if known.full_since is None else known.full_since) if one.saturated else None
+    known = replace(known, full_since=full_since)
+    if one.busy is None or one.busy < BUSY_MIN or not one.processed or not one.tasks or in_trouble:
+        return known
+    rate = one.processed / (threads(one) * one.busy)
+    if rate < RATE_MIN:
+        return known
+    looks = min(known.looks + 1, _LOOKS)
+    known = replace(known, measured=known.measured + (rate - known.measured) / looks, looks=looks)
+    if full_since is not None and look.at - full_since >= look.window_s and is_even(one):
+        # While it is saturated, a thread does R / (n k), which is `busy` of what it does per busy second.
+        known = replace(known, ratio=max(RATIO_MIN, one.busy))
+    return known
+
+
+def growth(known: Known) -> float:
+    """Tuples per second by which what waits grows."""
+    if len(known.waiting) < 2:
+        return 0.0
+    (began, first), (ended, last) = known.waiting[0], known.waiting[-1]
+    return (last - first) / (ended - began) if ended > began else 0.0
+
+
+def left_s(look: Look, known: Mapping[str, Known]) -> float | None:
+    """When nothing waits in the sources any more, if that goes on falling as it does; None: it does not fall."""
+    waits = sum(one.backlog or 0.0 for one in look.components if one.is_spout)
+    grows = sum(growth(known[one.name]) for one in look.components if one.is_spout)
+    return waits / -grows if grows < 0 else None
+
+
+def asked_for(look: Look, known: Mapping[str, Known]) -> dict[str, float] | None:
+    """X of each component; None: a spout does not say what it emits."""
+    found: dict[str, float] = {}
+    for one in look.components:
+        if one.is_spout:
+            if one.processed is None:
+                return None
+            free = max(1 - look.held, FREE_LEAST)
+            comes = one.processed + growth(known[one.name]) if one.backlog is not None else one.processed / free
+            found[one.name] = max(0.0, comes)
+    return _followed(found, look, known) if found else None
+
+
+def with_backlog(
+    asked: Mapping[str, float], look: Look, known: Mapping[str, Known], drain_s: float
+) -> dict[str, float]:
+    """X + (B + X r) / t of each component: what it has to do so that nothing waits any more after `drain_s`."""
+    waits = {one.name: one.backlog or 0.0 for one in look.components}
+    comes = {
+        one.name: asked[one.name] + (waits[one.name] + asked[one.name] * look.rescale_s) / drain_s
+        for one in look.components
+        if one.is_spout
+    }
+    found = _followed(comes, look, known)
+    return {name: rate if name in comes else rate + waits[name] / drain_s for name, rate in found.items()}
+
+
+def _followed(comes: Mapping[str, float], look: Look, known: Mapping[str, Known]) -> dict[str, float]:
+    """What the spouts give, followed through the graph to a fixed point."""
+    found = {one.name: comes.get(one.name, 0.0) for one in look.components}
+    for _ in found:
+        after = {
+            name: comes[name]
+            if name in comes
+            else sum(found.get(source, 0.0) * each for source, each in known[name].selectivity.items())
+            for name in found
+        }
+        if after == found:
+            break
+        found = after
+    return found
+
+
+def tasks_for(rate: float, per_thread: float, concurrency: int) -> int:
+    """n' = ceil(X / (P k 0.7))"""
+    return max(1, ceil(rate / (per_thread * concurrency * AIM) - 1e-9))
+
+
+def concurrency_for(rate: float, per_thread: float, tasks: int) -> int:
+    """Calls at once of each task."""
+    return max(1, min(CONCURRENCY_MAX, ceil(rate / (per_thread * tasks * AIM) - 1e-9)))
+
+
+def tasks_for_memory(one: Figures, known: Known, keys: float, share: float) -> int | None:
+    """The fewest tasks whose keys fit into this share of their limit; None: it has no limit, or keys are not known."""
+    if one.memory_limit is None or not keys or one.memory_mean is None:
+        return None
+    # The largest task has more than the mean one.
+    room = share * one.memory_limit * min(1.0, one.memory_mean / (one.memory_max or one.memory_mean))
+    base, each = known.line.bytes_at(0.0), (known.line.bytes_at(keys) - known.line.bytes_at(0.0)) / keys
+    if room <= base:
+        return None
+    return max(1, ceil(keys * each / (room - base) - 1e-9))
+
+
+def lag_of(look: Look) -> float | None:
+    """How far the topology is behind, seconds: what waits at the rate at which it is processed, else as it is told."""
+    found = []
+    for one in look.components:
+        if one.lag_s is not None:
+            found.append(one.lag_s)
+        elif one.is_spout and one.backlog is not None and one.processed is not None:
+            found.append(one.backlog / one.processed if one.processed else ENDLESS_S if one.backlog else 0.0)
+    if not found:
+        return look.end_to_end_s
+    return min(ENDLESS_S, max(found))

@@ -1,0 +1,116 @@
+"""The minutes of a job in a file of SQLite: what its components were asked for in the last 14 days.
+
+The file belongs to the job's name, so it outlives deploys. It is a help and no record: what cannot be read is set
+aside, and the history begins anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from heronpy.common.errors import StateError
+from heronpy.scaling.figures import Past, Times
+from heronpy.scaling.patterns import DAYS, Span, past_of
+
+#: Says that a file is such a history ("hera"), and which.
+_APPLICATION: Final = 0x68657261
+_VERSION: Final = 1
+COMPONENTS_MAX: Final = 64
+_BUSY_S: Final = 5.0
+_BETWEEN: Final = (
+    "SELECT count(*), avg(rate), max(rate), max(keys) FROM minutes WHERE component = ? AND at >= ? AND at < ?"
+)
+
+
+class History:
+    """The minutes of one job, for one thread. StateError when the file cannot be read or written now."""
+
+    def __init__(self, file: Path, times: Times) -> None:
+        #: A sentence when a damaged file was set aside; else "".
+        self.notice = ""
+        #: Minutes of components beyond `COMPONENTS_MAX`, which are not kept.
+        self.dropped = 0
+        self._times = times
+        self._pruned_at = 0.0
+        self._pasts: dict[str, tuple[float, Past]] = {}
+        try:
+            self._database = self._opened(file)
+        except sqlite3.OperationalError as error:
+            raise StateError(f"the history {file} cannot be opened ({error}); check its folder and disk") from error
+        except sqlite3.DatabaseError as error:
+            aside = file.with_suffix(".damaged")
+            os.replace(file, aside)
+            for suffix in ("-wal", "-shm"):  # they belong to the file that has gone
+                file.with_name(file.name + suffix).unlink(missing_ok=True)
+            self.notice = f"the history {file} is damaged ({error}), so it begins anew; the file is now {aside}"
+            self._database = self._opened(file)
+
+    def _opened(self, file: Path) -> sqlite3.Connection:
+        database = sqlite3.connect(file, timeout=_BUSY_S, isolation_level=None)
+        try:
+            (application,) = database.execute("PRAGMA application_id").fetchone()
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if tables and (application, version) != (_APPLICATION, _VERSION):
+                raise sqlite3.DatabaseError("it is not a history of this release")
+            if database.execute("PRAGMA quick_check").fetchone() != ("ok",):
+                raise sqlite3.DatabaseError("its pages do not fit together")
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = NORMAL")
+            database.execute(f"PRAGMA application_id = {_APPLICATION}")
+            database.execute(f"PRAGMA user_version = {_VERSION}")
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS minutes (component TEXT, at REAL, rate REAL NOT NULL, keys REAL,"
+                " PRIMARY KEY (component, at)) WITHOUT ROWID"
+            )
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def add(self, now: float, rates: Mapping[str, tuple[float, float | None]]) -> None:
+        """Remember what each component was asked for, and its keys; forget what is older than 14 days and 8 hours."""
+        at = now // self._times.look_s * self._times.look_s
+        kept = dict(sorted(rates.items())[:COMPONENTS_MAX])
+        self.dropped += len(rates) - len(kept)
+        with self._said(), self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.executemany(
+                "INSERT OR REPLACE INTO minutes VALUES (?, ?, ?, ?)",
+                [(name, at, rate, keys) for name, (rate, keys) in kept.items()],
+            )
+            if not 0 <= now - self._pruned_at < self._times.recent_s:
+                # What lies in the future was written before the clock was put back.
+                oldest = now - DAYS * self._times.day_s - self._times.recent_s
+                self._database.execute("DELETE FROM minutes WHERE at < ? OR at > ?", (oldest, now))
+                self._pruned_at = now
+
+    def past(self, components: Collection[str], now: float) -> dict[str, Past]:
+        """What components were asked for at this clock time; it is read once in a window."""
+        with self._said():
+            for name in components:
+                if name not in self._pasts or not 0 <= now - self._pasts[name][0] < self._times.window_s:
+                    self._pasts[name] = now, past_of(partial(self._between, name), now, self._times)
+        self._pasts = {name: self._pasts[name] for name in components}
+        return {name: past for name, (_, past) in self._pasts.items()}
+
+    def _between(self, component: str, since: float, until: float) -> Span:
+        minutes, mean, most, keys = self._database.execute(_BETWEEN, (component, since, until)).fetchone()
+        return Span(minutes, mean or 0.0, most or 0.0, keys)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    @contextlib.contextmanager
+    def _said(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StateError(f"the history of a job cannot be used now ({error}); check its disk") from error

@@ -1,0 +1,529 @@
+"""What is to be changed for a job after a look, and what is not, and why. Pure.
+
+Three verdicts of `heronpy.health` act: too few tasks, too little memory, and more tasks than needed. So does a lag above
+what is promised while a component is fully and evenly busy. All others never do: they open an alert, and while one of a
+cause that more tasks do not cure is open, nothing is scaled. Invariants: one plan at a time, and each is judged before
+the next; no value leaves the limits of `scale`; without figures nothing is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from heronpy.common.units import MB, format_bytes, format_duration
+from heronpy.health.diagnose import HELD
+from heronpy.health.sizing import BUSY
+from heronpy.health.texts import sentence
+from heronpy.scaling import estimate, patterns
+from heronpy.scaling.decisions import Alert, Changed, Decision, Judged, Refused, memory_text, size_text, watched
+from heronpy.scaling.estimate import Known
+from heronpy.scaling.figures import Figures, Goal, Look, Past, Times
+from heronpy.scaling.slo import Attainment, observed
+from heronpy.views.findings import CALM, OF_MACHINES, Finding, Verdict
+
+T = TypeVar("T")
+
+#: Findings that may come with too few tasks, or have nothing to do with how fast tuples pass.
+_HARMLESS: Final = CALM | {
+    Verdict.UNDER_PROVISIONED, Verdict.CHECKPOINTS, Verdict.PROCESSES, Verdict.DESCRIPTORS, Verdict.LOGGING,
+    Verdict.DISK,
+}  # fmt: skip
+#: Causes of the scaler's own, which are not looked for while a plan is under way.
+_OWN: Final = frozenset({"no maximum", "maximum", "no effect", "memory", "lag"})
+#: What follows from other causes, which were told.
+_EFFECTS: Final = frozenset({Verdict.LOSSES})
+#: A dependency takes so many times as long as usual; below that, the code always waits.
+SLOWER: Final = 3.0
+#: A lag up to this, or to half of what is promised, is none.
+LAG_S: Final = 5.0
+#: At most this share of the tasks is taken at once.
+SHRINK_MAX: Final = 0.4
+#: Less of what was planned is no effect.
+EFFECT_MIN: Final = 0.1
+#: A limit of memory grows by this factor, to this share of a slot or host; so full it may be.
+MEMORY_GROWS, MEMORY_SHARE, MEMORY_FULL = 1.5, 0.2, 0.8
+_BARS_MAX: Final = 6
+_GAP_LOOKS: Final = 5
+
+
+class Trial(Struct, frozen=True):
+    """A value that was changed, and what its component processed before."""
+
+    key: str
+    before: int
+    after: int
+    rate: float
+
+
+class Plan(Struct, frozen=True):
+    """Changes that are not judged yet, by component."""
+
+    at: float
+    trials: dict[str, Trial]
+    #: When they were seen.
+    seen_at: float | None = None
+
+
+class Bar(Struct, frozen=True):
+    """A component for which more has had no effect, so many times in a row."""
+
+    until: float
+    times: int
+
+
+class Shrunk(Struct, frozen=True):
+    """When tasks were taken from a component, and how many threads it had before."""
+
+    at: float
+    threads: int
+
+
+class State(Struct, frozen=True):
+    """All that is remembered from look to look; it can be stored as JSON."""
+
+    at: float = 0.0
+    known: dict[str, Known] = {}
+    #: Since when something holds, such as that a component wants more.
+    since: dict[str, float] = {}
+    #: When somebody else last changed the topology.
+    changed_at: float = 0.0
+    plan: Plan | None = None
+    shrunk: dict[str, Shrunk] = {}
+    bars: dict[str, Bar] = {}
+    #: Why something was last refused, by component.
+    said: dict[str, str] = {}
+    alerts: dict[str, Alert] = {}
+    slo: Attainment = Attainment()
+    format: int = 1
+
+
+class Outcome(Struct, frozen=True):
+    """What follows from a look."""
+
+    state: State
+    decisions: tuple[Decision, ...] = ()
+    #: For layer scaler: `parallelism`, `resources`, `concurrency` by component.
+    changes: dict[str, dict[str, Any]] = {}
+    #: What each component was asked for, and the keys of all its tasks, for the history.
+    rates: dict[str, tuple[float, float | None]] = {}
+
+
+def decide(state: State, look: Look, goal: Goal, times: Times) -> Outcome:
+    """What is to be done after this look, in the light of all that came before it."""
+    return _Round(state, look, goal, times).outcome()
+
+
+def withdrawn(state: State) -> State:
+    """After changes could not be written: nothing is under way."""
+    return replace(state, plan=None)
+
+
+def replay(looks: Iterable[Look], goal: Goal, times: Times, state: State | None = None) -> Iterable[Outcome]:
+    """What recorded looks lead to; of the same looks the same."""
+    state = state or State()
+    for look in looks:
+        outcome = decide(state, look, goal, times)
+        state = outcome.state
+        yield outcome
+
+
+class _Round:
+    """One decision: what it finds out, and what it has decided so far."""
+
+    def __init__(self, state: State, look: Look, goal: Goal, times: Times) -> None:
+        self.was, self.look, self.goal, self.times, self.now = state, look, goal, times, look.at
+        self.parts = look.by_name
+        self.fresh = 0 < look.at - state.at <= _GAP_LOOKS * times.look_s
+        self.said: list[Decision] = []
+        self.found: list[Alert] = []
+        self.refusals: dict[str, str] = {}
+        self.since: dict[str, float] = {}
+        self.bars, self.shrunk, self.plan = dict(state.bars), dict(state.shrunk), state.plan
+        self.trials: dict[str, Trial] = {}
+        self.verdicts = {(one.verdict, one.component): one for one in reversed(look.findings)}
+        self.changing = any(one.verdict is Verdict.CHANGING for one in look.findings)
+        self.changed_at = self.now if self.changing and self.plan is None else state.changed_at
+        self.trouble = [one for one in look.findings if self._vetoes(one)]
+        self.alerts = {key: self._kept(one) for key, one in state.alerts.items()}
+        open_still = [one for one in self.alerts.values() if one.vetoes and self.now - one.seen < times.window_s]
+        self.vetoed = bool(self.trouble or open_still)
+        self.known = {one.name: self._learned(one) for one in look.components}
+        self.asked = estimate.asked_for(look, self.known)
+        self.lag_s = estimate.lag_of(look) if look.components else None
+        self.broken = bool(goal.lag_s) and self.lag_s is not None and self.lag_s > goal.lag_s
+        self.keeps_up = self.lag_s is not None and self.lag_s <= max(LAG_S, goal.lag_s / 2) and look.held < HELD
+        self.slo = observed(state.slo, self.lag_s, goal.lag_s, self.now, _GAP_LOOKS * times.look_s)
+
+    def outcome(self) -> Outcome:
+        """Judge what is under way, else decide."""
+        self._check_figures()
+        pressed: list[str] = []
+        if self.asked is not None:
+            self._correct(self.asked)
+            pressed = self._lasting("wants", [one.name for one in self.look.components if self._wants_more(one)],
+                                    self.times.sure_s)  # fmt: skip
+        spare = self._lasting("spare", [one.name for one in self.look.components if self._has_spare(one)],
+                              self.times.spare_s)  # fmt: skip
+        if self.plan is not None:
+            self._judge(self.plan)
+        elif self.goal.mode != "off" and not self.changing and self.look.components:
+            self._more_memory()
+            settled = self.now - self.changed_at >= self.times.window_s
+            if self.asked is not None and not self.vetoed and not self.trials and settled:
+                self._grow(pressed, self.asked)
+                if not self.trials:
+                    self._shrink(spare, self.asked)
+        self._alert(pressed)
+        return self._outcome()
+
+    # ---- what is so -----------------------------------------------------------------------
+
+    def _kept(self, one: Alert) -> Alert:
+        """An open alert, as seen now when its cause cannot be looked for now and nobody has removed it."""
+        if one.cause == Verdict.BAD_UPDATE.value:
+            # Health compares with the hour before; what the scaler has changed since then does not remove the cause.
+            since = one.since if self.plan is None else self.now
+            changed = self.look.updated_at is not None and self.look.updated_at > since
+            return one if changed else replace(one, since=since, seen=self.now)
+        waits = self.plan is not None and one.cause in _OWN and not one.vetoes
+        return replace(one, seen=self.now) if waits else one
+
+    def _learned(self, one: Figures) -> Known:
+        known = self.was.known.get(one.name, Known())
+        if not self.fresh:
+            known = replace(known, full_since=None, waiting=())
+        if self.changed_at == self.now:
+            known = replace(known, looks=0)
+        return estimate.learned(known, one, self.look, self.vetoed or self.changing)
+
+    def _lasting(self, what: str, names: Iterable[str], least_s: float) -> list[str]:
+        """Those for which something holds, and has held for so long."""
+        old = self.was.since if self.fresh else {}
+        found = []
+        for name in names:
+            self.since[f"{what}:{name}"] = began = old.get(f"{what}:{name}", self.now)
+            found += [name] if self.now - began >= least_s else []
+        return found
+
+    def _of(self, verdict: Verdict, component: str) -> Finding | None:
+        return self.verdicts.get((verdict, component))
+
+    def _vetoes(self, one: Finding) -> bool:
+        """Whether more tasks do not cure it, nor anything else while it lasts."""
+        if one.verdict is Verdict.MEMORY:
+            return "times" in one.figures
+        if one.verdict is Verdict.LOSSES:
+            return "dropped" not in one.figures
+        if one.verdict is Verdict.STOPPED:
+            return not any(other.verdict is Verdict.UNDER_PROVISIONED for other in self.look.findings)
+        return one.verdict not in _HARMLESS and not self._always_waits(one)
+
+    def _always_waits(self, one: Finding) -> bool:
+        """Whether a component waits as it always does, as far as is known, so that more tasks wait for more at once."""
+        part = self.parts.get(one.component)
+        if one.verdict is not Verdict.DEPENDENCY or part is None or not part.processed:
+            return False
+        if part.usual_s is None:
+            return part.name in self.goal.max and part.name not in self.was.bars
+        return one.figures.get("tuple_s", 0.0) < SLOWER * part.usual_s
+
+    def _wants_more(self, one: Figures) -> bool:
+        """Whether it holds the topology up, and more of it would help."""
+        few = self._of(Verdict.UNDER_PROVISIONED, one.name)
+        waits = self._of(Verdict.DEPENDENCY, one.name)
+        if (few is not None and "known_in_s" not in few.figures) or (waits is not None and self._always_waits(waits)):
+            return True
+        used = estimate.used(one, self.known[one.name])
+        return self.broken and used is not None and used >= BUSY and estimate.is_even(one)
+
+    def _has_spare(self, one: Figures) -> bool:
+        return self._of(Verdict.OVER_PROVISIONED, one.name) is not None
+
+    def _past(self, component: str) -> Past:
+        return self.look.past.get(component, Past())
+
+    def _ahead(self, component: str) -> float | None:
+        past = self._past(component)
+        return past.ahead if patterns.is_usual(past) else None
+
+    def _correct(self, asked: dict[str, float]) -> None:
+        """Estimates that were disproved."""
+        for name, shrunk in list(self.shrunk.items()):
+            one = self.parts.get(name)
+            if one is None or self.now - shrunk.at >= self.times.shrink_s:
+                continue
+            if self.broken and not self.vetoed and (one.saturated or (one.busy or 0.0) >= BUSY) and shrunk.threads:
+                self.known[name] = patterns.lowered(self.known[name], asked[name], shrunk.threads)
+                self.shrunk[name] = replace(shrunk, threads=0)
+        if not self.changing:
+            self.known |= {one.name: patterns.raised(self.known[one.name], one) for one in self.look.components}
+
+    # ---- what is done ---------------------------------------------------------------------
+
+    def _grow(self, pressed: list[str], asked: dict[str, float]) -> None:
+        """Size the whole graph, if a component has wanted more for long enough and the topology does not catch up."""
+        drain_s = self.times.drain_s(self.goal)
+        left_s = estimate.left_s(self.look, self.known)
+        catches_up = any("left_s" in one.figures for one in self.look.findings if one.verdict is Verdict.CATCHING_UP)
+        if not pressed or catches_up or (left_s is not None and left_s <= drain_s):
+            return
+        rates = estimate.with_backlog(asked, self.look, self.known, drain_s)
+        for one in self.look.components:
+            known, ahead = self.known[one.name], self._ahead(one.name)
+            if not known.per_thread or not (one.name in pressed or estimate.is_even(one)):
+                continue
+            waits = self._of(Verdict.DEPENDENCY, one.name)
+            to_try = waits is not None and one.usual_s is None
+            rate = max(rates[one.name], ahead or 0.0)
+            key, before, after = "parallelism", one.tasks, estimate.tasks_for(rate, known.per_thread, one.concurrency)
+            if one.asynchronous and one.concurrency < estimate.CONCURRENCY_MAX:
+                key, before = "concurrency", one.concurrency
+                after = estimate.concurrency_for(rate, known.per_thread, one.tasks)
+            after = before + 1 if to_try else after
+            if after <= before:
+                continue
+            figures = {"before": before, "after": after, "asked": asked[one.name], "wanted": rate, "drain_s": drain_s,
+                       "each": known.per_thread * (one.concurrency if key == "parallelism" else 1)}  # fmt: skip
+            figures |= {"waits": one.backlog} if one.backlog else {}
+            figures |= {"ahead": ahead} if ahead is not None else {}
+            if not self._may_change(one, one.name in pressed, f"needs {after} {_unit(key)}"):
+                continue
+            if key == "parallelism" and self.goal.clamped(one.name, after) < after:
+                after, most = self.goal.clamped(one.name, after), self.goal.max[one.name]
+                text = f"{one.name} needs {figures['after']} tasks, and scale.max.{one.name} is {most}; raise it"
+                self.found += [Alert(one.name, "maximum", text)] if one.name in pressed else []
+                if after <= before:
+                    continue
+            text = size_text(one.name, key, figures | {"after": after}, self.times)
+            if to_try:
+                text = f"{one.name} {before} -> {after} {_unit(key)}: it waits, for how long usually is not known"
+            self._change(one, key, before, after, figures | {"after": after}, text)
+
+    def _shrink(self, spare: list[str], asked: dict[str, float]) -> None:
+        """Take tasks that were not needed for long, where nothing is wrong or waits and other days do not need them."""
+        calm = all(one.verdict in CALM and one.verdict is not Verdict.CATCHING_UP for one in self.look.findings)
+        if not calm or not self._nothing_waits():
+            return
+        for name in spare:
+            one, known, finding = self.parts[name], self.known[name], self._of(Verdict.OVER_PROVISIONED, name)
+            last = self.shrunk.get(name)
+            early = last is not None and self.now - last.at < self.times.shrink_s
+            if finding is None or not known.per_thread or early or name not in self.goal.max or one.fixed:
+                continue
+            ahead, past = self._ahead(name), self._past(name)
+            rate = max(asked[name], ahead or 0.0)
+            needed = max(estimate.tasks_for(rate, known.per_thread, one.concurrency), int(finding.figures["needed"]))
+            after = max(needed, ceil((1 - SHRINK_MAX) * one.tasks - 1e-9), self._tasks_by_memory(one, known, past))
+            if ahead is None and after < one.tasks:
+                after = one.tasks - (one.tasks - after) // 2  # other days do not tell
+            after = self.goal.clamped(name, after)
+            if after < one.tasks:
+                figures = {"before": one.tasks, "after": after, "asked": asked[name],
+                           "each": known.per_thread * one.concurrency}  # fmt: skip
+                figures |= {"ahead": ahead} if ahead is not None else {}
+                self._change(
+                    one, "parallelism", one.tasks, after, figures, size_text(name, "parallelism", figures, self.times)
+                )
+
+    def _nothing_waits(self) -> bool:
+        """Whether the topology keeps up: a backlog would need tasks that its rate alone does not."""
+        return self.keeps_up
+
+    def _tasks_by_memory(self, one: Figures, known: Known, past: Past) -> int:
+        """The fewest tasks that can hold the keys of now, and those of other days."""
+        keys = max((one.keys or 0.0) * one.tasks, past.ahead_keys or 0.0)
+        if one.memory_limit is None or not keys:
+            return 1
+        return estimate.tasks_for_memory(one, known, keys, MEMORY_FULL) or one.tasks
+
+    def _more_memory(self) -> None:
+        """More memory for each task, and where that is used up more tasks that share the keys."""
+        for one in self.look.components:
+            if self._of(Verdict.MEMORY, one.name) is None:
+                continue
+            limit, room = one.memory_limit, int(MEMORY_SHARE * (self.look.room_bytes or 0)) // MB * MB
+            tasks = estimate.tasks_for_memory(one, self.known[one.name], (one.keys or 0.0) * one.tasks, MEMORY_FULL)
+            more = min(room, ceil(limit * MEMORY_GROWS / MB) * MB) if limit is not None else 0
+            after = self.goal.clamped(one.name, tasks) if tasks is not None else one.tasks
+            if limit is not None and more > limit:
+                if self._may_change(one, True, "needs more memory"):
+                    used = {"used": one.memory_max} if one.memory_max is not None else {}
+                    self._change(one, "ram", limit, more, used, memory_text(one.name, limit, more, one.memory_max))
+            elif limit is not None and after > one.tasks:
+                if self._may_change(one, True, f"needs {after} tasks"):
+                    text = (
+                        f"{one.name} {one.tasks} -> {after} tasks: {format_bytes(limit)} a task is all that there is"
+                        f" room for, and {one.keys or 0.0:,.0f} keys a task do not fit"
+                    )
+                    figures = {"keys": one.keys or 0.0, "limit": float(limit)}
+                    self._change(one, "parallelism", one.tasks, after, figures, text)
+            else:
+                text = f"{one.name} needs more memory, and neither its limit nor its number of tasks can be raised"
+                self.found.append(Alert(one.name, "memory", text))
+
+    def _may_change(self, one: Figures, wanted: bool, needs: str) -> bool:
+        """Whether a component may be given more; `wanted`: it has to be said why not."""
+        bar = self.bars.get(one.name)
+        if one.name not in self.goal.max:
+            cause, why = "no maximum", f"scale.max.{one.name} is not set; set it"
+        elif one.fixed:
+            cause, why = "fixed", one.fixed
+        elif bar is not None and self.now < bar.until:
+            cause, why = "no effect", "the last change had no effect: something else holds it up"
+        else:
+            return True
+        text = f"not scaled: {one.name} {needs}, but {why}"
+        if wanted and cause == "fixed":
+            self._refuse(one.name, cause, text)
+        elif wanted:
+            self.found.append(Alert(one.name, cause, text))
+        return False
+
+    def _refuse(self, component: str, cause: str, text: str) -> None:
+        self.refusals[component] = cause
+        if self.was.said.get(component) != cause:
+            self.said.append(Refused(component, cause, text))
+
+    def _change(self, one: Figures, key: str, before: int, after: int, figures: dict[str, float], text: str) -> None:
+        if self.goal.mode == "advise":
+            self.refusals[one.name] = cause = f"{key} {after}"
+            if self.was.said.get(one.name) != cause:
+                self.said.append(Changed(one.name, key, before, after, figures, f"advised: {text}"))
+            return
+        self.trials[one.name] = Trial(key, before, after, one.processed or 0.0)
+        self.said.append(Changed(one.name, key, before, after, figures, text))
+        if after < before:
+            self.shrunk[one.name] = Shrunk(self.now, estimate.threads(one))
+
+    # ---- what it has brought --------------------------------------------------------------
+
+    def _judge(self, plan: Plan) -> None:
+        """Once what was planned is seen, and has settled, compare it with what it has brought."""
+        if plan.seen_at is None:
+            if all(_is_made(trial, self.parts.get(name)) for name, trial in plan.trials.items()):
+                self.plan = replace(plan, seen_at=self.now)
+            elif self.now - plan.at >= self.times.apply_s or self.now < plan.at:
+                self.plan = None
+                for name, trial in plan.trials.items():
+                    self._bar(name, trial, 0.0, "was not made")
+            return
+        if self.now - plan.seen_at < self.times.settle_s or self.changing or not self.look.components:
+            return
+        self.plan = None
+        for name, trial in plan.trials.items():
+            one = self.parts.get(name)
+            if one is None or trial.after < trial.before:
+                continue
+            if trial.key == "ram" and self._of(Verdict.MEMORY, name) is not None:
+                continue  # it is not enough yet, and the next step follows
+            if trial.key == "ram" or not self._wants_more(one):
+                effect = 1.0
+            else:
+                gained = (one.processed or 0.0) / trial.rate - 1 if trial.rate else 1.0
+                effect = gained / (trial.after / trial.before - 1)
+            if effect < EFFECT_MIN:
+                self._bar(name, trial, effect, f"has brought {max(0.0, effect) * 100:.0f} % of what was planned")
+            else:
+                self.bars.pop(name, None)
+                text = f"{name} {trial.before:,} -> {trial.after:,} {_unit(trial.key)} has had its effect"
+                self.said.append(Judged(name, effect, None, text))
+
+    def _bar(self, name: str, trial: Trial, effect: float, what: str) -> None:
+        times = min(_BARS_MAX, self.bars[name].times + 1 if name in self.bars else 0)
+        bar_s = self.times.bar_s * 2**times
+        self.bars[name] = Bar(self.now + bar_s, times)
+        text = f"{name} {trial.before:,} -> {trial.after:,} {_unit(trial.key)} {what}"
+        self.said.append(
+            Judged(name, effect, self.now + bar_s, f"{text}; nothing more is tried for {format_duration(bar_s)}")
+        )
+
+    # ---- what is wrong --------------------------------------------------------------------
+
+    def _check_figures(self) -> None:
+        """An alert when figures are missing for long: nothing is done without them."""
+        missing = [one.name for one in self.look.components if one.processed is None or one.busy is None]
+        names = ", ".join(missing) if self.look.components else ""
+        unknown = (bool(missing) and not self.changing) or not self.look.components
+        if self._lasting("figures", [""] if unknown else [], self.times.sure_s):
+            what = f"of {names} is" if names else "of the topology is"
+            text = f"it {what} not known how much is done and how busy its tasks are, so nothing is scaled by it"
+            self.found.append(Alert(missing[0] if missing else "", "figures", text))
+
+    def _alert(self, pressed: list[str]) -> None:
+        """The most urgent cause that scaling does not cure; the causes of the scaler's own where there is none."""
+        others = [one for one in self.look.findings if one.verdict not in CALM and not self._is_acted_on(one)]
+        alerts = []
+        full = {host for one in self.look.findings if one.verdict is Verdict.MACHINE for host in one.names}
+        untriaged = [one.component for one in self.look.findings if one.verdict is Verdict.UNTRIAGED]
+        unknown = self._lasting("untriaged", untriaged, self.times.window_s)
+        for one in self.trouble + [one for one in others if one not in self.trouble]:
+            told = self.was.alerts.keys() - {f"{one.verdict.value}:{one.component}"}
+            follows = (one.verdict in _EFFECTS and told) or (one.verdict is Verdict.SLOW_HOST and full & {*one.names})
+            if follows or (one.verdict is Verdict.UNTRIAGED and not unknown):
+                continue
+            vetoes = one in self.trouble
+            text = sentence(one, self.look.topology) + ("; more tasks would not help" if vetoes else "")
+            component = "" if one.verdict in OF_MACHINES else one.component
+            # At first the tasks of a slow host may not all be slow.
+            waits_s = self.times.sure_s if one.verdict is Verdict.SLOW_TASK else 0.0
+            alerts.append(Alert(component, one.verdict.value, text, vetoes, waits_s))
+        self.found = alerts + self.found
+        alone = not self.found and not pressed and self.plan is None and not self.changing
+        lasts = self._lasting("lag", [""] if self.broken else [], self.times.window_s)
+        if alone and lasts and self.lag_s is not None and not self.vetoed:
+            text = (
+                f"the lag of {self.look.topology} is {format_duration(self.lag_s)}, above the"
+                f" {format_duration(self.goal.lag_s)} promised, and no component is full"
+            )
+            self.found.append(Alert("", "lag", text))
+
+    def _is_acted_on(self, one: Finding) -> bool:
+        return one.verdict in (Verdict.UNDER_PROVISIONED, Verdict.MEMORY) or self._always_waits(one)
+
+    def _outcome(self) -> Outcome:
+        alerts, said = watched(self.alerts, self.found, self.now, self.times.window_s)
+        plan = Plan(self.now, self.trials) if self.trials else self.plan
+        changes: dict[str, dict[str, Any]] = {}
+        for name, trial in self.trials.items():
+            key, value = ("resources", {"ram": trial.after}) if trial.key == "ram" else (trial.key, trial.after)
+            changes.setdefault(key, {})[name] = value
+        rates = {}
+        if self.asked is not None and not self.changing:
+            rates = {name: (rate, self._keys(name)) for name, rate in self.asked.items()}
+        state = State(
+            at=self.now,
+            known=self.known or self.was.known,
+            since=self.since,
+            changed_at=self.changed_at,
+            plan=plan,
+            shrunk=self._of_parts(self.shrunk),
+            bars=self._of_parts(self.bars),
+            said=self.refusals,
+            alerts=alerts,
+            slo=self.slo,
+        )
+        return Outcome(state, (*said, *self.said), changes, rates)
+
+    def _of_parts(self, by_component: dict[str, T]) -> dict[str, T]:
+        """Without components that are no longer there."""
+        return {name: one for name, one in by_component.items() if not self.parts or name in self.parts}
+
+    def _keys(self, name: str) -> float | None:
+        keys = self.parts[name].keys
+        return keys * self.parts[name].tasks if keys is not None else None
+
+
+def _is_made(trial: Trial, one: Figures | None) -> bool:
+    if one is None:
+        return False
+    seen = {"parallelism": one.tasks, "concurrency": one.concurrency, "ram": one.memory_limit}
+    return seen[trial.key] == trial.after
+
+
+def _unit(key: str) -> str:
+    return {"parallelism": "tasks", "concurrency": "calls at once", "ram": "bytes of memory"}[key]

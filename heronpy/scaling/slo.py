@@ -1,0 +1,65 @@
+"""When a job broke what it promises, and for how much of the time it kept it. Pure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+#: Intervals that are kept, the newest.
+INTERVALS_MAX = 100
+
+
+class Attainment(Struct, frozen=True):
+    """How a promise was kept. Times are seconds since 1970."""
+
+    #: Seconds in which the lag was known, and those of them in which it was above what is promised.
+    measured_s: float = 0.0
+    broken_s: float = 0.0
+    #: The last look, and its lag; None: not known then.
+    at: float = 0.0
+    lag_s: float | None = None
+    #: Since when the promise is broken; None: it is kept.
+    since: float | None = None
+    #: From when until when it was broken before.
+    intervals: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def share(self) -> float | None:
+        """Of the time that it was kept; None: nothing was measured."""
+        return 1 - self.broken_s / self.measured_s if self.measured_s else None
+
+
+def observed(before: Attainment, lag_s: float | None, promised_s: float, now: float, gap_s: float) -> Attainment:
+    """After a look. Between two looks the lag changes evenly; what lies between two further apart was not measured."""
+    if not promised_s and before.since is not None:
+        before = replace(before, since=None, intervals=_with(before, before.at))
+    if lag_s is None or not promised_s:
+        return replace(before, lag_s=None)
+    known = before.lag_s is not None and before.at < now <= before.at + gap_s
+    crossed = now
+    if known and before.lag_s is not None and before.lag_s != lag_s:
+        share = (promised_s - before.lag_s) / (lag_s - before.lag_s)
+        crossed = before.at + min(1.0, max(0.0, share)) * (now - before.at)
+    begins, ends = lag_s > promised_s and before.since is None, lag_s <= promised_s and before.since is not None
+    broken_s = 0.0
+    if known:
+        was_s, is_s = crossed - before.at, now - crossed
+        broken_s = is_s if begins else was_s if ends else now - before.at if before.since is not None else 0.0
+    after = replace(
+        before,
+        measured_s=before.measured_s + (now - before.at if known else 0.0),
+        broken_s=before.broken_s + broken_s,
+        at=now,
+        lag_s=lag_s,
+    )
+    if begins:
+        return replace(after, since=crossed)
+    if ends:
+        # Without the look before, it is not known for how long it went on.
+        return replace(after, since=None, intervals=_with(before, crossed if known else before.at))
+    return after
+
+
+def _with(before: Attainment, until: float) -> tuple[tuple[float, float], ...]:
+    """The intervals with the one that ends."""
+    return before.intervals if before.since is None else (*before.intervals, (before.since, until))[-INTERVALS_MAX:]

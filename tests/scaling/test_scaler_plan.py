@@ -1,0 +1,298 @@
+"""Rules of the scaler, by looks of a test's own: limits, bars, alerts, promises, and what happens without figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from heronpy.scaling.decisions import Alerted, Changed, Cleared, Judged, Refused
+from heronpy.scaling.estimate import Known, Line
+from heronpy.scaling.figures import Figures, Goal, Look, Past, Times
+from heronpy.scaling.patterns import lowered
+from heronpy.scaling.plan import Outcome, State, decide, withdrawn
+from heronpy.scaling.slo import Attainment, observed
+from heronpy.views.findings import Finding, Verdict
+
+TIMES = Times()
+GOAL = Goal(lag_s=5.0, max={"work": 8})
+NOON = 86_400.0 * 20_000.5
+FEW = (Finding(Verdict.UNDER_PROVISIONED, "work"),)
+SLOW = (Finding(Verdict.DEPENDENCY, "work", "work-1", {"tuple_s": 0.041, "cpu_s": 0.0004}),)
+SPARE = (Finding(Verdict.OVER_PROVISIONED, "work", figures={"needed": 2.0, "tasks": 6.0, "busy": 0.2}),)
+
+
+class Job:
+    """Looks at one spout and one bolt, a minute apart; what is decided is done at once."""
+
+    def __init__(self, goal: Goal = GOAL, **work: Any) -> None:
+        self.goal, self.state, self.now = goal, State(), NOON
+        self.work: dict[str, Any] = {"tasks": 3, "processed": 2700.0, "busy": 0.95, "spread": 0.05} | work
+        self.said: list[Any] = []
+
+    def look(self, findings: tuple[Finding, ...] = (), does: bool = True, **more: Any) -> Outcome:
+        self.now += TIMES.look_s
+        rate = self.work["processed"] or 0.0
+        read = Figures(name="read", is_spout=True, tasks=1, processed=rate, busy=0.1, backlog=more.pop("backlog", 0.0))
+        work = Figures(name="work", is_spout=False, inputs={"read": rate}, **self.work)
+        outcome = decide(self.state, Look(topology="Day", at=self.now, components=(read, work), findings=findings, **more),
+                         self.goal, TIMES)  # fmt: skip
+        self.state = outcome.state
+        self.said += outcome.decisions
+        if does:
+            self.work["tasks"] = outcome.changes.get("parallelism", {}).get("work", self.work["tasks"])
+            self.work["concurrency"] = outcome.changes.get("concurrency", {}).get(
+                "work", self.work.get("concurrency", 1)
+            )
+        return outcome
+
+    def looks(self, number: int, findings: tuple[Finding, ...] = (), **more: Any) -> list[Any]:
+        """What was said in so many looks."""
+        before = len(self.said)
+        for _ in range(number):
+            self.look(findings, **more)
+        return self.said[before:]
+
+    def of(self, kind: type) -> list[Any]:
+        return [one for one in self.said if isinstance(one, kind)]
+
+
+def test_more_tasks_are_wanted_for_two_minutes_and_say_why() -> None:
+    job = Job()
+    assert job.looks(2, FEW) == []
+    (changed,) = job.looks(1, FEW)
+    assert job.work["tasks"] == 5 == changed.after
+    assert changed.text == "work 3 -> 5 tasks: 2,700/s now; a task does 947/s; aim 70 %"
+
+
+def test_other_days_are_part_of_the_size() -> None:
+    job = Job()
+    job.looks(3, FEW, past={"work": Past(days=3, ahead=3500.0, usual=2600.0, recent=2700.0)})
+    assert job.work["tasks"] == 6
+    assert "3,500/s within the next 8h00m of other days" in job.said[0].text
+    other = Job()
+    other.looks(3, FEW, past={"work": Past(days=3, ahead=3500.0, usual=1000.0, recent=2700.0)})
+    assert other.work["tasks"] == 5, "this day is unlike the others"
+
+
+def test_history_never_acts_alone() -> None:
+    for busy, rate in ((0.5, 1500.0), (0.85, 2500.0)):
+        job = Job(busy=busy, processed=rate)
+        job.looks(10, past={"work": Past(days=3, ahead=4000.0, usual=rate, recent=rate)})
+        assert not job.said, busy
+
+
+def test_what_has_no_effect_is_not_tried_for_an_hour_then_for_two() -> None:
+    job = Job()
+    told = [(look, one) for look in range(1, 501) for one in job.look(FEW).decisions]
+    cause = {Changed: lambda one: one.after, Judged: lambda one: (one.barred_until - job.now) / 60 + 500}
+    assert [(look, type(one), cause.get(type(one), lambda one: one.cause)(one)) for look, one in told] == [
+        (3, Changed, 5),
+        (7, Judged, 7 + 60),
+        (8, Alerted, "no effect"),
+        (67, Changed, 7),
+        (71, Judged, 71 + 120),
+        (191, Alerted, "maximum"),  # before the change that it allows
+        (191, Changed, 8),
+        (195, Judged, 195 + 240),
+        (200, Cleared, "maximum"),  # more than that would not help now
+        (435, Alerted, "maximum"),
+        (439, Cleared, "no effect"),
+    ]
+    texts = [one.text for _, one in told]
+    assert texts[1] == "work 3 -> 5 tasks has brought 0 % of what was planned; nothing more is tried for 1h00m"
+
+
+def test_a_change_that_nobody_made_is_barred_and_one_that_was_refused_is_forgotten() -> None:
+    job = Job()
+    job.looks(3, FEW, does=False)
+    job.looks(11, FEW, does=False)
+    (judged,) = job.of(Judged)
+    assert "was not made" in judged.text and job.work["tasks"] == 3
+    other = Job()
+    other.looks(3, FEW, does=False)
+    assert other.state.plan is not None and withdrawn(other.state).plan is None
+
+
+def test_no_value_leaves_its_limits_and_the_need_is_told() -> None:
+    job = Job(replace(GOAL, max={"work": 4}))
+    job.looks(3, FEW)
+    assert job.work["tasks"] == 4
+    assert [one.text for one in job.of(Alerted)] == ["work needs 5 tasks, and scale.max.work is 4; raise it"]
+    unset = Job(replace(GOAL, max={}))
+    unset.looks(5, FEW)
+    assert [one.text for one in unset.said] == ["not scaled: work needs 5 tasks, but scale.max.work is not set; set it"]
+    fixed = Job(fixed="layer oncall sets parallelism.work")
+    fixed.looks(5, FEW)
+    assert [type(one) for one in fixed.said] == [Refused], "said once"
+
+
+def test_a_cause_is_told_once_until_it_has_gone() -> None:
+    job = Job()
+    job.looks(10, SLOW, past={})
+    assert [type(one) for one in job.said] == [Changed, Judged, Alerted], "nothing is known of it: one task more"
+    assert job.work["tasks"] == 4 and job.said[1].barred_until and job.said[2].cause == "dependency"
+    job = Job(usual_s=0.0011)
+    job.looks(10, (*SLOW, *FEW))
+    (alert,) = job.said
+    assert alert.text == "work is waiting, not computing: 41ms per tuple, 400us of it CPU; more tasks would not help"
+    assert job.looks(4, FEW) == [], "it may come back"
+    cleared, *_ = job.looks(1, FEW)
+    assert isinstance(cleared, Cleared) and job.looks(2, SLOW)[0].cause == "dependency"
+
+
+def test_a_slow_task_stops_all_at_once_and_is_told_when_it_is_known_that_it_is_not_its_host() -> None:
+    slow = Finding(Verdict.SLOW_TASK, "work", "work-1", {"rate": 300.0, "usual": 900.0})
+    host = Finding(Verdict.SLOW_HOST, "work", figures={"rate": 300.0, "usual": 900.0, "tasks": 2.0}, names=("a",))
+    job = Job()
+    assert job.looks(2, (slow, *FEW)) == []
+    assert [one.cause for one in job.looks(1, (slow, *FEW))] == ["slow task"]
+    job = Job()
+    assert [one.cause for one in job.looks(1, (slow, *FEW)) + job.looks(10, (host, *FEW))] == ["slow host"]
+
+
+def test_advice_changes_nothing_and_off_decides_nothing() -> None:
+    job = Job(replace(GOAL, mode="advise"))
+    assert not any(job.look(FEW).changes for _ in range(30))
+    (advice,) = job.said
+    assert isinstance(advice, Changed) and advice.text.startswith("advised: work 3 -> 5")
+    off = Job(replace(GOAL, mode="off"))
+    off.looks(5, (*FEW, Finding(Verdict.HUNG, "work", "work-1", {"silent_s": 30.0})))
+    assert [type(one) for one in off.said] == [Alerted]
+
+
+def test_after_a_change_by_somebody_else_figures_settle_first() -> None:
+    job = Job()
+    job.looks(3, (Finding(Verdict.CHANGING, figures={"left_s": 60.0}),))
+    assert job.looks(4, FEW) == []
+    assert job.looks(1, FEW) and job.work["tasks"] == 5
+
+
+def test_without_figures_nothing_is_done() -> None:
+    job = Job(busy=None)
+    job.looks(200, SPARE)
+    assert [one.cause for one in job.said] == ["figures"]
+    silent, state = [], State()
+    for minute in range(10):
+        outcome = decide(state, Look(topology="Day", at=NOON + 60 * minute), GOAL, TIMES)
+        state, silent = outcome.state, [*silent, *outcome.decisions]
+    assert [one.cause for one in silent] == ["figures"]
+
+
+def test_a_shrink_is_small_rare_and_halved_without_other_days() -> None:
+    job = Job(tasks=6, processed=1000.0, busy=0.2)
+    known = Past(days=5, ahead=1000.0, usual=1000.0, recent=1000.0)
+    assert job.looks(60, SPARE, past={"work": known}) == []
+    job.looks(3, SPARE, past={"work": known})
+    assert job.work["tasks"] == 4, "not below 0.6 of them"
+    job.looks(600, SPARE, past={"work": known})
+    assert job.work["tasks"] == 4, "once in 12 hours"
+    other = Job(tasks=6, processed=1000.0, busy=0.2)
+    other.looks(63, SPARE)
+    assert other.work["tasks"] == 5
+    busy_later = Job(tasks=6, processed=1000.0, busy=0.2)
+    busy_later.looks(100, SPARE, past={"work": replace(known, ahead=4000.0)})
+    assert busy_later.work["tasks"] == 6
+
+
+def test_a_shrink_that_broke_the_promise_lowers_the_rate() -> None:
+    assert lowered(Known(1000.0), 6000.0, 10).per_thread == 800.0
+
+
+def test_memory_follows_a_line_of_keys() -> None:
+    line = Line()
+    for keys in (1000.0, 2000.0, 3000.0):
+        line = line.with_point(keys, 2e7 + 500 * keys)
+    assert line.bytes_at(10_000.0) == pytest.approx(2e7 + 5e6)
+
+
+def test_one_stall_is_one_interval_with_its_bounds() -> None:
+    """T05: a stall of 200 s from second 610 on, of a job that promises 5 s; it catches up at three times its rate."""
+    kept = Attainment()
+    for at in range(0, 3000, 60):
+        stalled = min(max(0.0, at - 610.0), 200.0)
+        lag_s = max(0.0, stalled - 2 * max(0.0, at - 810.0))
+        kept = observed(kept, lag_s, 5.0, float(at), 300.0)
+    ((began, ended),) = kept.intervals
+    assert (began // 60, ended // 60) == (615 // 60, 907.5 // 60), "a bound is known to one look"
+    assert kept.share == pytest.approx(1 - (ended - began) / 2940)
+
+
+def test_what_was_not_seen_is_not_measured() -> None:
+    kept = observed(Attainment(), 9.0, 5.0, 100.0, 300.0)
+    kept = observed(observed(kept, 9.0, 5.0, 160.0, 300.0), 1.0, 5.0, 9000.0, 300.0)
+    assert (kept.measured_s, kept.broken_s, kept.intervals) == (60.0, 60.0, ((100.0, 160.0),))
+
+
+def test_a_short_day_shortens_all_times_to_their_floors() -> None:
+    short = Times.of(1440.0)
+    assert (short.look_s, short.window_s, short.settle_s, short.shrink_s) == (5.0, 15.0, 10.0, 720.0)
+    assert Times.of(86_400.0) == Times()
+
+
+def test_a_bad_update_is_told_until_the_topology_is_changed_again() -> None:
+    figures = {"less": 0.4, "ago_s": 240.0, "before": 1000.0, "after": 600.0}
+    job = Job()
+    updated_at = job.now - 240
+    job.looks(60, (Finding(Verdict.BAD_UPDATE, "work", figures=figures), *FEW), updated_at=updated_at)
+    job.looks(300, FEW, updated_at=updated_at)
+    assert [one.cause for one in job.said] == ["bad update"], "health compares with the last hour only"
+    job.looks(6, FEW, updated_at=job.now)
+    assert [type(one) for one in job.said] == [Alerted, Cleared, Changed]
+
+
+#: By verdict: all figures that its sentence may have; `health` gives no finding without them.
+FIGURES = {
+    Verdict.CHANGING: ["left_s"],
+    Verdict.DOWN: ["down", "tasks", "restarts"],
+    Verdict.HUNG: ["silent_s"],
+    Verdict.MEMORY: ["used", "limit"],
+    Verdict.CRASHING: ["times"],
+    Verdict.BAD_UPDATE: ["less", "ago_s", "before", "after"],
+    Verdict.DEPENDENCY: ["busy", "tuple_s", "cpu_s"],
+    Verdict.SKEW: ["share", "even", "tasks", "busy", "median"],
+    Verdict.SLOW_TASK: ["rate", "usual"],
+    Verdict.SLOW_HOST: ["rate", "usual", "tasks"],
+    Verdict.MACHINE: ["cores", "others", "own", "pressure", "spark", "busy"],
+    Verdict.UNDER_PROVISIONED: ["tasks", "arrival", "rate", "busy", "needed"],
+    Verdict.LIMIT: ["limit", "busy"],
+    Verdict.CHECKPOINTS: ["age_s", "every_s"],
+    Verdict.SPARK: ["waiting", "lag_s", "window_s"],
+    Verdict.LOSSES: ["dead_letters", "window_s"],
+    Verdict.CATCHING_UP: ["left_s", "lag_s"],
+    Verdict.OVER_PROVISIONED: ["needed", "tasks", "busy"],
+    Verdict.UNTRIAGED: ["held"],
+    Verdict.STOPPED: ["still_s"],
+    Verdict.PROCESSES: ["processes", "bytes"],
+    Verdict.DESCRIPTORS: ["descriptors", "limit"],
+    Verdict.LOGGING: ["log_per_s"],
+    Verdict.DISK: ["free", "size"],
+}
+
+
+def finding(verdict: Verdict) -> Finding:
+    figures = dict.fromkeys(FIGURES.get(verdict, []), 1.0)
+    return Finding(verdict, "work", "work-1", figures, names=() if verdict is Verdict.CHANGING else ("host-a", "lost"))
+
+
+@given(st.data())
+def test_nothing_that_is_told_leaves_the_limits(data: st.DataObject) -> None:
+    """Whatever the figures are, values stay within `scale`, and the state can be stored."""
+    rates = st.none() | st.floats(0, 1e6)
+    job = Job(replace(GOAL, min={"work": 2}))
+    for _ in range(data.draw(st.integers(1, 8))):
+        job.work |= {
+            "processed": data.draw(rates),
+            "busy": data.draw(st.none() | st.floats(0, 1)),
+            "spread": data.draw(st.none() | st.floats(0, 2)),
+            "saturated": data.draw(st.booleans()),
+            "lag_s": data.draw(st.none() | st.floats(0, 1e5)),
+        }
+        found = tuple(map(finding, data.draw(st.lists(st.sampled_from(Verdict), max_size=2))))
+        job.now += data.draw(st.sampled_from([0.0, 240.0, 4000.0, -500.0]))
+        outcome = job.look(found, backlog=data.draw(rates))
+        for tasks in outcome.changes.get("parallelism", {}).values():
+            assert 2 <= tasks <= 8
