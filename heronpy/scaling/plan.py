@@ -1,9 +1,9 @@
 """What is to be changed for a job after a look, and what is not, and why. Pure.
 
-Three verdicts of `heronpy.health` act: too few tasks, too little memory, and more tasks than needed. So does a lag above
-what is promised while a component is fully and evenly busy. All others never do: they open an alert, and while one of a
-cause that more tasks do not cure is open, nothing is scaled. Invariants: one plan at a time, and each is judged before
-the next; no value leaves the limits of `scale`; without figures nothing is done.
+Three verdicts of `heronpy.health` act: too few tasks, too little memory, and more tasks than needed. So does a lag
+above what is promised while a component is fully and evenly busy. All others never do: they open an alert, and while
+one of a cause that more tasks do not cure is open, nothing is scaled. Invariants: one plan at a time, and each is
+judged before the next; no value leaves the limits of `scale`; without figures nothing is done.
 """
 
 from __future__ import annotations
