@@ -1,9 +1,9 @@
 """What is to be changed for a job after a look, and what is not, and why. Pure.
 
-Three verdicts of `heronpy.health` act: too few tasks, too little memory, and more tasks than needed. So does a lag above
-what is promised while a component is fully and evenly busy. All others never do: they open an alert, and while one of a
-cause that more tasks do not cure is open, nothing is scaled. Invariants: one plan at a time, and each is judged before
-the next; no value leaves the limits of `scale`; without figures nothing is done.
+Three verdicts of `heronpy.health` act: too few tasks, too little memory, and more tasks than needed. So does a lag
+above what is promised while a component is fully and evenly busy. All others never do: they open an alert, and while
+one of a cause that more tasks do not cure is open, nothing is scaled. Invariants: one plan at a time, and each is
+judged before the next; no value leaves the limits of `scale`; without figures nothing is done.
 """
 
 from __future__ import annotations
@@ -301,7 +301,8 @@ class _Round:
                     continue
             text = size_text(one.name, key, figures | {"after": after}, self.times)
             if to_try:
-                text = f"{one.name} {before} -> {after} {_unit(key)}: it waits, for how long usually is not known"
+                what = "its tasks wait, and how long they usually wait is not known yet; one step at a time"
+                text = f"{one.name} {before} -> {after} {_unit(key)}: {what}"
             self._change(one, key, before, after, figures | {"after": after}, text)
 
     def _shrink(self, spare: list[str], asked: dict[str, float]) -> None:

@@ -27,7 +27,7 @@ def jobs(heron: Heron) -> Iterator[Heron]:
     heron("manager", "stop", "local")
     state = open_state("local", str(heron.home / "state" / "local"))
     try:
-        for folder in (paths.JOBS, paths.RUNNING_JOBS, "joblog", paths.DEFINITIONS):
+        for folder in (paths.JOBS, paths.RUNNING_JOBS, "joblog", "scaled", paths.DEFINITIONS):
             for name in state.children(folder):
                 state.delete(f"{folder}/{name}")
         if state.exists(paths.JOB_NEWS):
@@ -179,3 +179,23 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path
     heron("job", "release", "local", "Counts").ok()
     heron("job", "stop", "local", "Counts").ok()
     heron("job", "delete", "local", "Counts").ok()
+
+
+def test_the_scaler_gives_a_job_the_tasks_that_its_load_needs(jobs: Heron, tmp_path: Path) -> None:
+    """A task does about 900 tuples a second, and 2,500 come."""
+    text = (TOPOLOGIES / "day.py").read_text()
+    steady = tmp_path / "steady.py"
+    steady.write_text(text.replace("NIGHT, NOON = 300.0, 4000.0", "NIGHT, NOON = 2500.0, 2500.0"))
+    jobs("job", "create", "local", steady, "--slo", "lag=5s", "--max", "work=8").ok()
+
+    def follows() -> Any:
+        found = jobs("job", "show", "local", "Day", "--json").json()
+        enough = found["document"]["parallelism"].get("work", 1) >= 3
+        return found if enough and found["scaler"]["lag_s"] is not None and found["scaler"]["lag_s"] < 5 else None
+
+    found = wait_for(follows, 300.0, "three tasks, and a lag below what is promised")
+    assert any(one["who"] == "scaler" and "work 1 -> " in one["text"] for one in found["decisions"])
+    assert found["origin"]["parallelism.work"]["layer"] == "scaler"
+    assert {"work": 3}.items() <= Counter(task["component"] for task in jobs.status("Day")["tasks"]).items() or (
+        found["document"]["parallelism"]["work"] > 3
+    )
