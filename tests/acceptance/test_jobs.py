@@ -17,6 +17,8 @@ from tests.acceptance.test_checkpoints import EXAMPLE, RATE, TEXT, TIMES, counts
 from tests.support.command import EXISTS, FAILED, NOT_FOUND, USAGE, Heron
 from tests.support.waiting import wait_for
 
+DAY = Path(__file__).parents[2] / "topologies" / "day.py"
+
 pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.timeout(420)]
 
 
@@ -183,9 +185,8 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path
 
 def test_the_scaler_gives_a_job_the_tasks_that_its_load_needs(jobs: Heron, tmp_path: Path) -> None:
     """A task does about 900 tuples a second, and 2,500 come."""
-    text = (TOPOLOGIES / "day.py").read_text()
     steady = tmp_path / "steady.py"
-    steady.write_text(text.replace("NIGHT, NOON = 300.0, 4000.0", "NIGHT, NOON = 2500.0, 2500.0"))
+    steady.write_text(DAY.read_text().replace("NIGHT, NOON = 300.0, 4000.0", "NIGHT, NOON = 2500.0, 2500.0"))
     jobs("job", "create", "local", steady, "--slo", "lag=5s", "--max", "work=8").ok()
 
     def follows() -> Any:
@@ -196,6 +197,5 @@ def test_the_scaler_gives_a_job_the_tasks_that_its_load_needs(jobs: Heron, tmp_p
     found = wait_for(follows, 300.0, "three tasks, and a lag below what is promised")
     assert any(one["who"] == "scaler" and "work 1 -> " in one["text"] for one in found["decisions"])
     assert found["origin"]["parallelism.work"]["layer"] == "scaler"
-    assert {"work": 3}.items() <= Counter(task["component"] for task in jobs.status("Day")["tasks"]).items() or (
-        found["document"]["parallelism"]["work"] > 3
-    )
+    running = Counter(task["component"] for task in jobs.status("Day")["tasks"])
+    assert running["work"] >= 3
