@@ -93,18 +93,17 @@ class Scaler:
             for path, found in view.found.items()
             if path[0] in _PINS and found.layer == "oncall"
         }
-        asynchronous = self._store.asynchronous(view)
+        asynchronous, program = self._store.asynchronous(view), view.document.definition
         try:
             signals, findings = look(self._session, job, times.window_s, ASK_S, TIMES.of_day(view.document.scale.day_s))
         except DeadlineError:
-            return look_of(job, None, (), asynchronous, fixed, None, {}, now)
+            return look_of(job, None, (), asynchronous, fixed, None, {}, now, program)
         room = min(signals.machine_memory.values(), default=None)
         past: dict[str, Past] = {}
         if signals.load is not None:
             past = history.past([one.name for one in signals.load.components], now)
-        ages = [age_s for age_s in (signals.age_s, signals.updated_s) if age_s is not None]
-        updated_at = now - min(ages) if ages else None
-        return look_of(job, signals.load, findings, asynchronous, fixed, room, past, now, updated_at)
+        updated_at = now - signals.updated_s if signals.updated_s is not None else None
+        return look_of(job, signals.load, findings, asynchronous, fixed, room, past, now, program, updated_at)
 
     def _write(self, job: str, view: View, outcome: Outcome) -> bool:
         """Write layer scaler; False when it is refused, because the document has changed meanwhile."""

@@ -141,10 +141,11 @@ def growth(known: Known) -> float:
 
 
 def left_s(look: Look, known: Mapping[str, Known]) -> float | None:
-    """When nothing waits in the sources any more, if that goes on falling as it does; None: it does not fall."""
-    waits = sum(one.backlog or 0.0 for one in look.components if one.is_spout)
-    grows = sum(growth(known[one.name]) for one in look.components if one.is_spout)
-    return waits / -grows if grows < 0 else None
+    """When nothing waits in the sources any more, if that goes on falling as it does; None: it does not."""
+    spouts = [one for one in look.components if one.is_spout]
+    waits = [one.backlog for one in spouts if one.backlog is not None]
+    grows = sum(growth(known[one.name]) for one in spouts)
+    return sum(waits) / -grows if len(waits) == len(spouts) and grows < 0 else None
 
 
 def asked_for(look: Look, known: Mapping[str, Known]) -> dict[str, float] | None:

@@ -72,7 +72,9 @@ class Look(Struct, frozen=True, kw_only=True):
     components: tuple[Figures, ...] = ()
     #: Of `heronpy.health.diagnose`, the most urgent first.
     findings: tuple[Finding, ...] = ()
-    #: Wall time when somebody last started or updated the topology; None: it is not known.
+    #: The digest of its program, which a deploy changes; "": it is not known.
+    program: str = ""
+    #: Wall time of its last update; None: there was none, as is known.
     updated_at: float | None = None
     #: Seconds that rates and shares are over.
     window_s: float = 300.0

@@ -92,6 +92,9 @@ class State(Struct, frozen=True):
     since: dict[str, float] = {}
     #: When somebody else last changed the topology.
     changed_at: float = 0.0
+    #: What program it ran at the last look, and since when; 0: always, as far as is known.
+    program: str = ""
+    deployed_at: float = 0.0
     plan: Plan | None = None
     shrunk: dict[str, Shrunk] = {}
     bars: dict[str, Bar] = {}
@@ -147,7 +150,9 @@ class _Round:
         self.trials: dict[str, Trial] = {}
         self.verdicts = {(one.verdict, one.component): one for one in reversed(look.findings)}
         self.changing = any(one.verdict is Verdict.CHANGING for one in look.findings)
-        self.changed_at = self.now if self.changing and self.plan is None else state.changed_at
+        deployed = bool(look.program and state.program) and look.program != state.program
+        self.deployed_at = self.now if deployed else state.deployed_at
+        self.changed_at = self.now if deployed or (self.changing and self.plan is None) else state.changed_at
         self.trouble = [one for one in look.findings if self._vetoes(one)]
         self.alerts = {key: self._kept(one) for key, one in state.alerts.items()}
         open_still = [one for one in self.alerts.values() if one.vetoes and self.now - one.seen < times.window_s]
@@ -187,9 +192,11 @@ class _Round:
         """An open alert, as seen now when its cause cannot be looked for now and nobody has removed it."""
         if one.cause == Verdict.BAD_UPDATE.value:
             # Health compares with the hour before; what the scaler has changed since then does not remove the cause.
-            since = one.since if self.plan is None else self.now
-            changed = self.look.updated_at is not None and self.look.updated_at > since
-            return one if changed else replace(one, since=since, seen=self.now)
+            updated = self.plan is None and (self.look.updated_at or 0.0) > one.since
+            changed, again = updated or self.deployed_at > one.since, self._of(Verdict.BAD_UPDATE, one.component)
+            if changed and again is None:
+                return one
+            return replace(one, since=self.now if changed or self.plan is not None else one.since, seen=self.now)
         waits = self.plan is not None and one.cause in _OWN and not one.vetoes
         return replace(one, seen=self.now) if waits else one
 
@@ -501,6 +508,8 @@ class _Round:
             known=self.known or self.was.known,
             since=self.since,
             changed_at=self.changed_at,
+            program=self.look.program or self.was.program,
+            deployed_at=self.deployed_at,
             plan=plan,
             shrunk=self._of_parts(self.shrunk),
             bars=self._of_parts(self.bars),

@@ -18,15 +18,16 @@ def look_of(
     room_bytes: int | None,
     past: Mapping[str, Past],
     now: float,
+    program: str = "",
     updated_at: float | None = None,
 ) -> Look:
     """A look at a topology; without figures, one that says so.
 
-    `asynchronous` names its asynchronous bolts; `fixed` says by component why nothing of it may be changed;
-    `updated_at` is when somebody last started or updated it.
+    `asynchronous` names its asynchronous bolts; `fixed` says by component why nothing of it may be changed; `program`
+    is the digest of what it runs.
     """
     if load is None or load.window_s is None:
-        return Look(topology=topology, at=now, findings=tuple(findings), updated_at=updated_at)
+        return Look(topology=topology, at=now, findings=tuple(findings), program=program)
     holds = {one.component for one in load.culprits}
     return Look(
         topology=topology,
@@ -36,6 +37,7 @@ def look_of(
             for one in load.components
         ),
         findings=tuple(findings),
+        program=program,
         updated_at=updated_at,
         window_s=load.window_s,
         held=load.held or 0.0,

@@ -253,7 +253,7 @@ class Model:
             rescale_s=self.rescale_s,
             room_bytes=1 << 33,
             past=dict(past),
-            updated_at=self._changed_at or START_S,
+            updated_at=self._changed_at,
         )
 
     def _learn_usual(self) -> None:

@@ -233,14 +233,16 @@ def test_a_short_day_shortens_all_times_to_their_floors() -> None:
     assert Times.of(86_400.0) == Times()
 
 
-def test_a_bad_update_is_told_until_the_topology_is_changed_again() -> None:
+@pytest.mark.parametrize("by", ["update", "deploy"])
+def test_a_bad_update_is_told_until_the_topology_is_changed_again(by: str) -> None:
     figures = {"less": 0.4, "ago_s": 240.0, "before": 1000.0, "after": 600.0}
     job = Job()
-    updated_at = job.now - 240
-    job.looks(60, (Finding(Verdict.BAD_UPDATE, "work", figures=figures), *FEW), updated_at=updated_at)
-    job.looks(300, FEW, updated_at=updated_at)
-    assert [one.cause for one in job.said] == ["bad update"], "health compares with the last hour only"
-    job.looks(6, FEW, updated_at=job.now)
+    for ago_s in (240, 245):  # it is changed at once, and no better
+        as_is = {"updated_at": job.now - ago_s, "program": str(ago_s)}
+        job.looks(60, (Finding(Verdict.BAD_UPDATE, "work", figures=figures), *FEW), **as_is)
+        job.looks(300, FEW, **as_is)
+        assert [one.cause for one in job.said] == ["bad update"], "health compares with the last hour only"
+    job.looks(6, FEW, **(as_is | {"updated_at": job.now} if by == "update" else {"program": "b"}))
     assert [type(one) for one in job.said] == [Alerted, Cleared, Changed]
 
 
