@@ -210,7 +210,7 @@ def test_memory_follows_a_line_of_keys() -> None:
 
 
 def test_one_stall_is_one_interval_with_its_bounds() -> None:
-    """T05: a stall of 200 s from second 610 on, of a job that promises 5 s; it catches up at three times its rate."""
+    """A stall of 200 s from second 610 on, of a job that promises 5 s; it catches up at three times its rate."""
     kept = Attainment()
     for at in range(0, 3000, 60):
         stalled = min(max(0.0, at - 610.0), 200.0)

@@ -23,7 +23,7 @@ from tests.scaling.scenes import DAY, GOAL, HOUR, TIMES, Scene, daily, fault, no
 
 
 def test_a_ceiling_is_known_at_a_third_of_it() -> None:
-    """T39: 5,000/s within 10 % at 30 % load, whatever the noise."""
+    """5,000/s within 10 % at 30 % load, whatever the noise."""
     for seed in range(20):
         only = [Part(name="read", per_s=1e5), Part(name="work", per_s=5000.0, inputs={"read": 1.0})]
         scene = Scene(Model(only, lambda _: 1500.0, noise=noise(seed, 0.09)), 0.5, Goal(mode="off"))
@@ -44,7 +44,7 @@ def test_a_lag_is_how_long_a_tuple_that_comes_now_will_wait() -> None:
 
 @pytest.mark.parametrize("ratio", [0.25, 4.0])
 def test_a_wrong_rate_is_right_after_a_few_rounds(ratio: float) -> None:
-    """T42: 4,000/s by tasks of 1,000/s are six tasks at 70 %."""
+    """4,000/s by tasks of 1,000/s are six tasks at 70 %."""
     state = State(known={"work": Known(measured=1000.0, ratio=ratio)})
     scene = Scene(
         Model(parts({"tasks": 2}), lambda _: 4000.0, step_s=30.0), 12, replace(GOAL, drain_s=36_000.0), state=state
@@ -61,7 +61,7 @@ def test_busy_time_that_is_four_times_too_high_scales_nothing() -> None:
 
 
 def test_five_minutes_of_backlog_are_drained_as_fast_as_they_can_be() -> None:
-    """T49: within 1.3 times what the tasks that it then has need for it."""
+    """Within 1.3 times what the tasks that it then has need for it."""
 
     def offered(at: float) -> float:
         return 0.0 if HOUR <= at < HOUR + 300 else 5600.0 if HOUR + 300 <= at < HOUR + 600 else 2800.0
@@ -78,7 +78,7 @@ def changes_by_day(scene: Scene) -> Counter[int]:
 
 
 def test_a_day_is_judged_by_other_days_and_a_holiday_is_not(tmp_path: Path) -> None:
-    """T43, after three days like the first; on the second half as much comes."""
+    """After three days like the first; on the second half as much comes."""
 
     def offered(at: float) -> float:
         return daily(1000, 4000)(at) * (0.5 if at >= DAY else 1.0)
