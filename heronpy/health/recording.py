@@ -27,7 +27,7 @@ _DIGITS = 5
 def to_json(signals: Signals) -> dict[str, Any]:
     """The signals as JSON, with rounded numbers."""
     found: dict[str, Any] = _rounded(to_builtins(signals))
-    del found["times"]  # of the rules, not of the topology
+    del found["times"], found["load"]  # of the rules; and what the scaler reads, of which the signals are made
     return found
 
 

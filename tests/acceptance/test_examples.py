@@ -69,6 +69,6 @@ def test_stateful_word_count(heron: Heron, tmp_path: Path) -> None:
 
 
 def test_all_examples_are_tested() -> None:
-    # With Spark, in test_doctor.py, and in test_log_table.py.
-    elsewhere = {"word_count", "stateful_word_count", "flight_delays", "spark_sink", "sick", "log_table"}
+    # With Spark, in test_doctor.py, in test_log_table.py, and in test_jobs.py.
+    elsewhere = {"word_count", "stateful_word_count", "flight_delays", "spark_sink", "sick", "log_table", "day"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} - elsewhere == set(SIMULATED)

@@ -238,6 +238,7 @@ def test_what_is_to_be_done_next_can_be_done_on_the_page(site: Site, tab: Tab) -
     serve(page, seen | {"topology": seen["topology"] | advised})
     page.goto(site.page())
     see = page.locator(".sentence .next", has_text="see")
+    see.get_by_role("button").first.wait_for()
     assert see.get_by_role("button").all_text_contents() == ["update …"]
     see.get_by_role("button", name="update").click()
     assert page.get_by_role("dialog").get_by_label("count").input_value() == "3"
