@@ -35,7 +35,12 @@ def test_a_slow_bolt_holds_no_spout_and_each_tuple_is_seen_or_counted(heron: Her
     assert status["state"] == "FINISHED" and status["losses"] is None
     reply = ask_master(heron, "drops", control_pb2.GetMetrics())
     assert metric(reply, "__time_spent_back_pressure_aggr") == metric(reply, "__out-queue-full-count") == 0
-    assert metric(reply, "__tuples_dropped_by_compid") == dropped["tuples"]["slow"]
+
+    def reported() -> bool:
+        found = ask_master(heron, "drops", control_pb2.GetMetrics())
+        return metric(found, "__tuples_dropped_by_compid") == dropped["tuples"]["slow"]
+
+    wait_for(reported, 30.0, "the last report of the metrics")
 
 
 def test_it_is_refused_at_submit_where_no_tuple_may_be_lost(heron: Heron, out: Path) -> None:
