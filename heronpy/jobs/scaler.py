@@ -83,7 +83,7 @@ class Scaler:
         return times.look_s
 
     def forget(self, jobs: Collection[str]) -> None:
-        """Close the histories of jobs that are no longer there."""
+        """Close the histories of the jobs that are not named."""
         for job in [job for job in self._histories if job not in jobs]:
             self._histories.pop(job).close()
 

@@ -11,7 +11,6 @@
 3. `outcome = decide(state, look, goal, times)`, where `goal` is made of `slo` and `scale` of the merged document.
 4. Store `outcome.state` first (`msgspec.json`), then write `outcome.changes` into layer scaler in one compare-and-set.
    When the write is refused, store `withdrawn(outcome.state)`.
-5. Hand each of `outcome.decisions` with its `text` to the job's log; an `Alerted` also to the metric and the alert
-   command.
-6. `history.add(now, outcome.rates)`; record the look for `heron job replay`, which calls `replay`.
+5. Write each of `outcome.decisions` with its `text` into the job's log.
+6. `history.add(now, outcome.rates)`.
 """

@@ -71,7 +71,7 @@ class Alert(Struct, frozen=True):
     text: str
     #: Nothing is scaled while it is open.
     vetoes: bool = False
-    #: It is told once it has been found for so long; what it vetoes is vetoed at once.
+    #: How long it must have been found before it is told; it vetoes at once.
     waits_s: float = 0.0
     told: bool = False
     since: float = 0.0
@@ -83,7 +83,7 @@ def watched(
 ) -> tuple[dict[str, Alert], list[Decision]]:
     """The open alerts after a look, and what is to be said. One that was not seen for `clear_s` is cleared.
 
-    Of what is found the first is the cause of the others, so only it opens an alert.
+    The first cause found leads to the others, so only the first opens an alert.
     """
     after, said = dict(opened), list[Decision]()
     for number, one in enumerate(found):
@@ -107,7 +107,10 @@ def rate_text(per_s: float) -> str:
 
 
 def size_text(component: str, key: str, figures: Mapping[str, float], times: Times) -> str:
-    """Why a component needs so many tasks or calls at once: `work 3 -> 5: 2,310/s now; a task does 902/s; aim 70 %`."""
+    """Why a component needs this number of tasks, or of calls at once.
+
+    Such as `work 3 -> 5 tasks: 2,310/s now; a task does 902/s; aim 70 %`.
+    """
     n = {name: rate_text(value) for name, value in figures.items()}
     comes = [f"{n['asked']} now"]
     if figures.get("waits"):

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 
 from heronpy.health.sizing import AIM
 from heronpy.health.trends import BUSY_MIN, FREE_LEAST
+from heronpy.plan.component_config import CONCURRENCY_MAX
 from heronpy.scaling.figures import Figures, Look
 
-#: Calls that an asynchronous task makes at once, at most.
-CONCURRENCY_MAX = 512
 #: Rates of tasks that deviate by no more than this share of their mean are even.
 EVEN = 0.25
 #: A measured ratio beyond these is a mistake.
@@ -49,7 +48,10 @@ class Line(Struct, frozen=True):
         return Line(*(_FADES * was + now for was, now in zip(old, new, strict=True)))
 
     def bytes_at(self, keys: float) -> float:
-        """Bytes of a task with so many keys; while all looks had about as many, all memory counts as that of keys."""
+        """Bytes of a task with this number of keys.
+
+        While the number of keys was about the same at all looks, all memory counts as memory of keys.
+        """
         if not self.weight or not self.keys:
             return 0.0
         x, y = self.keys / self.weight, self.bytes / self.weight
@@ -63,7 +65,7 @@ class Known(Struct, frozen=True):
 
     #: Tuples per second of one busy thread, as measured; 0: not known.
     measured: float = 0.0
-    #: Of how many looks since somebody changed the topology.
+    #: The number of looks behind `measured`, since somebody changed the topology.
     looks: int = 0
     #: What a saturated thread does in a second, as a share of that.
     ratio: float = 1.0

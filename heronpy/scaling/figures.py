@@ -74,7 +74,7 @@ class Look(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     #: The digest of its program, which a deploy changes; "": it is not known.
     program: str = ""
-    #: Wall time of its last update; None: there was none, as is known.
+    #: Wall time of its last update; None: no update is known.
     updated_at: float | None = None
     #: Seconds that rates and shares are over.
     window_s: float = 300.0
@@ -104,7 +104,7 @@ class Goal(Struct, frozen=True):
     #: Only components with a maximum are scaled.
     max: dict[str, int] = {}
     min: dict[str, int] = {}
-    #: A backlog is to be gone in so many seconds of a day of 24 hours.
+    #: Seconds, of a day of 24 hours, within which a backlog is to be gone.
     drain_s: float = 1800.0
 
     def clamped(self, component: str, tasks: int) -> int:
@@ -120,17 +120,17 @@ class Times(Struct, frozen=True):
     window_s: float = 300.0
     #: After a change its effect can be judged.
     settle_s: float = 180.0
-    #: More is only wanted when it was wanted for so long.
+    #: How long more must have been wanted before it is given.
     sure_s: float = 120.0
-    #: Fewer tasks must have sufficed for so long, and are tried so seldom.
+    #: How long fewer tasks must have sufficed, and the least time between two reductions.
     spare_s: float = 3600.0
     shrink_s: float = 12 * 3600.0
-    #: What has had no effect is not tried again for so long, doubled each time.
+    #: How long a change that had no effect is not tried again; it doubles each time.
     bar_s: float = 3600.0
     #: Of the past: what comes, and what is compared with the present.
     ahead_s: float = 8 * 3600.0
     recent_s: float = 1800.0
-    #: A change that is not seen after so long was not made.
+    #: A change that is not seen by then was not made.
     apply_s: float = 600.0
 
     @classmethod

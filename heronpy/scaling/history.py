@@ -1,7 +1,7 @@
 """The minutes of a job in a file of SQLite: what its components were asked for in the last 14 days.
 
-The file belongs to the job's name, so it outlives deploys. It is a help and no record: what cannot be read is set
-aside, and the history begins anew.
+The file belongs to the job's name, so it outlives deploys. Nothing depends on it but the sizes: a file that
+cannot be read is set aside, and a new one is begun.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class History:
             os.replace(file, aside)
             for suffix in ("-wal", "-shm"):  # they belong to the file that has gone
                 file.with_name(file.name + suffix).unlink(missing_ok=True)
-            self.notice = f"the history {file} is damaged ({error}), so it begins anew; the file is now {aside}"
+            self.notice = (
+                f"the history {file} is damaged ({error}), so a new one is begun; the damaged file is now {aside}"
+            )
             self._database = self._opened(file)
 
     def _opened(self, file: Path) -> sqlite3.Connection:

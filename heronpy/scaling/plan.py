@@ -19,6 +19,7 @@ from heronpy.common.units import MB, format_bytes, format_duration
 from heronpy.health.diagnose import HELD
 from heronpy.health.sizing import BUSY
 from heronpy.health.texts import sentence
+from heronpy.plan.component_config import CONCURRENCY_MAX
 from heronpy.scaling import estimate, patterns
 from heronpy.scaling.decisions import Alert, Changed, Decision, Judged, Refused, memory_text, size_text, watched
 from heronpy.scaling.estimate import Known
@@ -37,9 +38,9 @@ _HARMLESS: Final = CALM | {
 _OWN: Final = frozenset({"no maximum", "maximum", "no effect", "memory", "lag"})
 #: What follows from other causes, which were told.
 _EFFECTS: Final = frozenset({Verdict.LOSSES})
-#: A dependency takes so many times as long as usual; below that, the code always waits.
+#: A dependency is slow when it takes this many times as long as usual; below that, the code always waits.
 SLOWER: Final = 3.0
-#: A lag up to this, or to half of what is promised, is none.
+#: A topology keeps up while its lag is at most this, or half of what is promised.
 LAG_S: Final = 5.0
 #: At most this share of the tasks is taken at once.
 SHRINK_MAX: Final = 0.4
@@ -70,7 +71,7 @@ class Plan(Struct, frozen=True):
 
 
 class Bar(Struct, frozen=True):
-    """A component for which more has had no effect, so many times in a row."""
+    """A component for which more had no effect; `times` counts the attempts after the first, in a row."""
 
     until: float
     times: int
@@ -124,15 +125,6 @@ def decide(state: State, look: Look, goal: Goal, times: Times) -> Outcome:
 def withdrawn(state: State) -> State:
     """After changes could not be written: nothing is under way."""
     return replace(state, plan=None)
-
-
-def replay(looks: Iterable[Look], goal: Goal, times: Times, state: State | None = None) -> Iterable[Outcome]:
-    """What recorded looks lead to; of the same looks the same."""
-    state = state or State()
-    for look in looks:
-        outcome = decide(state, look, goal, times)
-        state = outcome.state
-        yield outcome
 
 
 class _Round:
@@ -209,7 +201,7 @@ class _Round:
         return estimate.learned(known, one, self.look, self.vetoed or self.changing)
 
     def _lasting(self, what: str, names: Iterable[str], least_s: float) -> list[str]:
-        """Those for which something holds, and has held for so long."""
+        """The names for which something has held for at least `least_s` seconds."""
         old = self.was.since if self.fresh else {}
         found = []
         for name in names:
@@ -288,7 +280,7 @@ class _Round:
             to_try = waits is not None and one.usual_s is None
             rate = max(rates[one.name], ahead or 0.0)
             key, before, after = "parallelism", one.tasks, estimate.tasks_for(rate, known.per_thread, one.concurrency)
-            if one.asynchronous and one.concurrency < estimate.CONCURRENCY_MAX:
+            if one.asynchronous and one.concurrency < CONCURRENCY_MAX:
                 key, before = "concurrency", one.concurrency
                 after = estimate.concurrency_for(rate, known.per_thread, one.tasks)
             after = before + 1 if to_try else after
@@ -315,7 +307,7 @@ class _Round:
     def _shrink(self, spare: list[str], asked: dict[str, float]) -> None:
         """Take tasks that were not needed for long, where nothing is wrong or waits and other days do not need them."""
         calm = all(one.verdict in CALM and one.verdict is not Verdict.CATCHING_UP for one in self.look.findings)
-        if not calm or not self._nothing_waits():
+        if not calm or not self.keeps_up:  # a backlog would need tasks that its rate alone does not
             return
         for name in spare:
             one, known, finding = self.parts[name], self.known[name], self._of(Verdict.OVER_PROVISIONED, name)
@@ -337,10 +329,6 @@ class _Round:
                 self._change(
                     one, "parallelism", one.tasks, after, figures, size_text(name, "parallelism", figures, self.times)
                 )
-
-    def _nothing_waits(self) -> bool:
-        """Whether the topology keeps up: a backlog would need tasks that its rate alone does not."""
-        return self.keeps_up
 
     def _tasks_by_memory(self, one: Figures, known: Known, past: Past) -> int:
         """The fewest tasks that can hold the keys of now, and those of other days."""
@@ -463,7 +451,7 @@ class _Round:
             self.found.append(Alert(missing[0] if missing else "", "figures", text))
 
     def _alert(self, pressed: list[str]) -> None:
-        """The most urgent cause that scaling does not cure; the causes of the scaler's own where there is none."""
+        """Find the most urgent cause that scaling does not cure; without one, the scaler's own causes count."""
         others = [one for one in self.look.findings if one.verdict not in CALM and not self._is_acted_on(one)]
         alerts = []
         full = {host for one in self.look.findings if one.verdict is Verdict.MACHINE for host in one.names}
@@ -520,7 +508,7 @@ class _Round:
         return Outcome(state, (*said, *self.said), changes, rates)
 
     def _of_parts(self, by_component: dict[str, T]) -> dict[str, T]:
-        """Without components that are no longer there."""
+        """Leave out the components that the topology no longer has."""
         return {name: one for name, one in by_component.items() if not self.parts or name in self.parts}
 
     def _keys(self, name: str) -> float | None:

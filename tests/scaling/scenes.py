@@ -37,7 +37,7 @@ def daily(low: float, high: float) -> Any:
 
 
 class Scene:
-    """A model that has run for so many hours."""
+    """A model after `hours` of its time."""
 
     def __init__(
         self, model: Model, hours: float, goal: Goal = GOAL, minutes: Minutes | None = None, state: State | None = None

@@ -50,7 +50,7 @@ class Job:
         return outcome
 
     def looks(self, number: int, findings: tuple[Finding, ...] = (), **more: Any) -> list[Any]:
-        """What was said in so many looks."""
+        """What was said in this number of looks."""
         before = len(self.said)
         for _ in range(number):
             self.look(findings, **more)

@@ -11,7 +11,7 @@ from tests.scaling.model import Fault, Model, Part
 from tests.scaling.scenes import GOAL, HOUR, Scene, noise
 from tests.support.seeds import seeds
 
-#: By what goes wrong: the causes that name it.
+#: The causes that name a fault, by fault.
 CAUSES = {
     "dependency": {"dependency"},
     "hot key": {"skew"},

@@ -69,7 +69,7 @@ def refuse_not_available(changes: Mapping[str, Any]) -> None:
 
 
 def refuse_layer(layer: str) -> None:
-    """An error for a layer that is none, or that nobody writes yet."""
+    """Refuse a name that is not a layer, and a layer that nobody may write by hand."""
     check_layer(layer)
     if layer in NOT_WRITTEN:
         raise RequestError(f"layer {layer} is not available in this release; write layer oncall or provisioner")

@@ -65,13 +65,16 @@ def _promised(slo: str | None, most: tuple[str, ...]) -> dict[str, Any]:
     layer: dict[str, Any] = {}
     if slo is not None:
         key, found, value = slo.partition("=")
-        if key != "lag" or not found:
-            raise ConfigError(f"--slo {slo!r} has no form lag=TIME; give a time, such as lag=5s")
-        layer["slo"] = {"lag_s": parse_duration_s(value)}
+        try:
+            if key != "lag" or not found:
+                raise ValueError
+            layer["slo"] = {"lag_s": parse_duration_s(value)}
+        except (ConfigError, ValueError):
+            raise ConfigError(f"--slo {slo!r} is not of the form lag=TIME; give a time, such as lag=5s") from None
     for text in most:
         component, _, number = text.rpartition("=")
         if not component or not number.isdecimal():
-            raise ConfigError(f"--max {text!r} has no form COMPONENT=N; give a number of tasks, such as work=8")
+            raise ConfigError(f"--max {text!r} is not of the form COMPONENT=N; give a number of tasks, such as work=8")
         layer.setdefault("scale", {}).setdefault("max", {})[component] = int(number)
     return layer
 
