@@ -38,7 +38,7 @@ GROWTH_STEPS = 64
 #: Seconds of work after which the pace of a task is measured again, and the first time.
 PACE_S, FIRST_PACE_S = 1.0, 0.2
 #: What the in-queue holds until the pace is known, and what it expects until then.
-IN_QUEUE_START_BYTES, IN_QUEUE_START_TUPLES = 4 << 10, 64
+IN_QUEUE_START_BYTES, IN_QUEUE_START_TUPLES = 1 << 10, 8
 #: The in-queue aims at this part of the time for which tuples may wait.
 IN_QUEUE_SHARE = 1 / 8
 #: Of frames of tasks that the plan does not have yet.

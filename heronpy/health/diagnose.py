@@ -29,6 +29,8 @@ SATURATED, BUSY, IDLE = sizing.SATURATED, sizing.BUSY, 0.6
 HELD = 0.2
 SKEWED = 1.5
 SLOW = 0.5
+#: A task that does less than this share is the cause itself, whatever its component waits for.
+ILL = 0.25
 #: Below this much CPU per busy second, a component is waiting for something else; the second one where the machine has
 #: no CPU left, because there it may wait for that; the third one there if it is known how long it waits for a CPU.
 WAITS, WAITS_STARVED, WAITS_SERVED = 0.3, 0.05, 0.5
@@ -301,7 +303,7 @@ def _slow(signals: Signals) -> Iterator[Finding]:
         if any(_ends_again(signals, task.name) for task in signals.of(component)):
             continue  # that is why, and its shares have the restarts in them
         finding = (
-            _at_line(_dependency(tasks, signals), signals)
+            _at_line(_dependency(tasks, culprits, signals), signals)
             or _of_key(_skew(tasks, signals), signals)
             or _slow_host(tasks)
             or _at_line(_slow_task(tasks, culprits) or _alone_busy(tasks, culprits, signals), signals)
@@ -361,7 +363,7 @@ def _waits(task: TaskSignals, starved: bool) -> bool:
     return task.cpu + task.cpu_wait <= (WAITS_SERVED if starved else WAITS) * _busy(task)
 
 
-def _dependency(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
+def _dependency(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
     """What a bolt waits for is slower than usual, or does not answer; code that always waits has too few tasks.
 
     Until it is known what is usual, one more task tells which it is.
@@ -371,6 +373,9 @@ def _dependency(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
     waiting = [task for task in saturated if _waits(task, starved)]
     passing = [task for task in waiting if task.executed]
     if not waiting or len(waiting) < len(tasks) / 2:
+        return None
+    slow = _slow_task(tasks, culprits)
+    if slow is not None and slow.figures["rate"] < ILL * slow.figures["usual"]:
         return None
     if not passing:
         # What is in one call for so long hangs.

@@ -94,6 +94,15 @@ def test_a_task_that_waits_for_the_cpu_waits_for_nothing_else() -> None:
     assert first(signals(bolt(2, 0.99, 19, cpu=0.02), **HELD, hosts=starved))[0] is Verdict.DEPENDENCY
 
 
+def test_one_task_that_is_far_slower_than_the_others_is_the_cause_though_all_of_them_wait() -> None:
+    """All tasks of a bolt that sleeps are saturated and do not compute, the slow one and the others alike."""
+    others = [bolt(n, 0.99, 20_000, cpu=0.1) for n in (3, 4, 5)]
+    assert first(signals(bolt(2, 0.99, 700, cpu=0.01), *others, **HELD))[0] is Verdict.SLOW_TASK
+    known = {"usual_s": {"count": 0.0005}}
+    assert first(signals(bolt(2, 0.99, 700, cpu=0.01), *others, **HELD, **known))[0] is Verdict.SLOW_TASK
+    assert first(signals(bolt(2, 0.99, 12_000, cpu=0.1), *others, **HELD))[0] is Verdict.DEPENDENCY
+
+
 def test_what_is_known_of_the_wait_for_a_cpu_decides() -> None:
     """At a load of 45 on two cores a task that computes gets less than a twentieth of one."""
     starved = [HostSignals("h1", 2, 0.98, 2.0, 0.7)]
