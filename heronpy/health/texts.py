@@ -442,10 +442,7 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.SLOW_TASK: lambda f, where: f"heron profile {where} {f.task}; heron restart {where} {f.task}",
     Verdict.UNDER_PROVISIONED: _add_tasks,
     Verdict.LIMIT: lambda f, where: "raise topology.max.spout.pending, or let the sinks acknowledge sooner",
-    Verdict.CHECKPOINTS: lambda f, where: (
-        f"heron checkpoints list {where}"
-        + ("; with heron.checkpoint.unaligned, barriers do not wait in queues" if f.names else "")
-    ),
+    Verdict.CHECKPOINTS: lambda f, where: f"heron checkpoints list {where}",
     Verdict.SPARK: lambda f, where: (
         f"heron exceptions {where} says what it raised; heron batches {where} lists the batches whose rows are kept"
         if "raised" in f.figures
