@@ -277,6 +277,10 @@ class Control:
         else:
             tasks = list(self.sessions.by_task)
         body = control_pb2.HoldTicks() if isinstance(order, control_pb2.HoldTicks) else order
+        if isinstance(order, control_pb2.TriggerCheckpoint):
+            self._effects.append(events.HoldCredit(not order.unaligned))
+        elif isinstance(order, control_pb2.CheckpointComplete | control_pb2.CheckpointAborted):
+            self._effects.append(events.HoldCredit(True))
         for task in tasks:
             if isinstance(order, control_pb2.FinishTasks):
                 body = control_pb2.FinishTask(task_id=task)
