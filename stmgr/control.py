@@ -387,6 +387,7 @@ class Control:
                 since_s=now - episode.since,
                 avoided=episode.avoided,
                 clamps=clamps(episode),
+                pace=episode.pace,
                 drops=self._pressure.drops and not episode.avoided,
             )
             for episode, record in found

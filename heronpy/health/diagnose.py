@@ -31,6 +31,8 @@ SKEWED = 1.5
 SLOW = 0.5
 #: A task that does less than this share is the cause itself, whatever its component waits for.
 ILL = 0.25
+#: A full task that does less than this share of its usual pace in the newest seconds has just become slow.
+LATELY = 0.35
 #: Below this much CPU per busy second, a component is waiting for something else; the second one where the machine has
 #: no CPU left, because there it may wait for that; the third one there if it is known how long it waits for a CPU.
 WAITS, WAITS_STARVED, WAITS_SERVED = 0.3, 0.05, 0.5
@@ -332,6 +334,9 @@ def _machine(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterator[Fin
             worst = max((task for task in full if task.host == host.name), key=_busy, default=None)
             if worst is not None:
                 figures["busy"] = _busy(worst)
+            busy = [task for task in _bolts(signals) if _busy(task) >= BUSY and task.host in (host.name, "")]
+            if busy and not any(map(_computes, busy)):
+                figures["waits"] = 1
             name = worst.name if worst is not None else ""
             yield Finding(Verdict.MACHINE, task=name, figures=figures, names=(host.name,))
 
@@ -361,6 +366,13 @@ def _waits(task: TaskSignals, starved: bool) -> bool:
     if task.cpu_wait is None:
         return task.cpu <= (WAITS_STARVED if starved else WAITS) * _busy(task)
     return task.cpu + task.cpu_wait <= (WAITS_SERVED if starved else WAITS) * _busy(task)
+
+
+def _computes(task: TaskSignals) -> bool:
+    """Whether it uses the CPU in its busy time, as far as it gets one."""
+    if task.cpu is None or task.cpu_wait is None:
+        return task.cpu is None or task.cpu > WAITS_STARVED * _busy(task)
+    return task.cpu > WAITS * (_busy(task) - task.cpu_wait)
 
 
 def _dependency(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
@@ -422,7 +434,7 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
 
     In the first minute its mean share of busy time still has the start in it, though its queue is full already.
     """
-    rates = [(rate, task) for task in tasks if (rate := task.per_busy_s) is not None]
+    rates = [(rate, task) for task in map(_of_late, tasks) if (rate := task.per_busy_s) is not None]
     if len(rates) < 2:
         return None
     slowest, task = min(rates, key=lambda pair: pair[0])
@@ -435,13 +447,21 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
     return Finding(Verdict.SLOW_TASK, task.component, task.name, {"rate": slowest, "usual": usual})
 
 
+def _of_late(task: TaskSignals) -> TaskSignals:
+    """With what it does of late, where that is far less than in the window: it has become slow just now."""
+    working = task.working or task.busy
+    if not task.pace or not working or task.pace >= LATELY * task.executed / working:
+        return task
+    return replace(task, executed=task.pace, busy=1.0, working=1.0, cpu_wait=None)
+
+
 def _alone_busy(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
     """A task that is full while its siblings wait for tuples, though all are sent as many.
 
     Of tasks that do nothing, because it holds the spouts all the time, no rate is known.
     """
-    worst = max(tasks, key=_busy)
-    others = [_busy(task) for task in tasks if task is not worst]
+    worst = max(map(_of_late, tasks), key=_busy)
+    others = [_busy(task) for task in tasks if task.name != worst.name]
     gets = signals.gets(worst.component)
     even = gets is not None and gets[worst.name] < SKEWED * fmean(gets.values())
     if not others or worst.name not in culprits or not (even or not _may_be_uneven(worst.component, signals)):

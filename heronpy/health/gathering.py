@@ -118,6 +118,11 @@ def signals_of(
         }
     found.culprits = [culprit_name(culprit) for culprit in status.culprits if holds(culprit)]
     found.avoided = [culprit_name(culprit) for culprit in status.culprits if not holds(culprit)]
+    paces = {culprit.instance_id: culprit.pace for culprit in status.culprits if culprit.pace}
+    # What waits for a full task behind it is slow as well: of those of the last component it is known that they are.
+    last = next((task.component for task in reversed(found.tasks) if task.name in paces), "")
+    for one in found.of(last):
+        one.pace = paces.get(one.name)
     # A full task that is avoided has room now and then.
     avoiding = _by_task(metrics, "__time_spent_avoiding_by_compid", found.window_s)
     found.avoided += [name for name, ms in avoiding.items() if ms > AVOIDED_MS_PER_S and name not in found.avoided]

@@ -48,6 +48,9 @@ class TaskSignals(Struct):
     #: How long the queue takes at the rate of its busy time; None when nothing arrives, and nothing is done.
     lag_s: float | None = None
     pending: int = 0
+    #: Tuples per second of the time with work, of the newest seconds; None: not known, it is not full, or waits for a
+    #: full task behind it.
+    pace: float | None = None
     #: Time since its loop last made a turn.
     silent_s: float = 0.0
     memory_bytes: int | None = None

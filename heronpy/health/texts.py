@@ -220,7 +220,9 @@ def _free_cpu(f: Finding, where: str) -> str:
             " (heron.spark.batch_rows, heron.spark.batch_interval_s), or run it elsewhere (spark://HOST:PORT)"
         )
     profile = f" (heron profile {where} {f.task})" if f.task else ""
-    return f"{stop}give the topology more cores, or let it do less{profile}: more tasks will not help"
+    # Tasks that wait for something else are not held up by the CPU alone.
+    more = "" if "waits" in n else ": more tasks will not help"
+    return f"{stop}give the topology more cores, or let it do less{profile}{more}"
 
 
 def _spark(f: Finding, topology: str) -> str:

@@ -177,6 +177,33 @@ def test_a_slow_task_that_holds_others_up_is_named_while_its_busy_time_still_has
     assert first(signals(*tasks, held=0.5))[0] is not Verdict.SLOW_TASK
 
 
+def test_a_task_that_has_just_become_slow_is_named_at_once() -> None:
+    """For a quarter of a minute its rate over the window had its healthy time in it."""
+    others = [bolt(number, 0.5, 1000.0) for number in (3, 4, 5)]
+    said = "count-2 is slow: while busy it handles 200/s, the other tasks of count 2,000/s each"
+    assert first(signals(bolt(2, 0.55, 950.0, pace=200.0), *others, avoided=["count-2"])) == (Verdict.SLOW_TASK, said)
+    waits = bolt(2, 0.55, 950.0, cpu=0.1, pace=200.0), *(bolt(number, 0.5, 1000.0, cpu=0.1) for number in (3, 4, 5))
+    assert first(signals(*waits, avoided=["count-2"])) == (Verdict.SLOW_TASK, said)
+    idle = bolt(2, 0.07, 95.0, pace=20.0), *(bolt(number, 0.05, 100.0) for number in (3, 4, 5))
+    said = "count-2 is slow: while busy it handles 20/s, and the other tasks of count wait for tuples: they are 5 % busy at most"
+    assert first(signals(*idle, avoided=["count-2"], keyed=[])) == (Verdict.SLOW_TASK, said)
+    alike = [bolt(number, 0.5, 1000.0, pace=200.0) for number in (2, 3, 4, 5)]
+    names = [task.name for task in alike]
+    assert first(signals(*alike, culprits=names))[0] is not Verdict.SLOW_TASK, "all of them have become slow"
+    for pace in (700.0, 3000.0):
+        assert first(signals(bolt(2, 0.55, 950.0, pace=pace), *others, avoided=["count-2"]))[0] is Verdict.HEALTHY
+
+
+@pytest.mark.parametrize(("cpu", "cpu_wait", "claims"), [(0.2, 0.75, True), (0.05, 0.3, False), (0.04, None, False)])
+def test_more_tasks_are_called_no_help_only_where_tasks_compute(
+    cpu: float, cpu_wait: float | None, claims: bool
+) -> None:
+    host = HostSignals("vm", cores=2, used=1.95, own=1.9, pressure=0.5)
+    tasks = [bolt(number, 0.97, 20.0, cpu=cpu, cpu_wait=cpu_wait) for number in (2, 3)]
+    [found] = [one for one in diagnose(signals(*tasks, hosts=[host], held=0.5)) if one.verdict is Verdict.MACHINE]
+    assert ("more tasks will not help" in advice(found, "local", "wc")) is claims
+
+
 def test_others_are_asked_to_stop_only_where_they_take_more() -> None:
     for own, stop in ((1.9, False), (0.5, True)):
         host = HostSignals("vm", cores=2, used=1.95, own=own, pressure=0.5)
@@ -382,7 +409,7 @@ def test_figures_come_from_the_answers_of_a_topology_master() -> None:
     status.tasks.add(task_id=2, component="count", instance_id="count-2", state=control_pb2.TASK_RUNNING,
                      in_queue_bytes=4000, loop_age_s=0.5)  # fmt: skip
     status.tasks.add(task_id=1, component="words", instance_id="words-1", state=control_pb2.TASK_STARTING, pending=7)
-    status.culprits.add(instance_id="count-2")
+    status.culprits.add(instance_id="count-2", pace=12.5)
     status.culprits.add(stmgr_id="stmgr-1", peer="stmgr-2")
     metrics = control_pb2.MetricsReply(interval_s=50.0)
     counted = {"__execute-time-ns": 25e9, "__execute-count": 1000, "__py-user-cpu-time-secs": 10,
@@ -400,7 +427,7 @@ def test_figures_come_from_the_answers_of_a_topology_master() -> None:
     assert [task.name for task in found.tasks] == ["words-1", "count-2"], "in the order of the topology"
     spout, task = found.tasks
     assert not spout.up and spout.busy is None and spout.pending == 7
-    assert (task.busy, task.executed, task.cpu, task.lag_s) == (0.5, 20.0, 0.3, 2.0)
+    assert (task.busy, task.executed, task.cpu, task.lag_s, task.pace) == (0.5, 20.0, 0.3, 2.0, 12.5)
     assert found.held == 0.2 and found.culprits == ["count-2", "the link from stmgr-1 to stmgr-2"]
     assert found.acking and found.max_pending == 500 and found.given_up == {"count": 3.0}
     assert found.out_of_memory == {"count-2": (2, "limit")} and not found.restarted
