@@ -19,7 +19,7 @@ from heronpy.health.baseline import SLOWED
 from heronpy.health.footprint import footprints, full_disks, memory
 from heronpy.health.lasting import kept
 from heronpy.health.signals import HostSignals, Signals, TaskSignals
-from heronpy.health.stopped import STOPPED_BY, stopped
+from heronpy.health.stopped import STOPPED_BY, stopped, unacked
 from heronpy.proto import control_pb2
 from heronpy.views.findings import CALM, Finding, Verdict
 
@@ -334,9 +334,8 @@ def _machine(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterator[Fin
             worst = max((task for task in full if task.host == host.name), key=_busy, default=None)
             if worst is not None:
                 figures["busy"] = _busy(worst)
-            busy = [task for task in _bolts(signals) if _busy(task) >= BUSY and task.host in (host.name, "")]
-            if busy and not any(map(_computes, busy)):
-                figures["waits"] = 1
+            if any(_computes(task) for task in signals.tasks if task.host in (host.name, "")):
+                figures["computes"] = 1
             name = worst.name if worst is not None else ""
             yield Finding(Verdict.MACHINE, task=name, figures=figures, names=(host.name,))
 
@@ -369,9 +368,11 @@ def _waits(task: TaskSignals, starved: bool) -> bool:
 
 
 def _computes(task: TaskSignals) -> bool:
-    """Whether it uses the CPU in its busy time, as far as it gets one."""
-    if task.cpu is None or task.cpu_wait is None:
-        return task.cpu is None or task.cpu > WAITS_STARVED * _busy(task)
+    """Whether it is busy, and uses the CPU then, as far as it gets one."""
+    if _busy(task) < IDLE or task.cpu is None:
+        return False
+    if task.cpu_wait is None:
+        return task.cpu > WAITS_STARVED * _busy(task)
     return task.cpu > WAITS * (_busy(task) - task.cpu_wait)
 
 
@@ -497,6 +498,10 @@ def _limit(signals: Signals) -> Iterator[Finding]:
         return  # no acks come, and none would with more pending
     if _spark_waiting(signals):
         return  # and for Spark they would wait with more pending, too
+    if names := unacked(signals):
+        figures = {"limit": float(signals.max_pending), "window_s": signals.window_s}
+        yield Finding(Verdict.LIMIT, names[0], figures=figures, names=names)
+        return  # with more pending, more would wait
     busiest = max(map(_busy, _bolts(signals)), default=0.0)
     if busiest < BUSY:
         figures = {"limit": float(signals.max_pending), "busy": busiest}
@@ -555,6 +560,8 @@ def _losses(signals: Signals) -> Iterator[Finding]:
         yield Finding(Verdict.LOSSES, component, figures={"dead_letters": count, "window_s": signals.window_s})
     for component, per_s in signals.dropped.items():
         figures = {"dropped": per_s, "tasks": float(len(signals.of(component))), "window_s": signals.window_s}
+        if component in signals.dropping:
+            figures["now"] = 1
         yield Finding(Verdict.LOSSES, component, figures=figures)
     if signals.lost:
         figures = {"lost": signals.lost, "window_s": signals.window_s, "sent_again": float(signals.sends_again)}

@@ -209,7 +209,7 @@ def test_others_are_asked_to_stop_only_where_they_take_more() -> None:
         host = HostSignals("vm", cores=2, used=1.95, own=own, pressure=0.5)
         [found] = [one for one in diagnose(signals(*EVEN, hosts=[host], held=0.5)) if one.verdict is Verdict.MACHINE]
         assert ("stop what else runs" in advice(found, "local", "wc")) is stop
-        profile = f"heron profile local wc {found.task}" if found.task else "let it do less: more tasks"
+        profile = f"heron profile local wc {found.task}" if found.task else "or let it do less"
         assert profile in advice(found, "local", "wc"), "no command that nobody can run"
 
 
@@ -411,8 +411,9 @@ def test_figures_come_from_the_answers_of_a_topology_master() -> None:
     status.tasks.add(task_id=1, component="words", instance_id="words-1", state=control_pb2.TASK_STARTING, pending=7)
     status.culprits.add(instance_id="count-2", pace=12.5)
     status.culprits.add(stmgr_id="stmgr-1", peer="stmgr-2")
+    status.culprits.add(component="join", drops=True)
     metrics = control_pb2.MetricsReply(interval_s=50.0)
-    counted = {"__execute-time-ns": 25e9, "__execute-count": 1000, "__py-user-cpu-time-secs": 10,
+    counted = {"__execute-time-ns": 25e9, "__execute-count": 1000, "__ack-count": 900, "__fail-count": 50, "__py-user-cpu-time-secs": 10,
                "__py-sys-cpu-time-secs": 5, "__gateway-received-packets-size": 50_000, "__dead-letters": 3}  # fmt: skip
     for name, values in (("count-2", counted), ("stmgr-1", {"__time_spent_back_pressure_aggr": 10_000})):
         report = metrics.reports.add(process=name)
@@ -427,8 +428,9 @@ def test_figures_come_from_the_answers_of_a_topology_master() -> None:
     assert [task.name for task in found.tasks] == ["words-1", "count-2"], "in the order of the topology"
     spout, task = found.tasks
     assert not spout.up and spout.busy is None and spout.pending == 7
-    assert (task.busy, task.executed, task.cpu, task.lag_s, task.pace) == (0.5, 20.0, 0.3, 2.0, 12.5)
+    assert (task.busy, task.executed, task.cpu, task.lag_s, task.pace, task.acked) == (0.5, 20.0, 0.3, 2.0, 12.5, 19.0)
     assert found.held == 0.2 and found.culprits == ["count-2", "the link from stmgr-1 to stmgr-2"]
+    assert found.dropping == ["join"]
     assert found.acking and found.max_pending == 500 and found.given_up == {"count": 3.0}
     assert found.out_of_memory == {"count-2": (2, "limit")} and not found.restarted
     assert (found.changed_s, found.change) == (900.0, "update done")
@@ -485,6 +487,27 @@ def test_a_machine_without_cpu_names_the_task_that_wants_it_most() -> None:
     assert (found.verdict, found.component, found.task) == (Verdict.MACHINE, "count", "count-3")
     assert sentence(found, "wc").endswith("other processes 1.3; count-3 is 99 % busy")
     assert "(heron profile local wc count-3)" in advice(found, "local", "wc")
+
+
+def test_a_bolt_that_acks_nothing_is_named() -> None:
+    """More pending tuples were advised, and more would have waited."""
+    silent = bolt(2, 0.01, 5.0, acked=0.0), bolt(3, 0.01, 5.0, acked=0.0)
+    limit = {"max_pending": 100, "acking": True, "pending": 100, "at_limit": 0.99, "arrivals": {"count": 10.0}}
+    found = diagnose(signals(*silent, **limit))[0]
+    assert (found.verdict, found.component) == (Verdict.LIMIT, "count")
+    assert sentence(found, "wc") == (
+        "tuples are not acked: count processed some and acked none in the last 1m00s, and the spouts wait for acks at"
+        " topology.max.spout.pending (100)"
+    )
+    assert advice(found, "local", "wc").startswith("let count ack each tuple that is done")
+    found = diagnose(signals(*silent, **limit, still_s={"words": 20.0}))[0]
+    assert found.verdict is Verdict.STOPPED and sentence(found, "wc").endswith(
+        "as many as may be pending; count acked none"
+    )
+    assert advice(found, "local", "wc").startswith("let count ack each tuple that is done")
+    for acked in (None, 5.0):
+        tasks = silent[0], bolt(3, 0.01, 5.0, acked=acked)
+        assert sentence(diagnose(signals(*tasks, **limit))[0], "wc").startswith("topology.max.spout.pending (100) sets")
 
 
 def test_acks_that_wait_for_spark_are_no_limit() -> None:
