@@ -100,7 +100,7 @@ def _untriaged(signals: Signals) -> Iterator[Finding]:
     late = latency is not None and latency.now_s >= max(signals.times.late_s, LATE * latency.usual_s)
     if late and (machines := list(_machine(signals))):
         yield from machines  # nothing is held, and everything waits for a core
-    elif late or signals.held >= HELD:
+    elif late or _held(signals) >= HELD:
         figures = {"held": signals.held}
         if latency is not None:
             figures |= {"p99_s": latency.now_s, "usual_s": latency.usual_s}
@@ -285,10 +285,16 @@ def _drains_s(signals: Signals, component: str) -> float | None:
     return left_s if left_s is not None and left_s <= signals.times.drains_s else None
 
 
+def _held(signals: Signals) -> float:
+    """The share of the window in which spouts were held; 0 where that was over when the input of one has ended."""
+    over = signals.held_now == 0.0 and not signals.culprits and any(task.ended for task in signals.tasks)
+    return 0.0 if over else signals.held
+
+
 def _is_slow(signals: Signals) -> bool:
     """Whether something sets the pace of the spouts."""
     full = signals.culprits or signals.avoided or signals.dropped
-    return bool(signals.held >= HELD or full or _behind(signals) or _waits_for_acks(signals))
+    return bool(_held(signals) >= HELD or full or _behind(signals) or _waits_for_acks(signals))
 
 
 def _slow(signals: Signals) -> Iterator[Finding]:

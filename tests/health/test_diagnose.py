@@ -489,6 +489,16 @@ def test_a_machine_without_cpu_names_the_task_that_wants_it_most() -> None:
     assert "(heron profile local wc count-3)" in advice(found, "local", "wc")
 
 
+def test_what_has_held_a_spout_whose_input_has_ended_is_past() -> None:
+    for ended, held_now, verdict in (
+        (True, 0.0, Verdict.HEALTHY), (True, 0.3, Verdict.UNTRIAGED), (True, None, Verdict.UNTRIAGED),
+        (False, 0.0, Verdict.UNTRIAGED),
+    ):  # fmt: skip
+        found = signals(*EVEN, held=0.55, held_now=held_now)
+        found.tasks[0].ended = ended
+        assert first(found)[0] is verdict
+
+
 def test_a_bolt_that_acks_nothing_is_named() -> None:
     """More pending tuples were advised, and more would have waited."""
     silent = bolt(2, 0.01, 5.0, acked=0.0), bolt(3, 0.01, 5.0, acked=0.0)
