@@ -368,7 +368,7 @@ class Control:
         held = [c.instance_id or c.peer for c in message.culprits if not (c.avoided or c.drops)]
         avoided = [c.instance_id or c.peer for c in message.culprits if c.avoided]
         parts = [f"the queue of {', '.join(held)} is full"] if held else []
-        parts += [f"the queue of {', '.join(avoided)} is full, and other tasks take its share"] if avoided else []
+        parts += [f"the queue of {', '.join(avoided)} is full, and its tuples go to other tasks"] if avoided else []
         drops = [c.instance_id or c.peer for c in message.culprits if c.drops]
         parts += [f"the queue of {', '.join(drops)} is full, and what does not fit is discarded"] if drops else []
         self._note(
@@ -391,6 +391,7 @@ class Control:
                 since_s=now - episode.since,
                 avoided=episode.avoided,
                 clamps=clamps(episode),
+                pace=episode.pace,
                 drops=self._pressure.drops and not episode.avoided,
             )
             for episode, record in found

@@ -348,10 +348,11 @@ def test_a_culprit_is_a_peer_when_it_is_one_whatever_its_name_looks_like() -> No
     world = World()
     world.feed(plan(1, {3: 2}, {2: 1}))
     for link in ("stmgr-2", "stmgr-task"):
-        world.pressure.observe(link, 3 * MB, lambda: (3, MB), world.now)
+        world.pressure.observe(link, 3 * MB, lambda: (3, MB), world.now, pace=9.0)
     effects = world.feed(Signal.PRESSURE_CHANGED)
     (announced,) = [e.message for e in effects if isinstance(e, events.Announce)]
     assert [culprit.peer for culprit in announced.culprits] == ["stmgr-2", ""]
+    assert [culprit.pace for culprit in announced.culprits] == [9.0, 9.0]
 
 
 def test_a_lease_that_is_no_number_ends() -> None:
