@@ -92,6 +92,8 @@ class ClientRules:
             paths.launch,
             paths.submission,
             paths.operation,
+            # Whose verbs change the topology.
+            paths.job,
             paths.totals,
             paths.events,
             paths.minutes,
