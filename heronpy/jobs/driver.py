@@ -66,6 +66,15 @@ def topology_of(definition: Definition) -> topology_pb2.Topology:
     return topology_pb2.Topology.FromString(definition.topology)
 
 
+def definition_of(topology: topology_pb2.Topology, kept: Kept, role: str, environ: str) -> Definition:
+    """What is stored of a program, whose package is stored already."""
+    stored = topology_pb2.Topology()
+    stored.CopyFrom(topology)
+    stored.id, stored.state = "", topology_pb2.RUNNING
+    place = {ROLE: role, ENVIRON: environ}
+    return Definition(stored.SerializeToString(deterministic=True), {**msgspec.structs.asdict(kept), **place})
+
+
 def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> Leaves:
     """The program's own values, the weakest layer.
 
@@ -165,7 +174,7 @@ class TopologyDriver:
         return Seen(
             record.topology_id,
             alive=True,
-            leaves=_seen_leaves(_topology(session, record), packing, leaves),
+            leaves=_seen_leaves(current_topology(session, record), packing, leaves),
             plan_version=packing.version,
             running_s=running_s,
             trouble=trouble,
@@ -228,7 +237,7 @@ class TopologyDriver:
         return {}
 
     def _check(self, job: str, step: plans.Check) -> None:
-        session, planned, kept = self._prepared(job, dict(step.leaves), "")
+        session, planned, kept = self.prepared(job, dict(step.leaves), "")
         importing.check(submission.submitted_of(session, planned, submission.kept_here(kept)), planned.topology)
         if reliability_mode(planned.topology) != EFFECTIVELY_ONCE:
             return
@@ -242,7 +251,7 @@ class TopologyDriver:
                 return
 
     def _start(self, job: str, step: plans.Start) -> None:
-        session, planned, kept = self._prepared(job, dict(step.leaves), step.topology_id)
+        session, planned, kept = self.prepared(job, dict(step.leaves), step.topology_id)
         record = session.record(job)
         if record is not None and record.topology_id == step.topology_id:
             if is_alive(session, record):
@@ -314,7 +323,7 @@ class TopologyDriver:
         session.state = self._state
         return session
 
-    def _prepared(self, job: str, leaves: Leaves, topology_id: str) -> tuple[Session, Planned, Kept]:
+    def prepared(self, job: str, leaves: Leaves, topology_id: str) -> tuple[Session, Planned, Kept]:
         """A topology as its leaves want it, planned."""
         definition = self._store.definition(str(leaves["definition",]))
         fields = {name: value for name, value in definition.submitted.items() if name not in (ROLE, ENVIRON)}
@@ -367,7 +376,7 @@ def _counts(packing: plan_pb2.PackingPlan) -> dict[str, int]:
     return {component: len(tasks) for component, tasks in tasks_by_component(packing).items()}
 
 
-def _topology(session: Session, record: plan_pb2.ExecutionState) -> topology_pb2.Topology:
+def current_topology(session: Session, record: plan_pb2.ExecutionState) -> topology_pb2.Topology:
     """The topology as its master has changed it last."""
     plan = session.physical_plan(record.topology)
     known = plan is not None and plan.topology.id == record.topology_id

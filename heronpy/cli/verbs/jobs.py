@@ -54,6 +54,19 @@ def create_command(**flags: Any) -> None:
     create(**flags)
 
 
+@verb("adopt", job_command, json=False)
+@_why
+@_waits
+def adopt_command(**flags: Any) -> None:
+    """Make a job of a topology that runs, and restart nothing.
+
+    The program, the settings and the numbers of tasks of the job are those that the topology has now.
+    """
+    from heronpy.cli.submit.deploying import adopt
+
+    adopt(**flags)
+
+
 @_verb("deploy", context_settings=_UNKNOWN)
 @_program
 @_why
