@@ -20,6 +20,7 @@ from heronpy.common.nearest import did_you_mean
 from heronpy.common.settings import Setting, describe, parse_value
 from heronpy.common.units import MB, parse_bytes
 from heronpy.plan.component_config import CONCURRENCY_MAX, auto_typed, key_problem, runtime_key_problem
+from heronpy.scaling.figures import Goal
 
 #: Of what the nodes of jobs hold; a release that writes something else raises it.
 FORMAT: Final = 1
@@ -182,6 +183,12 @@ def nested(leaves: Mapping[Path, Value]) -> dict[str, Any]:
 def document_of(leaves: Mapping[Path, Value]) -> Document:
     """The document of leaves that were checked; `msgspec.ValidationError` when they were not."""
     return msgspec.convert(nested(leaves), Document)
+
+
+def goal_of(document: Document) -> Goal:
+    """What a job promises and what may be done for it, for the scaler."""
+    scale = document.scale
+    return Goal(document.slo.lag_s, scale.mode, scale.max, scale.min, scale.drain_s)
 
 
 @functools.cache

@@ -14,6 +14,7 @@ import time
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -23,6 +24,7 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError, NodeExistsError, NoNodeError, StateError, VersionMismatchError
+from heronpy.common.folders import heron_home
 from heronpy.common.host import this_host
 from heronpy.jobs import syncer
 from heronpy.jobs.documents import Leaves
@@ -51,6 +53,16 @@ LOOK_S: Final = 1.0
 SIDE_BY_SIDE: Final = 8
 #: What is under way at the end may take so long; then another manager does it again.
 END_S: Final = 20.0
+
+
+def folder_of(cluster: str) -> Path:
+    """Where a manager of a cluster has its logs, and the minutes of jobs, on this host."""
+    return heron_home() / "managers" / cluster
+
+
+def minutes_of(cluster: str, job: str) -> Path:
+    """The file with the minutes of a job; see `heronpy.scaling.history`."""
+    return folder_of(cluster) / f"{job}.minutes"
 
 
 class Acting(Struct, frozen=True):

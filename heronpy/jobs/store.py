@@ -241,8 +241,10 @@ class Store:
     def running(self, name: str) -> tuple[Running | None, int]:
         """What a job is, and the version of the node that says so; None and 0 when no syncer has seen it yet."""
         running, version = self._decode(paths.running_job(name), Running)
-        if running is None and (job := self._decode(paths.job(name), Job)[0]) is not None:
-            running = job.adopted
+        if running is None:
+            with suppress(DamagedStateError):  # one that cannot be read can be deleted
+                job, _ = self._decode(paths.job(name), Job)
+                running = job.adopted if job is not None else None
         return running, version
 
     def put_running(self, name: str, running: Running, version: int) -> int:

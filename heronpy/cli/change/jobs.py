@@ -20,20 +20,20 @@ from heronpy.cli.output import moment, print_json, print_table, say, warn
 from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target, caller
-from heronpy.common.errors import DeadlineError, HeronError
+from heronpy.common.errors import DeadlineError
 from heronpy.common.folders import absolute, heron_home, make_folders, open_private
 from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
-from heronpy.jobs.documents import LAYERS, Path, check_layer, name_of, nested
-from heronpy.jobs.manager import PARTS, Acting, acting_of, desired_of
-from heronpy.jobs.merge import Found
-from heronpy.jobs.plans import Plan, Prove, pairs_of
+from heronpy.jobs.documents import LAYERS, Path, check_layer, nested
+from heronpy.jobs.manager import PARTS, Acting, acting_of, desired_of, folder_of, minutes_of
+from heronpy.jobs.plans import Prove, pairs_of
+from heronpy.jobs.report import plan_text, row, shown
 from heronpy.jobs.store import Store, View
 from heronpy.jobs.syncer import Running
 from heronpy.launching.spawning import child_environment
 from heronpy.plan.component_config import auto_typed
 from heronpy.scaling.decisions import rate_text
-from heronpy.scaling.estimate import asked_for, lag_of
+from heronpy.scaling.history import remove_history
 
 #: Keys of a document on which nothing acts yet.
 NOT_AVAILABLE: Final = ("place", "role", "priority", "privileged")
@@ -146,6 +146,7 @@ def delete(target: Target, job: str, common: Common) -> None:
     """Remove a job whose topology is stopped."""
     _, store = opened(target, common)
     store.delete(job)
+    remove_history(minutes_of(target.cluster, job))  # a scaler that acts removes its own
     say(f"job {job} is deleted; its checkpoints and logs stay")
 
 
@@ -182,7 +183,7 @@ def say_outcome(session: Session, store: Store, job: str, timeout_s: float, prov
     while True:
         running, _ = store.running(job)
         done, text = _outcome(store, job, running, proved)
-        if running is not None and running.plan is not None and (said := _plan_text(running.plan)) != told:
+        if running is not None and running.plan is not None and (said := plan_text(running.plan)) != told:
             told = said
             say(f"job {job}: {said}")
         if done:
@@ -201,7 +202,7 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> t
         return False, "the manager has not looked at it yet"
     mine = running.tried == pairs_of(desired_of(store, job, running)[0])
     if not mine or running.state == "UNDOING":
-        return False, _plan_text(running.plan) if running.plan else "the manager has not seen the change yet"
+        return False, plan_text(running.plan) if running.plan else "the manager has not seen the change yet"
     # One that was released waits no longer.
     if running.state == "QUARANTINED" or (running.state == "WAITING" and running.retry_at > time.time()):
         after = "" if running.state == "QUARANTINED" else "; it is tried again"
@@ -210,13 +211,7 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> t
         return True, running.state
     if not proved and isinstance(running.plan.step, Prove):
         return True, "started, and looked at for 30 s until it is in sync,"
-    return False, _plan_text(running.plan)
-
-
-def _plan_text(plan: Plan) -> str:
-    """`plan 2 of 5: stop`"""
-    step = "" if plan.step is None else f": {type(plan.step).__name__.lower()}"
-    return f"{'undoing' if plan.undoing else 'plan'} {min(plan.at + 1, len(plan.steps))} of {len(plan.steps)}{step}"
+    return False, plan_text(running.plan)
 
 
 # ---- looking --------------------------------------------------------------------------------
@@ -225,7 +220,7 @@ def _plan_text(plan: Plan) -> str:
 def list_jobs(target: Target, as_json: bool, common: Common) -> None:
     """The jobs of a cluster, and whether they are what they should be."""
     session, store = opened(target, common)
-    rows = [_row(store, name) for name in store.names()]
+    rows = [row(store, name) for name in store.names()]
     if as_json:
         print_json(rows)
         return
@@ -238,29 +233,12 @@ def list_jobs(target: Target, as_json: bool, common: Common) -> None:
         warn(f"no manager acts, so jobs are not kept true; start it: heron manager start {target}")
 
 
-def _row(store: Store, name: str) -> dict[str, Any]:
-    try:
-        store.get(name)
-        running, _ = store.running(name)
-    except HeronError as error:
-        return {"job": name, "state": "UNREADABLE", "plan": "", "drift_s": None, "why": str(error)}
-    if running is None:
-        return {"job": name, "state": "NEW", "plan": "", "drift_s": None, "why": ""}
-    return {
-        "job": name,
-        "state": running.state,
-        "plan": _plan_text(running.plan) if running.plan is not None else "",
-        "drift_s": round(running.drift_s(time.time()), 1),
-        "why": running.failure,
-    }
-
-
 def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, common: Common) -> None:
     """What a job should be and is; with `watch` again and again, until Ctrl-C."""
     _, store = opened(target, common)
     before = ""
     while True:
-        found = _shown(store, job)
+        found = shown(store, job)
         text = msgspec.json.encode(found).decode()
         if text != before:
             print_json(found) if as_json else _print(found, origin)
@@ -268,54 +246,6 @@ def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, com
             return
         before = text
         time.sleep(WATCH_S)
-
-
-def _shown(store: Store, job: str) -> dict[str, Any]:
-    view, log = store.get(job), store.log(job)
-    running = store.running(job)[0] or Running("")
-    desired, _ = desired_of(store, job, running)
-    return {
-        "job": job,
-        "state": running.state,
-        "topology_id": running.topology_id,
-        "plan": _plan_text(running.plan) if running.plan is not None else None,
-        "failure": running.failure,
-        "drift_s": round(running.drifted_s, 1),
-        "restarted": running.restarted,
-        "restarts_avoidable": running.restarts_avoidable,
-        "versions": view.versions,
-        "document": nested(desired),
-        "origin": {name_of(path): _origin(found) for path, found in sorted(view.found.items())},
-        "ignored": [name_of(found.entry.path) for found in view.ignored],
-        "changes": msgspec.to_builtins(log.changes),
-        "decisions": msgspec.to_builtins(log.decisions),
-        "scaler": msgspec.to_builtins(_figures(store, job)),
-    }
-
-
-def _figures(store: Store, job: str) -> dict[str, Any]:
-    """What the scaler has seen last of each component, and how the promise was kept."""
-    scaled, _ = store.scaled(job)
-    state, look = scaled.state, scaled.look
-    components: dict[str, Any] = {}
-    if look is not None:
-        asked = asked_for(look, state.known) or {}
-        for one in look.components:
-            each = state.known[one.name].per_thread * one.concurrency if one.name in state.known else None
-            components[one.name] = {"arrives_per_s": asked.get(one.name), "each_per_s": each or None, "busy": one.busy}
-    return {
-        "at": look.at if look is not None else None,
-        "components": components,
-        "lag_s": lag_of(look) if look is not None and look.components else None,
-        "slo_kept": state.slo.share,
-        "slo_broken": state.slo.intervals,
-        "alerts": [one.text for one in state.alerts.values()],
-    }
-
-
-def _origin(found: Found) -> dict[str, Any]:
-    stamp = msgspec.to_builtins(found.entry.stamp)
-    return {"layer": found.layer, "version": found.entry.version, "value": found.value, **stamp}
 
 
 def _print(found: Mapping[str, Any], origin: bool) -> None:
@@ -326,10 +256,10 @@ def _print(found: Mapping[str, Any], origin: bool) -> None:
         say(f"  {found['failure']}")
     origins: Mapping[str, Any] = found["origin"]
     for component, count in found["document"].get("parallelism", {}).items():
-        figures = _figures_text(found["scaler"]["components"].get(component, {}))
+        figures = figures_text(found["scaler"]["components"].get(component, {}))
         by = _by(origins.get(f"parallelism.{component}"))
         say(f"  {component}  {counted(count, 'task')}{by}{figures}")
-    for text in _promise_texts(found["scaler"]):
+    for text in promise_texts(found["scaler"]):
         say(f"  {text}")
     for name, one in origins.items():
         if origin or not name.startswith(("parallelism.", "definition")):
@@ -343,7 +273,7 @@ def _print(found: Mapping[str, Any], origin: bool) -> None:
         say(f"  {moment(one['at'])}  {one['who']}: {one['text']}")
 
 
-def _figures_text(one: Mapping[str, Any]) -> str:
+def figures_text(one: Mapping[str, Any]) -> str:
     """`, input 2,310/s, one task 902/s, busy 0.85`"""
     rates = [("input", one.get("arrives_per_s")), ("one task", one.get("each_per_s"))]
     texts = [f"{what} {rate_text(rate)}" for what, rate in rates if rate is not None]
@@ -351,7 +281,7 @@ def _figures_text(one: Mapping[str, Any]) -> str:
     return "".join(f", {text}" for text in texts)
 
 
-def _promise_texts(scaler: Mapping[str, Any]) -> list[str]:
+def promise_texts(scaler: Mapping[str, Any]) -> list[str]:
     """The lag, how the promise was kept, and what is wrong."""
     lag, kept = scaler["lag_s"], scaler["slo_kept"]
     texts = [f"lag {format_duration(lag)}"] if lag is not None else []
@@ -386,7 +316,7 @@ def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
     if not missing:
         return False
     cluster = session.target.cluster
-    folder = heron_home() / "managers" / cluster
+    folder = folder_of(cluster)
     make_folders(folder)
     started = {part: _start(folder, part, _part_command(session, part, properties)) for part in missing}
     deadline = time.monotonic() + START_S
