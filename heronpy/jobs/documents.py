@@ -138,7 +138,18 @@ def check_layer(layer: str) -> None:
 def leaves_of(given: object, layer: str) -> Leaves:
     """The checked leaves of what is given for a layer, as it comes from YAML or JSON."""
     check_layer(layer)
-    return dict(_leaves(given, (), Document, layer))
+    found = dict(_leaves(given, (), Document, layer))
+    of_one = [path for path in found if layer == "base" and not _in_base(path)]
+    if of_one:
+        raise ConfigError(
+            f"'{name_of(of_one[0])}' of layer base is about one program, but the layer is of all jobs; leave it out"
+        )
+    return found
+
+
+def _in_base(path: Path) -> bool:
+    """Whether a leaf may be the same for all jobs."""
+    return component_of(path) is None and path != ("definition",)
 
 
 def keys(path: Path = (), kind: Any = Document, default: Any = None) -> Iterator[dict[str, Any]]:
@@ -164,7 +175,7 @@ def keys(path: Path = (), kind: Any = Document, default: Any = None) -> Iterator
 
 def _key(path: Path, *facts: Any) -> dict[str, Any]:
     layers = [name for name in LAYERS if name != "scaler" or path[0] in SCALER_KEYS]
-    layers = ["provisioner"] if path == ("definition",) else layers
+    layers = ["provisioner"] if path == ("definition",) else layers if _in_base(path) else layers[1:]
     names = ("type", "unit", "range", "default", "meaning")
     return {"key": name_of(path), **dict(zip(names, facts, strict=True)), "layers": layers}
 

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -23,11 +24,20 @@ from msgspec import Struct
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common import exit_codes
-from heronpy.common.errors import HeronError, NodeExistsError, NoNodeError, StateError, VersionMismatchError
+from heronpy.common.errors import (
+    ConfigError,
+    HeronError,
+    NodeExistsError,
+    NoNodeError,
+    StateError,
+    VersionMismatchError,
+)
 from heronpy.common.folders import heron_home
 from heronpy.common.host import this_host
+from heronpy.common.settings import JOBS_FILE
 from heronpy.jobs import syncer
-from heronpy.jobs.documents import Leaves
+from heronpy.jobs.base import read_base
+from heronpy.jobs.documents import Leaves, nested
 from heronpy.jobs.driver import TopologyDriver, own_leaves, topology_of
 from heronpy.jobs.merge import values_of
 from heronpy.jobs.plans import STOPPED, Prove
@@ -92,6 +102,10 @@ class Syncing:
 
     def __init__(self, store: Store, driver: Driver, owner: str) -> None:
         self._store, self._driver, self._owner = store, driver, owner
+        #: What layer base of all jobs should be; None: it stays as it is.
+        self.base: Leaves | None = None
+        #: By job: what its layer base was made, and the version that it had then.
+        self._based: dict[str, tuple[Leaves, int]] = {}
 
     def sync(self, job: str) -> float | None:
         """Perform what is to be done; in how many seconds the job has to be looked at again, None for the next round.
@@ -111,6 +125,8 @@ class Syncing:
             version = self._store.put_running(job, running, version)
         while True:
             desired, versions = desired_of(self._store, job, running)
+            if self._give_base(job, versions):
+                continue
             last = dict(running.leaves)
             seen = self._driver.see(job, last | desired)
             new = syncer.advance(running, desired, versions, seen, time.time(), f"{job}{uuid.uuid4()}")
@@ -137,6 +153,20 @@ class Syncing:
         if running.plan is not None and isinstance(running.plan.step, Prove):
             return PROVE_LOOK_S
         return max(LOOK_S, running.retry_at - time.time()) if running.retry_at > time.time() else None
+
+    def _give_base(self, job: str, versions: Mapping[str, int]) -> bool:
+        """Make layer base of a job what the cluster's file says; whether the job was changed."""
+        base, version = self.base, versions.get("base")
+        if base is None or version is None or self._based.get(job, ({}, 0)) == (base, version):
+            return False
+        self._based[job] = base, version
+        try:
+            view, change = self._store.apply(job, "base", nested(base), version, "manager", f"as {JOBS_FILE} says")
+        except ConfigError as error:
+            log.warning("job %s: layer base stays as it was: %s", job, error)
+            return False
+        self._based[job] = base, view.versions["base"]
+        return bool(change.before or change.after)
 
     def _write(self, job: str, old: Running, new: Running, version: int) -> int:
         if new.state != old.state:
@@ -218,6 +248,7 @@ class SyncerProcess(Process):
         self._due: dict[str, float] = {}
         self._busy: dict[str, Future[float | None]] = {}
         self._news = -1
+        self._base_at, self._base_error = 0.0, ""
         #: Programs that nobody named at the last sweep, and when the next one is.
         self._unused: dict[str, int] = {}
         self._sweep_at = time.monotonic() + SWEEP_S
@@ -251,6 +282,9 @@ class SyncerProcess(Process):
             self._news, changed = self._store.news(self._news)
             known = set(self._store.known())
             self._due = {job: self._due.get(job, now) for job in known}
+            if now >= self._base_at:
+                self._base_at = now + ROUND_S
+                changed = None if self._read_base() else changed
             self._due |= dict.fromkeys(known if changed is None else known.intersection(changed), now)
             if now >= self._sweep_at:
                 self._unused, self._sweep_at = self._store.sweep_definitions(self._unused), now + SWEEP_S
@@ -259,6 +293,18 @@ class SyncerProcess(Process):
                 continue
             self._due[job] = now + ROUND_S
             self._busy[job] = pool.submit(self._syncing.sync, job)
+
+    def _read_base(self) -> bool:
+        """Read layer base from the cluster's file; whether it is another one now."""
+        before, said = self._syncing.base, ""
+        try:
+            self._syncing.base = read_base(self._session.conf_dirs(), self._session.target.cluster)
+        except ConfigError as error:
+            said = f"layer base stays as it was: {error}"
+        if said and said != self._base_error:
+            log.error(said)
+        self._base_error = said
+        return before != self._syncing.base
 
     def _pause_s(self, job: str, future: Future[float | None]) -> float:
         try:

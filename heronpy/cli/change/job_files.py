@@ -60,7 +60,7 @@ def schema(as_json: bool) -> None:
     """Print each key that a layer may have now."""
     found = [one for one in keys() if one["key"].partition(".")[0] not in jobs.NOT_AVAILABLE]
     for one in found:
-        one["layers"] = [name for name in one["layers"] if name not in jobs.NOT_WRITTEN]
+        one["layers"] = [name for name in one["layers"] if name != "scaler"]
     if as_json:
         print_json(found)
         return

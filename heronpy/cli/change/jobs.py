@@ -16,14 +16,15 @@ from typing import Any, Final
 import msgspec
 
 from heronpy.cli import exits
-from heronpy.cli.output import moment, print_json, print_table, say, warn
+from heronpy.cli.output import moment, print_json, print_table, say, warn, warning
 from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target, caller
-from heronpy.common.errors import DeadlineError
+from heronpy.common.errors import ConfigError, DeadlineError
 from heronpy.common.folders import absolute, heron_home, make_folders, open_private
 from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
+from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import LAYERS, Path, check_layer, nested
 from heronpy.jobs.manager import PARTS, Acting, acting_of, desired_of, folder_of, minutes_of
 from heronpy.jobs.plans import Prove, pairs_of
@@ -37,8 +38,11 @@ from heronpy.scaling.history import remove_history
 
 #: Keys of a document on which nothing acts yet.
 NOT_AVAILABLE: Final = ("place", "role", "priority", "privileged")
-#: Layers that nobody writes yet.
-NOT_WRITTEN: Final = ("base", "scaler")
+#: Layers that nobody writes by hand.
+NOT_WRITTEN: Final = {
+    "base": "change jobs.yaml of the cluster, beside its settings",
+    "scaler": "write layer oncall, which is stronger",
+}
 DECISIONS_SHOWN: Final = 5
 #: Dots of a key after which its last part begins, which may have dots itself.
 _DEPTH: Final = {"parallelism": 1, "concurrency": 1, "config": 1, "settings": 1, "component_config": 2}
@@ -53,6 +57,10 @@ CHANGES_SHOWN: Final = 5
 def opened(target: Target, common: Common) -> tuple[Session, Store]:
     """The cluster, and its jobs."""
     session = Session(target, common)
+    try:
+        read_base(session.conf_dirs(), target.cluster)
+    except ConfigError as error:
+        warning(f"layer base stays as it was: {error}")
     return session, Store(session.state)
 
 
@@ -72,7 +80,7 @@ def refuse_layer(layer: str) -> None:
     """Refuse a name that is not a layer, and a layer that nobody may write by hand."""
     check_layer(layer)
     if layer in NOT_WRITTEN:
-        raise RequestError(f"layer {layer} is not available in this release; write layer oncall or provisioner")
+        raise RequestError(f"layer {layer} cannot be written by a command; {NOT_WRITTEN[layer]}")
 
 
 def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, **flags: Any) -> None:
