@@ -196,6 +196,12 @@ def document_of(leaves: Mapping[Path, Value]) -> Document:
     return msgspec.convert(nested(leaves), Document)
 
 
+def needs_scaler(leaves: Mapping[Path, Value]) -> bool:
+    """Whether the scaler has to look at a job with this document."""
+    aims = any(path[:2] in (("scale", "max"), ("slo", "lag_s")) for path in leaves)
+    return aims and leaves.get(("run",), "running") == "running" and leaves.get(("scale", "mode")) != "off"
+
+
 def goal_of(document: Document) -> Goal:
     """What a job promises and what may be done for it, for the scaler."""
     scale = document.scale
@@ -250,6 +256,8 @@ def _leaf(value: Any, path: Path, kind: Any, where: str) -> Value:
             )
         return parse_value(_settings()[key], value, where)
     try:
+        if path == ("scale", "mode") and value is False:
+            value = "off"  # YAML 1.1 reads a bare off as a boolean
         if kind.__metadata__[0].extra == {"unit": "bytes"} and isinstance(value, str):
             value = parse_bytes(value)
         leaf: Value = msgspec.convert(value, kind)

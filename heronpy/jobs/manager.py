@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -32,17 +34,18 @@ from heronpy.common.errors import (
     StateError,
     VersionMismatchError,
 )
-from heronpy.common.folders import heron_home
+from heronpy.common.folders import heron_home, make_folders, open_private
 from heronpy.common.host import this_host
 from heronpy.common.settings import JOBS_FILE
 from heronpy.jobs import syncer
 from heronpy.jobs.base import read_base
-from heronpy.jobs.documents import Leaves, nested
+from heronpy.jobs.documents import Leaves, needs_scaler, nested
 from heronpy.jobs.driver import TopologyDriver, own_leaves, topology_of
 from heronpy.jobs.merge import values_of
 from heronpy.jobs.plans import STOPPED, Prove
 from heronpy.jobs.store import Store
 from heronpy.jobs.syncer import Driver, Running, StepError
+from heronpy.launching.spawning import child_environment
 from heronpy.scheduler.guardian import START_OVER, Pulse
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
@@ -73,6 +76,25 @@ def folder_of(cluster: str) -> Path:
 def minutes_of(cluster: str, job: str) -> Path:
     """The file with the minutes of a job; see `heronpy.scaling.history`."""
     return folder_of(cluster) / f"{job}.minutes"
+
+
+def part_command(session: Session, part: str, properties: Iterable[str]) -> list[str]:
+    """The command that is a process of the manager, in the foreground."""
+    argv = [sys.executable, "-P", "-m", "heronpy.jobs", "--cluster", session.target.cluster, "--part", part]
+    if session.common.config_path:
+        argv += ["--config-path", os.path.abspath(session.common.config_path)]
+    return argv + [word for text in properties for word in ("--config-property", text)]
+
+
+def start_part(session: Session, part: str, properties: Iterable[str]) -> subprocess.Popen[bytes]:
+    """Start a process of the manager in the background; its log is in `folder_of`."""
+    folder = folder_of(session.target.cluster)
+    make_folders(folder)
+    with open(open_private(folder / f"{part}.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
+        return subprocess.Popen(
+            part_command(session, part, properties), env=child_environment({}), cwd=folder,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
 
 
 class Acting(Struct, frozen=True):
@@ -106,6 +128,8 @@ class Syncing:
         self.base: Leaves | None = None
         #: By job: what its layer base was made, and the version that it had then.
         self._based: dict[str, tuple[Leaves, int]] = {}
+        #: The jobs that a scaler has to look at.
+        self.scaled: set[str] = set()
 
     def sync(self, job: str) -> float | None:
         """Perform what is to be done; in how many seconds the job has to be looked at again, None for the next round.
@@ -127,6 +151,7 @@ class Syncing:
             desired, versions = desired_of(self._store, job, running)
             if self._give_base(job, versions):
                 continue
+            (self.scaled.add if needs_scaler(desired) else self.scaled.discard)(job)
             last = dict(running.leaves)
             seen = self._driver.see(job, last | desired)
             new = syncer.advance(running, desired, versions, seen, time.time(), f"{job}{uuid.uuid4()}")
@@ -249,6 +274,9 @@ class SyncerProcess(Process):
         self._busy: dict[str, Future[float | None]] = {}
         self._news = -1
         self._base_at, self._base_error = 0.0, ""
+        #: That was started here, and when one may be started again.
+        self._scaler: subprocess.Popen[bytes] | None = None
+        self._scaler_at = 0.0
         #: Programs that nobody named at the last sweep, and when the next one is.
         self._unused: dict[str, int] = {}
         self._sweep_at = time.monotonic() + SWEEP_S
@@ -286,6 +314,9 @@ class SyncerProcess(Process):
                 self._base_at = now + ROUND_S
                 changed = None if self._read_base() else changed
             self._due |= dict.fromkeys(known if changed is None else known.intersection(changed), now)
+            if self._syncing.scaled and now >= self._scaler_at:
+                self._scaler_at = now + ROUND_S
+                self._start_scaler()
             if now >= self._sweep_at:
                 self._unused, self._sweep_at = self._store.sweep_definitions(self._unused), now + SWEEP_S
         for job in [job for job, at in sorted(self._due.items(), key=lambda one: one[1]) if at <= now]:
@@ -293,6 +324,14 @@ class SyncerProcess(Process):
                 continue
             self._due[job] = now + ROUND_S
             self._busy[job] = pool.submit(self._syncing.sync, job)
+
+    def _start_scaler(self) -> None:
+        """Start a scaler unless one acts, or was started here and runs."""
+        if (self._scaler is None or self._scaler.poll() is not None) and acting_of(self._state, SCALER) is None:
+            try:
+                self._scaler = start_part(self._session, SCALER, self._session.common.config_property)
+            except OSError as error:
+                log.error("the scaler cannot be started: %s", error)
 
     def _read_base(self) -> bool:
         """Read layer base from the cluster's file; whether it is another one now."""

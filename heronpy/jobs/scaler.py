@@ -19,9 +19,9 @@ from heronpy.clusters.session import Session
 from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError, DeadlineError, HeronError, NoNodeError
 from heronpy.health.times import TIMES
-from heronpy.jobs.documents import goal_of
+from heronpy.jobs.documents import goal_of, needs_scaler
 from heronpy.jobs.manager import LOOK_S, ROUND_S, SCALER, Process, minutes_of
-from heronpy.jobs.merge import ConflictError
+from heronpy.jobs.merge import ConflictError, values_of
 from heronpy.jobs.store import WHY_CHARS_MAX, Scaled, Store, View
 from heronpy.scaling.decisions import Alerted, Changed, Decision
 from heronpy.scaling.figures import Look, Past, Times
@@ -36,6 +36,8 @@ log = logging.getLogger("heronpy.jobs.scaler")
 WRITER: Final = "scaler"
 #: All questions of one look together.
 ASK_S: Final = 5.0
+#: A scaler that has had nothing to look at for so long ends.
+IDLE_S: Final = 600.0
 #: What of a component layer oncall may set, so that the scaler leaves it alone.
 _PINS: Final = ("parallelism", "concurrency", "resources")
 
@@ -56,9 +58,9 @@ class Scaler:
             view = self._store.get(job)
         except NoNodeError:
             return None
-        goal, times = goal_of(view.document), Times.of(view.document.scale.day_s)
-        if goal.mode == "off" or not (goal.max or goal.lag_s) or view.document.run != "running":
+        if not needs_scaler(values_of(view.found)):
             return None
+        goal, times = goal_of(view.document), Times.of(view.document.scale.day_s)
         running, _ = self._store.running(job)
         if running is None or running.state != "IN_SYNC":
             return times.look_s  # what it is now is not what it is to be
@@ -140,6 +142,7 @@ class ScalerProcess(Process):
         scaler = Scaler(self._session, self._store)
         #: By job, on this process's clock.
         due: dict[str, float] = {}
+        self._needed_at = time.monotonic()
         try:
             while not self._ends:
                 if not self._acts():
@@ -152,6 +155,9 @@ class ScalerProcess(Process):
                 for job in sorted(job for job, at in due.items() if at <= now):
                     due[job] = now + self._scaled(scaler, job)
                     self._pulse.beat()
+                if time.monotonic() - self._needed_at > IDLE_S:
+                    log.info("no job is to be scaled; the syncer starts a scaler again when one is")
+                    break
                 self._woken.wait(LOOK_S)
                 self._woken.clear()
         finally:
@@ -164,8 +170,11 @@ class ScalerProcess(Process):
             pause_s = scaler.scale(job)
         except HeronError as error:
             log.warning("job %s cannot be looked at: %s", job, error)
-            pause_s = None
+            pause_s = ROUND_S
         except Exception:
             log.exception("job %s cannot be looked at", job)
-            pause_s = None
-        return ROUND_S if pause_s is None else pause_s
+            pause_s = ROUND_S
+        if pause_s is None:
+            return ROUND_S
+        self._needed_at = time.monotonic()
+        return pause_s

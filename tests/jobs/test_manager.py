@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,6 +151,25 @@ def test_a_size_that_no_layer_sets_any_more_is_what_the_topology_was_submitted_w
     # Until the packing plan has them, its tasks do not.
     assert _seen_leaves(topology, packing, known).items() >= {ram: 0, cpu: 0.0, calls: 64}.items()
     assert _seen_leaves(topology, resize(packing, topology, PackingSettings()), known).items() >= known.items()
+
+
+@pytest.mark.parametrize(
+    ("given", "needs"),
+    [({"scale": {"max": {"work": 4}}}, True), ({"slo": {"lag_s": 5}}, True), ({"scale": {"min": {"work": 4}}}, False)],
+)
+def test_a_scaler_is_needed_while_a_job_that_runs_is_to_be_scaled(
+    state: MemoryStateManager, given: Mapping[str, Any], needs: bool
+) -> None:
+    store = make_job(state, given=given)
+    syncing = Syncing(store, Driver(), "m1")
+    syncing.sync("Day")
+    assert syncing.scaled == ({"Day"} if needs else set())
+    store.set("Day", "oncall", {"scale": {"mode": "off"}}, 0, "ann", "")
+    syncing.sync("Day")
+    assert not syncing.scaled
+    store.set("Day", "oncall", {"scale": {"mode": "act"}, "run": "stopped"}, 1, "ann", "")
+    syncing.sync("Day")
+    assert not syncing.scaled
 
 
 def test_what_is_changed_during_a_plan_follows_at_once(state: MemoryStateManager) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -21,12 +18,22 @@ from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target, caller
 from heronpy.common.errors import ConfigError, DeadlineError
-from heronpy.common.folders import absolute, heron_home, make_folders, open_private
+from heronpy.common.folders import absolute, heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import LAYERS, Path, check_layer, nested
-from heronpy.jobs.manager import PARTS, Acting, acting_of, desired_of, folder_of, minutes_of
+from heronpy.jobs.manager import (
+    PARTS,
+    SYNCER,
+    Acting,
+    acting_of,
+    desired_of,
+    folder_of,
+    minutes_of,
+    part_command,
+    start_part,
+)
 from heronpy.jobs.plans import Prove, pairs_of
 from heronpy.jobs.report import plan_text, row, shown
 from heronpy.jobs.store import Store, View
@@ -319,52 +326,30 @@ def start_manager(target: Target, unit: bool, common: Common) -> None:
 
 
 def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
-    """Start the processes of the manager that do not act; whether one was started."""
-    missing = [part for part in PARTS if acting_of(session.state, part) is None]
-    if not missing:
+    """Start the syncer unless one acts, which starts a scaler when a job needs one; whether it was started."""
+    if acting_of(session.state) is not None:
         return False
-    cluster = session.target.cluster
-    folder = folder_of(cluster)
-    make_folders(folder)
-    started = {part: _start(folder, part, _part_command(session, part, properties)) for part in missing}
-    deadline = time.monotonic() + START_S
-    for part, process in started.items():
-        while acting_of(session.state, part) is None:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise ClusterError(f"the {part} has not started; see {folder / f'{part}.log'}")
-            time.sleep(0.05)
+    cluster, deadline = session.target.cluster, time.monotonic() + START_S
+    process, folder = start_part(session, SYNCER, properties), folder_of(cluster)
+    while acting_of(session.state) is None:
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise ClusterError(f"the {SYNCER} has not started; see {folder / f'{SYNCER}.log'}")
+        time.sleep(0.05)
     say(f"The manager of {cluster} runs; its logs are in {folder}")
     return True
-
-
-def _start(folder: pathlib.Path, part: str, argv: list[str]) -> subprocess.Popen[bytes]:
-    with open(open_private(folder / f"{part}.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
-        return subprocess.Popen(
-            argv, env=child_environment({}), cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            start_new_session=True,
-        )  # fmt: skip
-
-
-def _part_command(session: Session, part: str, properties: Iterable[str]) -> list[str]:
-    """The command that is a process of the manager, in the foreground."""
-    argv = [sys.executable, "-P", "-m", "heronpy.jobs", "--cluster", session.target.cluster, "--part", part]
-    if session.common.config_path:
-        argv += ["--config-path", os.path.abspath(session.common.config_path)]
-    return argv + [word for text in properties for word in ("--config-property", text)]
 
 
 def _unit(session: Session, properties: Iterable[str]) -> str:
     """The template of systemd for units that run the processes of the manager in the foreground."""
     name = f"heron-manager-{session.target.cluster}"
-    units = " ".join(f"{name}@{part}" for part in PARTS)
     given = {key: str(absolute(os.environ[key])) for key in UNIT_VARIABLES if os.environ.get(key)}
     given = {"HERON_HOME": str(heron_home()), "PYTHONPATH": child_environment({}).get("PYTHONPATH", ""), **given}
     # systemd reads words as JSON has texts, but for '%' and '$'; what follows the @ in the name of a unit is %i.
-    words = [json.dumps(text).replace("%", "%%") for text in _part_command(session, "", properties)]
+    words = [json.dumps(text).replace("%", "%%") for text in part_command(session, "", properties)]
     words[words.index('""')] = "%i"
     variables = [json.dumps(f"{key}={value}").replace("%", "%%") for key, value in given.items() if value]
     return f"""\
-# Save it as ~/.config/systemd/user/{name}@.service, then: systemctl --user enable --now {units}
+# Save it as ~/.config/systemd/user/{name}@.service, then: systemctl --user enable --now {name}@{SYNCER}
 # So that it runs while nobody is logged in: loginctl enable-linger
 [Unit]
 Description=Manager of the jobs of heron cluster {session.target.cluster}, %i
@@ -411,8 +396,10 @@ def manager_status(target: Target, as_json: bool, common: Common) -> None:
         print_json({"acting": msgspec.to_builtins(acting), "jobs": len(store.names())})
         return
     for part, one in acting.items():
-        if one is None:
+        if one is None and part == SYNCER:
             say(f"no {part} acts in cluster {target.cluster}; start it: heron manager start {target}")
+        elif one is None:
+            say(f"no {part} acts; the syncer starts one when a job has scale.max or slo.lag_s")
         else:
             say(f"The {part} acts{_where(one)} since {moment(one.since)}")
     say(f"{counted(len(store.names()), 'job')} in cluster {target.cluster}")
