@@ -32,6 +32,7 @@ from heronpy.common.topology_keys import (
 )
 from heronpy.common.units import parse_bytes
 from heronpy.jobs import plans
+from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves, Path, Value
 from heronpy.jobs.plans import Seen, Step
 from heronpy.jobs.store import Definition, Store
@@ -300,13 +301,21 @@ class TopologyDriver:
         if step.replaces not in (0, old.version):
             raise StepError(f"somebody else has changed topology '{job}' meanwhile")
 
-        def wanted(*kind: str) -> tuple[str, ...]:
-            those = (one for one in step.differences if one.path[::2] == kind and one.new is not None)
+        def texts(differences: tuple[Difference, ...], *kind: str) -> tuple[str, ...]:
+            those = (one for one in differences if one.path[::2] == kind and one.new is not None)
             return tuple(f"{one.path[1]}:{one.new}" for one in those)
 
-        sizes = wanted("resources", "ram"), wanted("resources", "cpu")
-        topology, new = scaling.replan(session, job, old, wanted("parallelism"), None, *sizes)
-        scaling.scale(session, job, old, topology, new, 0.0, UPDATE_S, log.warning)
+        def planned(differences: tuple[Difference, ...]) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan]:
+            sizes = texts(differences, "resources", "ram"), texts(differences, "resources", "cpu")
+            return scaling.replan(session, job, old, texts(differences, "parallelism"), None, *sizes)
+
+        topology, new = planned(step.differences)
+        if isinstance(step, plans.Resize) and new == old:
+            # Who performed it before may have ended between the update and the replacement of the containers.
+            _, smaller = planned(tuple(one.back for one in step.differences))
+            scaling.renew(session, job, topology, smaller, new, UPDATE_S)
+        else:
+            scaling.scale(session, job, old, topology, new, 0.0, UPDATE_S, log.warning)
         epochs = {task.task_id: task.epoch for task in before.tasks}
         after = session.status(job).tasks
         return Counter(task.component for task in after if epochs.get(task.task_id, task.epoch) != task.epoch)
