@@ -32,6 +32,7 @@ from heronpy.common.topology_keys import (
 )
 from heronpy.common.units import parse_bytes
 from heronpy.jobs import plans
+from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves, Path, Value
 from heronpy.jobs.plans import Seen, Step
 from heronpy.jobs.store import Definition, Store
@@ -64,6 +65,15 @@ ENVIRON: Final = "environ"
 def topology_of(definition: Definition) -> topology_pb2.Topology:
     """The topology of a program as it was deployed."""
     return topology_pb2.Topology.FromString(definition.topology)
+
+
+def definition_of(topology: topology_pb2.Topology, kept: Kept, role: str, environ: str) -> Definition:
+    """What is stored of a program, whose package is stored already."""
+    stored = topology_pb2.Topology()
+    stored.CopyFrom(topology)
+    stored.id, stored.state = "", topology_pb2.RUNNING
+    place = {ROLE: role, ENVIRON: environ}
+    return Definition(stored.SerializeToString(deterministic=True), {**msgspec.structs.asdict(kept), **place})
 
 
 def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> Leaves:
@@ -165,7 +175,7 @@ class TopologyDriver:
         return Seen(
             record.topology_id,
             alive=True,
-            leaves=_seen_leaves(_topology(session, record), packing, leaves),
+            leaves=_seen_leaves(current_topology(session, record), packing, leaves),
             plan_version=packing.version,
             running_s=running_s,
             trouble=trouble,
@@ -228,7 +238,7 @@ class TopologyDriver:
         return {}
 
     def _check(self, job: str, step: plans.Check) -> None:
-        session, planned, kept = self._prepared(job, dict(step.leaves), "")
+        session, planned, kept = self.prepared(job, dict(step.leaves), "")
         importing.check(submission.submitted_of(session, planned, submission.kept_here(kept)), planned.topology)
         if reliability_mode(planned.topology) != EFFECTIVELY_ONCE:
             return
@@ -242,7 +252,7 @@ class TopologyDriver:
                 return
 
     def _start(self, job: str, step: plans.Start) -> None:
-        session, planned, kept = self._prepared(job, dict(step.leaves), step.topology_id)
+        session, planned, kept = self.prepared(job, dict(step.leaves), step.topology_id)
         record = session.record(job)
         if record is not None and record.topology_id == step.topology_id:
             if is_alive(session, record):
@@ -291,13 +301,21 @@ class TopologyDriver:
         if step.replaces not in (0, old.version):
             raise StepError(f"somebody else has changed topology '{job}' meanwhile")
 
-        def wanted(*kind: str) -> tuple[str, ...]:
-            those = (one for one in step.differences if one.path[::2] == kind and one.new is not None)
+        def texts(differences: tuple[Difference, ...], *kind: str) -> tuple[str, ...]:
+            those = (one for one in differences if one.path[::2] == kind and one.new is not None)
             return tuple(f"{one.path[1]}:{one.new}" for one in those)
 
-        sizes = wanted("resources", "ram"), wanted("resources", "cpu")
-        topology, new = scaling.replan(session, job, old, wanted("parallelism"), None, *sizes)
-        scaling.scale(session, job, old, topology, new, 0.0, UPDATE_S, log.warning)
+        def planned(differences: tuple[Difference, ...]) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan]:
+            sizes = texts(differences, "resources", "ram"), texts(differences, "resources", "cpu")
+            return scaling.replan(session, job, old, texts(differences, "parallelism"), None, *sizes)
+
+        topology, new = planned(step.differences)
+        if isinstance(step, plans.Resize) and new == old:
+            # Who performed it before may have ended between the update and the replacement of the containers.
+            _, smaller = planned(tuple(one.back for one in step.differences))
+            scaling.renew(session, job, topology, smaller, new, UPDATE_S)
+        else:
+            scaling.scale(session, job, old, topology, new, 0.0, UPDATE_S, log.warning)
         epochs = {task.task_id: task.epoch for task in before.tasks}
         after = session.status(job).tasks
         return Counter(task.component for task in after if epochs.get(task.task_id, task.epoch) != task.epoch)
@@ -314,7 +332,7 @@ class TopologyDriver:
         session.state = self._state
         return session
 
-    def _prepared(self, job: str, leaves: Leaves, topology_id: str) -> tuple[Session, Planned, Kept]:
+    def prepared(self, job: str, leaves: Leaves, topology_id: str) -> tuple[Session, Planned, Kept]:
         """A topology as its leaves want it, planned."""
         definition = self._store.definition(str(leaves["definition",]))
         fields = {name: value for name, value in definition.submitted.items() if name not in (ROLE, ENVIRON)}
@@ -367,7 +385,7 @@ def _counts(packing: plan_pb2.PackingPlan) -> dict[str, int]:
     return {component: len(tasks) for component, tasks in tasks_by_component(packing).items()}
 
 
-def _topology(session: Session, record: plan_pb2.ExecutionState) -> topology_pb2.Topology:
+def current_topology(session: Session, record: plan_pb2.ExecutionState) -> topology_pb2.Topology:
     """The topology as its master has changed it last."""
     plan = session.physical_plan(record.topology)
     known = plan is not None and plan.topology.id == record.topology_id

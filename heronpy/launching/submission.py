@@ -369,10 +369,10 @@ def keep(loaded: Loaded) -> Kept:
     )
 
 
-def kept_here(kept: Kept) -> Kept:
-    """The same; PackageError unless its package is stored on this host."""
+def kept_here(kept: Kept, cure: str = "deploy the program again") -> Kept:
+    """The same; PackageError, with the cure, unless its package is stored on this host."""
     if kept.package is not None and not (packages_dir() / kept.package).is_dir():
-        raise PackageError(f"package {kept.package[:12]} is not stored on this host; deploy the program again")
+        raise PackageError(f"package {kept.package[:12]} is not stored on this host; {cure}")
     return kept
 
 

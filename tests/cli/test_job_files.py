@@ -100,20 +100,25 @@ def test_a_weaker_layer_keeps_its_program_and_what_people_have_set(
     assert document.definition and document.parallelism == {"work": 6} and document.concurrency == {"call": 64}
 
 
+@pytest.mark.parametrize(
+    ("meanwhile", "said"),
+    [("Day", "nothing was written; not applied: Day, Night"), ("Night", "written: Day; not applied: Night")],
+)
 def test_a_key_that_somebody_has_changed_meanwhile_is_refused(
-    heron: Heron, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    heron: Heron, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str, said: str
 ) -> None:
     apply = Store.apply
 
     def late(self: Store, *args: Any, write: bool) -> Any:
-        if write:
-            store.set("Day", "oncall", {"parallelism": {"work": 7}}, 0, "bob", "")
+        if write and self.get(args[0]).versions["oncall"] == 0 and args[0] == meanwhile:
+            store.set(meanwhile, "oncall", {"parallelism": {"work": 7}, "run": "running"}, 0, "bob", "")
         return apply(self, *args, write=write)
 
     monkeypatch.setattr(Store, "apply", late)
     told = heron("job", "apply", "local", "-f", written(tmp_path / "jobs.yaml", TWO), "--detach")
-    assert told.code == FAILED and "was set to 7 by bob meanwhile" in told.err
-    assert store.get("Day").document.parallelism == {"work": 7} and not store.get("Night").versions["oncall"]
+    assert told.code == FAILED and "by bob meanwhile" in told.err and said in told.err
+    assert store.get(meanwhile).document.parallelism == {"work": 7}
+    assert store.get("Night").versions["oncall"] == (meanwhile == "Night")
 
 
 @pytest.mark.parametrize(
