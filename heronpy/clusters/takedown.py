@@ -26,6 +26,7 @@ from heronpy.net.access_place import folder_of, origin_of
 from heronpy.net.rpc import RpcClient
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import LAUNCH_VARIABLE, Submitted, sockets_dir
+from heronpy.pools.nodes import read_pool
 from heronpy.procs import container_group
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler import teardown
@@ -194,7 +195,19 @@ def _end_on_engine(
     submitted = session.submitted(record.topology)
     if submitted is None or submitted.topology_id != record.topology_id or not submitted.engine:
         return []
+    if submitted.pool:
+        return _in_pool(session, submitted, outcome, force)
     return _end_submitted(submitted, outcome, timeout_s, force, waits)
+
+
+def _in_pool(session: Session, submitted: Submitted, outcome: Outcome, force: bool) -> list[str]:
+    """What the slots of a pool may run of a topology, whose scheduler is the pool's and does not run."""
+    pool = read_pool(session.state, submitted.pool)
+    if pool is None or pool.members.get(submitted.topology) != submitted.topology_id:
+        return []
+    outcome.may_run = [f"what pool '{submitted.pool}' runs of it"]
+    outcome.why_waits = f"the scheduler of pool '{submitted.pool}' does not run"
+    return [] if force else outcome.may_run
 
 
 def _end_submitted(

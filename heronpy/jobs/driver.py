@@ -19,6 +19,7 @@ import msgspec
 from heronpy.clusters import scaling, update_outcome
 from heronpy.clusters.errors import NotThereError, RequestError
 from heronpy.clusters.killing import remove
+from heronpy.clusters.pools import has_member
 from heronpy.clusters.session import Session
 from heronpy.clusters.stopping import EFFECTIVELY_ONCE, Stop
 from heronpy.clusters.takedown import leftovers
@@ -36,7 +37,7 @@ from heronpy.jobs.documents import Leaves, Path, Value
 from heronpy.jobs.plans import Seen, Step
 from heronpy.jobs.store import Definition, Store
 from heronpy.jobs.syncer import StepError
-from heronpy.launching import importing, submission
+from heronpy.launching import importing, in_pool, submission
 from heronpy.launching.model import Kept, Planned
 from heronpy.launching.restoring import LATEST, choose
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, auto_typed, reliability_mode, set_key
@@ -229,6 +230,8 @@ class TopologyDriver:
 
     def _check(self, job: str, step: plans.Check) -> None:
         session, planned, kept = self._prepared(job, dict(step.leaves), "")
+        if planned.pool:
+            in_pool.check(session, planned, submission.requests(planned))
         importing.check(submission.submitted_of(session, planned, submission.kept_here(kept)), planned.topology)
         if reliability_mode(planned.topology) != EFFECTIVELY_ONCE:
             return
@@ -250,6 +253,9 @@ class TopologyDriver:
             remove(session, job, topology_id=step.topology_id)
         if step.restore == LATEST and reliability_mode(planned.topology) == EFFECTIVELY_ONCE:
             _restore(planned, step.savepoint_of)
+        if planned.pool:
+            submission.start_in_pool(session, planned, kept, time.time(), log.warning)
+            return
         self._started.append(submission.start(session, planned, kept, begun_at=time.time(), warn=log.warning).scheduler)
 
     def _stop(self, job: str, step: plans.Stop) -> Mapping[str, int]:
@@ -329,8 +335,13 @@ class TopologyDriver:
                 set_key(*found, str(value))
             elif path[0] == "settings":
                 settings.append(f"{path[1]}={json.dumps(value) if isinstance(value, bool | dict) else value}")
+        pool = str(leaves.get(("place", "pool"), ""))
+        if pool:
+            settings.append(f"heron.engine.kind={in_pool.engine_of(self._session(), pool)}")
         session = self._session(definition, tuple(settings))
-        return session, submission.plan(session, topology, log.warning), kept
+        planned = submission.plan(session, topology, log.warning)
+        planned.pool = pool
+        return session, planned, kept
 
 
 def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:
@@ -340,6 +351,8 @@ def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:
     """
     name = record.topology
     if session.scheduler_location(name) is not None or session.state.exists(paths.submission(name)):
+        return True
+    if has_member(session, name, record.topology_id):
         return True
     session.check_here(record, "its guardian can be seen")
     # The guardian of a scheduler on this host starts it again.

@@ -12,6 +12,7 @@ from msgspec import Struct
 from heronpy.common.settings import Resolved
 from heronpy.plan.launch import LaunchSpec
 from heronpy.plan.logical import LogicalPlan
+from heronpy.pools.shards import Size
 from heronpy.proto import plan_pb2, topology_pb2
 
 #: Hears what is odd but refuses nothing, one sentence at a time.
@@ -71,6 +72,10 @@ class Planned(Struct):
     """Kind of the engine that runs the containers; "" for this machine."""
     restore: Restore | None = None
     """The checkpoint that it starts from; None: it starts empty."""
+    pool: str = ""
+    """The pool whose slots run its containers; "" for none."""
+    slot: Size | None = None
+    """It is a pool, whose slots have this size."""
 
     @property
     def tasks(self) -> int:

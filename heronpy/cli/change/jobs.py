@@ -36,7 +36,7 @@ from heronpy.scaling.decisions import rate_text
 from heronpy.scaling.estimate import asked_for, lag_of
 
 #: Keys of a document on which nothing acts yet.
-NOT_AVAILABLE: Final = ("place", "role", "priority", "privileged")
+NOT_AVAILABLE: Final = ("role", "priority", "privileged")
 #: Layers that nobody writes yet.
 NOT_WRITTEN: Final = ("base", "scaler")
 DECISIONS_SHOWN: Final = 5
