@@ -26,7 +26,6 @@ from heronpy.net.access_place import folder_of, origin_of
 from heronpy.net.rpc import RpcClient
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import LAUNCH_VARIABLE, Submitted, sockets_dir
-from heronpy.pools.nodes import read_pool
 from heronpy.procs import container_group
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler import teardown
@@ -202,6 +201,8 @@ def _end_on_engine(
 
 def _in_pool(session: Session, submitted: Submitted, outcome: Outcome, force: bool) -> list[str]:
     """What the slots of a pool may run of a topology, whose scheduler is the pool's and does not run."""
+    from heronpy.pools.nodes import read_pool  # only topologies of a pool need it
+
     pool = read_pool(session.state, submitted.pool)
     if pool is None or pool.members.get(submitted.topology) != submitted.topology_id:
         return []

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import time
@@ -115,10 +116,9 @@ class Slot:
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._stop)
         self._host = ProcessHost(self._server, self._supervisor, self)
-        token = JoinToken.from_text(
-            read_private(Path(self._launch.here.token), TEXT_MAX_CHARS).decode(errors="replace"), "the slot's token"
-        )
-        credential = SessionCredential.load(Path(self._launch.here.token).parent)
+        folder = Path(self._launch.working_dir)
+        text = read_private(folder / arriving.TOKEN, TEXT_MAX_CHARS).decode(errors="replace")
+        token, credential = JoinToken.from_text(text, str(folder)), SessionCredential.load(folder)
         self._link = SchedulerLink(token, credential.container, credential.submission, secret=credential.secret)
         self._state = open_state_of(self._launch, owns=False)
         self._jobs.every(SIGN_S, self._sign)
@@ -191,6 +191,7 @@ class Slot:
     def _reconcile(self) -> None:
         if self._supervisor.stopping:
             return
+        self._remove_old()
         wanted, again = self._holding.runs(), []
         for key, run in wanted.items():
             if key[0] not in self._ready:
@@ -210,6 +211,15 @@ class Slot:
         self._say.set()
 
     # ---- files of a topology ----------------------------------------------------------------
+    def _remove_old(self) -> None:
+        """Remove the files of topologies that have left the pool and run here no more."""
+        known = {spec.topology_id for spec in self._holding.specs} | {
+            one.spec.topology_id for one in self._runs.values()
+        }
+        for old in self._ready.keys() - known:
+            launch = self._ready.pop(old)
+            self._jobs.start(asyncio.to_thread(_remove, launch))
+
     def _prepare(self, spec: Spec) -> None:
         known = spec.topology_id
         if known in self._preparing or time.monotonic() < self._failed.get(known, 0.0):
@@ -324,10 +334,8 @@ class Slot:
 
     def on_removed(self, name: str) -> None:
         log.info("lease: %s has stopped", name)
-        run = self._runs.pop(name)
+        self._runs.pop(name)
         self._loads.forget(name)
-        if all(one.spec.topology_id != run.spec.topology_id for one in self._runs.values()):
-            self._ready.pop(run.spec.topology_id, None)
         self._say.set()
 
     def on_give_up(self, effect: GiveUp) -> None:
@@ -370,13 +378,27 @@ def _arrive(slot: LaunchSpec, spec: Spec, read: Callable[[str, int], bytes]) -> 
     return launch
 
 
+def _remove(launch: LaunchSpec) -> None:  # in a thread
+    for folder in (launch.sockets_dir, launch.working_dir):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def beside_state(launch: LaunchSpec) -> LaunchSpec:
+    """The launch of a slot, which on the scheduler's own host reaches the files of the state without the scheduler."""
+    submitted = launch.submitted
+    if not settings_for(launch, EngineSettings).on_one_host or submitted.state_type != "local":
+        return launch
+    root = str(submitted.settings["statemgr"]["root"])
+    return replace(launch, here=replace(launch.here, token="", state_root=root))
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the slot; returns its exit code."""
     arguments = parse(argv)
     if arguments.parent and not die_with_parent(signal.SIGKILL, arguments.parent):
         return exit_codes.LOST_PARENT
     try:
-        launch = LaunchSpec.load(arguments.launch)
+        launch = beside_state(LaunchSpec.load(arguments.launch))
         settings = settings_for(launch, LoggingSettings)
         make_folders(launch.log_dir)
         path = launch.log_dir / f"{executor_id(arguments.container)}.log"

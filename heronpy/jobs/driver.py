@@ -25,6 +25,8 @@ from heronpy.clusters.stopping import EFFECTIVELY_ONCE, Stop
 from heronpy.clusters.takedown import leftovers
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError, DamagedStateError, HeronError, PackageError, TopologyError
+from heronpy.common.setting_types import PackingSettings
+from heronpy.common.settings import settings_for
 from heronpy.common.states import UP_STATES, has_failed, lifecycle_name, task_name
 from heronpy.common.topology_keys import (
     TOPOLOGY_COMPONENT_CPU,
@@ -40,6 +42,8 @@ from heronpy.jobs.syncer import StepError
 from heronpy.launching import importing, in_pool, submission
 from heronpy.launching.model import Kept, Planned
 from heronpy.launching.restoring import LATEST, choose
+from heronpy.packing import pack
+from heronpy.packing.demand import requests_of
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, auto_typed, reliability_mode, set_key
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.packing_plan import tasks_by_component
@@ -303,6 +307,18 @@ class TopologyDriver:
 
         sizes = wanted("resources", "ram"), wanted("resources", "cpu")
         topology, new = scaling.replan(session, job, old, wanted("parallelism"), None, *sizes)
+        submitted = session.submitted(job)
+        if submitted is not None and submitted.pool and isinstance(step, plans.Update):
+            packing, counts = settings_for(submitted, PackingSettings), wanted("parallelism")
+            fitted = in_pool.fitted(
+                session,
+                submitted.pool,
+                new,
+                lambda count: scaling.replan(session, job, old, counts, count, *sizes)[1],
+                lambda plan: requests_of(plan, topology, packing),
+            )
+            if fitted is not new:
+                topology, new = scaling.replan(session, job, old, counts, len(fitted.containers), *sizes)
         scaling.scale(session, job, old, topology, new, 0.0, UPDATE_S, log.warning)
         epochs = {task.task_id: task.epoch for task in before.tasks}
         after = session.status(job).tasks
@@ -340,7 +356,15 @@ class TopologyDriver:
             settings.append(f"heron.engine.kind={in_pool.engine_of(self._session(), pool)}")
         session = self._session(definition, tuple(settings))
         planned = submission.plan(session, topology, log.warning)
-        planned.pool = pool
+        if pool:
+            planned.pool, settings_ = pool, settings_for(planned.resolved, PackingSettings)
+            planned.packing_plan = in_pool.fitted(
+                session,
+                pool,
+                planned.packing_plan,
+                lambda count: pack(topology, settings_, count),
+                lambda plan: requests_of(plan, topology, settings_),
+            )
         return session, planned, kept
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
 from heronpy.clusters import pools, takedown
 from heronpy.clusters.errors import ClusterError, NotThereError, RequestError
+from heronpy.clusters.room import size_problem, slot_sizes
 from heronpy.clusters.session import Session
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import DeadlineError, HeronError, NodeExistsError, NoNodeError, TopologyError
 from heronpy.common.ids import topology_name_problem
 from heronpy.common.settings import settings_for
 from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
+from heronpy.engines.lease import Fencing
 from heronpy.launching import on_engine
 from heronpy.launching.model import Planned
 from heronpy.net import curve
@@ -54,21 +57,16 @@ def check(session: Session, planned: Planned, requests: dict[int, ResourceReques
             f" '{planned.engine}'; set heron.engine.kind to that of the pool"
         )
     own = settings_for(submitted, EngineSettings)
-    fencing = fencing_of(own.fencing, "ATLEAST_ONCE", submitted.state_type == "local")
-    if mode == "ATMOST_ONCE" and fencing.value == "epoch":
+    fencing = fencing_of(own.fencing, reliability_mode(session.topology(name)), submitted.state_type == "local")
+    if mode == "ATMOST_ONCE" and fencing is Fencing.EPOCH:
         raise TopologyError(
             f"topology '{planned.topology.name}' is ATMOST_ONCE, but pool '{name}' fences by epoch: a lost slot may run"
             " on, so a tuple could come twice; use another reliability mode, or run it outside of the pool"
         )
-    total = Size()
-    for container, asked in sorted(requests.items()):
-        size = Size(asked.cpu, asked.ram_bytes)
-        total += size
-        if size.share_of(pool.size) > 1:
-            raise RequestError(
-                f"container {container} needs {_text(size)}, but a slot of pool '{name}' has {_text(pool.size)};"
-                " give it fewer tasks or smaller ones, or use a pool with larger slots"
-            )
+    problem = size_problem(requests, slot_sizes(session, name))
+    if problem:
+        raise RequestError(problem)
+    total = sum((Size(one.cpu, one.ram_bytes) for one in requests.values()), Size())
     found = read_map(session.state, name)
     specs = read_specs(session.state, name, found[0]) if found is not None else {}
     used = reserved({id_: spec for id_, spec in specs.items() if spec.topology != planned.topology.name})
@@ -79,6 +77,22 @@ def check(session: Session, planned: Planned, requests: dict[int, ResourceReques
             f"topology '{planned.topology.name}' needs {_text(total)}, but pool '{name}' has {_text(room)}, of which"
             f" {_text(used)} are taken; add slots: heron pool resize {session.target} {name} --slots N"
         )
+
+
+def fitted(
+    session: Session,
+    pool: str,
+    plan: plan_pb2.PackingPlan,
+    repacked: Callable[[int], plan_pb2.PackingPlan],
+    requests: Callable[[plan_pb2.PackingPlan], Mapping[int, ResourceRequest]],
+) -> plan_pb2.PackingPlan:
+    """A packing plan with as many containers more as it takes for each to fit into a slot, if any number does."""
+    sizes, found = slot_sizes(session, pool), plan
+    for count in range(len(plan.containers) + 1, sum(len(one.instances) for one in plan.containers) + 1):
+        if not size_problem(requests(found), sizes):
+            return found
+        found = repacked(count)
+    return found
 
 
 def _text(size: Size) -> str:
@@ -137,11 +151,14 @@ def plan_pool(session: Session, name: str, slots: int, size: Size) -> Planned:
     if session.state.exists(paths.job(name)):
         raise NodeExistsError(f"a job of cluster {session.target.cluster} has the name '{name}'; choose another one")
     topology = topology_pb2.Topology(id=name + str(uuid.uuid4()), name=name, state=topology_pb2.RUNNING)
-    # By this and the cluster's settings its slots are fenced.
-    set_key(topology.topology_config, TOPOLOGY_RELIABILITY_MODE, "ATLEAST_ONCE")
     resolved = session.resolve()
+    # By this and the cluster's settings its slots are fenced. The strictest costs nothing where all ends are confirmed.
+    mode = "ATMOST_ONCE" if settings_for(resolved, EngineSettings).on_one_host else "ATLEAST_ONCE"
+    set_key(topology.topology_config, TOPOLOGY_RELIABILITY_MODE, mode)
     session.pin_folders(resolved)
-    engine = on_engine.settle(topology, resolved, session.state_place(resolved)[0])
+    kind, root = session.state_place(resolved)
+    resolved.settings["statemgr"]["root"] = root  # slots on this host need no scheduler to reach it
+    engine = on_engine.settle(topology, resolved, kind)
     if not engine:
         raise RequestError(
             f"cluster {session.target.cluster} has no engine that places the slots of a pool; set heron.engine.kind"

@@ -5,15 +5,17 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
 from heronpy.common.settings import Resolved
 from heronpy.plan.launch import LaunchSpec
 from heronpy.plan.logical import LogicalPlan
-from heronpy.pools.shards import Size
 from heronpy.proto import plan_pb2, topology_pb2
+
+if TYPE_CHECKING:
+    from heronpy.pools.shards import Size
 
 #: Hears what is odd but refuses nothing, one sentence at a time.
 Warn: TypeAlias = Callable[[str], None]

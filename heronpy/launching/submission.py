@@ -52,6 +52,7 @@ from heronpy.plan.launch import (
     checkpoints_dir,
     make_here,
     packages_dir,
+    save_here,
     save_submitted,
     settings_anywhere,
 )
@@ -213,7 +214,8 @@ def start_in_pool(
     from heronpy.launching import in_pool
 
     in_pool.check(session, planned, requests(planned))
-    with _made(session, planned, kept, begun_at, warn) as (record, _, undo, _):
+    with _made(session, planned, kept, begun_at, warn) as (record, spec, undo, _):
+        save_here(spec.here, record.launch_file)  # no scheduler of its own does
         undo.callback(in_pool.leave, session, record, planned.pool)
         in_pool.join(session, record, planned.pool)
     return record

@@ -24,8 +24,6 @@ from heronpy.pools.nodes import read_answer, read_map, read_specs
 from heronpy.pools.shards import Size, Spec, loads_of
 from heronpy.proto import control_pb2
 
-#: The engine of a pool in a cluster without one: containers are processes of this machine.
-LOCAL: Final = "heron.engine.kind=local"
 LOOK_S: Final = 0.2
 
 
@@ -36,7 +34,8 @@ def create(target: Target, pool: str, slots: int, cpu: float, ram: str, common: 
         raise RequestError(f"a slot cannot have {cpu:g} cores and {ram} of memory; give more than 0 of both")
     session = Session(target, common)
     if not settings_for(session.resolve(), EngineSettings).kind:
-        session = Session(target, replace(common, config_property=(*common.config_property, LOCAL)))
+        own = "heron.engine.kind=local"
+        session = Session(target, replace(common, config_property=(*common.config_property, own)))
     planned = in_pool.plan_pool(session, pool, slots, size)
     submission.start(session, planned, Kept(), begun_at=time.time(), warn=warn)
     say(
@@ -45,7 +44,7 @@ def create(target: Target, pool: str, slots: int, cpu: float, ram: str, common: 
     )
 
 
-def show(target: Target, pool: str, json: bool, common: Common) -> None:
+def show(target: Target, pool: str, as_json: bool, common: Common) -> None:
     """Print what a pool is."""
     session = Session(target, common)
     known = pools.find(session, pool)
@@ -67,7 +66,7 @@ def show(target: Target, pool: str, json: bool, common: Common) -> None:
         }
         for slot in sorted(answers)
     ]
-    if json:
+    if as_json:
         size = {"cpu": known.size.cpu, "ram_bytes": known.size.ram_bytes}
         print_json({"pool": pool, "slots": rows, "size": size, "topologies": sorted(known.members)})
         return
