@@ -19,11 +19,14 @@ import msgspec
 from heronpy.clusters import scaling, update_outcome
 from heronpy.clusters.errors import NotThereError, RequestError
 from heronpy.clusters.killing import remove
+from heronpy.clusters.pools import has_member
 from heronpy.clusters.session import Session
 from heronpy.clusters.stopping import EFFECTIVELY_ONCE, Stop
 from heronpy.clusters.takedown import leftovers
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError, DamagedStateError, HeronError, PackageError, TopologyError
+from heronpy.common.setting_types import PackingSettings
+from heronpy.common.settings import settings_for
 from heronpy.common.states import UP_STATES, has_failed, lifecycle_name, task_name
 from heronpy.common.topology_keys import (
     TOPOLOGY_COMPONENT_CPU,
@@ -37,9 +40,11 @@ from heronpy.jobs.documents import Leaves, Path, Value
 from heronpy.jobs.plans import Seen, Step
 from heronpy.jobs.store import Definition, Store
 from heronpy.jobs.syncer import StepError
-from heronpy.launching import importing, submission
+from heronpy.launching import importing, in_pool, submission
 from heronpy.launching.model import Kept, Planned
 from heronpy.launching.restoring import LATEST, choose
+from heronpy.packing import pack
+from heronpy.packing.demand import requests_of
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, auto_typed, reliability_mode, set_key
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.packing_plan import tasks_by_component
@@ -239,6 +244,8 @@ class TopologyDriver:
 
     def _check(self, job: str, step: plans.Check) -> None:
         session, planned, kept = self.prepared(job, dict(step.leaves), "")
+        if planned.pool:
+            in_pool.check(session, planned, submission.requests(planned))
         importing.check(submission.submitted_of(session, planned, submission.kept_here(kept)), planned.topology)
         if reliability_mode(planned.topology) != EFFECTIVELY_ONCE:
             return
@@ -260,6 +267,9 @@ class TopologyDriver:
             remove(session, job, topology_id=step.topology_id)
         if step.restore == LATEST and reliability_mode(planned.topology) == EFFECTIVELY_ONCE:
             _restore(planned, step.savepoint_of)
+        if planned.pool:
+            submission.start_in_pool(session, planned, kept, time.time(), log.warning)
+            return
         self._started.append(submission.start(session, planned, kept, begun_at=time.time(), warn=log.warning).scheduler)
 
     def _stop(self, job: str, step: plans.Stop) -> Mapping[str, int]:
@@ -305,9 +315,25 @@ class TopologyDriver:
             those = (one for one in differences if one.path[::2] == kind and one.new is not None)
             return tuple(f"{one.path[1]}:{one.new}" for one in those)
 
+        submitted = session.submitted(job)
+
         def planned(differences: tuple[Difference, ...]) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan]:
             sizes = texts(differences, "resources", "ram"), texts(differences, "resources", "cpu")
-            return scaling.replan(session, job, old, texts(differences, "parallelism"), None, *sizes)
+            counts = texts(differences, "parallelism")
+            topology, new = scaling.replan(session, job, old, counts, None, *sizes)
+            if submitted is None or not submitted.pool or not isinstance(step, plans.Update):
+                return topology, new
+            packing = settings_for(submitted, PackingSettings)
+            fitted = in_pool.fitted(
+                session,
+                submitted.pool,
+                new,
+                lambda count: scaling.replan(session, job, old, counts, count, *sizes)[1],
+                lambda plan: requests_of(plan, topology, packing),
+            )
+            if fitted is new:
+                return topology, new
+            return scaling.replan(session, job, old, counts, len(fitted.containers), *sizes)
 
         topology, new = planned(step.differences)
         if isinstance(step, plans.Resize) and new == old:
@@ -347,8 +373,21 @@ class TopologyDriver:
                 set_key(*found, str(value))
             elif path[0] == "settings":
                 settings.append(f"{path[1]}={json.dumps(value) if isinstance(value, bool | dict) else value}")
+        pool = str(leaves.get(("place", "pool"), ""))
+        if pool:
+            settings.append(f"heron.engine.kind={in_pool.engine_of(self._session(), pool)}")
         session = self._session(definition, tuple(settings))
-        return session, submission.plan(session, topology, log.warning), kept
+        planned = submission.plan(session, topology, log.warning)
+        if pool:
+            planned.pool, settings_ = pool, settings_for(planned.resolved, PackingSettings)
+            planned.packing_plan = in_pool.fitted(
+                session,
+                pool,
+                planned.packing_plan,
+                lambda count: pack(topology, settings_, count),
+                lambda plan: requests_of(plan, topology, settings_),
+            )
+        return session, planned, kept
 
 
 def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:
@@ -358,6 +397,8 @@ def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:
     """
     name = record.topology
     if session.scheduler_location(name) is not None or session.state.exists(paths.submission(name)):
+        return True
+    if has_member(session, name, record.topology_id):
         return True
     session.check_here(record, "its guardian can be seen")
     # The guardian of a scheduler on this host starts it again.

@@ -44,7 +44,7 @@ from heronpy.scaling.decisions import rate_text
 from heronpy.scaling.history import remove_history
 
 #: Keys of a document on which nothing acts yet.
-NOT_AVAILABLE: Final = ("place", "role", "priority", "privileged")
+NOT_AVAILABLE: Final = ("role", "priority", "privileged")
 #: Layers that nobody writes by hand.
 NOT_WRITTEN: Final = {
     "base": "change jobs.yaml of the cluster, beside its settings",

@@ -10,6 +10,7 @@ from heronpy.cli.change.jobs import ensure_manager, opened, refuse_not_available
 from heronpy.cli.output import say, warning
 from heronpy.cli.submit.loader import load, rename
 from heronpy.cli.submit.program import understand
+from heronpy.clusters.pools import find as find_pool
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError, NodeExistsError
@@ -28,6 +29,7 @@ def create(
     words: tuple[str, ...],
     slo: str | None,
     most: tuple[str, ...],
+    pool: str | None,
     why: str,
     detach: bool,
     timeout_s: float,
@@ -37,6 +39,9 @@ def create(
     promised = _promised(slo, most)
     session, store = opened(target, common)
     session.check_cluster()
+    if pool is not None:
+        find_pool(session, pool)
+        promised["place"] = {"pool": pool}
     topology, definition = _defined(session, program, words, timeout_s)
     name = topology.name
     if session.state.exists(paths.job(name)):
