@@ -24,7 +24,14 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.stopping import EFFECTIVELY_ONCE, Stop
 from heronpy.clusters.takedown import leftovers
 from heronpy.clusters.target import Common, Target
-from heronpy.common.errors import ConfigError, DamagedStateError, HeronError, PackageError, TopologyError
+from heronpy.common.errors import (
+    ConfigError,
+    DamagedStateError,
+    HeronError,
+    NoNodeError,
+    PackageError,
+    TopologyError,
+)
 from heronpy.common.setting_types import PackingSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.states import UP_STATES, has_failed, lifecycle_name, task_name
@@ -37,18 +44,20 @@ from heronpy.common.units import parse_bytes
 from heronpy.jobs import plans
 from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves, Path, Value
+from heronpy.jobs.merge import values_of
 from heronpy.jobs.plans import Seen, Step
 from heronpy.jobs.store import Definition, Store
-from heronpy.jobs.syncer import StepError
+from heronpy.jobs.syncer import Running, StepError
 from heronpy.launching import importing, in_pool, submission
 from heronpy.launching.model import Kept, Planned
 from heronpy.launching.restoring import LATEST, choose
 from heronpy.packing import pack
-from heronpy.packing.demand import requests_of
-from heronpy.plan.component_config import ASYNC_CONCURRENCY, auto_typed, reliability_mode, set_key
+from heronpy.packing.demand import padding_of, requests_of
+from heronpy.plan.component_config import ASYNC_CONCURRENCY, auto_typed, config_of, reliability_mode, set_key
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.packing_plan import tasks_by_component
 from heronpy.proto import components_of, control_pb2, plan_pb2, topology_pb2
+from heronpy.scaling.capacity import Amount
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
@@ -98,6 +107,17 @@ def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> 
         elif _config_at(topology, path) is not None and path not in own:
             own[path] = 0 if path[0] in _SUBMITTED else value
     return own
+
+
+def wished_of(store: Store, job: str, running: Running) -> tuple[Leaves, dict[str, int]]:
+    """What a job should be, with the program's own values, and the versions of its layers; STOPPED without a job."""
+    try:
+        view = store.get(job)
+    except NoNodeError:
+        return plans.STOPPED, {}
+    leaves = values_of(view.found)
+    topology = topology_of(store.definition(str(leaves["definition",])))
+    return own_leaves(topology, dict(running.leaves) | leaves) | leaves, view.versions
 
 
 #: Leaves of a component that have a key in its configuration; where that says nothing, the submission does.
@@ -345,6 +365,21 @@ class TopologyDriver:
         epochs = {task.task_id: task.epoch for task in before.tasks}
         after = session.status(job).tasks
         return Counter(task.component for task in after if epochs.get(task.task_id, task.epoch) != task.epoch)
+
+    def needs(self, job: str, leaves: Leaves) -> tuple[dict[str, Amount], Amount]:
+        """The room of one task of each component of a job in a pool, and what the job needs besides."""
+        _, planned, _ = self.prepared(job, leaves, "")
+        settings = settings_for(planned.resolved, PackingSettings)
+        factor = 1 + padding_of(config_of(planned.topology), settings)[0] / 100
+        tasks = [task for container in planned.packing_plan.containers for task in container.instances]
+        each = {
+            task.component: Amount(
+                task.resource.cpu or settings.instance_cpu, task.resource.ram_bytes or settings.instance_ram_bytes
+            ).times(factor)
+            for task in tasks
+        }
+        asked = sum((Amount(one.cpu, one.ram_bytes) for one in submission.requests(planned).values()), Amount())
+        return each, asked - sum((each[task.component] for task in tasks), Amount())
 
     # ---- parts ------------------------------------------------------------------------------
 

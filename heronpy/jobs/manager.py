@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -38,11 +39,11 @@ from heronpy.common.folders import heron_home, make_folders, open_private
 from heronpy.common.host import this_host
 from heronpy.common.settings import JOBS_FILE
 from heronpy.jobs import syncer
+from heronpy.jobs.allotting import Allotting, clipped
 from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import Leaves, needs_scaler, nested
-from heronpy.jobs.driver import TopologyDriver, own_leaves, topology_of
-from heronpy.jobs.merge import values_of
-from heronpy.jobs.plans import STOPPED, Prove
+from heronpy.jobs.driver import TopologyDriver, wished_of
+from heronpy.jobs.plans import Prove, pairs_of
 from heronpy.jobs.store import Store
 from heronpy.jobs.syncer import Driver, Running, StepError
 from heronpy.launching.spawning import child_environment
@@ -58,6 +59,8 @@ PARTS: Final = (SYNCER, SCALER)
 ROUND_S: Final = 30.0
 #: How often a topology is looked at whose start is to be proved.
 PROVE_LOOK_S: Final = 1.0
+#: When a job is looked at for which there is room that it has not got yet.
+SOON_S: Final = 5.0
 #: How often programs are looked for that no job names any longer.
 SWEEP_S: Final = 600.0
 #: How often another manager is looked for, and a signal of life is given.
@@ -109,21 +112,17 @@ class Acting(Struct, frozen=True):
 
 
 def desired_of(store: Store, job: str, running: Running) -> tuple[Leaves, dict[str, int]]:
-    """What a job should be, with the program's own values, and the versions of its layers; STOPPED without a job."""
-    try:
-        view = store.get(job)
-    except NoNodeError:
-        return STOPPED, {}
-    leaves = values_of(view.found)
-    topology = topology_of(store.definition(str(leaves["definition",])))
-    return own_leaves(topology, dict(running.leaves) | leaves) | leaves, view.versions
+    """What a job should be now, of what it wishes, and the versions of its layers; see `wished_of`."""
+    wish, versions = wished_of(store, job, running)
+    return clipped(wish, running.allotted), versions
 
 
 class Syncing:
     """The syncers of all jobs: each call of `sync` takes one job as far as it goes now."""
 
-    def __init__(self, store: Store, driver: Driver, owner: str) -> None:
+    def __init__(self, store: Store, driver: Driver, owner: str, allotting: Allotting | None = None) -> None:
         self._store, self._driver, self._owner = store, driver, owner
+        self._allotting = allotting
         #: What layer base of all jobs should be; None: it stays as it is.
         self.base: Leaves | None = None
         #: By job: what its layer base was made, and the version that it had then.
@@ -148,13 +147,18 @@ class Syncing:
             running = syncer.taken_over(running, self._owner)
             version = self._store.put_running(job, running, version)
         while True:
-            desired, versions = desired_of(self._store, job, running)
+            wish, versions = wished_of(self._store, job, running)
             if self._give_base(job, versions):
                 continue
+            allotted = self._allotting.allotted(job, wish, running) if self._allotting is not None else None
+            new = running if running.allotted == allotted else replace(running, allotted=allotted)
+            desired = clipped(wish, allotted)
             (self.scaled.add if needs_scaler(desired) else self.scaled.discard)(job)
-            last = dict(running.leaves)
-            seen = self._driver.see(job, last | desired)
-            new = syncer.advance(running, desired, versions, seen, time.time(), f"{job}{uuid.uuid4()}")
+            if allotted is None or allotted.runs or running.topology_id or running.plan is not None:
+                seen = self._driver.see(job, dict(running.leaves) | desired)
+                new = syncer.advance(new, desired, versions, seen, time.time(), f"{job}{uuid.uuid4()}")
+            elif new.tried != pairs_of(desired):
+                new = replace(new, tried=pairs_of(desired))
             changed = new != running
             if changed:
                 version = self._write(job, running, new, version)
@@ -177,7 +181,9 @@ class Syncing:
             self._store.forget_running(job)
         if running.plan is not None and isinstance(running.plan.step, Prove):
             return PROVE_LOOK_S
-        return max(LOOK_S, running.retry_at - time.time()) if running.retry_at > time.time() else None
+        if running.retry_at > time.time():
+            return max(LOOK_S, running.retry_at - time.time())
+        return SOON_S if allotted is not None and allotted.fits_since is not None else None
 
     def _give_base(self, job: str, versions: Mapping[str, int]) -> bool:
         """Make layer base of a job what the cluster's file says; whether the job was changed."""
@@ -196,6 +202,8 @@ class Syncing:
     def _write(self, job: str, old: Running, new: Running, version: int) -> int:
         if new.state != old.state:
             log.info("job %s is %s%s", job, new.state, f": {new.failure}" if new.failure else "")
+        if new.allotted is not None and (old.allotted is None or new.allotted.state != old.allotted.state):
+            log.info("job %s is %s in its pool%s", job, new.allotted.state, f": {new.allotted.why}".rstrip(": "))
         if new.failure and new.failure != old.failure:
             with suppress(HeronError):
                 self._store.decided(job, "manager", "", new.failure[:500])
@@ -268,7 +276,9 @@ class SyncerProcess(Process):
 
     def __init__(self, target: Target, common: Common, pulse: Pulse) -> None:
         super().__init__(target, common, pulse)
-        self._syncing = Syncing(self._store, TopologyDriver(target, common, self._state), self._me.id)
+        driver = TopologyDriver(target, common, self._state)
+        self._allotting = Allotting(self._store, self._state, driver.needs)
+        self._syncing = Syncing(self._store, driver, self._me.id, self._allotting)
         #: By job: when it is to be looked at, on this process's clock.
         self._due: dict[str, float] = {}
         self._busy: dict[str, Future[float | None]] = {}
@@ -314,6 +324,7 @@ class SyncerProcess(Process):
                 self._base_at = now + ROUND_S
                 changed = None if self._read_base() else changed
             self._due |= dict.fromkeys(known if changed is None else known.intersection(changed), now)
+            self._due |= dict.fromkeys(known & self._allotting.changed(), now)
             if self._syncing.scaled and now >= self._scaler_at:
                 self._scaler_at = now + ROUND_S
                 self._start_scaler()
@@ -337,7 +348,8 @@ class SyncerProcess(Process):
         """Read layer base from the cluster's file; whether it is another one now."""
         before, said = self._syncing.base, ""
         try:
-            self._syncing.base = read_base(self._session.conf_dirs(), self._session.target.cluster)
+            base, quotas = read_base(self._session.conf_dirs(), self._session.target.cluster)
+            self._syncing.base, self._allotting.quotas = base, quotas
         except ConfigError as error:
             said = f"layer base stays as it was: {error}"
         if said and said != self._base_error:

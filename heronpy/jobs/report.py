@@ -11,12 +11,14 @@ import msgspec
 
 from heronpy.clusters.errors import NotThereError
 from heronpy.common.errors import HeronError
+from heronpy.common.units import format_duration
 from heronpy.jobs.documents import goal_of, name_of, nested
 from heronpy.jobs.manager import desired_of, minutes_of
 from heronpy.jobs.merge import Found
 from heronpy.jobs.plans import Plan
 from heronpy.jobs.store import Store
 from heronpy.jobs.syncer import Running
+from heronpy.scaling.capacity import BACK_S
 from heronpy.scaling.estimate import lag_of
 from heronpy.scaling.explaining import explained
 from heronpy.scaling.figures import Times
@@ -30,6 +32,21 @@ def plan_text(plan: Plan) -> str:
     return f"{'undoing' if plan.undoing else 'plan'} {min(plan.at + 1, len(plan.steps))} of {len(plan.steps)}{step}"
 
 
+def state_of(running: Running) -> str:
+    """What a job is; WAITING and PREEMPTED also when there is no room for it in its pool."""
+    allotted = running.allotted
+    return running.state if allotted is None or allotted.runs or running.plan is not None else allotted.state
+
+
+def why_less(running: Running) -> str:
+    """Why a job has less of its pool than it wishes, with numbers; "" if it has all."""
+    allotted = running.allotted
+    if allotted is None or allotted.fits_since is None:
+        return allotted.why if allotted is not None else ""
+    left_s = allotted.fits_since + BACK_S - time.time()
+    return allotted.why + (f": in {format_duration(round(left_s))}" if left_s > 0 else "")
+
+
 def row(store: Store, name: str) -> dict[str, Any]:
     """A job in a list of them, also one that cannot be read."""
     try:
@@ -41,10 +58,10 @@ def row(store: Store, name: str) -> dict[str, Any]:
         return {"job": name, "state": "NEW", "plan": "", "drift_s": None, "why": ""}
     return {
         "job": name,
-        "state": running.state,
+        "state": state_of(running),
         "plan": plan_text(running.plan) if running.plan is not None else "",
         "drift_s": round(running.drift_s(time.time()), 1),
-        "why": running.failure,
+        "why": running.failure or why_less(running),
     }
 
 
@@ -55,7 +72,8 @@ def shown(store: Store, job: str) -> dict[str, Any]:
     desired, _ = desired_of(store, job, running)
     return {
         "job": job,
-        "state": running.state,
+        "state": state_of(running),
+        "capacity": why_less(running),
         "topology_id": running.topology_id,
         "plan": plan_text(running.plan) if running.plan is not None else None,
         "failure": running.failure,

@@ -64,6 +64,9 @@ class Scaler:
         running, _ = self._store.running(job)
         if running is None or running.state != "IN_SYNC":
             return times.look_s  # what it is now is not what it is to be
+        if running.allotted is not None:  # its pool has no room for more
+            most = {one: min(n, running.allotted.limits.get(one, n)) for one, n in goal.max.items()}
+            goal = msgspec.structs.replace(goal, max=most)
         scaled, version = self._store.scaled(job)
         history = self._history(job, times)
         seen = self._look(job, view, times, history, time.time())

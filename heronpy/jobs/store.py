@@ -125,6 +125,8 @@ class View(Struct, frozen=True):
     """Leaves about components that the program has no longer."""
     versions: dict[str, int]
     """The version of each layer."""
+    created: float
+    """When the job was."""
 
 
 class Store:
@@ -360,7 +362,7 @@ class Store:
             merge.check_change(change, document, components)
         ignored = [one for path, one in found.items() if path not in counting]
         versions = {layer: job.layers[layer].version if layer in job.layers else 0 for layer in LAYERS}
-        return View(document, counting, ignored, versions)
+        return View(document, counting, ignored, versions, job.created)
 
     def _log(self, name: str, job: Job) -> Log:
         return _logged(self._decode(paths.job_log(name), Log)[0], job)

@@ -152,7 +152,7 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path
     refused("unknown key 'paralelism'", "parallelism", key="paralelism.split=2")
     refused("component 'splt'", "split", key="parallelism.splt=2")
     refused("a whole number", key="parallelism.split=0")
-    refused("not available in this release", key="place.pool=small")
+    refused("a whole number from 0 to 1000", key="priority=5000")
     refused("heron job deploy", key="definition=12")
     refused("is not KEY=VALUE", key="parallelism.split")
     refused("heron.nothing", key="settings.heron.nothing=1")

@@ -18,6 +18,7 @@ from heronpy.jobs.plans import Seen, Step
 from heronpy.packing import pack, resize
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, set_key
 from heronpy.proto import components_of
+from heronpy.scaling.capacity import Amount
 from heronpy.statemgr import paths
 from tests.jobs.job_worlds import definition_of, make_job
 from tests.jobs.test_job_syncer import World
@@ -79,10 +80,13 @@ def test_layer_base_of_all_jobs_is_what_the_file_of_the_cluster_says(state: Memo
     (tmp_path / "b" / "c").mkdir(parents=True)
     folders, first, last = (tmp_path / "a", tmp_path / "b"), tmp_path / "a/c/jobs.yaml", tmp_path / "b/c/jobs.yaml"
     first.write_text("priority: 7\nscale: {mode: advise, drain_s: 60}\n")
-    last.write_text("scale: {drain_s: 90}\nsettings: {heron.checkpoint.interval_s: 3}\n")
+    last.write_text(
+        "quotas: {ads: {cpu: 20, ram: 64GB}}\nscale: {drain_s: 90}\nsettings: {heron.checkpoint.interval_s: 3}\n"
+    )
     store, driver = make_job(state, given={"scale": {"mode": "act"}}), Driver()
     syncing = Syncing(store, driver, "m1")
-    syncing.base = read_base(folders, "c")
+    syncing.base, quotas = read_base(folders, "c")
+    assert quotas == {"ads": Amount(20.0, 64 << 30)}
     assert syncing.sync("Day") is None and driver.world.performed == ["Check", "Start"], "before the first start"
     view = store.get("Day")
     assert (view.document.priority, view.document.scale.mode, view.document.scale.drain_s) == (7, "act", 90.0)
@@ -92,8 +96,8 @@ def test_layer_base_of_all_jobs_is_what_the_file_of_the_cluster_says(state: Memo
     assert syncing.sync("Day") is None and (store.get("Day").versions["base"], store.running("Day")[1]) == (1, version)
     first.unlink()
     last.unlink()
-    syncing.base = read_base(folders, "c")
-    assert syncing.sync("Day") is None and store.get("Day").document.priority == 100
+    syncing.base, quotas = read_base(folders, "c")
+    assert quotas == {} and syncing.sync("Day") is None and store.get("Day").document.priority == 100
 
 
 @pytest.mark.parametrize(
@@ -104,6 +108,12 @@ def test_layer_base_of_all_jobs_is_what_the_file_of_the_cluster_says(state: Memo
         ("definition: " + "a" * 64, "'definition' of layer base is about one program"),
         ("priority: low", "jobs.yaml: 'priority' of layer base is 'low'; it must be a whole number"),
         ("priority: 1\npriority: 2", "jobs.yaml:2: priority is set twice; remove one of the two"),
+        (
+            "quotas: {ads: {cpu: 20}}",
+            "jobs.yaml: 'quotas.ads' is no quota; it must have cpu, a number of cores, and ram,",
+        ),
+        ("quotas: {ads: {cpu: 0, ram: 1GB}}", "'quotas.ads' is no quota"),
+        ("quotas: 7", "'quotas' is 7; it must be a map of roles"),
         ("[", "jobs.yaml:1: not valid YAML"),
     ],
 )

@@ -38,7 +38,6 @@ def apply(
             what = f"{file.name}: there is no job '{job:.200}'{did_you_mean(job, store.names())}"
             raise RequestError(f"{what}; make it first: heron job create {target} PROGRAM")
         try:
-            jobs.refuse_not_available(given)
             if "definition" in given:
                 raise RequestError("'definition' is set by heron job deploy; leave it out")
             seen[job] = store.get(job).versions[layer]
@@ -67,7 +66,7 @@ def apply(
 
 def schema(as_json: bool) -> None:
     """Print each key that a layer may have now."""
-    found = [one for one in keys() if one["key"].partition(".")[0] not in jobs.NOT_AVAILABLE]
+    found = [*keys()]
     for one in found:
         one["layers"] = [name for name in one["layers"] if name != "scaler"]
     if as_json:

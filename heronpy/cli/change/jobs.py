@@ -35,7 +35,7 @@ from heronpy.jobs.manager import (
     start_part,
 )
 from heronpy.jobs.plans import Prove, pairs_of
-from heronpy.jobs.report import plan_text, row, shown
+from heronpy.jobs.report import plan_text, row, shown, state_of, why_less
 from heronpy.jobs.store import Store, View
 from heronpy.jobs.syncer import Running
 from heronpy.launching.spawning import child_environment
@@ -43,8 +43,6 @@ from heronpy.plan.component_config import auto_typed
 from heronpy.scaling.decisions import rate_text
 from heronpy.scaling.history import remove_history
 
-#: Keys of a document on which nothing acts yet.
-NOT_AVAILABLE: Final = ("role", "priority", "privileged")
 #: Layers that nobody writes by hand.
 NOT_WRITTEN: Final = {
     "base": "change jobs.yaml of the cluster, beside its settings",
@@ -76,13 +74,6 @@ def writer() -> str:
     return caller()[:100]
 
 
-def refuse_not_available(changes: Mapping[str, Any]) -> None:
-    """RequestError for keys on which nothing acts yet."""
-    for key in changes:
-        if key in NOT_AVAILABLE:
-            raise RequestError(f"'{key}' is not available in this release; leave it out")
-
-
 def refuse_layer(layer: str) -> None:
     """Refuse a name that is not a layer, and a layer that nobody may write by hand."""
     check_layer(layer)
@@ -95,7 +86,6 @@ def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, 
     changes = nested(dict(map(_parsed, words)))
     if "definition" in changes:
         raise RequestError("'definition' is set by heron job deploy")
-    refuse_not_available(changes)
     _change(lambda store, job, seen: store.set(job, layer, changes, seen, writer(), why, for_s), layer, **flags)
 
 
@@ -223,7 +213,10 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> t
         after = "" if running.state == "QUARANTINED" else "; it is tried again"
         raise ClusterError(f"job '{job}' is {running.state}: {running.failure}{after}")
     if running.plan is None:
-        return True, running.state
+        # A job for which there is room gets it soon.
+        soon = running.allotted is not None and not running.allotted.runs and running.allotted.fits_since is not None
+        less = why_less(running)
+        return not soon, f"{state_of(running)} ({less})" if less else running.state
     if not proved and isinstance(running.plan.step, Prove):
         return True, "started, and looked at for 30 s until it is in sync,"
     return False, plan_text(running.plan)
@@ -269,6 +262,8 @@ def _print(found: Mapping[str, Any], origin: bool) -> None:
     say(f"job {found['job']} is {found['state']}{plan}; {layers}")
     if found["failure"]:
         say(f"  {found['failure']}")
+    if found["capacity"]:
+        say(f"  {found['capacity']}")
     origins: Mapping[str, Any] = found["origin"]
     for component, count in found["document"].get("parallelism", {}).items():
         figures = figures_text(found["scaler"]["components"].get(component, {}))

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from heronpy.cli.change.jobs import ensure_manager, opened, refuse_not_available, say_outcome, writer
+from heronpy.cli.change.jobs import ensure_manager, opened, say_outcome, writer
 from heronpy.cli.output import say, warning
 from heronpy.cli.submit.loader import load, rename
 from heronpy.cli.submit.program import understand
@@ -136,5 +136,4 @@ def _layer(store: Store, topology: topology_pb2.Topology, definition: Definition
         if not found:
             raise ConfigError(f"--config-property {text!r} has no form key=value")
         layer.setdefault("settings", {})[key] = value
-    refuse_not_available(layer)
     return layer
