@@ -326,8 +326,9 @@ def requests_of(
     """
     padding, ram_padding = padding_of(config_of(topology), settings)
     factor = 1 + padding / 100
-    # A pool has no topology master, and its slots have the sizes that its plan says.
-    found = {0: MASTER} if topology.spouts else {}
+    # The slots of a pool, which have no tasks of their own, have the sizes that their plan says, and no master.
+    is_pool = bool(plan.containers) and not any(container.instances for container in plan.containers)
+    found = {} if is_pool else {0: MASTER}
     if spark_driver_bytes:
         overhead = max(int(spark_driver_bytes * _DRIVER_OVERHEAD), _DRIVER_OVERHEAD_MIN_BYTES)
         found[0] += ResourceRequest(1.0, spark_driver_bytes + overhead, 0)
