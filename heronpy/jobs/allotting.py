@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
+from heronpy.clusters.errors import RequestError
 from heronpy.common.errors import HeronError
 from heronpy.jobs.documents import Leaves
 from heronpy.jobs.driver import wished_of
@@ -95,7 +96,7 @@ class Allotting:
         self._begun = False
         #: By pool.
         self._found: dict[str, tuple[float, dict[str, Claim], dict[str, Allotted]]] = {}
-        self._needs: dict[tuple[object, ...], Needs] = {}
+        self._needs: dict[tuple[object, ...], Needs | RequestError] = {}
         self._changed: set[str] = set()
 
     def allotted(self, job: str, wish: Leaves, running: Running) -> Allotted | None:
@@ -131,7 +132,8 @@ class Allotting:
             try:
                 claim = self._claim(job, pool)
             except HeronError as error:
-                log.warning("job %s claims nothing of pool %s: %s", job, pool, error)
+                # The step that starts it there says the same.
+                log.debug("job %s claims nothing of pool %s: %s", job, pool, error)
                 continue
             if claim is not None:
                 claims[job] = claim
@@ -156,5 +158,11 @@ class Allotting:
         if key not in self._needs:
             if len(self._needs) >= NEEDS_MAX:
                 self._needs.clear()
-            self._needs[key] = self._needs_of(job, wish)
-        return self._needs[key]
+            try:
+                self._needs[key] = self._needs_of(job, wish)
+            except RequestError as error:
+                self._needs[key] = error
+        found = self._needs[key]
+        if isinstance(found, RequestError):
+            raise found
+        return found

@@ -20,6 +20,7 @@ from heronpy.clusters import scaling, update_outcome
 from heronpy.clusters.errors import NotThereError, RequestError
 from heronpy.clusters.killing import remove
 from heronpy.clusters.pools import has_member
+from heronpy.clusters.room import size_problem, slot_sizes
 from heronpy.clusters.session import Session
 from heronpy.clusters.stopping import EFFECTIVELY_ONCE, Stop
 from heronpy.clusters.takedown import leftovers
@@ -367,9 +368,14 @@ class TopologyDriver:
         return Counter(task.component for task in after if epochs.get(task.task_id, task.epoch) != task.epoch)
 
     def needs(self, job: str, leaves: Leaves) -> tuple[dict[str, Amount], Amount]:
-        """The room of one task of each component of a job in a pool, and what the job needs besides."""
-        _, planned, _ = self.prepared(job, leaves, "")
-        settings = settings_for(planned.resolved, PackingSettings)
+        """The room of one task of each component of a job in a pool, and what the job needs besides.
+
+        RequestError when a container fits into no slot.
+        """
+        session, planned, _ = self.prepared(job, leaves, "")
+        settings, requests = settings_for(planned.resolved, PackingSettings), submission.requests(planned)
+        if problem := size_problem(requests, slot_sizes(session, planned.pool)):
+            raise RequestError(problem)
         factor = 1 + padding_of(config_of(planned.topology), settings)[0] / 100
         tasks = [task for container in planned.packing_plan.containers for task in container.instances]
         each = {
@@ -378,7 +384,7 @@ class TopologyDriver:
             ).times(factor)
             for task in tasks
         }
-        asked = sum((Amount(one.cpu, one.ram_bytes) for one in submission.requests(planned).values()), Amount())
+        asked = sum((Amount(one.cpu, one.ram_bytes) for one in requests.values()), Amount())
         return each, asked - sum((each[task.component] for task in tasks), Amount())
 
     # ---- parts ------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ def test_what_a_pool_cannot_do_is_one_sentence(pool: Heron, tmp_path: Path) -> N
     made = heron("job", "create", "local", EXAMPLE, *words(out), "--pool", "small", *large)
     made.refused(FAILED, "asks for 5", "pool 'small' has 4 cores")
     heron("job", "set", "local", "Counts", "settings.heron.packing.instance_cpu=3.5").refused(
-        FAILED, "but pool 'small' has 12 cores", "heron pool resize"
+        FAILED, "job 'Counts' is WAITING: it needs", "jobs may have 10.8 cores"
     )
     heron("job", "stop", "local", "Counts").ok()
     heron("job", "delete", "local", "Counts").ok()

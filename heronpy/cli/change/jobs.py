@@ -213,10 +213,12 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> t
         after = "" if running.state == "QUARANTINED" else "; it is tried again"
         raise ClusterError(f"job '{job}' is {running.state}: {running.failure}{after}")
     if running.plan is None:
-        # A job for which there is room gets it soon.
-        soon = running.allotted is not None and not running.allotted.runs and running.allotted.fits_since is not None
-        less = why_less(running)
-        return not soon, f"{state_of(running)} ({less})" if less else running.state
+        state, less, allotted = state_of(running), why_less(running), running.allotted
+        if allotted is None or allotted.runs:
+            return True, f"{state} ({less})" if less else state
+        if allotted.fits_since is None:
+            raise ClusterError(f"job '{job}' is {state}: {less}; it starts once there is room")
+        return False, less
     if not proved and isinstance(running.plan.step, Prove):
         return True, "started, and looked at for 30 s until it is in sync,"
     return False, plan_text(running.plan)
