@@ -215,6 +215,7 @@ def _moved_in(claim: Claim, allotted: Allotted, free: Amount, now: float) -> tup
         return allotted, free - more
     why = f"it waits until other jobs have left {more}"
     if held:
+        # A component that is new comes with another program, for which the old one stops.
         kept = {one: min(n, held.get(one, claim.least[one])) for one, n in tasks.items()}
         waits = _limited(claim, kept, why)
     else:
