@@ -31,6 +31,8 @@ class SlotView(Struct, frozen=True):
     """In which it acts, or is about to; 0: it does not."""
     over: int = 0
     """The highest epoch in which nobody can act for it any more."""
+    is_silent: bool = False
+    """Nobody knows whether it still acts."""
     answer: Answer | None = None
 
     def has_carried_out(self, number: int, epoch: int) -> bool:
@@ -160,7 +162,7 @@ class Keeper:
                 owners[shard] = replace(owners[shard], number=number, to=slot)
 
     def _late(self, owners: list[Owner], slots: Mapping[int, SlotView], now: float, paused: bool) -> tuple[int, ...]:
-        """The slots that act and have not carried out a map in time."""
+        """The slots that have not carried out a map in time, and those that are silent."""
         asked: dict[tuple[int, int], int] = {}
         for owner in owners:
             who = owner.slot, owner.epoch
@@ -169,12 +171,16 @@ class Keeper:
         late = []
         for (slot, epoch), number in asked.items():
             view = slots.get(slot)
-            if view is None or not epoch or view.epoch != epoch or view.has_carried_out(number, epoch):
+            if view is None or not epoch or epoch <= view.over:
                 continue
+            if not view.is_silent and (view.epoch != epoch or view.has_carried_out(number, epoch)):
+                continue  # it is leaving, or owes nothing
             answered = view.answer.number if view.answer is not None and view.answer.epoch == epoch else 0
-            before, since = self._owes.get((slot, epoch), (answered, now))
-            # What counts is that it does not get on at all.
-            since = now if paused or answered > before else since
+            # One that is silent has been so for long enough.
+            first = answered, now - self._obey_s if view.is_silent else now
+            before, since = self._owes.get((slot, epoch), first)
+            if not view.is_silent and (paused or answered > before):
+                since = now  # what counts is that it does not get on at all
             if now - since >= self._obey_s:
                 late.append(slot)
                 since = now

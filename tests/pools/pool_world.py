@@ -120,7 +120,8 @@ class PoolWorld:
             for key in slot.running:
                 slot.stopping.setdefault(key, self.now + GRACE_S)
         if slot.holding is None and not slot.running and self.now >= slot.cut_until:
-            slot.over = slot.epoch  # it stands by again, and is activated at once
+            slot.over, slot.starts_at = slot.epoch, self.now  # it stands by again, and is activated at once
+            self._engine(slot)
         elif self.now - slot.heard_at >= LOST_S:
             slot.over, slot.starts_at = slot.epoch, self.now + self.rng.randint(0, 5)
         if slot.paused_until - self.now > HUNG_S and self.rng.random() < 0.05:
@@ -156,7 +157,7 @@ class PoolWorld:
 
     def _keep(self) -> None:
         views = {
-            slot.number: SlotView(0 if slot.over >= slot.epoch else slot.epoch, slot.over, slot.answer)
+            slot.number: SlotView(0 if slot.over >= slot.epoch else slot.epoch, slot.over, answer=slot.answer)
             for slot in self.slots.values()
         }
         found = self.keeper.decide(self.map, self.pool, views, self.loads(), self.now)
