@@ -158,7 +158,7 @@ class Syncing:
                 seen = self._driver.see(job, dict(running.leaves) | desired)
                 new = syncer.advance(new, desired, versions, seen, time.time(), f"{job}{uuid.uuid4()}")
             elif new.tried != pairs_of(desired):
-                new = replace(new, tried=pairs_of(desired))
+                new = syncer.left_alone(new, pairs_of(desired))
             changed = new != running
             if changed:
                 version = self._write(job, running, new, version)

@@ -152,6 +152,11 @@ def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
     return replace(running, plan=replace(plan, tries=plan.tries + 1), retry_at=now + _pause_s(plan.tries))
 
 
+def left_alone(running: Running, tried: Pairs) -> Running:
+    """A job of which nothing is there, nor is to be there now, with the document that says so."""
+    return replace(running, state="STOPPED", tried=tried, tries=0, retry_at=0.0, failure="")
+
+
 def released(running: Running) -> Running:
     """Try again at once what was given up, or waits: an undo that was given up goes on."""
     if running.state not in ("WAITING", "QUARANTINED"):

@@ -216,6 +216,8 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> t
         state, less, allotted = state_of(running), why_less(running), running.allotted
         if allotted is None or allotted.runs:
             return True, f"{state} ({less})" if less else state
+        if store.get(job).document.run == "stopped":
+            return False, "the manager has not seen the change yet"
         if allotted.fits_since is None:
             raise ClusterError(f"job '{job}' is {state}: {less}; it starts once there is room")
         return False, less
