@@ -48,7 +48,7 @@ from heronpy.loadtest import profiles  # noqa: E402
 from heronpy.loadtest.cluster import Cluster  # noqa: E402
 from heronpy.loadtest.run import run_once  # noqa: E402
 from heronpy.proto import control_pb2  # noqa: E402
-from tests.support import control_plane, fish, process_engine  # noqa: E402
+from tests.support import control_plane, fish, host_engine  # noqa: E402
 from tests.support.hosts import SimHost, made_hosts  # noqa: E402
 from tests.support.kubernetes_client import Client  # noqa: E402
 from tests.support.kubernetes_real import real_kubernetes  # noqa: E402
@@ -397,10 +397,10 @@ def on_hosts(folder: Path, address: str, hosts: list[SimHost]) -> Cluster:
     make_folders(home / "engine")
     conf = home / "conf" / "hosts"
     make_folders(conf)
-    (conf / "engine.yaml").write_text(f"kind: {process_engine.KIND}\nshared: {folder}\n", encoding="utf-8")
+    (conf / "engine.yaml").write_text(f"kind: {host_engine.KIND}\nshared: {folder}\n", encoding="utf-8")
     (conf / "packing.yaml").write_text("instance_ram_bytes: 50MB\ninstance_cpu: 0.01\n", encoding="utf-8")
-    os.environ.update(process_engine.offer(home / "engine"), HERON_CONF=str(conf.parent), HERON_HOME=str(home))
-    process_engine.on_hosts(home / "engine", address, hosts)
+    os.environ.update(host_engine.offer(home / "engine"), HERON_CONF=str(conf.parent), HERON_HOME=str(home))
+    host_engine.on_hosts(home / "engine", address, hosts)
     where = Cluster("hosts", home, temporary=False)
     shutil.rmtree(where.scratch)
     where.scratch = folder / "scratch"

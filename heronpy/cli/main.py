@@ -31,6 +31,7 @@ VERBS: dict[str, dict[str, str]] = {
         "drill": "Kill or stop processes of a topology on purpose, to see that it recovers.",
         "clean": "Remove logs and folders of topologies that have ended.",
         "job": "Keep a topology as its job says: create, set, deploy, stop, show.",
+        "pool": "Share slots of an engine among the topologies of jobs.",
         "manager": "Start, stop or look at the process that keeps jobs true.",
         "update": "Change parallelism, containers or configuration of a running topology.",
     },

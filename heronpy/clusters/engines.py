@@ -54,8 +54,11 @@ def python_of(settings: HasSettings) -> str:
 
 
 def shared_folders(settings: HasSettings) -> list[Path]:
-    """The folders that all hosts reach; ConfigError for one that is not absolute."""
-    named = [folder for folder in settings_for(settings, EngineSettings).shared.split(":") if folder]
+    """The folders that all hosts reach, which on one host are all; ConfigError for one that is not absolute."""
+    engine = settings_for(settings, EngineSettings)
+    if engine.on_one_host:
+        return [Path("/")]
+    named = [folder for folder in engine.shared.split(":") if folder]
     for folder in named:
         if not os.path.isabs(folder):
             raise ConfigError(

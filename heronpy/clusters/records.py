@@ -252,8 +252,11 @@ class Records:
         """Names of the topologies of the cluster (of the role and environ, when given)."""
         return [record.topology for record in self.topologies()]
 
-    def topologies(self) -> list[plan_pb2.ExecutionState]:
-        """Those of the cluster; of another host's those that answer: `warn` hears of the others, `unseen`."""
+    def topologies(self, pools: bool = False) -> list[plan_pb2.ExecutionState]:
+        """Those of the cluster, with its pools if asked for.
+
+        Of another host's those that answer: `warn` hears of the others, `unseen`.
+        """
         folder = paths.execution_state("x").rsplit("/", 1)[0]
         records, self.unseen = [], []
         for name in sorted(self.state.children(folder)):
@@ -262,7 +265,8 @@ class Records:
             except EndpointAwayError as error:
                 self._tell([f"left out: {error}"])
                 self.unseen.append(name)
-        return [record for record in records if record is not None and self._mine(record)]
+        found = [record for record in records if record is not None and self._mine(record)]
+        return [record for record in found if pools or not record.program]
 
     def record(self, topology: str) -> plan_pb2.ExecutionState | None:
         """The execution state of a topology, or None."""
@@ -272,9 +276,11 @@ class Records:
         target = self.target
         return target.role in (None, record.role) and target.environ in (None, record.environ)
 
-    def find(self, topology: str) -> plan_pb2.ExecutionState:
+    def find(self, topology: str, pools: bool = False) -> plan_pb2.ExecutionState:
         """The execution state; a ClusterError (exit code 3) when there is no such topology."""
         record = self.record(topology)
+        if record is not None and record.program and not pools:
+            raise NotThereError(f"'{topology}' is a pool of topologies; see heron pool --help for what it can do")
         if record is None:
             cluster = self.target.cluster
             known = [*self.names(), *(known_clusters() if self.target.implied else ())]

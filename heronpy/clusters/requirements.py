@@ -74,8 +74,8 @@ def check(records: Records, container: bool) -> Iterator[Found]:
     addresses, line = reach(resolved, engine)
     yield line
     if container and addresses:
-        usable = shared_folders(resolved) if all(one.ok for one in folders) else []
         room = settings_for(resolved, EngineSettings)
+        usable = shared_folders(resolved) if all(one.ok for one in folders) and not room.on_one_host else []
         port_range = settings_for(resolved, SecuritySettings).port_range
         yield from Trial(engine, topology_id, usable, room.home, port_range, room.endpoint_host).run(addresses)
 
@@ -114,6 +114,9 @@ def python(resolved: Resolved) -> Found:
 
 def shared(resolved: Resolved) -> Iterator[Found]:
     """The folders that all hosts are said to reach."""
+    if settings_for(resolved, EngineSettings).on_one_host:
+        yield Found("shared folders", True, "all: containers run on this host")
+        return
     try:
         folders = shared_folders(resolved)
     except ConfigError as error:

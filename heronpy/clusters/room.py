@@ -16,6 +16,7 @@ from heronpy.common.setting_types import PackingSettings
 from heronpy.common.settings import settings_for
 from heronpy.engines.contract import EngineError, NodeSize
 from heronpy.packing.demand import ResourceRequest, requests_of, size_text
+from heronpy.pools.nodes import read_pool
 from heronpy.proto import plan_pb2, topology_pb2
 
 
@@ -40,6 +41,12 @@ def check_room(
     larger = {number: asked for number, asked in after.items() if _grows(before.get(number), asked)}
     if not larger:
         return {}  # the way back is open, whatever the engine says
+    if submitted.pool:
+        # A slot gives its containers what they ask for.
+        problem = size_problem(larger, slot_sizes(session, submitted.pool))
+        if problem:
+            raise RequestError(f"{problem}; nothing was changed")
+        return {}
     told = {one: _outgrown(session, name, one, before[one], larger[one]) for one in sorted(larger) if one in before}
     try:
         sizes = engine_of(submitted).node_sizes()
@@ -52,6 +59,12 @@ def check_room(
     if problem:
         raise RequestError(f"{problem}; nothing was changed")
     return told
+
+
+def slot_sizes(session: Session, name: str) -> Sequence[NodeSize]:
+    """What a slot of a pool has, as if it was a host; nothing when there is no such pool any more."""
+    pool = read_pool(session.state, name)
+    return [NodeSize(pool.size.cpu, pool.size.ram_bytes, None, f"pool '{name}'")] if pool is not None else []
 
 
 def _grows(before: ResourceRequest | None, after: ResourceRequest) -> bool:

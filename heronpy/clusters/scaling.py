@@ -121,6 +121,21 @@ def scale(
     return Scaled(added, removed, moved_tasks(old, new), resized, reply.discarded_tuples)
 
 
+def renew(
+    session: Session,
+    name: str,
+    topology: topology_pb2.Topology,
+    old: plan_pb2.PackingPlan,
+    new: plan_pb2.PackingPlan,
+    timeout_s: float,
+) -> None:
+    """Replace the containers that have outgrown their room, after sizes alone have changed."""
+    deadline = time.monotonic() + timeout_s
+    for number in check_room(session, name, topology, old, new):
+        if number:
+            _renew(session, name, number, new.version, deadline)
+
+
 def _renew(session: Session, name: str, number: int, version: int, deadline: float) -> None:
     """Replace a container by one of its present size; ClusterError names what is left to do."""
     left_s = max(deadline - time.monotonic(), 1.0)

@@ -303,6 +303,13 @@ class Session(Records):
 
     def no_scheduler(self, name: str) -> ClusterError:
         """That the scheduler of a topology on an engine does not run, and how to start it."""
+        submitted = self.submitted(name)
+        if submitted is not None and submitted.pool:
+            pool = submitted.pool
+            return ClusterError(
+                f"the scheduler of pool '{pool}', in which '{name}' is, does not run; start it: heron scheduler start"
+                f" {self.target} {pool}"
+            )
         return ClusterError(
             f"the scheduler of '{name}' does not run; start it: heron scheduler start {self.target} {name}"
         )

@@ -194,7 +194,21 @@ def _end_on_engine(
     submitted = session.submitted(record.topology)
     if submitted is None or submitted.topology_id != record.topology_id or not submitted.engine:
         return []
+    if submitted.pool:
+        return _in_pool(session, submitted, outcome, force)
     return _end_submitted(submitted, outcome, timeout_s, force, waits)
+
+
+def _in_pool(session: Session, submitted: Submitted, outcome: Outcome, force: bool) -> list[str]:
+    """What the slots of a pool may run of a topology, whose scheduler is the pool's and does not run."""
+    from heronpy.pools.nodes import read_pool  # only topologies of a pool need it
+
+    pool = read_pool(session.state, submitted.pool)
+    if pool is None or pool.members.get(submitted.topology) != submitted.topology_id:
+        return []
+    outcome.may_run = [f"what pool '{submitted.pool}' runs of it"]
+    outcome.why_waits = f"the scheduler of pool '{submitted.pool}' does not run"
+    return [] if force else outcome.may_run
 
 
 def _end_submitted(

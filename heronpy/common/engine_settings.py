@@ -54,7 +54,11 @@ class Room(Struct, frozen=True, metaclass=RoomType):
 class EngineSettings(Room, frozen=True):
     """The cluster that runs the containers; without it they run on this machine."""
 
-    kind: str = setting("", "Kind of cluster: kubernetes, slurm or spark; empty: this machine.")
+    kind: str = setting(
+        "",
+        "Kind of cluster: kubernetes, slurm or spark; local: this machine, where containers outlive their scheduler;"
+        " empty: this machine.",
+    )
     python: str = setting(
         "", "Python on the cluster's hosts, with heronpy of this release; empty: the same path as here."
     )
@@ -96,6 +100,11 @@ class EngineSettings(Room, frozen=True):
         "Name or IPv4 address by which containers reach the scheduler, such as that of a Service; empty: an address of"
         " the scheduler's host.",
     )
+
+    @property
+    def on_one_host(self) -> bool:
+        """Whether all containers run on the host of their scheduler, whose folders they reach."""
+        return self.kind in ("", "local")
 
 
 class SlurmSettings(Room, frozen=True):

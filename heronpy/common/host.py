@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
+from enum import Enum
 from functools import cache
 
 from msgspec import Struct
@@ -65,3 +66,66 @@ def clock_id() -> int:
     """A number of 32 bits, not 0, of the monotonic clock of this host; after a reboot it is another one."""
     with open("/proc/sys/kernel/random/boot_id", "rb") as file:
         return zlib.crc32(file.read().strip()) or 1
+
+
+class Life(Enum):
+    """What is known of a process."""
+
+    LIVES = "lives"
+    ENDED = "ended"
+    #: Its host was started again since.
+    REBOOTED = "rebooted"
+    #: It belongs to another host, or to another namespace of process ids.
+    UNKNOWN = "unknown"
+
+
+class KnownProcess(Struct, frozen=True):
+    """A process, so that another process knows it again."""
+
+    pid: int
+    started: int
+    """In clock ticks since the boot."""
+    namespace: int
+    """Of its number."""
+    host: str
+    """As `Host.to_text` has it."""
+
+    @classmethod
+    def of(cls, pid: int) -> KnownProcess:
+        """A process of this host."""
+        return cls(pid, _started(pid), _namespace(), this_host().to_text())
+
+    @property
+    def host_name(self) -> str:
+        """Its host, for people; "" if that is unknown."""
+        host = Host.from_text(self.host)
+        return host.name if host is not None else ""
+
+    def life(self) -> Life:
+        """Whether it lives."""
+        host, here = Host.from_text(self.host), this_host()
+        if host is None or not host.is_same(here):
+            return Life.UNKNOWN
+        if host.boot and here.boot and host.boot != here.boot:
+            return Life.REBOOTED
+        if self.namespace != _namespace():
+            return Life.UNKNOWN
+        return Life.LIVES if 0 < self.started == _started(self.pid) else Life.ENDED
+
+
+def _namespace() -> int:
+    """The namespace of process ids: numbers of another one say nothing here."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _started(pid: int) -> int:
+    """When a process of this host began, in clock ticks since the boot; 0 if there is none, or it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+        return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return 0

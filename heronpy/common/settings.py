@@ -29,6 +29,8 @@ S = TypeVar("S")
 DEFAULT: Final = "default"
 COMMAND_LINE: Final = "--config-property"
 TOPOLOGY: Final = "topology config"
+#: Of a cluster's folder the one file that has no settings; see `heronpy.jobs.base`.
+JOBS_FILE: Final = "jobs.yaml"
 _YAML_MAX_BYTES: Final = 1 << 20
 _UNITS: Final = {"_bytes": "bytes", "_bytes_max": "bytes", "_s": "s", "_ms": "ms", "_us": "us", "_percent": "percent"}
 _PER_SECOND: Final = {"s": 1, "ms": 1000, "us": 1_000_000}
@@ -428,14 +430,14 @@ def _conf_files(cluster: str, conf_dirs: Sequence[Path]) -> Iterator[Path]:
     check_cluster(cluster, conf_dirs)
     directories = [path / cluster for path in conf_dirs if (path / cluster).is_dir()]
     for directory in directories:
-        yield from sorted(directory.glob("*.yaml"))
+        yield from sorted(file for file in directory.glob("*.yaml") if file.name != JOBS_FILE)
 
 
 def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[Any, int]]:
     """Field to value and line of one YAML file; empty for a file that is left out."""
     try:
         if file.stem in ROOMS:
-            return _read_yaml(file)
+            return read_yaml(file)
         if file.stem not in topology_keys.FILES:
             rooms = ", ".join(f"{room}.yaml" for room in ROOMS)
             raise ConfigError(f"{file} belongs to no room of settings; use one of {rooms}")
@@ -447,7 +449,8 @@ def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[A
     return {}
 
 
-def _read_yaml(file: Path) -> dict[str, tuple[Any, int]]:
+def read_yaml(file: Path) -> dict[str, tuple[Any, int]]:
+    """Key to value and line of a file; ConfigError, with the file and the line, when it is not one of `key: value`."""
     try:
         with open(file, "rb") as opened:
             content = opened.read(_YAML_MAX_BYTES + 1)

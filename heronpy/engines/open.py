@@ -163,8 +163,14 @@ def _spark(settings: HasSettings, topology_id: str, command: Sequence[str]) -> E
     return SparkEngine(topology_id, options, command, security.network, ports, engine.poll_s)
 
 
+def _local(settings: HasSettings, topology_id: str, command: Sequence[str]) -> Engine:
+    from heronpy.engines.local.engine import LocalEngine
+
+    return LocalEngine(topology_id, command, settings_for(settings, EngineSettings).poll_s)
+
+
 #: Engines that come with heronpy.
-OWN: Mapping[str, Opener] = {"kubernetes": _kubernetes, "slurm": _slurm, "spark": _spark}
+OWN: Mapping[str, Opener] = {"kubernetes": _kubernetes, "local": _local, "slurm": _slurm, "spark": _spark}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +187,10 @@ class Profile:
 def profile_of(kind: str, variables: Mapping[str, str] | None = None) -> Profile:
     """What a new cluster's settings may start with: what an engine of that kind says of itself on this host.
 
-    And what several hosts ask for: a standby topology master on another one.
+    And what several hosts ask for: a standby topology master on another one. To ask this machine often is cheap.
     """
+    if kind == "local":
+        return Profile({"engine": {"poll_s": 0.5}})
     found = _found_by(kind, variables)
     return replace(found, values={**found.values, "tmaster": {"standbys": 1}})
 

@@ -70,7 +70,7 @@ from heronpy.executor.scheduler_link import (
 from heronpy.net.addresses import address_here
 from heronpy.net.join_token import JoinToken, SessionCredential
 from heronpy.net.state import open_state_of
-from heronpy.plan.launch import LaunchSpec, Settings, Submitted
+from heronpy.plan.launch import SLOT, LaunchSpec, Settings, Submitted
 from heronpy.procs.cgroups import memory_max_bytes
 from heronpy.procs.child_log import OwnLog
 from heronpy.procs.exit_reason import describe_status
@@ -82,6 +82,7 @@ from heronpy.storage.log_archive import LogArchive, Run
 log = logging.getLogger("heronpy.executor")
 
 TICK_S = 0.25
+SLOT_MODULE = "heronpy.executor.slot"
 #: For the ends of all logs together; and if the engine waits for the end.
 LOGS_S = 15.0
 LOGS_SOON_S = 5.0
@@ -315,8 +316,9 @@ class Container:
         launch, folder = self._launch, self._folder
         assert launch is not None and folder is not None
         file = str(folder.path / arriving.LAUNCH)
+        module = SLOT_MODULE if launch.submitted.program == SLOT else self._module
         argv = (
-            *(launch.python, "-P", "-m", self._module, "--launch", file, "--container", str(self._who.container)),
+            *(launch.python, "-P", "-m", module, "--launch", file, "--container", str(self._who.container)),
             *("--epoch", str(epoch), "--parent", str(os.getpid()), "--signs-fd", str(SIGNS_FD)),
             *(("--echo-fd", str(ECHO_FD)) if self._stdout >= 0 else ()),
             *((f"--after={after.reason}", f"--after-text={after.text}") if after is not None else ()),

@@ -71,12 +71,20 @@ class SchedulerLink:
     """The connection of one submission to the endpoint; needs a running loop."""
 
     def __init__(
-        self, token: JoinToken, container: int, submission: int, on_back: Callable[[], None] | None = None
+        self,
+        token: JoinToken,
+        container: int,
+        submission: int,
+        on_back: Callable[[], None] | None = None,
+        secret: bytes = b"",
     ) -> None:
-        """`on_back`: the endpoint is there again, perhaps that of another scheduler, which has not heard of us."""
+        """`on_back`: the endpoint is there again, perhaps that of another scheduler, which has not heard of us.
+
+        `secret`: of a submission that was admitted already.
+        """
         self._on_back = on_back
         self._token = token
-        self._credential = endpoint_pb2.SessionCredential(container=container, submission=submission)
+        self._credential = endpoint_pb2.SessionCredential(container=container, submission=submission, secret=secret)
         self._at = 0
         self._missed = 0
         self._client: ControlClient | None = None

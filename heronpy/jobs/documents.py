@@ -20,6 +20,7 @@ from heronpy.common.nearest import did_you_mean
 from heronpy.common.settings import Setting, describe, parse_value
 from heronpy.common.units import MB, parse_bytes
 from heronpy.plan.component_config import CONCURRENCY_MAX, auto_typed, key_problem, runtime_key_problem
+from heronpy.scaling.figures import Goal
 
 #: Of what the nodes of jobs hold; a release that writes something else raises it.
 FORMAT: Final = 1
@@ -137,7 +138,18 @@ def check_layer(layer: str) -> None:
 def leaves_of(given: object, layer: str) -> Leaves:
     """The checked leaves of what is given for a layer, as it comes from YAML or JSON."""
     check_layer(layer)
-    return dict(_leaves(given, (), Document, layer))
+    found = dict(_leaves(given, (), Document, layer))
+    of_one = [path for path in found if layer == "base" and not _in_base(path)]
+    if of_one:
+        raise ConfigError(
+            f"'{name_of(of_one[0])}' of layer base is about one program, but the layer is of all jobs; leave it out"
+        )
+    return found
+
+
+def _in_base(path: Path) -> bool:
+    """Whether a leaf may be the same for all jobs."""
+    return component_of(path) is None and path != ("definition",)
 
 
 def keys(path: Path = (), kind: Any = Document, default: Any = None) -> Iterator[dict[str, Any]]:
@@ -163,7 +175,7 @@ def keys(path: Path = (), kind: Any = Document, default: Any = None) -> Iterator
 
 def _key(path: Path, *facts: Any) -> dict[str, Any]:
     layers = [name for name in LAYERS if name != "scaler" or path[0] in SCALER_KEYS]
-    layers = ["provisioner"] if path == ("definition",) else layers
+    layers = ["provisioner"] if path == ("definition",) else layers if _in_base(path) else layers[1:]
     names = ("type", "unit", "range", "default", "meaning")
     return {"key": name_of(path), **dict(zip(names, facts, strict=True)), "layers": layers}
 
@@ -182,6 +194,18 @@ def nested(leaves: Mapping[Path, Value]) -> dict[str, Any]:
 def document_of(leaves: Mapping[Path, Value]) -> Document:
     """The document of leaves that were checked; `msgspec.ValidationError` when they were not."""
     return msgspec.convert(nested(leaves), Document)
+
+
+def needs_scaler(leaves: Mapping[Path, Value]) -> bool:
+    """Whether the scaler has to look at a job with this document."""
+    aims = any(path[:2] in (("scale", "max"), ("slo", "lag_s")) for path in leaves)
+    return aims and leaves.get(("run",), "running") == "running" and leaves.get(("scale", "mode")) != "off"
+
+
+def goal_of(document: Document) -> Goal:
+    """What a job promises and what may be done for it, for the scaler."""
+    scale = document.scale
+    return Goal(document.slo.lag_s, scale.mode, scale.max, scale.min, scale.drain_s)
 
 
 @functools.cache
@@ -232,6 +256,8 @@ def _leaf(value: Any, path: Path, kind: Any, where: str) -> Value:
             )
         return parse_value(_settings()[key], value, where)
     try:
+        if path == ("scale", "mode") and value is False:
+            value = "off"  # YAML 1.1 reads a bare off as a boolean
         if kind.__metadata__[0].extra == {"unit": "bytes"} and isinstance(value, str):
             value = parse_bytes(value)
         leaf: Value = msgspec.convert(value, kind)

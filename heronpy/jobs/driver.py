@@ -19,11 +19,22 @@ import msgspec
 from heronpy.clusters import scaling, update_outcome
 from heronpy.clusters.errors import NotThereError, RequestError
 from heronpy.clusters.killing import remove
+from heronpy.clusters.pools import has_member
+from heronpy.clusters.room import size_problem, slot_sizes
 from heronpy.clusters.session import Session
 from heronpy.clusters.stopping import EFFECTIVELY_ONCE, Stop
 from heronpy.clusters.takedown import leftovers
 from heronpy.clusters.target import Common, Target
-from heronpy.common.errors import ConfigError, DamagedStateError, HeronError, PackageError, TopologyError
+from heronpy.common.errors import (
+    ConfigError,
+    DamagedStateError,
+    HeronError,
+    NoNodeError,
+    PackageError,
+    TopologyError,
+)
+from heronpy.common.setting_types import PackingSettings
+from heronpy.common.settings import settings_for
 from heronpy.common.states import UP_STATES, has_failed, lifecycle_name, task_name
 from heronpy.common.topology_keys import (
     TOPOLOGY_COMPONENT_CPU,
@@ -32,17 +43,22 @@ from heronpy.common.topology_keys import (
 )
 from heronpy.common.units import parse_bytes
 from heronpy.jobs import plans
+from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves, Path, Value
+from heronpy.jobs.merge import values_of
 from heronpy.jobs.plans import Seen, Step
 from heronpy.jobs.store import Definition, Store
-from heronpy.jobs.syncer import StepError
-from heronpy.launching import importing, submission
+from heronpy.jobs.syncer import Running, StepError
+from heronpy.launching import importing, in_pool, submission
 from heronpy.launching.model import Kept, Planned
 from heronpy.launching.restoring import LATEST, choose
-from heronpy.plan.component_config import ASYNC_CONCURRENCY, auto_typed, reliability_mode, set_key
+from heronpy.packing import pack
+from heronpy.packing.demand import padding_of, requests_of
+from heronpy.plan.component_config import ASYNC_CONCURRENCY, auto_typed, config_of, reliability_mode, set_key
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.packing_plan import tasks_by_component
 from heronpy.proto import components_of, control_pb2, plan_pb2, topology_pb2
+from heronpy.scaling.capacity import Amount
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
@@ -66,6 +82,15 @@ def topology_of(definition: Definition) -> topology_pb2.Topology:
     return topology_pb2.Topology.FromString(definition.topology)
 
 
+def definition_of(topology: topology_pb2.Topology, kept: Kept, role: str, environ: str) -> Definition:
+    """What is stored of a program, whose package is stored already."""
+    stored = topology_pb2.Topology()
+    stored.CopyFrom(topology)
+    stored.id, stored.state = "", topology_pb2.RUNNING
+    place = {ROLE: role, ENVIRON: environ}
+    return Definition(stored.SerializeToString(deterministic=True), {**msgspec.structs.asdict(kept), **place})
+
+
 def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> Leaves:
     """The program's own values, the weakest layer.
 
@@ -83,6 +108,17 @@ def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> 
         elif _config_at(topology, path) is not None and path not in own:
             own[path] = 0 if path[0] in _SUBMITTED else value
     return own
+
+
+def wished_of(store: Store, job: str, running: Running) -> tuple[Leaves, dict[str, int]]:
+    """What a job should be, with the program's own values, and the versions of its layers; STOPPED without a job."""
+    try:
+        view = store.get(job)
+    except NoNodeError:
+        return plans.STOPPED, {}
+    leaves = values_of(view.found)
+    topology = topology_of(store.definition(str(leaves["definition",])))
+    return own_leaves(topology, dict(running.leaves) | leaves) | leaves, view.versions
 
 
 #: Leaves of a component that have a key in its configuration; where that says nothing, the submission does.
@@ -165,7 +201,7 @@ class TopologyDriver:
         return Seen(
             record.topology_id,
             alive=True,
-            leaves=_seen_leaves(_topology(session, record), packing, leaves),
+            leaves=_seen_leaves(current_topology(session, record), packing, leaves),
             plan_version=packing.version,
             running_s=running_s,
             trouble=trouble,
@@ -228,7 +264,9 @@ class TopologyDriver:
         return {}
 
     def _check(self, job: str, step: plans.Check) -> None:
-        session, planned, kept = self._prepared(job, dict(step.leaves), "")
+        session, planned, kept = self.prepared(job, dict(step.leaves), "")
+        if planned.pool:
+            in_pool.check(session, planned, submission.requests(planned))
         importing.check(submission.submitted_of(session, planned, submission.kept_here(kept)), planned.topology)
         if reliability_mode(planned.topology) != EFFECTIVELY_ONCE:
             return
@@ -242,7 +280,7 @@ class TopologyDriver:
                 return
 
     def _start(self, job: str, step: plans.Start) -> None:
-        session, planned, kept = self._prepared(job, dict(step.leaves), step.topology_id)
+        session, planned, kept = self.prepared(job, dict(step.leaves), step.topology_id)
         record = session.record(job)
         if record is not None and record.topology_id == step.topology_id:
             if is_alive(session, record):
@@ -250,6 +288,9 @@ class TopologyDriver:
             remove(session, job, topology_id=step.topology_id)
         if step.restore == LATEST and reliability_mode(planned.topology) == EFFECTIVELY_ONCE:
             _restore(planned, step.savepoint_of)
+        if planned.pool:
+            submission.start_in_pool(session, planned, kept, time.time(), log.warning)
+            return
         self._started.append(submission.start(session, planned, kept, begun_at=time.time(), warn=log.warning).scheduler)
 
     def _stop(self, job: str, step: plans.Stop) -> Mapping[str, int]:
@@ -291,16 +332,60 @@ class TopologyDriver:
         if step.replaces not in (0, old.version):
             raise StepError(f"somebody else has changed topology '{job}' meanwhile")
 
-        def wanted(*kind: str) -> tuple[str, ...]:
-            those = (one for one in step.differences if one.path[::2] == kind and one.new is not None)
+        def texts(differences: tuple[Difference, ...], *kind: str) -> tuple[str, ...]:
+            those = (one for one in differences if one.path[::2] == kind and one.new is not None)
             return tuple(f"{one.path[1]}:{one.new}" for one in those)
 
-        sizes = wanted("resources", "ram"), wanted("resources", "cpu")
-        topology, new = scaling.replan(session, job, old, wanted("parallelism"), None, *sizes)
-        scaling.scale(session, job, old, topology, new, 0.0, UPDATE_S, log.warning)
+        submitted = session.submitted(job)
+
+        def planned(differences: tuple[Difference, ...]) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan]:
+            sizes = texts(differences, "resources", "ram"), texts(differences, "resources", "cpu")
+            counts = texts(differences, "parallelism")
+            topology, new = scaling.replan(session, job, old, counts, None, *sizes)
+            if submitted is None or not submitted.pool or not isinstance(step, plans.Update):
+                return topology, new
+            packing = settings_for(submitted, PackingSettings)
+            fitted = in_pool.fitted(
+                session,
+                submitted.pool,
+                new,
+                lambda count: scaling.replan(session, job, old, counts, count, *sizes)[1],
+                lambda plan: requests_of(plan, topology, packing),
+            )
+            if fitted is new:
+                return topology, new
+            return scaling.replan(session, job, old, counts, len(fitted.containers), *sizes)
+
+        topology, new = planned(step.differences)
+        if isinstance(step, plans.Resize) and new == old:
+            # Who performed it before may have ended between the update and the replacement of the containers.
+            _, smaller = planned(tuple(one.back for one in step.differences))
+            scaling.renew(session, job, topology, smaller, new, UPDATE_S)
+        else:
+            scaling.scale(session, job, old, topology, new, 0.0, UPDATE_S, log.warning)
         epochs = {task.task_id: task.epoch for task in before.tasks}
         after = session.status(job).tasks
         return Counter(task.component for task in after if epochs.get(task.task_id, task.epoch) != task.epoch)
+
+    def needs(self, job: str, leaves: Leaves) -> tuple[dict[str, Amount], Amount]:
+        """The room of one task of each component of a job in a pool, and what the job needs besides.
+
+        RequestError when a container fits into no slot.
+        """
+        session, planned, _ = self.prepared(job, leaves, "")
+        settings, requests = settings_for(planned.resolved, PackingSettings), submission.requests(planned)
+        if problem := size_problem(requests, slot_sizes(session, planned.pool)):
+            raise RequestError(problem)
+        factor = 1 + padding_of(config_of(planned.topology), settings)[0] / 100
+        tasks = [task for container in planned.packing_plan.containers for task in container.instances]
+        each = {
+            task.component: Amount(
+                task.resource.cpu or settings.instance_cpu, task.resource.ram_bytes or settings.instance_ram_bytes
+            ).times(factor)
+            for task in tasks
+        }
+        asked = sum((Amount(one.cpu, one.ram_bytes) for one in requests.values()), Amount())
+        return each, asked - sum((each[task.component] for task in tasks), Amount())
 
     # ---- parts ------------------------------------------------------------------------------
 
@@ -314,7 +399,7 @@ class TopologyDriver:
         session.state = self._state
         return session
 
-    def _prepared(self, job: str, leaves: Leaves, topology_id: str) -> tuple[Session, Planned, Kept]:
+    def prepared(self, job: str, leaves: Leaves, topology_id: str) -> tuple[Session, Planned, Kept]:
         """A topology as its leaves want it, planned."""
         definition = self._store.definition(str(leaves["definition",]))
         fields = {name: value for name, value in definition.submitted.items() if name not in (ROLE, ENVIRON)}
@@ -329,8 +414,21 @@ class TopologyDriver:
                 set_key(*found, str(value))
             elif path[0] == "settings":
                 settings.append(f"{path[1]}={json.dumps(value) if isinstance(value, bool | dict) else value}")
+        pool = str(leaves.get(("place", "pool"), ""))
+        if pool:
+            settings.append(f"heron.engine.kind={in_pool.engine_of(self._session(), pool)}")
         session = self._session(definition, tuple(settings))
-        return session, submission.plan(session, topology, log.warning), kept
+        planned = submission.plan(session, topology, log.warning)
+        if pool:
+            planned.pool, settings_ = pool, settings_for(planned.resolved, PackingSettings)
+            planned.packing_plan = in_pool.fitted(
+                session,
+                pool,
+                planned.packing_plan,
+                lambda count: pack(topology, settings_, count),
+                lambda plan: requests_of(plan, topology, settings_),
+            )
+        return session, planned, kept
 
 
 def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:
@@ -340,6 +438,8 @@ def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:
     """
     name = record.topology
     if session.scheduler_location(name) is not None or session.state.exists(paths.submission(name)):
+        return True
+    if has_member(session, name, record.topology_id):
         return True
     session.check_here(record, "its guardian can be seen")
     # The guardian of a scheduler on this host starts it again.
@@ -367,7 +467,7 @@ def _counts(packing: plan_pb2.PackingPlan) -> dict[str, int]:
     return {component: len(tasks) for component, tasks in tasks_by_component(packing).items()}
 
 
-def _topology(session: Session, record: plan_pb2.ExecutionState) -> topology_pb2.Topology:
+def current_topology(session: Session, record: plan_pb2.ExecutionState) -> topology_pb2.Topology:
     """The topology as its master has changed it last."""
     plan = session.physical_plan(record.topology)
     known = plan is not None and plan.topology.id == record.topology_id

@@ -9,28 +9,44 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import threading
 import time
 import uuid
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common import exit_codes
-from heronpy.common.errors import HeronError, NodeExistsError, NoNodeError, StateError, VersionMismatchError
+from heronpy.common.errors import (
+    ConfigError,
+    HeronError,
+    NodeExistsError,
+    NoNodeError,
+    StateError,
+    VersionMismatchError,
+)
+from heronpy.common.folders import heron_home, make_folders, open_private
 from heronpy.common.host import this_host
+from heronpy.common.settings import JOBS_FILE
 from heronpy.jobs import syncer
-from heronpy.jobs.documents import Leaves
-from heronpy.jobs.driver import TopologyDriver, own_leaves, topology_of
-from heronpy.jobs.merge import values_of
-from heronpy.jobs.plans import STOPPED, Prove
+from heronpy.jobs.allotting import Allotting, clipped
+from heronpy.jobs.base import read_base
+from heronpy.jobs.documents import Leaves, needs_scaler, nested
+from heronpy.jobs.driver import TopologyDriver, wished_of
+from heronpy.jobs.plans import Prove, pairs_of
 from heronpy.jobs.store import Store
 from heronpy.jobs.syncer import Driver, Running, StepError
+from heronpy.launching.spawning import child_environment
 from heronpy.scheduler.guardian import START_OVER, Pulse
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
@@ -43,6 +59,8 @@ PARTS: Final = (SYNCER, SCALER)
 ROUND_S: Final = 30.0
 #: How often a topology is looked at whose start is to be proved.
 PROVE_LOOK_S: Final = 1.0
+#: When a job is looked at for which there is room that it has not got yet.
+SOON_S: Final = 5.0
 #: How often programs are looked for that no job names any longer.
 SWEEP_S: Final = 600.0
 #: How often another manager is looked for, and a signal of life is given.
@@ -51,6 +69,35 @@ LOOK_S: Final = 1.0
 SIDE_BY_SIDE: Final = 8
 #: What is under way at the end may take so long; then another manager does it again.
 END_S: Final = 20.0
+
+
+def folder_of(cluster: str) -> Path:
+    """Where a manager of a cluster has its logs, and the minutes of jobs, on this host."""
+    return heron_home() / "managers" / cluster
+
+
+def minutes_of(cluster: str, job: str) -> Path:
+    """The file with the minutes of a job; see `heronpy.scaling.history`."""
+    return folder_of(cluster) / f"{job}.minutes"
+
+
+def part_command(session: Session, part: str, properties: Iterable[str]) -> list[str]:
+    """The command that is a process of the manager, in the foreground."""
+    argv = [sys.executable, "-P", "-m", "heronpy.jobs", "--cluster", session.target.cluster, "--part", part]
+    if session.common.config_path:
+        argv += ["--config-path", os.path.abspath(session.common.config_path)]
+    return argv + [word for text in properties for word in ("--config-property", text)]
+
+
+def start_part(session: Session, part: str, properties: Iterable[str]) -> subprocess.Popen[bytes]:
+    """Start a process of the manager in the background; its log is in `folder_of`."""
+    folder = folder_of(session.target.cluster)
+    make_folders(folder)
+    with open(open_private(folder / f"{part}.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
+        return subprocess.Popen(
+            part_command(session, part, properties), env=child_environment({}), cwd=folder,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
 
 
 class Acting(Struct, frozen=True):
@@ -65,21 +112,23 @@ class Acting(Struct, frozen=True):
 
 
 def desired_of(store: Store, job: str, running: Running) -> tuple[Leaves, dict[str, int]]:
-    """What a job should be, with the program's own values, and the versions of its layers; STOPPED without a job."""
-    try:
-        view = store.get(job)
-    except NoNodeError:
-        return STOPPED, {}
-    leaves = values_of(view.found)
-    topology = topology_of(store.definition(str(leaves["definition",])))
-    return own_leaves(topology, dict(running.leaves) | leaves) | leaves, view.versions
+    """What a job should be now, of what it wishes, and the versions of its layers; see `wished_of`."""
+    wish, versions = wished_of(store, job, running)
+    return clipped(wish, running.allotted), versions
 
 
 class Syncing:
     """The syncers of all jobs: each call of `sync` takes one job as far as it goes now."""
 
-    def __init__(self, store: Store, driver: Driver, owner: str) -> None:
+    def __init__(self, store: Store, driver: Driver, owner: str, allotting: Allotting | None = None) -> None:
         self._store, self._driver, self._owner = store, driver, owner
+        self._allotting = allotting
+        #: What layer base of all jobs should be; None: it stays as it is.
+        self.base: Leaves | None = None
+        #: By job: what its layer base was made, and the version that it had then.
+        self._based: dict[str, tuple[Leaves, int]] = {}
+        #: The jobs that a scaler has to look at.
+        self.scaled: set[str] = set()
 
     def sync(self, job: str) -> float | None:
         """Perform what is to be done; in how many seconds the job has to be looked at again, None for the next round.
@@ -98,10 +147,18 @@ class Syncing:
             running = syncer.taken_over(running, self._owner)
             version = self._store.put_running(job, running, version)
         while True:
-            desired, versions = desired_of(self._store, job, running)
-            last = dict(running.leaves)
-            seen = self._driver.see(job, last | desired)
-            new = syncer.advance(running, desired, versions, seen, time.time(), f"{job}{uuid.uuid4()}")
+            wish, versions = wished_of(self._store, job, running)
+            if self._give_base(job, versions):
+                continue
+            allotted = self._allotting.allotted(job, wish, running) if self._allotting is not None else None
+            new = running if running.allotted == allotted else replace(running, allotted=allotted)
+            desired = clipped(wish, allotted)
+            (self.scaled.add if needs_scaler(desired) else self.scaled.discard)(job)
+            if allotted is None or allotted.runs or running.topology_id or running.plan is not None:
+                seen = self._driver.see(job, dict(running.leaves) | desired)
+                new = syncer.advance(new, desired, versions, seen, time.time(), f"{job}{uuid.uuid4()}")
+            elif new.tried != pairs_of(desired):
+                new = syncer.left_alone(new, pairs_of(desired))
             changed = new != running
             if changed:
                 version = self._write(job, running, new, version)
@@ -124,11 +181,29 @@ class Syncing:
             self._store.forget_running(job)
         if running.plan is not None and isinstance(running.plan.step, Prove):
             return PROVE_LOOK_S
-        return max(LOOK_S, running.retry_at - time.time()) if running.retry_at > time.time() else None
+        if running.retry_at > time.time():
+            return max(LOOK_S, running.retry_at - time.time())
+        return SOON_S if allotted is not None and allotted.fits_since is not None else None
+
+    def _give_base(self, job: str, versions: Mapping[str, int]) -> bool:
+        """Make layer base of a job what the cluster's file says; whether the job was changed."""
+        base, version = self.base, versions.get("base")
+        if base is None or version is None or self._based.get(job, ({}, 0)) == (base, version):
+            return False
+        self._based[job] = base, version
+        try:
+            view, change = self._store.apply(job, "base", nested(base), version, "manager", f"as {JOBS_FILE} says")
+        except ConfigError as error:
+            log.warning("job %s: layer base stays as it was: %s", job, error)
+            return False
+        self._based[job] = base, view.versions["base"]
+        return bool(change.before or change.after)
 
     def _write(self, job: str, old: Running, new: Running, version: int) -> int:
         if new.state != old.state:
             log.info("job %s is %s%s", job, new.state, f": {new.failure}" if new.failure else "")
+        if new.allotted is not None and (old.allotted is None or new.allotted.state != old.allotted.state):
+            log.info("job %s is %s in its pool%s", job, new.allotted.state, f": {new.allotted.why}".rstrip(": "))
         if new.failure and new.failure != old.failure:
             with suppress(HeronError):
                 self._store.decided(job, "manager", "", new.failure[:500])
@@ -201,11 +276,17 @@ class SyncerProcess(Process):
 
     def __init__(self, target: Target, common: Common, pulse: Pulse) -> None:
         super().__init__(target, common, pulse)
-        self._syncing = Syncing(self._store, TopologyDriver(target, common, self._state), self._me.id)
+        driver = TopologyDriver(target, common, self._state)
+        self._allotting = Allotting(self._store, self._state, driver.needs)
+        self._syncing = Syncing(self._store, driver, self._me.id, self._allotting)
         #: By job: when it is to be looked at, on this process's clock.
         self._due: dict[str, float] = {}
         self._busy: dict[str, Future[float | None]] = {}
         self._news = -1
+        self._base_at, self._base_error = 0.0, ""
+        #: That was started here, and when one may be started again.
+        self._scaler: subprocess.Popen[bytes] | None = None
+        self._scaler_at = 0.0
         #: Programs that nobody named at the last sweep, and when the next one is.
         self._unused: dict[str, int] = {}
         self._sweep_at = time.monotonic() + SWEEP_S
@@ -239,7 +320,14 @@ class SyncerProcess(Process):
             self._news, changed = self._store.news(self._news)
             known = set(self._store.known())
             self._due = {job: self._due.get(job, now) for job in known}
+            if now >= self._base_at:
+                self._base_at = now + ROUND_S
+                changed = None if self._read_base() else changed
             self._due |= dict.fromkeys(known if changed is None else known.intersection(changed), now)
+            self._due |= dict.fromkeys(known & self._allotting.changed(), now)
+            if self._syncing.scaled and now >= self._scaler_at:
+                self._scaler_at = now + ROUND_S
+                self._start_scaler()
             if now >= self._sweep_at:
                 self._unused, self._sweep_at = self._store.sweep_definitions(self._unused), now + SWEEP_S
         for job in [job for job, at in sorted(self._due.items(), key=lambda one: one[1]) if at <= now]:
@@ -247,6 +335,27 @@ class SyncerProcess(Process):
                 continue
             self._due[job] = now + ROUND_S
             self._busy[job] = pool.submit(self._syncing.sync, job)
+
+    def _start_scaler(self) -> None:
+        """Start a scaler unless one acts, or was started here and runs."""
+        if (self._scaler is None or self._scaler.poll() is not None) and acting_of(self._state, SCALER) is None:
+            try:
+                self._scaler = start_part(self._session, SCALER, self._session.common.config_property)
+            except OSError as error:
+                log.error("the scaler cannot be started: %s", error)
+
+    def _read_base(self) -> bool:
+        """Read layer base from the cluster's file; whether it is another one now."""
+        before, said = self._syncing.base, ""
+        try:
+            base, quotas = read_base(self._session.conf_dirs(), self._session.target.cluster)
+            self._syncing.base, self._allotting.quotas = base, quotas
+        except ConfigError as error:
+            said = f"layer base stays as it was: {error}"
+        if said and said != self._base_error:
+            log.error(said)
+        self._base_error = said
+        return before != self._syncing.base
 
     def _pause_s(self, job: str, future: Future[float | None]) -> float:
         try:

@@ -175,6 +175,8 @@ class Plan(Struct, frozen=True):
         step = self.step
         if self.undoing and isinstance(step, _Live) and not (seen.alive and seen.topology_id == step.topology_id):
             return True
+        if isinstance(step, Resize) and not self.undoing:
+            return False  # whether the containers that outgrow their room were replaced is not seen
         return step is not None and step.is_done(seen)
 
     def undone(self, now: float) -> Plan:

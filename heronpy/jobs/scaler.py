@@ -10,24 +10,25 @@ import logging
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from heronpy.clusters.examining import look
 from heronpy.clusters.session import Session
 from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError, DeadlineError, HeronError, NoNodeError
-from heronpy.common.folders import heron_home
 from heronpy.health.times import TIMES
-from heronpy.jobs.documents import Document
-from heronpy.jobs.manager import LOOK_S, ROUND_S, SCALER, Process
-from heronpy.jobs.merge import ConflictError
+from heronpy.jobs.documents import goal_of, needs_scaler
+from heronpy.jobs.manager import LOOK_S, ROUND_S, SCALER, Process, minutes_of
+from heronpy.jobs.merge import ConflictError, values_of
 from heronpy.jobs.store import WHY_CHARS_MAX, Scaled, Store, View
 from heronpy.scaling.decisions import Alerted, Changed, Decision
-from heronpy.scaling.figures import Goal, Look, Past, Times
-from heronpy.scaling.history import History
+from heronpy.scaling.figures import Look, Past, Times
+from heronpy.scaling.history import History, remove_history
 from heronpy.scaling.plan import Outcome, decide, withdrawn
 from heronpy.scaling.reading import look_of
+from heronpy.scaling.replaying import Minute
 from heronpy.scheduler.guardian import START_OVER
 
 log = logging.getLogger("heronpy.jobs.scaler")
@@ -35,22 +36,17 @@ log = logging.getLogger("heronpy.jobs.scaler")
 WRITER: Final = "scaler"
 #: All questions of one look together.
 ASK_S: Final = 5.0
+#: A scaler that has had nothing to look at for so long ends.
+IDLE_S: Final = 600.0
 #: What of a component layer oncall may set, so that the scaler leaves it alone.
 _PINS: Final = ("parallelism", "concurrency", "resources")
-
-
-def goal_of(document: Document) -> Goal:
-    """What a job promises and what may be done for it."""
-    scale = document.scale
-    return Goal(document.slo.lag_s, scale.mode, scale.max, scale.min, scale.drain_s)
 
 
 class Scaler:
     """Looks at jobs, one at a time, each as often as its day is long."""
 
-    def __init__(self, session: Session, store: Store, folder: Path) -> None:
-        """`folder`: of the files with the minutes of other days."""
-        self._session, self._store, self._folder = session, store, folder
+    def __init__(self, session: Session, store: Store) -> None:
+        self._session, self._store = session, store
         self._histories: dict[str, History] = {}
 
     def scale(self, job: str) -> float | None:
@@ -62,12 +58,15 @@ class Scaler:
             view = self._store.get(job)
         except NoNodeError:
             return None
-        goal, times = goal_of(view.document), Times.of(view.document.scale.day_s)
-        if goal.mode == "off" or not (goal.max or goal.lag_s) or view.document.run != "running":
+        if not needs_scaler(values_of(view.found)):
             return None
+        goal, times = goal_of(view.document), Times.of(view.document.scale.day_s)
         running, _ = self._store.running(job)
         if running is None or running.state != "IN_SYNC":
             return times.look_s  # what it is now is not what it is to be
+        if running.allotted is not None:  # its pool has no room for more
+            most = {one: min(n, running.allotted.limits.get(one, n)) for one, n in goal.max.items()}
+            goal = msgspec.structs.replace(goal, max=most)
         scaled, version = self._store.scaled(job)
         history = self._history(job, times)
         seen = self._look(job, view, times, history, time.time())
@@ -78,14 +77,24 @@ class Scaler:
             self._store.put_scaled(job, Scaled(scaled.created, withdrawn(outcome.state), seen), version)
         for decision in outcome.decisions:
             self._say(job, decision)
+        slo, before = outcome.state.slo, scaled.state.slo
+        minute = msgspec.json.encode(Minute(seen, goal, times.day_s, scaled.state))
+        history.look(seen.at, slo.measured_s - before.measured_s, slo.broken_s - before.broken_s, minute)
         if outcome.rates:
             history.add(seen.at, outcome.rates)
         return times.look_s
 
-    def forget(self, jobs: Collection[str]) -> None:
-        """Close the histories of the jobs that are not named."""
-        for job in [job for job in self._histories if job not in jobs]:
-            self._histories.pop(job).close()
+    def forget(self, gone: Collection[str]) -> None:
+        """Remove the minutes of jobs that were deleted."""
+        for job in gone:
+            if job in self._histories:
+                self._histories.pop(job).close()
+            remove_history(minutes_of(self._session.target.cluster, job))
+
+    def close(self) -> None:
+        """Close the histories."""
+        while self._histories:
+            self._histories.popitem()[1].close()
 
     def _look(self, job: str, view: View, times: Times, history: History, now: float) -> Look:
         fixed = {
@@ -121,7 +130,7 @@ class Scaler:
 
     def _history(self, job: str, times: Times) -> History:
         if job not in self._histories:
-            self._histories[job] = found = History(self._folder / f"{job}.minutes", times)
+            self._histories[job] = found = History(minutes_of(self._session.target.cluster, job), times)
             if found.notice:
                 log.warning("job %s: %s", job, found.notice)
         return self._histories[job]
@@ -133,10 +142,10 @@ class ScalerProcess(Process):
     part = SCALER
 
     def _work(self) -> int:
-        folder = heron_home() / "managers" / self._session.target.cluster
-        scaler = Scaler(self._session, self._store, folder)
+        scaler = Scaler(self._session, self._store)
         #: By job, on this process's clock.
         due: dict[str, float] = {}
+        self._needed_at = time.monotonic()
         try:
             while not self._ends:
                 if not self._acts():
@@ -144,15 +153,18 @@ class ScalerProcess(Process):
                 now = time.monotonic()
                 with suppress(HeronError):  # the state manager is away
                     names = self._store.names()
+                    scaler.forget(due.keys() - set(names))
                     due = {job: due.get(job, now) for job in names}
-                    scaler.forget(names)
                 for job in sorted(job for job, at in due.items() if at <= now):
                     due[job] = now + self._scaled(scaler, job)
                     self._pulse.beat()
+                if time.monotonic() - self._needed_at > IDLE_S:
+                    log.info("no job is to be scaled; the syncer starts a scaler again when one is")
+                    break
                 self._woken.wait(LOOK_S)
                 self._woken.clear()
         finally:
-            scaler.forget(())
+            scaler.close()
             self._pulse.end()
         return exit_codes.OK
 
@@ -161,8 +173,11 @@ class ScalerProcess(Process):
             pause_s = scaler.scale(job)
         except HeronError as error:
             log.warning("job %s cannot be looked at: %s", job, error)
-            pause_s = None
+            pause_s = ROUND_S
         except Exception:
             log.exception("job %s cannot be looked at", job)
-            pause_s = None
-        return ROUND_S if pause_s is None else pause_s
+            pause_s = ROUND_S
+        if pause_s is None:
+            return ROUND_S
+        self._needed_at = time.monotonic()
+        return pause_s

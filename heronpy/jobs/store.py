@@ -73,6 +73,8 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True):
     layers: dict[str, Layer]
     last: tuple[Change, ...]
     """The changes of the last write."""
+    adopted: Running | None = None
+    """What the job was when it was made of a running topology, until a syncer has seen it."""
     format: int = FORMAT
 
 
@@ -123,6 +125,8 @@ class View(Struct, frozen=True):
     """Leaves about components that the program has no longer."""
     versions: dict[str, int]
     """The version of each layer."""
+    created: float
+    """When the job was."""
 
 
 class Store:
@@ -146,8 +150,10 @@ class Store:
         """What a job should be now."""
         return self._view(name, self._read(name), self._clock())
 
-    def create(self, name: str, layers: Mapping[str, object], who: str, why: str) -> View:
-        """A new job with these layers; one of them names a definition."""
+    def create(
+        self, name: str, layers: Mapping[str, object], who: str, why: str, running: Running | None = None
+    ) -> View:
+        """A new job with these layers; one of them names a definition. With `running` its topology runs already."""
         problem = topology_name_problem(name)
         if problem:
             raise ConfigError(f"the name {name[:200]!r} of the job {problem}; choose another one")
@@ -155,12 +161,17 @@ class Store:
         made = {
             layer: merge.put(Layer(layer), leaves_of(given, layer), 0, (), stamp) for layer, given in layers.items()
         }
-        job = Job(stamp.at, made, tuple(merge.change_of(Layer(layer), new, stamp) for layer, new in made.items()))
+        job = Job(
+            stamp.at, made, tuple(merge.change_of(Layer(layer), new, stamp) for layer, new in made.items()), running
+        )
         view = self._view(name, job, stamp.at, job.last)
         try:
             self._state.create(paths.job(name), msgspec.json.encode(job))
         except NodeExistsError:
             raise NodeExistsError(f"job '{name}' exists; deploy the program to it, or choose another name") from None
+        if running is not None:
+            with suppress(VersionMismatchError, NoNodeError):  # a syncer was faster
+                self.put_running(name, running, 0)
         self._tell(name)
         return view
 
@@ -204,7 +215,7 @@ class Store:
 
     def delete(self, name: str) -> None:
         """Remove a job of which nothing runs, also one that cannot be read."""
-        running, _ = self._decode(paths.running_job(name), Running)
+        running, _ = self.running(name)
         if running is not None and (running.plan is not None or running.state != "STOPPED"):
             raise StateError(f"job '{name}' runs, or is being changed; stop it first")
         if not self._state.exists(paths.job(name)):
@@ -231,7 +242,12 @@ class Store:
 
     def running(self, name: str) -> tuple[Running | None, int]:
         """What a job is, and the version of the node that says so; None and 0 when no syncer has seen it yet."""
-        return self._decode(paths.running_job(name), Running)
+        running, version = self._decode(paths.running_job(name), Running)
+        if running is None:
+            with suppress(DamagedStateError):  # one that cannot be read can be deleted
+                job, _ = self._decode(paths.job(name), Job)
+                running = job.adopted if job is not None else None
+        return running, version
 
     def put_running(self, name: str, running: Running, version: int) -> int:
         """Write what a job is, for the syncer that has read this version; VersionMismatchError after another one."""
@@ -258,10 +274,10 @@ class Store:
 
     def release(self, name: str) -> bool:
         """Have what was given up, or waits, tried again at once; False when there is nothing of the kind."""
-        self._read(name)
+        job = self._read(name)
 
         def freed(running: Running | None) -> Running:
-            return released(running) if running is not None else Running("")
+            return released(running) if running is not None else job.adopted or Running("")
 
         found = self._swap(paths.running_job(name), Running, freed)
         self._tell(name)
@@ -346,7 +362,7 @@ class Store:
             merge.check_change(change, document, components)
         ignored = [one for path, one in found.items() if path not in counting]
         versions = {layer: job.layers[layer].version if layer in job.layers else 0 for layer in LAYERS}
-        return View(document, counting, ignored, versions)
+        return View(document, counting, ignored, versions, job.created)
 
     def _log(self, name: str, job: Job) -> Log:
         return _logged(self._decode(paths.job_log(name), Log)[0], job)

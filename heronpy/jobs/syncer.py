@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from heronpy.common.backoff import backoff_s
 from heronpy.jobs.documents import FORMAT, Leaves
 from heronpy.jobs.plans import Commit, Pairs, Plan, Prove, Seen, Step, pairs_of, plan_of
+from heronpy.scaling.capacity import Allotted
 
 RETRY_S: Final = 30.0
 RETRY_MAX_S: Final = 3600.0
@@ -49,6 +50,8 @@ class Running(Struct, frozen=True, forbid_unknown_fields=True):
     drift_since: float | None = None
     drifted_s: float = 0.0
     """How long the job was not what it should be, without the time since `drift_since`."""
+    allotted: Allotted | None = None
+    """What it may have in its pool; None: it is in none, or does not run."""
     restarted: int = 0
     """Tasks that ran and had to start again."""
     restarts_avoidable: int = 0
@@ -147,6 +150,11 @@ def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
         text = f"{running.failure}, and it could not be undone: {failure}"
         return replace(running, state="QUARANTINED", tries=TRIES_MAX, failure=text)
     return replace(running, plan=replace(plan, tries=plan.tries + 1), retry_at=now + _pause_s(plan.tries))
+
+
+def left_alone(running: Running, tried: Pairs) -> Running:
+    """A job of which nothing is there, nor is to be there now, with the document that says so."""
+    return replace(running, state="STOPPED", tried=tried, tries=0, retry_at=0.0, failure="")
 
 
 def released(running: Running) -> Running:

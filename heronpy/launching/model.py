@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -13,6 +13,9 @@ from heronpy.common.settings import Resolved
 from heronpy.plan.launch import LaunchSpec
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import plan_pb2, topology_pb2
+
+if TYPE_CHECKING:
+    from heronpy.pools.shards import Size
 
 #: Hears what is odd but refuses nothing, one sentence at a time.
 Warn: TypeAlias = Callable[[str], None]
@@ -71,6 +74,10 @@ class Planned(Struct):
     """Kind of the engine that runs the containers; "" for this machine."""
     restore: Restore | None = None
     """The checkpoint that it starts from; None: it starts empty."""
+    pool: str = ""
+    """The pool whose slots run its containers; "" for none."""
+    slot: Size | None = None
+    """It is a pool, whose slots have this size."""
 
     @property
     def tasks(self) -> int:

@@ -75,7 +75,8 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved, state_type: str)
     ):
         _settle_place(resolved, room, name, given)
     problems = [*_store_problems(resolved), *_replica_problems(resolved)] if mode == "EFFECTIVELY_ONCE" else []
-    problems += file_problems(topology, shared_folders(resolved))
+    if not settings_for(resolved, EngineSettings).on_one_host:
+        problems += file_problems(topology, shared_folders(resolved))
     if needs_spark(topology):
         problems += _spark_problems(topology, resolved)
     if problems:

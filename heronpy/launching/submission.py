@@ -46,11 +46,13 @@ from heronpy.plan.component_config import (
     unsupported_problems,
 )
 from heronpy.plan.launch import (
+    SLOT,
     LaunchSpec,
     Submitted,
     checkpoints_dir,
     make_here,
     packages_dir,
+    save_here,
     save_submitted,
     settings_anywhere,
 )
@@ -189,12 +191,42 @@ def start(
 
     With `foreground` the scheduler ends with this process. The submit has begun at the wall time `begun_at`.
     """
-    topology, state = planned.topology, session.state
     heed()
     if planned.engine:
         from heronpy.launching import on_engine
 
-        on_engine.check_engine(planned.engine, planned.resolved, topology.id, requests(planned))
+        on_engine.check_engine(planned.engine, planned.resolved, planned.topology.id, requests(planned))
+    with _made(session, planned, loaded, begun_at, warn) as (record, spec, undo, undone):
+        if planned.engine:
+            # After the scheduler is gone: it may have begun to submit.
+            undo.callback(undone.end_on_engine, spec.submitted)
+        # Registered first: an interrupt may come between the start of the process and its handle.
+        undo.callback(takedown.kill_leftovers, record.launch_file)
+        scheduler = (spawn_child if foreground else spawn_scheduler)(spec, record.launch_file)
+        wait_scheduler(session, record, spec, scheduler)
+    return Started(record, spec, scheduler)
+
+
+def start_in_pool(
+    session: Session, planned: Planned, kept: Kept, begun_at: float = 0.0, warn: Warn = unheard
+) -> plan_pb2.ExecutionState:
+    """Make the topology's state and let the slots of its pool run it; undoes everything when that fails."""
+    from heronpy.launching import in_pool
+
+    in_pool.check(session, planned, requests(planned))
+    with _made(session, planned, kept, begun_at, warn) as (record, spec, undo, _):
+        save_here(spec.here, record.launch_file)  # no scheduler of its own does
+        undo.callback(in_pool.leave, session, record, planned.pool)
+        in_pool.join(session, record, planned.pool)
+    return record
+
+
+@contextmanager
+def _made(
+    session: Session, planned: Planned, loaded: Loaded | Kept, begun_at: float, warn: Warn
+) -> Iterator[tuple[plan_pb2.ExecutionState, LaunchSpec, ExitStack, _Undone]]:
+    """The topology's state, keys and files, under the lock of its operations; undone when the block fails."""
+    topology, state = planned.topology, session.state
     with session.operation(topology.name), _undone_on_failure() as undo, _marked(session, topology.name):
         # Under the lock nothing else submits or kills it, so what is found here is final.
         refuse_taken(session, topology.name)
@@ -218,7 +250,12 @@ def start(
         divide_logs(spec.log_dir, record.submitted_at - 0.002, _divider(record))
         make_private(Path(spec.sockets_dir))
         undo.callback(takedown.remove_sockets, session, record)
-        _make_keys(spec)
+        if planned.pool or planned.slot is not None:
+            from heronpy.launching import in_pool
+        if planned.pool:
+            in_pool.take_keys(session, spec)
+        else:
+            _make_keys(spec)
         save_submitted(submitted, record.launch_file)
         state.set(paths.launch(topology.name), submitted.to_bytes())
         for path, message in (
@@ -228,14 +265,10 @@ def start(
             # Nodes of an earlier topology of this name, whose removal was cut short, are stale now.
             state.set(path, message.SerializeToString())
         _write_checkpoint_log(session, planned)
-        if planned.engine:
-            # After the scheduler is gone: it may have begun to submit.
-            undo.callback(undone.end_on_engine, submitted)
-        # Registered first: an interrupt may come between the start of the process and its handle.
-        undo.callback(takedown.kill_leftovers, record.launch_file)
-        scheduler = (spawn_child if foreground else spawn_scheduler)(spec, record.launch_file)
-        wait_scheduler(session, record, spec, scheduler)
-    return Started(record, spec, scheduler)
+        if planned.slot is not None:
+            undo.callback(in_pool.unmake_pool, session, planned)
+            in_pool.make_pool(session, planned)
+        yield record, spec, undo, undone
 
 
 @contextmanager
@@ -305,6 +338,8 @@ def refuse_taken(session: Session, name: str) -> None:
         return
     cluster = session.target.cluster
     again = f"submit again after heron kill {cluster} {name}"
+    if record.program == SLOT:
+        raise NodeExistsError(f"cluster {cluster} has a pool '{name}'; choose another name")
     if session.scheduler_location(name) is None:
         raise NodeExistsError(f"topology '{name}' in cluster {cluster} is dead but not removed; {again}")
     status = None
@@ -369,10 +404,10 @@ def keep(loaded: Loaded) -> Kept:
     )
 
 
-def kept_here(kept: Kept) -> Kept:
-    """The same; PackageError unless its package is stored on this host."""
+def kept_here(kept: Kept, cure: str = "deploy the program again") -> Kept:
+    """The same; PackageError, with the cure, unless its package is stored on this host."""
     if kept.package is not None and not (packages_dir() / kept.package).is_dir():
-        raise PackageError(f"package {kept.package[:12]} is not stored on this host; deploy the program again")
+        raise PackageError(f"package {kept.package[:12]} is not stored on this host; {cure}")
     return kept
 
 
@@ -392,6 +427,8 @@ def submitted_of(session: Session, planned: Planned, kept: Kept) -> Submitted:
         state_root="" if kind == "local" else root,
         environment=environment_digest(settings_for(resolved, EngineSettings)),
         engine=planned.engine,
+        program=SLOT if planned.slot is not None else "",
+        pool=planned.pool,
         needs_spark=planned.needs_spark,
         dispatch_homes=dispatch_homes(topology),
         # Hosts of an engine have another HERON_HOME, so a folder of this one has to be named to them.
@@ -415,6 +452,7 @@ def _execution_state(spec: Submitted) -> plan_pb2.ExecutionState:
         submission_user=spec.submission_user,
         submitted_at=time.time(),
         release=spec.release,
+        program=spec.program,
         working_dir=str(home),
         launch_file=str(home / "launch.json"),
         host=this_host().to_text(),

@@ -326,7 +326,9 @@ def requests_of(
     """
     padding, ram_padding = padding_of(config_of(topology), settings)
     factor = 1 + padding / 100
-    found = {0: MASTER}
+    # The slots of a pool, which have no tasks of their own, have the sizes that their plan says, and no master.
+    is_pool = bool(plan.containers) and not any(container.instances for container in plan.containers)
+    found = {} if is_pool else {0: MASTER}
     if spark_driver_bytes:
         overhead = max(int(spark_driver_bytes * _DRIVER_OVERHEAD), _DRIVER_OVERHEAD_MIN_BYTES)
         found[0] += ResourceRequest(1.0, spark_driver_bytes + overhead, 0)
@@ -347,7 +349,7 @@ def requests_of(
 def _sum(sizes: Iterable[float], default: float) -> float | None:
     """The sum with the default for each size that is zero; None if none is, so that what the plan requires holds."""
     given = list(sizes)
-    return None if given and all(given) else sum(size or default for size in given)
+    return None if all(given) else sum(size or default for size in given)
 
 
 def room_text(requests: Mapping[int, ResourceRequest], engine: str) -> str:

@@ -27,6 +27,8 @@ _MAX_BYTES = 16 * 1024 * 1024
 _AGAIN = "submit the topology again"
 
 T = TypeVar("T", bound=Struct)
+#: What a pool runs, see `Submitted.program`.
+SLOT: Final = "slot"
 
 
 def dump_json(item: Struct) -> str:
@@ -145,6 +147,10 @@ class Submitted(Struct, frozen=True):
     state_type: str
     engine: str = ""
     """Kind of the engine that runs its containers; "" for this machine."""
+    program: str = ""
+    """What its containers run: "" for an executor each; `slot` for executors of other topologies, as a pool does."""
+    pool: str = ""
+    """The pool whose slots run its containers; "" for containers of its own."""
     environment: str = ""
     """Digest of the wheelhouse of its dependencies (`heron.engine.environment`); "" for none."""
     state_root: str = ""

@@ -31,12 +31,13 @@ class ContainerPlan(_message.Message):
     def __init__(self, id: _Optional[int] = ..., instances: _Optional[_Iterable[_Union[InstancePlan, _Mapping]]] = ..., required: _Optional[_Union[Resource, _Mapping]] = ...) -> None: ...
 
 class ExecutionState(_message.Message):
-    __slots__ = ["begun_at", "cluster", "environ", "host", "launch_file", "release", "role", "submission_user", "submitted_at", "topology", "topology_id", "working_dir"]
+    __slots__ = ["begun_at", "cluster", "environ", "host", "launch_file", "program", "release", "role", "submission_user", "submitted_at", "topology", "topology_id", "working_dir"]
     BEGUN_AT_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     ENVIRON_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     LAUNCH_FILE_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     SUBMISSION_USER_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +50,7 @@ class ExecutionState(_message.Message):
     environ: str
     host: str
     launch_file: str
+    program: str
     release: str
     role: str
     submission_user: str
@@ -56,7 +58,7 @@ class ExecutionState(_message.Message):
     topology: str
     topology_id: str
     working_dir: str
-    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., cluster: _Optional[str] = ..., role: _Optional[str] = ..., environ: _Optional[str] = ..., submission_user: _Optional[str] = ..., submitted_at: _Optional[float] = ..., release: _Optional[str] = ..., working_dir: _Optional[str] = ..., launch_file: _Optional[str] = ..., host: _Optional[str] = ..., begun_at: _Optional[float] = ...) -> None: ...
+    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., cluster: _Optional[str] = ..., role: _Optional[str] = ..., environ: _Optional[str] = ..., submission_user: _Optional[str] = ..., submitted_at: _Optional[float] = ..., release: _Optional[str] = ..., working_dir: _Optional[str] = ..., launch_file: _Optional[str] = ..., host: _Optional[str] = ..., begun_at: _Optional[float] = ..., program: _Optional[str] = ...) -> None: ...
 
 class InstancePlan(_message.Message):
     __slots__ = ["component", "component_index", "memory_limit_bytes", "resource", "task_id"]

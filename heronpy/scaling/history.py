@@ -1,4 +1,5 @@
-"""The minutes of a job in a file of SQLite: what its components were asked for in the last 14 days.
+"""The minutes of a job in a file of SQLite: what its components were asked for in the last 14 days, how its promise was
+kept, and of the last day all that the scaler has seen.
 
 The file belongs to the job's name, so it outlives deploys. Nothing depends on it but the sizes: a file that
 cannot be read is set aside, and a new one is begun.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -46,8 +48,7 @@ class History:
         except sqlite3.DatabaseError as error:
             aside = file.with_suffix(".damaged")
             os.replace(file, aside)
-            for suffix in ("-wal", "-shm"):  # they belong to the file that has gone
-                file.with_name(file.name + suffix).unlink(missing_ok=True)
+            remove_history(file)  # what belonged to the file that has gone
             self.notice = (
                 f"the history {file} is damaged ({error}), so a new one is begun; the damaged file is now {aside}"
             )
@@ -68,6 +69,10 @@ class History:
             database.execute(f"PRAGMA application_id = {_APPLICATION}")
             database.execute(f"PRAGMA user_version = {_VERSION}")
             database.execute(
+                "CREATE TABLE IF NOT EXISTS looks (at REAL PRIMARY KEY, measured REAL NOT NULL, broken REAL NOT NULL,"
+                " minute BLOB) WITHOUT ROWID"
+            )
+            database.execute(
                 "CREATE TABLE IF NOT EXISTS minutes (component TEXT, at REAL, rate REAL NOT NULL, keys REAL,"
                 " PRIMARY KEY (component, at)) WITHOUT ROWID"
             )
@@ -76,8 +81,15 @@ class History:
             raise
         return database
 
+    def look(self, at: float, measured_s: float, broken_s: float, minute: bytes) -> None:
+        """Remember a look: for how long since the one before the lag was known, and was too high; all that was seen."""
+        with self._said():
+            row = (at, measured_s, broken_s, zlib.compress(minute))
+            self._forget(at)
+            self._database.execute("INSERT OR REPLACE INTO looks VALUES (?, ?, ?, ?)", row)
+
     def add(self, now: float, rates: Mapping[str, tuple[float, float | None]]) -> None:
-        """Remember what each component was asked for, and its keys; forget what is older than 14 days and 8 hours."""
+        """Remember what each component was asked for, and its keys; forget what is too old."""
         at = now // self._times.look_s * self._times.look_s
         kept = dict(sorted(rates.items())[:COMPONENTS_MAX])
         self.dropped += len(rates) - len(kept)
@@ -87,11 +99,18 @@ class History:
                 "INSERT OR REPLACE INTO minutes VALUES (?, ?, ?, ?)",
                 [(name, at, rate, keys) for name, (rate, keys) in kept.items()],
             )
-            if not 0 <= now - self._pruned_at < self._times.recent_s:
-                # What lies in the future was written before the clock was put back.
-                oldest = now - DAYS * self._times.day_s - self._times.recent_s
-                self._database.execute("DELETE FROM minutes WHERE at < ? OR at > ?", (oldest, now))
-                self._pruned_at = now
+            self._forget(now)
+
+    def _forget(self, now: float) -> None:
+        """Remove what is older than 14 days and half an hour, and of looks what was seen before the last day."""
+        if 0 <= now - self._pruned_at < self._times.recent_s:
+            return
+        # What lies in the future was written before the clock was put back.
+        oldest = now - DAYS * self._times.day_s - self._times.recent_s
+        for table in ("minutes", "looks"):
+            self._database.execute(f"DELETE FROM {table} WHERE at < ? OR at > ?", (oldest, now))
+        self._database.execute("UPDATE looks SET minute = NULL WHERE at < ?", (now - self._times.day_s,))
+        self._pruned_at = now
 
     def past(self, components: Collection[str], now: float) -> dict[str, Past]:
         """What components were asked for at this clock time; it is read once in a window."""
@@ -101,6 +120,19 @@ class History:
                     self._pasts[name] = now, past_of(partial(self._between, name), now, self._times)
         self._pasts = {name: self._pasts[name] for name in components}
         return {name: past for name, (_, past) in self._pasts.items()}
+
+    def kept(self, since: float) -> tuple[float, float]:
+        """For how long the lag was known since then, and for how long of that it was too high."""
+        with self._said():
+            found = self._database.execute("SELECT sum(measured), sum(broken) FROM looks WHERE at >= ?", (since,))
+            measured_s, broken_s = found.fetchone()
+            return measured_s or 0.0, broken_s or 0.0
+
+    def recorded(self) -> Iterator[bytes]:
+        """What was seen in the last day, the oldest first."""
+        with self._said():
+            for (minute,) in self._database.execute("SELECT minute FROM looks WHERE minute NOT NULL ORDER BY at"):
+                yield zlib.decompress(minute)
 
     def _between(self, component: str, since: float, until: float) -> Span:
         minutes, mean, most, keys = self._database.execute(_BETWEEN, (component, since, until)).fetchone()
@@ -116,3 +148,9 @@ class History:
             yield
         except sqlite3.Error as error:
             raise StateError(f"the history of a job cannot be used now ({error}); check its disk") from error
+
+
+def remove_history(file: Path) -> None:
+    """Remove a history that nobody has open."""
+    for suffix in ("", "-wal", "-shm"):
+        file.with_name(file.name + suffix).unlink(missing_ok=True)

@@ -15,7 +15,7 @@ import sys
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError
 from heronpy.common.folders import make_folders, open_private
-from heronpy.plan.launch import LaunchSpec, load_submitted, make_here, save_here
+from heronpy.plan.launch import SLOT, LaunchSpec, load_submitted, make_here, save_here
 from heronpy.procs.fork_loop import load_modules
 from heronpy.procs.forkserver import ForkServer
 from heronpy.procs.linux import lift_files
@@ -74,7 +74,11 @@ def run(launch: LaunchSpec, launch_file: str, executor_module: str, pulse: Pulse
     from heronpy.procs.loop import run_loop
 
     setup("scheduler", settings_for(launch, LoggingSettings).level)
-    if server is None:
+    if launch.submitted.program == SLOT:
+        from heronpy.scheduler.pool_scheduler import PoolScheduler
+
+        code = run_loop(lambda: PoolScheduler(launch, pulse).run())
+    elif server is None:
         from heronpy.scheduler.reconciler import EngineScheduler
 
         code = run_loop(lambda: EngineScheduler(launch, pulse).run())

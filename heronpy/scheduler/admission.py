@@ -135,6 +135,8 @@ class Admission:
             terms.launch.topology_id,
             settings_for(terms.launch, EngineSettings).packages,
         )
+        #: Of other topologies, which run in its containers, by digest.
+        self.packages: dict[str, PackageEndpoint] = {}
         self._logs = KeptLogs(terms.launch.log_dir)
         self._writing = asyncio.Lock()
         #: Submissions that were heard and have not sent a log, with their hosts; and those that have.
@@ -325,7 +327,7 @@ class Admission:
 
     async def read_package(self, package: str, offset: int) -> bytes:
         """A piece of the archive."""
-        return await self._package.read(package, offset)
+        return await self.packages.get(package, self._package).read(package, offset)
 
     async def log_end(self, who: Who, end: endpoint_pb2.LogEnd) -> None:
         """Keep the end of a log."""

@@ -13,13 +13,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from heronpy.common.errors import FencedError, NodeExistsError, NoNodeError, StateError, VersionMismatchError
-from heronpy.common.host import Host, this_host
+from heronpy.common.host import KnownProcess, Life
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.restart_policy import Charges
 from heronpy.proto import plan_pb2
@@ -215,34 +214,12 @@ def _parse(data: bytes) -> plan_pb2.PlacementLedger:
 
 def trace_of(pid: int, permit: str) -> plan_pb2.SchedulerTrace:
     """By which a later scheduler of this host can tell whether a process of it has ended."""
-    return plan_pb2.SchedulerTrace(
-        host=this_host().to_text(), pid=pid, started=_started(pid), permit=permit, pids=_pids()
-    )
+    one = KnownProcess.of(pid)
+    return plan_pb2.SchedulerTrace(host=one.host, pid=pid, started=one.started, permit=permit, pids=one.namespace)
 
 
 def _has_ended(trace: plan_pb2.SchedulerTrace) -> bool:
     """Whether the scheduler of a trace is known to have ended: that of another host is not."""
     if not trace.permit:
         return True
-    host, here = Host.from_text(trace.host), this_host()
-    if host is None or not host.is_same(here):
-        return False
-    if host.boot and here.boot and host.boot != here.boot:
-        return True
-    return trace.pids == _pids() and _started(trace.pid) != trace.started
-
-
-def _pids() -> int:
-    """The namespace of process ids: numbers of another one say nothing here."""
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        return 0
-
-
-def _started(pid: int) -> int:
-    """When a process of this host began, in clock ticks since the boot; 0 if there is none."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return 0
+    return KnownProcess(trace.pid, trace.started, trace.pids, trace.host).life() in (Life.ENDED, Life.REBOOTED)

@@ -149,6 +149,21 @@ class Placement:
         found = self._containers.get(container)
         return found.entry if found is not None else None
 
+    def slot(self, container: int, now: float) -> tuple[int, int, bool]:
+        """The epoch in which a container acts, or is about to, 0 for none; the highest in which none can any more.
+
+        And whether nobody knows if it still acts.
+        """
+        found = self._containers.get(container)
+        if found is None:
+            return 0, 0, False
+        epoch, holder = found.entry.epoch, found.holder
+        if self._grants.is_free(container, now):
+            return 0, epoch, False
+        phase = holder.phase if holder is not None else Phase.LEAVING
+        acts = phase in (Phase.RUNNING, Phase.STANDBY)
+        return epoch if acts else 0, epoch - 1, phase is Phase.UNCONFIRMED
+
     def submissions_of(self, container: int) -> list[int]:
         """Those of a container that may exist."""
         found = self._containers.get(container)

@@ -14,7 +14,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import ExitStack
 
 from google.protobuf.message import Message
@@ -67,7 +67,7 @@ from heronpy.scheduler.reconciler_setup import (
     state_endpoint_of,
     tell_clients,
 )
-from heronpy.scheduler.state_rules import ContainerRules
+from heronpy.scheduler.state_rules import ContainerRules, PoolRules
 from heronpy.scheduler.teardown import remove_sockets, remove_state
 from heronpy.statemgr import paths
 
@@ -131,7 +131,14 @@ class EngineScheduler:
             return refused(self._launch.topology, error)
         tasks = [
             asyncio.create_task(self._watched(work))
-            for work in (self._outbox.run(), self._client.run(), self._tick(), self._prove(), self._check_log())
+            for work in (
+                self._outbox.run(),
+                self._client.run(),
+                self._tick(),
+                self._prove(),
+                self._check_log(),
+                *self._works(),
+            )
         ]
         await self._end.wait()
         self._pulse.end()
@@ -140,6 +147,10 @@ class EngineScheduler:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._opened.close()
         return self._exit_code
+
+    def _works(self) -> Sequence[Awaitable[None]]:
+        """What else goes on while it acts."""
+        return ()
 
     async def _watched(self, work: Awaitable[None]) -> None:
         """Work that has to go on; a bug in it ends the process, which the guardian replaces."""
@@ -161,6 +172,10 @@ class EngineScheduler:
         self._setup = set_up(launch, reliability_mode(self._topology))
         await self._open_with(self._setup)
 
+    def _rules(self) -> ContainerRules | PoolRules:
+        """What its containers may do with the state."""
+        return ContainerRules(self._launch.topology)
+
     async def _open_with(self, setup: Setup) -> None:
         launch = self._launch
         self._now = boot_clock
@@ -172,7 +187,7 @@ class EngineScheduler:
         #: Who was let in; made when `run` begins.
         self.admission = Admission(setup.terms, self._handle, self._now)
         self.admission.start()
-        self._state_rules = ContainerRules(launch.topology)
+        self._state_rules = self._rules()
         self._state_endpoint = state_endpoint_of(launch, self._state, self._state_rules)
         if self._state_endpoint is not None:
             self._opened.callback(self._state_endpoint.close)

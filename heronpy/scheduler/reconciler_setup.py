@@ -27,7 +27,7 @@ from heronpy.net.access import USER, EndpointPlace, make_client, write_endpoint
 from heronpy.net.addresses import address_here, told_at
 from heronpy.net.join_token import JoinToken
 from heronpy.packing.demand import ResourceRequest, requests_of
-from heronpy.plan.launch import LaunchSpec
+from heronpy.plan.launch import SLOT, LaunchSpec
 from heronpy.procs.restart_policy import RestartLimits
 from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.scheduler.admission import Admission, Terms
@@ -36,7 +36,8 @@ from heronpy.scheduler.control_endpoint import ControlEndpoint, bind_endpoint, k
 from heronpy.scheduler.leases import fencing_of
 from heronpy.scheduler.placement import PlacementLimits
 from heronpy.scheduler.relay import Own, Relay
-from heronpy.scheduler.state_rules import ContainerRules
+from heronpy.scheduler.state_records import SessionLimits
+from heronpy.scheduler.state_rules import ContainerRules, PoolRules
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
@@ -50,6 +51,8 @@ _RESTART_MAX_PAUSE_S = 60.0
 _LEAVE_S = 30.0
 #: A container that stays apart from another one is submitted once that has a host, or after this long.
 APART_WAIT_S = 15.0
+#: Sessions of state in a pool, whose slots have the processes of many topologies.
+SESSIONS_MAX = 1 << 14
 
 
 def boot_clock() -> float:
@@ -138,7 +141,9 @@ def read_topology(state: StateManager, name: str) -> topology_pb2.Topology:
     return topology_pb2.Topology.FromString(found[0])
 
 
-def state_endpoint_of(launch: LaunchSpec, state: StateManager, rules: ContainerRules) -> StateEndpoint | None:
+def state_endpoint_of(
+    launch: LaunchSpec, state: StateManager, rules: ContainerRules | PoolRules
+) -> StateEndpoint | None:
     """For state in files of this host; None where containers reach the state manager themselves."""
     if launch.state_type != "local":
         return None
@@ -147,7 +152,8 @@ def state_endpoint_of(launch: LaunchSpec, state: StateManager, rules: ContainerR
     found = state.get(paths.packing_plan(launch.topology))
     if found is not None:
         rules.masters = masters_of(launch, plan_pb2.PackingPlan.FromString(found[0]))
-    return StateEndpoint(state, launch.topology, BootClock(), rules)
+    limits = SessionLimits(SESSIONS_MAX, SESSIONS_MAX // 4) if launch.submitted.program == SLOT else None
+    return StateEndpoint(state, launch.topology, BootClock(), rules, limits)
 
 
 def masters_of(launch: LaunchSpec, plan: plan_pb2.PackingPlan) -> frozenset[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from typing import Final, Protocol
 
+from heronpy.pools.shards import BUCKETS
 from heronpy.statemgr import paths
 
 #: The sessions of the user's clients, which are no container.
@@ -76,6 +77,32 @@ class ContainerRules:
         return f"a container of topology {self._topology!r} may not {use.value} state node {path!r}"
 
 
+class PoolRules:
+    """For the slots of a pool: the pool's own nodes, and what the containers of each of its topologies need.
+
+    They are one user's, and trust each other: any slot may become the one of a topology's master.
+    """
+
+    def __init__(self, pool: str) -> None:
+        self._pool = pool
+        self._read = {paths.pool_map(pool), *(paths.pool_specs(pool, bucket) for bucket in range(BUCKETS))}
+        #: By topology.
+        self.members: dict[str, ContainerRules] = {}
+        #: As `ContainerRules` has it; a pool has none itself.
+        self.masters: frozenset[int] = frozenset()
+
+    def refusal(self, use: Use, path: str, container: int) -> str:
+        """Why a slot may not do it; "" when it may."""
+        if (use is Use.READ and path in self._read) or (
+            use in (Use.READ, Use.WRITE) and path == paths.pool_slot(self._pool, container)
+        ):
+            return ""
+        member = self.members.get(path.split("/")[1] if "/" in path else "")
+        if member is not None:
+            return member.refusal(use, path, 0)
+        return f"a slot of pool {self._pool!r} may not {use.value} state node {path!r}"
+
+
 class ClientRules:
     """For the user's commands on other hosts: they read, and say that they do something; the processes write."""
 
@@ -92,6 +119,8 @@ class ClientRules:
             paths.launch,
             paths.submission,
             paths.operation,
+            # Whose verbs change the topology.
+            paths.job,
             paths.totals,
             paths.events,
             paths.minutes,

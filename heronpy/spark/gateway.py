@@ -418,7 +418,7 @@ class Gateway:
 def _shared_folders(launch: LaunchSpec) -> list[Path] | None:
     """The folders that all hosts reach; None when there is one host."""
     engine = settings_for(launch, EngineSettings)
-    return [Path(folder) for folder in engine.shared.split(":") if folder] if engine.kind else None
+    return [Path(folder) for folder in engine.shared.split(":") if folder] if not engine.on_one_host else None
 
 
 def _is_plain(message: Any) -> bool:

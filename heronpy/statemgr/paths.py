@@ -152,6 +152,29 @@ def checkpoints(name: str) -> str:
     return _path("checkpoints", name)
 
 
+POOLS = "pools"
+
+
+def pool(name: str) -> str:
+    """What the pool should be (MessagePack, `heronpy.pools.shards`)."""
+    return _path(POOLS, name, "pool")
+
+
+def pool_map(name: str) -> str:
+    """Which slot of the pool has which shard; only the pool's scheduler writes it (MessagePack)."""
+    return _path(POOLS, name, "map")
+
+
+def pool_specs(name: str, bucket: int) -> str:
+    """What the topologies of a bucket need; only the pool's scheduler writes it (MessagePack)."""
+    return _path(POOLS, name, "specs", str(bucket))
+
+
+def pool_slot(name: str, slot: int) -> str:
+    """What a slot answers; only the slot writes it (MessagePack)."""
+    return _path(POOLS, name, "slots", str(slot))
+
+
 JOBS = "jobs"
 JOB_NEWS = "jobnews"
 """The names of the jobs that were changed last (JSON, `heronpy.jobs.store`)."""

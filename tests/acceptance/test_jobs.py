@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections import Counter
@@ -147,11 +148,11 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path
         heron("job", "set", "local", "Counts", key, "--as", layer).refused(code, *map(str, said))
 
     refused("there is no layer 'oncal'", "did you mean", layer="oncal", key="run=paused")
-    refused("not available in this release", layer="scaler", key="parallelism.split=2")
+    refused("cannot be written by a command", "oncall", layer="scaler", key="parallelism.split=2")
     refused("unknown key 'paralelism'", "parallelism", key="paralelism.split=2")
     refused("component 'splt'", "split", key="parallelism.splt=2")
     refused("a whole number", key="parallelism.split=0")
-    refused("not available in this release", key="place.pool=small")
+    refused("a whole number from 0 to 1000", key="priority=5000")
     refused("heron job deploy", key="definition=12")
     refused("is not KEY=VALUE", key="parallelism.split")
     refused("heron.nothing", key="settings.heron.nothing=1")
@@ -181,6 +182,36 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path
     heron("job", "release", "local", "Counts").ok()
     heron("job", "stop", "local", "Counts").ok()
     heron("job", "delete", "local", "Counts").ok()
+
+
+def test_a_topology_that_runs_becomes_a_job_as_it_is(jobs: Heron, tmp_path: Path) -> None:
+    """Nothing is restarted, and a start later is of what runs: tasks and settings that only its commands had."""
+    heron, setting = jobs, "heron.tmaster.drain_timeout_s"
+    heron("job", "adopt", "local", "Counts").refused(NOT_FOUND, "has no topology 'Counts'")
+    heron("submit", "local", EXAMPLE, *words(tmp_path / "out")[1:], "--config-property", f"{setting}=7").ok()
+    heron("update", "local", "Counts", "--component-parallelism", "split:3").ok()
+    [package] = [one for one in (heron.home / "packages").iterdir() if len(one.name) == 64]
+    package.rename(package.with_name("gone"))
+    heron("job", "adopt", "local", "Counts").refused(USAGE, "not stored on this host; submit the topology again")
+    package.with_name("gone").rename(package)
+    assert heron("job", "list", "local", "--json").json() == []
+
+    before = heron.status("Counts")["tasks"]
+    heron("job", "adopt", "local", "Counts", "--why", "keep it").ok()
+    heron("job", "adopt", "local", "Counts").refused(EXISTS, "has a job already")
+    heron("kill", "local", "Counts").refused(FAILED, "is kept by its job", "heron job stop")
+    found = in_state(heron, "IN_SYNC")
+    assert found["document"]["settings"] == {setting: 7.0} and found["document"]["parallelism"]["split"] == 3
+    epochs = [{task["task_id"]: task["epoch"] for task in those} for those in (before, heron.status("Counts")["tasks"])]
+    assert epochs[0] == epochs[1]
+    assert kill_process(heron, "heronpy.scheduler") >= 2
+    in_state(heron, "IN_SYNC", found["topology_id"])
+    assert tasks(heron)["split"] == 3
+    launch = next((heron.home / "topologies").rglob("launch.json"))
+    assert json.loads(launch.read_text())["settings"]["tmaster"]["drain_timeout_s"] == 7
+    heron("job", "stop", "local", "Counts").ok()
+    heron("job", "delete", "local", "Counts").ok()
+    heron("job", "adopt", "local", "Counts").refused(NOT_FOUND, "has no topology 'Counts'")
 
 
 def test_the_scaler_gives_a_job_the_tasks_that_its_load_needs(jobs: Heron, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_containers_of_an_engine_talk_over_tcp() -> None:
         ({"engine": {"fencing": "lease"}}, "set heron.statemgr.type to zookeeper"),
         (
             {"engine": {"kind": "nomad"}},
-            "engine 'nomad' is not there in this release; known engines are kubernetes, slurm, spark",
+            "engine 'nomad' is not there in this release; known engines are kubernetes, local, slurm, spark",
         ),
         ({"engine": {"kind": "slrm"}}, "did you mean 'slurm'"),
         ({"engine": {"shared": "some/where"}}, "not an absolute path"),
@@ -95,6 +95,15 @@ def test_files_of_one_host_are_refused() -> None:
         "component 'word' reads /other/b, which other hosts may not have; put it below heron.engine.shared"
         " (engine.yaml), or run the topology on this machine"
     ]
+
+
+def test_on_this_machine_all_folders_are_shared(tmp_path: Path) -> None:
+    topology = effectively_once()
+    topology.spouts[0].comp.config.kvs.add(key="textfile.paths", value="/data/in/*.csv")
+    units = LogUnits.specs("p", logs="/data/*.log", rows=len, output=LineFiles("/data/table"))[0]
+    topology.bolts[0].comp.config.kvs.extend(encode_config(units.custom_config).kvs)
+    resolved = settings(engine={"kind": "local"}, logging={"archive": tmp_path / "logs"}, checkpoint={"root": tmp_path})
+    assert on_engine.settle(topology, resolved, "local") == "local"
 
 
 def test_work_units_need_a_ledger_that_all_hosts_reach() -> None:

@@ -100,20 +100,25 @@ def test_a_weaker_layer_keeps_its_program_and_what_people_have_set(
     assert document.definition and document.parallelism == {"work": 6} and document.concurrency == {"call": 64}
 
 
+@pytest.mark.parametrize(
+    ("meanwhile", "said"),
+    [("Day", "nothing was written; not applied: Day, Night"), ("Night", "written: Day; not applied: Night")],
+)
 def test_a_key_that_somebody_has_changed_meanwhile_is_refused(
-    heron: Heron, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    heron: Heron, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str, said: str
 ) -> None:
     apply = Store.apply
 
     def late(self: Store, *args: Any, write: bool) -> Any:
-        if write:
-            store.set("Day", "oncall", {"parallelism": {"work": 7}}, 0, "bob", "")
+        if write and self.get(args[0]).versions["oncall"] == 0 and args[0] == meanwhile:
+            store.set(meanwhile, "oncall", {"parallelism": {"work": 7}, "run": "running"}, 0, "bob", "")
         return apply(self, *args, write=write)
 
     monkeypatch.setattr(Store, "apply", late)
     told = heron("job", "apply", "local", "-f", written(tmp_path / "jobs.yaml", TWO), "--detach")
-    assert told.code == FAILED and "was set to 7 by bob meanwhile" in told.err
-    assert store.get("Day").document.parallelism == {"work": 7} and not store.get("Night").versions["oncall"]
+    assert told.code == FAILED and "by bob meanwhile" in told.err and said in told.err
+    assert store.get(meanwhile).document.parallelism == {"work": 7}
+    assert store.get("Night").versions["oncall"] == (meanwhile == "Night")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +132,10 @@ def test_a_key_that_somebody_has_changed_meanwhile_is_refused(
         ("job: Night\nparallelism: {work: null}", "is null, but a layer never deletes; leave it out"),
         ("job: Night\nconfig: {size: .nan}", "'config.size' of layer oncall is nan, which a job cannot keep"),
         ('{"job": "Night", "config": {"a": "\\ud800"}}', "'config.a' of layer oncall is '\\ud800', which a job"),
-        ("job: Night\nplace: {pool: small}", "job 'Night': 'place' is not available in this release; leave it out"),
+        (
+            "job: Night\npriority: 5000",
+            "job 'Night': 'priority' of layer oncall is 5000; it must be a whole number from 0",
+        ),
         ("job: Night\ndefinition: abc", "job 'Night': 'definition' is set by heron job deploy; leave it out"),
         ("job: Night\n---\njob: Night", "job 'Night' has two documents; make one of them"),
         ("job: Night\nconfig: {a: 1, a: 2}", "cannot be read as YAML or JSON: the key 'a' is there twice; remove one"),
@@ -160,7 +168,8 @@ def test_the_schema_lists_what_may_be_written_now(heron: Heron, home: Path) -> N
     assert found.keys() - settings == {
         "definition", "run", "restore", "parallelism.COMPONENT", "resources.COMPONENT.ram", "resources.COMPONENT.cpu",
         "concurrency.COMPONENT", "config.KEY", "component_config.COMPONENT.KEY", "slo.lag_s", "scale.mode",
-        "scale.max.COMPONENT", "scale.min.COMPONENT", "scale.drain_s", "scale.day_s",
+        "scale.max.COMPONENT", "scale.min.COMPONENT", "scale.drain_s", "scale.day_s", "place.pool", "role", "priority",
+        "privileged",
     }  # fmt: skip
     assert found["definition"]["layers"] == ["provisioner"]
     assert found["resources.COMPONENT.ram"]["unit"] == "bytes" and found["run"]["default"] == "running"

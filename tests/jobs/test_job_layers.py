@@ -56,7 +56,7 @@ def without_empty(tree: Any) -> Any:
 
 @given(documents, documents)
 def test_merging_is_that_of_maps_key_by_key(weak: dict[str, Any], strong: dict[str, Any]) -> None:
-    merged = nested(merge([leaves_of(weak, "base"), leaves_of(strong, "oncall")]))
+    merged = nested(merge([leaves_of(weak, "provisioner"), leaves_of(strong, "oncall")]))
     assert merged == without_empty(by_the_rule(weak, strong))
 
 

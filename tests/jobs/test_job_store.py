@@ -407,6 +407,19 @@ class TestJobs:
         with pytest.raises(NoNodeError, match="there is no job 'Dy'"):
             store.set("Dy", "oncall", tasks(3), 0, "ann", "")
 
+    def test_one_of_a_topology_that_runs_is_what_it_was_from_its_first_moment(self, state: MemoryStateManager) -> None:
+        """Also when its writer dies, or a syncer looks, before the second node is there."""
+        store = Store(state)
+        running = Running("", "Day1", (), {}, "IN_SYNC")
+        layer = {"definition": store.define(definition_of("work"))}
+        store.create("Day", {"provisioner": layer}, "ann", "", running)
+        assert store.running("Day") == (running, 1)
+        store.forget_running("Day")
+        assert store.running("Day") == (running, 0)
+        with pytest.raises(StateError, match="stop it first"):
+            store.delete("Day")
+        assert store.release("Day") and store.running("Day")[0] == running
+
     def test_one_that_runs_is_not_deleted(self, store: Store, state: MemoryStateManager) -> None:
         node = paths.running_job("Day")
         state.create(node, msgspec.json.encode(Running("a", state="IN_SYNC")))

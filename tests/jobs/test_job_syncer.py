@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from heronpy.common.errors import VersionMismatchError
 from heronpy.jobs.differ import EFFECT_OF, Effect
 from heronpy.jobs.documents import Document, Leaves
-from heronpy.jobs.plans import STOPPED, Check, End, Prove, Seen, Start, Step, Stop, Update, plan_of
+from heronpy.jobs.plans import STOPPED, Check, End, Prove, Resize, Seen, Start, Step, Stop, Update, plan_of
 from heronpy.jobs.syncer import (
     PROVE_MAX_S,
     TRIES_MAX,
@@ -221,6 +221,17 @@ def test_a_successor_redoes_the_step_under_way_and_comes_to_the_same(
     running = syncing.sync()
     assert syncing.world.what() == expected(after)
     assert dict(running.leaves) == after and running.state in ("IN_SYNC", "STOPPED")
+
+
+def test_a_successor_sees_no_sizes_as_proof_that_containers_were_replaced() -> None:
+    syncing = synced(DAY)
+    syncing.desired = DAY | {("resources", "work", "ram"): 1 << 29}
+    step = syncing.look()
+    assert isinstance(step, Resize)
+    syncing.world.perform(step)  # and it dies before it has said so
+    successor = syncing.successor()
+    successor.world.performed.clear()
+    assert successor.sync().state == "IN_SYNC" and successor.world.performed == ["Resize"]
 
 
 def steps_of(syncing: Syncing, desired: Leaves) -> Iterator[str]:

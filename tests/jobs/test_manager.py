@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from heronpy.common.errors import DamagedStateError
+from heronpy.common.errors import ConfigError, DamagedStateError
 from heronpy.common.setting_types import PackingSettings
+from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import Leaves
 from heronpy.jobs.driver import _seen_leaves, own_leaves, topology_of
 from heronpy.jobs.manager import LOOK_S, Syncing
@@ -15,6 +18,7 @@ from heronpy.jobs.plans import Seen, Step
 from heronpy.packing import pack, resize
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, set_key
 from heronpy.proto import components_of
+from heronpy.scaling.capacity import Amount
 from heronpy.statemgr import paths
 from tests.jobs.job_worlds import definition_of, make_job
 from tests.jobs.test_job_syncer import World
@@ -71,6 +75,56 @@ def test_a_manager_that_was_replaced_meanwhile_writes_nothing(state: MemoryState
     assert driver.world.performed.count("Start") == 1
 
 
+def test_layer_base_of_all_jobs_is_what_the_file_of_the_cluster_says(state: MemoryStateManager, tmp_path: Path) -> None:
+    (tmp_path / "a" / "c").mkdir(parents=True)
+    (tmp_path / "b" / "c").mkdir(parents=True)
+    folders, first, last = (tmp_path / "a", tmp_path / "b"), tmp_path / "a/c/jobs.yaml", tmp_path / "b/c/jobs.yaml"
+    first.write_text("priority: 7\nscale: {mode: advise, drain_s: 60}\n")
+    last.write_text(
+        "quotas: {ads: {cpu: 20, ram: 64GB}}\nscale: {drain_s: 90}\nsettings: {heron.checkpoint.interval_s: 3}\n"
+    )
+    store, driver = make_job(state, given={"scale": {"mode": "act"}}), Driver()
+    syncing = Syncing(store, driver, "m1")
+    syncing.base, quotas = read_base(folders, "c")
+    assert quotas == {"ads": Amount(20.0, 64 << 30)}
+    assert syncing.sync("Day") is None and driver.world.performed == ["Check", "Start"], "before the first start"
+    view = store.get("Day")
+    assert (view.document.priority, view.document.scale.mode, view.document.scale.drain_s) == (7, "act", 90.0)
+    entry = view.found["scale", "drain_s"]
+    assert (entry.layer, entry.entry.stamp.who, entry.entry.stamp.why) == ("base", "manager", "as jobs.yaml says")
+    version = store.running("Day")[1]
+    assert syncing.sync("Day") is None and (store.get("Day").versions["base"], store.running("Day")[1]) == (1, version)
+    first.unlink()
+    last.unlink()
+    syncing.base, quotas = read_base(folders, "c")
+    assert quotas == {} and syncing.sync("Day") is None and store.get("Day").document.priority == 100
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("prority: 7", "jobs.yaml: layer base has the unknown key 'prority' (did you mean 'priority'?)"),
+        ("scale: {max: {work: 3}}", "jobs.yaml: 'scale.max.work' of layer base is about one program, but"),
+        ("definition: " + "a" * 64, "'definition' of layer base is about one program"),
+        ("priority: low", "jobs.yaml: 'priority' of layer base is 'low'; it must be a whole number"),
+        ("priority: 1\npriority: 2", "jobs.yaml:2: priority is set twice; remove one of the two"),
+        (
+            "quotas: {ads: {cpu: 20}}",
+            "jobs.yaml: 'quotas.ads' is no quota; it must have cpu, a number of cores, and ram,",
+        ),
+        ("quotas: {ads: {cpu: 0, ram: 1GB}}", "'quotas.ads' is no quota"),
+        ("quotas: 7", "'quotas' is 7; it must be a map of roles"),
+        ("[", "jobs.yaml:1: not valid YAML"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "jobs.yaml").write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        read_base((tmp_path,), "c")
+    assert said in str(raised.value) and str(raised.value).count("jobs.yaml") == 1
+
+
 def test_a_damaged_node_stops_its_own_job_only(state: MemoryStateManager) -> None:
     store, driver = make_job(state), Driver()
     state.set(paths.job("Night"), b"{")
@@ -107,6 +161,25 @@ def test_a_size_that_no_layer_sets_any_more_is_what_the_topology_was_submitted_w
     # Until the packing plan has them, its tasks do not.
     assert _seen_leaves(topology, packing, known).items() >= {ram: 0, cpu: 0.0, calls: 64}.items()
     assert _seen_leaves(topology, resize(packing, topology, PackingSettings()), known).items() >= known.items()
+
+
+@pytest.mark.parametrize(
+    ("given", "needs"),
+    [({"scale": {"max": {"work": 4}}}, True), ({"slo": {"lag_s": 5}}, True), ({"scale": {"min": {"work": 4}}}, False)],
+)
+def test_a_scaler_is_needed_while_a_job_that_runs_is_to_be_scaled(
+    state: MemoryStateManager, given: Mapping[str, Any], needs: bool
+) -> None:
+    store = make_job(state, given=given)
+    syncing = Syncing(store, Driver(), "m1")
+    syncing.sync("Day")
+    assert syncing.scaled == ({"Day"} if needs else set())
+    store.set("Day", "oncall", {"scale": {"mode": "off"}}, 0, "ann", "")
+    syncing.sync("Day")
+    assert not syncing.scaled
+    store.set("Day", "oncall", {"scale": {"mode": "act"}, "run": "stopped"}, 1, "ann", "")
+    syncing.sync("Day")
+    assert not syncing.scaled
 
 
 def test_what_is_changed_during_a_plan_follows_at_once(state: MemoryStateManager) -> None:

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from heronpy.cli import exits
-from tests.support import process_engine
+from tests.support import host_engine
 from tests.support.hosts import SimHost, made_hosts, needs_hosts
 from tests.support.judged import write_rooms
+from tests.support.local_engine import containers, kill_containers
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.heavy, needs_hosts, pytest.mark.timeout(600)]
@@ -31,7 +31,7 @@ NAME = "far"
 PROGRAM = ROOT / "tests" / "runtime" / "programs" / "far.py"
 ROOMS: dict[str, dict[str, Any]] = {
     "engine": {
-        "kind": process_engine.KIND, "renew_s": 1, "fence_s": 6, "lost_s": 12, "permit_s": 30, "poll_s": 0.5,
+        "kind": host_engine.KIND, "renew_s": 1, "fence_s": 6, "lost_s": 12, "permit_s": 30, "poll_s": 0.5,
     },
     "security": {"port_range": "20000-20999"},
 }  # fmt: skip
@@ -87,7 +87,7 @@ class World:
     here: Seat
     there: Seat
     hosts: list[SimHost]
-    engine: Path
+    home: Path
 
     def bring(self) -> None:
         """The client gets the access."""
@@ -99,10 +99,7 @@ class World:
     def close(self) -> None:
         with suppress(subprocess.TimeoutExpired, AssertionError):
             self.here.run("kill", "hosts", NAME, "--force", "--timeout", "10")
-        for processes in process_engine.containers(self.engine).values():
-            for one in processes:
-                with suppress(psutil.Error):
-                    one.kill()
+        kill_containers(self.home)
 
 
 @pytest.fixture
@@ -112,17 +109,17 @@ def world(home: Path) -> Iterator[World]:
         engine = home / "engine"
         engine.mkdir(mode=0o700)
         write_rooms(home / "conf", "hosts", ROOMS)
-        env = {**os.environ, **process_engine.offer(engine), "HERON_CONF": str(home / "conf")}
-        process_engine.on_hosts(engine, address, nodes)
+        env = {**os.environ, **host_engine.offer(engine), "HERON_CONF": str(home / "conf")}
+        host_engine.on_hosts(engine, address, nodes)
         for node in nodes:  # the client has no route to them
             client.run("ip", "route", "add", "blackhole", f"{node.address}/32")
         (client.tmp / "home").mkdir(mode=0o700)
-        write_rooms(client.tmp / "conf", "hosts", {"engine": {"kind": process_engine.KIND}})
+        write_rooms(client.tmp / "conf", "hosts", {"engine": {"kind": host_engine.KIND}})
         there = {
             **env, "HERON_HOME": "/tmp/home", "HERON_CONF": "/tmp/conf", "HERON_CONFIG_HOME": "/tmp/client",
             "TMPDIR": "/tmp",
         }  # fmt: skip
-        found = World(Seat(env, []), Seat(there, client.command()), nodes, engine)
+        found = World(Seat(env, []), Seat(there, client.command()), nodes, home)
         try:
             yield found
         except BaseException:
@@ -202,5 +199,5 @@ def test_all_verbs_from_a_host_that_reaches_the_endpoint_alone(world: World) -> 
     finally:
         follower.kill()
         follower.communicate()
-    wait_for(lambda: not process_engine.containers(world.engine), 30, "the end of all containers")
+    wait_for(lambda: not containers(world.home), 30, "the end of all containers")
     assert "No topology runs" in here.heron("list", "hosts") and "No topology runs" in there.heron("list", "hosts")

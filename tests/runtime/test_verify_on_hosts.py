@@ -18,12 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from tests.support import process_engine
+from tests.support import host_engine
 from tests.support.hosts import SimHost, made_hosts, needs_hosts
 from tests.support.judged import Judged
+from tests.support.local_engine import kill_containers
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.heavy, needs_hosts, pytest.mark.timeout(300)]
@@ -37,12 +37,12 @@ class World(Judged):
         self.engine = home / "engine"
         self.engine.mkdir(mode=0o700)
         rooms = {
-            "engine": {"kind": process_engine.KIND, "fence_s": 4, "lost_s": 8},
+            "engine": {"kind": host_engine.KIND, "fence_s": 4, "lost_s": 8},
             "security": {"port_range": "20000-20999"},
             "executor": {"metrics_host": "host"},
         }
-        super().__init__("hosts", home, shared, mode, rooms, process_engine.offer(self.engine))
-        process_engine.on_hosts(self.engine, address, hosts)
+        super().__init__("hosts", home, shared, mode, rooms, host_engine.offer(self.engine))
+        host_engine.on_hosts(self.engine, address, hosts)
 
     def host_of(self, container: int) -> SimHost:
         name = self.records()[f"executor-{container}"].host
@@ -50,10 +50,7 @@ class World(Judged):
 
     def close(self) -> None:
         super().close()
-        for processes in process_engine.containers(self.engine).values():
-            for one in processes:
-                with suppress(psutil.Error):
-                    one.kill()
+        kill_containers(self.home)
 
 
 def is_next(world: World, container: int) -> Callable[[dict[str, Any]], bool]:

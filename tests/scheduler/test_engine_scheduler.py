@@ -18,10 +18,11 @@ from heronpy.common.version import VERSION
 from heronpy.net.rpc import RpcClient
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
-from tests.support import process_engine
+from tests.support.local_engine import containers, kill_containers
 from tests.support.topologies import Deployed, deploy, packing_plan
 from tests.support.waiting import alive, wait_for
 
+ROOT = Path(__file__).parents[2]
 NAME = "word-count"
 PLAN = packing_plan({1: [("word", 1)], 2: [("count", 2)]})
 
@@ -29,21 +30,25 @@ PLAN = packing_plan({1: [("word", 1)], 2: [("count", 2)]})
 class World:
     def __init__(self, home: Path, folder: Path) -> None:
         folder.mkdir(mode=0o700)
-        self.folder = folder
+        self.home = home
+        python = folder / "python"
+        # The command of a container, with another module.
+        python.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} -Pm tests.support.small_container "$@"\n')
+        python.chmod(0o700)
         settings = {
             "engine": {
+                "kind": "local", "python": str(python),
                 "renew_s": 0.5, "fence_s": 3.0, "lost_s": 6.0, "permit_s": 10.0, "poll_s": 0.3,
                 "home": str(folder / "host"),
             },
             "security": {"transport": "tcp"},
             "scheduler": {"kill_grace_s": 1.0},
         }  # fmt: skip
-        self.deployed: Deployed = deploy(home, PLAN, settings, engine=process_engine.KIND, release=VERSION)
+        self.deployed: Deployed = deploy(home, PLAN, settings, engine="local", release=VERSION)
         # Short: with a longer path sockets are in a folder of /tmp by their topology's id, which all these tests share.
         self.tmp = home.parent / "e"
         self.tmp.mkdir(mode=0o700)
-        env = {**os.environ, **process_engine.offer(folder), "TMPDIR": str(self.tmp)}
-        env["HERON_TEST_CONTAINER"] = "tests.support.small_container"
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.tmp)}
         self.guardian = subprocess.Popen(
             [sys.executable, "-m", "heronpy.scheduler", "--launch", self.deployed.launch_file],
             env=env,
@@ -82,15 +87,12 @@ class World:
         return {path.name.removeprefix("started-") for path in self.tmp.glob("started-*")}
 
     def containers(self) -> dict[str, list[psutil.Process]]:
-        return process_engine.containers(self.folder)
+        return containers(self.home)
 
     def close(self) -> None:
         self.guardian.kill()
         self.guardian.wait()
-        for processes in self.containers().values():
-            for one in processes:
-                with suppress(psutil.Error):
-                    one.kill()
+        kill_containers(self.home)
         self.deployed.clean_up()
 
 
@@ -106,7 +108,7 @@ def world(home: Path, tmp_path: Path) -> Iterator[World]:
 def test_containers_run_and_the_lost_one_alone_is_submitted_again(world: World) -> None:
     before = world.all_run()
     wait_for(lambda: world.starts() == {"0-1", "1-1", "2-1"}, 20, "three executors")
-    for process in world.containers()["1.1"]:
+    for process in world.containers()["1-1"]:
         with suppress(psutil.Error):
             process.kill()
     wait_for(lambda: world.records()["executor-1"].submission == 2, 20, "another submission")
@@ -147,7 +149,7 @@ def test_a_scheduler_that_ends_leaves_its_containers(world: World) -> None:
     world.all_run()
     world.guardian.send_signal(signal.SIGTERM)
     assert world.guardian.wait(10) == exit_codes.OK
-    assert sorted(world.containers()) == ["0.1", "1.1", "2.1"]
+    assert sorted(world.containers()) == ["0-1", "1-1", "2-1"]
     assert world.deployed.state.get(paths.scheduler(NAME)) is None
 
 

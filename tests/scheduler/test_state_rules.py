@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heronpy.scheduler.containers import with_standby
-from heronpy.scheduler.state_rules import ContainerRules, Use
+from heronpy.scheduler.state_rules import ContainerRules, PoolRules, Use
 from heronpy.statemgr import paths
 
 RULES = ContainerRules("wc")
@@ -63,3 +63,25 @@ def test_only_containers_with_a_topology_master_write(use: Use) -> None:
     assert rules.refusal(use, path, 2).startswith("container 2 has no topology master, so it may not ")
     rules.masters = frozenset((0, *with_standby([3, 0, 2, 5], 2)))
     assert [rules.refusal(use, path, container) == "" for container in (0, 2, 3, 5)] == [True, True, True, False]
+
+
+def test_a_slot_of_a_pool_may_do_what_containers_of_its_topologies_may_and_answers_for_itself() -> None:
+    rules = PoolRules("small")
+    rules.members = {"T": ContainerRules("T")}
+    allowed = [
+        (Use.READ, paths.pool_map("small")),
+        (Use.READ, paths.pool_specs("small", 3)),
+        (Use.WRITE, paths.pool_slot("small", 2)),
+        (Use.WRITE, paths.physical_plan("T")),
+        (Use.EPHEMERAL, paths.tmaster("T")),
+    ]
+    assert [rules.refusal(use, path, 2) for use, path in allowed] == [""] * len(allowed)
+    refused = [
+        (Use.WRITE, paths.pool_map("small")),
+        (Use.WRITE, paths.pool_slot("small", 1)),
+        (Use.READ, paths.pool_map("other")),
+        (Use.READ, paths.physical_plan("U")),
+        (Use.WRITE, paths.execution_state("T")),
+        (Use.READ, "nothing"),
+    ]
+    assert all("may not" in rules.refusal(use, path, 2) for use, path in refused)

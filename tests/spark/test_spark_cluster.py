@@ -34,7 +34,7 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
 from tests.spark.support import GatewaySupervisor, Tup, make_launch, start_sink
-from tests.support import process_engine
+from tests.support import host_engine
 from tests.support.hosts import made_hosts, needs_hosts
 from tests.support.standalone_spark import spark_connect, standalone_spark
 from tests.support.waiting import wait_for
@@ -275,7 +275,7 @@ class Submitted:
         self.home = home
         rooms = {
             "engine": {
-                "kind": process_engine.KIND, "renew_s": 1, "fence_s": 6, "lost_s": 12, "permit_s": 30, "poll_s": 0.5,
+                "kind": host_engine.KIND, "renew_s": 1, "fence_s": 6, "lost_s": 12, "permit_s": 30, "poll_s": 0.5,
                 "shared": str(shared),
             },
             "spark": {"master": master, "handover": str(shared / "handover")},
@@ -327,8 +327,8 @@ def test_a_table_is_exact_through_the_loss_of_hosts(home: Path) -> None:
     ):
         shared = Path(folder)
         (shared / "engine").mkdir()
-        it = Submitted(home, shared, process_engine.offer(shared / "engine"), spark.url)
-        process_engine.on_hosts(shared / "engine", address, hosts)
+        it = Submitted(home, shared, host_engine.offer(shared / "engine"), spark.url)
+        host_engine.on_hosts(shared / "engine", address, hosts)
         (shared / "numbers.txt").write_text("".join(f"{number:07d}\n" for number in range(ROWS)))
         table = shared / "table"
         words = ("--file", str(shared / "numbers.txt"), "--table", str(table), "--mode", "EFFECTIVELY_ONCE")

@@ -10,9 +10,9 @@ import msgspec
 
 from heronpy.cli.change import jobs
 from heronpy.cli.output import moment, print_json, say
-from heronpy.clusters.errors import RequestError
+from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.target import Common, Target
-from heronpy.common.errors import ConfigError
+from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.nearest import did_you_mean
 from heronpy.common.units import format_bytes
 from heronpy.jobs.documents import keys, name_of
@@ -24,25 +24,33 @@ FILE_BYTES_MAX: Final = 1 << 20
 def apply(
     target: Target, file: BinaryIO, layer: str, dry_run: bool, why: str, detach: bool, timeout_s: float, common: Common
 ) -> None:
-    """Make a layer of jobs what a file says, all of it or, when something is wrong with the file, nothing."""
+    """Make a layer of jobs what a file says, all of it or, when something is wrong with the file, nothing.
+
+    A key that somebody else changes in the moment of the writing is refused, with the jobs that are written.
+    """
     jobs.refuse_layer(layer)
     session, store = jobs.opened(target, common)
-    documents, seen, changed = _documents(file), {}, []
+    documents, seen = _documents(file), dict[str, int]()
+    changed: list[str] = []
     why = why or f"applied {file.name}"
     for job, given in documents.items():
         if job not in store.names():
             what = f"{file.name}: there is no job '{job:.200}'{did_you_mean(job, store.names())}"
             raise RequestError(f"{what}; make it first: heron job create {target} PROGRAM")
         try:
-            jobs.refuse_not_available(given)
             if "definition" in given:
                 raise RequestError("'definition' is set by heron job deploy; leave it out")
             seen[job] = store.get(job).versions[layer]
             store.apply(job, layer, given, seen[job], jobs.writer(), why, write=False)
         except (ConfigError, RequestError) as error:
             raise RequestError(f"{file.name}: job '{job}': {error}") from None
-    for job, given in documents.items():
-        view, change = store.apply(job, layer, given, seen[job], jobs.writer(), why, write=not dry_run)
+    for number, (job, given) in enumerate(documents.items()):
+        try:
+            view, change = store.apply(job, layer, given, seen[job], jobs.writer(), why, write=not dry_run)
+        except HeronError as error:
+            left = ", ".join([*documents][number:])
+            what = f"written: {', '.join(changed)}; " if changed else "nothing was written; "
+            raise ClusterError(f"{file.name}: job '{job}': {error}; {what}not applied: {left}") from None
         lines = _lines(change)
         version = "it differs; nothing is written" if dry_run else f"{layer} v{view.versions[layer]}"
         say(f"job {job}: {version if lines else 'nothing differs'}")
@@ -58,9 +66,9 @@ def apply(
 
 def schema(as_json: bool) -> None:
     """Print each key that a layer may have now."""
-    found = [one for one in keys() if one["key"].partition(".")[0] not in jobs.NOT_AVAILABLE]
+    found = [*keys()]
     for one in found:
-        one["layers"] = [name for name in one["layers"] if name not in jobs.NOT_WRITTEN]
+        one["layers"] = [name for name in one["layers"] if name != "scaler"]
     if as_json:
         print_json(found)
         return

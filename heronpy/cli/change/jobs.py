@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -16,29 +13,41 @@ from typing import Any, Final
 import msgspec
 
 from heronpy.cli import exits
-from heronpy.cli.output import moment, print_json, print_table, say, warn
+from heronpy.cli.output import moment, print_json, print_table, say, warn, warning
 from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target, caller
-from heronpy.common.errors import DeadlineError, HeronError
-from heronpy.common.folders import absolute, heron_home, make_folders, open_private
+from heronpy.common.errors import ConfigError, DeadlineError
+from heronpy.common.folders import absolute, heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
-from heronpy.jobs.documents import LAYERS, Path, check_layer, name_of, nested
-from heronpy.jobs.manager import PARTS, Acting, acting_of, desired_of
-from heronpy.jobs.merge import Found
-from heronpy.jobs.plans import Plan, Prove, pairs_of
+from heronpy.jobs.base import read_base
+from heronpy.jobs.documents import LAYERS, Path, check_layer, nested
+from heronpy.jobs.manager import (
+    PARTS,
+    SYNCER,
+    Acting,
+    acting_of,
+    desired_of,
+    folder_of,
+    minutes_of,
+    part_command,
+    start_part,
+)
+from heronpy.jobs.plans import Prove, pairs_of
+from heronpy.jobs.report import plan_text, row, shown, state_of, why_less
 from heronpy.jobs.store import Store, View
 from heronpy.jobs.syncer import Running
 from heronpy.launching.spawning import child_environment
 from heronpy.plan.component_config import auto_typed
 from heronpy.scaling.decisions import rate_text
-from heronpy.scaling.estimate import asked_for, lag_of
+from heronpy.scaling.history import remove_history
 
-#: Keys of a document on which nothing acts yet.
-NOT_AVAILABLE: Final = ("place", "role", "priority", "privileged")
-#: Layers that nobody writes yet.
-NOT_WRITTEN: Final = ("base", "scaler")
+#: Layers that nobody writes by hand.
+NOT_WRITTEN: Final = {
+    "base": "change jobs.yaml of the cluster, beside its settings",
+    "scaler": "write layer oncall, which is stronger",
+}
 DECISIONS_SHOWN: Final = 5
 #: Dots of a key after which its last part begins, which may have dots itself.
 _DEPTH: Final = {"parallelism": 1, "concurrency": 1, "config": 1, "settings": 1, "component_config": 2}
@@ -53,6 +62,10 @@ CHANGES_SHOWN: Final = 5
 def opened(target: Target, common: Common) -> tuple[Session, Store]:
     """The cluster, and its jobs."""
     session = Session(target, common)
+    try:
+        read_base(session.conf_dirs(), target.cluster)
+    except ConfigError as error:
+        warning(f"layer base stays as it was: {error}")
     return session, Store(session.state)
 
 
@@ -61,18 +74,11 @@ def writer() -> str:
     return caller()[:100]
 
 
-def refuse_not_available(changes: Mapping[str, Any]) -> None:
-    """RequestError for keys on which nothing acts yet."""
-    for key in changes:
-        if key in NOT_AVAILABLE:
-            raise RequestError(f"'{key}' is not available in this release; leave it out")
-
-
 def refuse_layer(layer: str) -> None:
     """Refuse a name that is not a layer, and a layer that nobody may write by hand."""
     check_layer(layer)
     if layer in NOT_WRITTEN:
-        raise RequestError(f"layer {layer} is not available in this release; write layer oncall or provisioner")
+        raise RequestError(f"layer {layer} cannot be written by a command; {NOT_WRITTEN[layer]}")
 
 
 def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, **flags: Any) -> None:
@@ -80,7 +86,6 @@ def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, 
     changes = nested(dict(map(_parsed, words)))
     if "definition" in changes:
         raise RequestError("'definition' is set by heron job deploy")
-    refuse_not_available(changes)
     _change(lambda store, job, seen: store.set(job, layer, changes, seen, writer(), why, for_s), layer, **flags)
 
 
@@ -146,6 +151,7 @@ def delete(target: Target, job: str, common: Common) -> None:
     """Remove a job whose topology is stopped."""
     _, store = opened(target, common)
     store.delete(job)
+    remove_history(minutes_of(target.cluster, job))  # a scaler that acts removes its own
     say(f"job {job} is deleted; its checkpoints and logs stay")
 
 
@@ -182,7 +188,7 @@ def say_outcome(session: Session, store: Store, job: str, timeout_s: float, prov
     while True:
         running, _ = store.running(job)
         done, text = _outcome(store, job, running, proved)
-        if running is not None and running.plan is not None and (said := _plan_text(running.plan)) != told:
+        if running is not None and running.plan is not None and (said := plan_text(running.plan)) != told:
             told = said
             say(f"job {job}: {said}")
         if done:
@@ -201,22 +207,23 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> t
         return False, "the manager has not looked at it yet"
     mine = running.tried == pairs_of(desired_of(store, job, running)[0])
     if not mine or running.state == "UNDOING":
-        return False, _plan_text(running.plan) if running.plan else "the manager has not seen the change yet"
+        return False, plan_text(running.plan) if running.plan else "the manager has not seen the change yet"
     # One that was released waits no longer.
     if running.state == "QUARANTINED" or (running.state == "WAITING" and running.retry_at > time.time()):
         after = "" if running.state == "QUARANTINED" else "; it is tried again"
         raise ClusterError(f"job '{job}' is {running.state}: {running.failure}{after}")
     if running.plan is None:
-        return True, running.state
+        state, less, allotted = state_of(running), why_less(running), running.allotted
+        if allotted is None or allotted.runs:
+            return True, f"{state} ({less})" if less else state
+        if store.get(job).document.run == "stopped":
+            return False, "the manager has not seen the change yet"
+        if allotted.fits_since is None:
+            raise ClusterError(f"job '{job}' is {state}: {less}; it starts once there is room")
+        return False, less
     if not proved and isinstance(running.plan.step, Prove):
         return True, "started, and looked at for 30 s until it is in sync,"
-    return False, _plan_text(running.plan)
-
-
-def _plan_text(plan: Plan) -> str:
-    """`plan 2 of 5: stop`"""
-    step = "" if plan.step is None else f": {type(plan.step).__name__.lower()}"
-    return f"{'undoing' if plan.undoing else 'plan'} {min(plan.at + 1, len(plan.steps))} of {len(plan.steps)}{step}"
+    return False, plan_text(running.plan)
 
 
 # ---- looking --------------------------------------------------------------------------------
@@ -225,7 +232,7 @@ def _plan_text(plan: Plan) -> str:
 def list_jobs(target: Target, as_json: bool, common: Common) -> None:
     """The jobs of a cluster, and whether they are what they should be."""
     session, store = opened(target, common)
-    rows = [_row(store, name) for name in store.names()]
+    rows = [row(store, name) for name in store.names()]
     if as_json:
         print_json(rows)
         return
@@ -238,29 +245,12 @@ def list_jobs(target: Target, as_json: bool, common: Common) -> None:
         warn(f"no manager acts, so jobs are not kept true; start it: heron manager start {target}")
 
 
-def _row(store: Store, name: str) -> dict[str, Any]:
-    try:
-        store.get(name)
-        running, _ = store.running(name)
-    except HeronError as error:
-        return {"job": name, "state": "UNREADABLE", "plan": "", "drift_s": None, "why": str(error)}
-    if running is None:
-        return {"job": name, "state": "NEW", "plan": "", "drift_s": None, "why": ""}
-    return {
-        "job": name,
-        "state": running.state,
-        "plan": _plan_text(running.plan) if running.plan is not None else "",
-        "drift_s": round(running.drift_s(time.time()), 1),
-        "why": running.failure,
-    }
-
-
 def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, common: Common) -> None:
     """What a job should be and is; with `watch` again and again, until Ctrl-C."""
     _, store = opened(target, common)
     before = ""
     while True:
-        found = _shown(store, job)
+        found = shown(store, job)
         text = msgspec.json.encode(found).decode()
         if text != before:
             print_json(found) if as_json else _print(found, origin)
@@ -270,66 +260,20 @@ def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, com
         time.sleep(WATCH_S)
 
 
-def _shown(store: Store, job: str) -> dict[str, Any]:
-    view, log = store.get(job), store.log(job)
-    running = store.running(job)[0] or Running("")
-    desired, _ = desired_of(store, job, running)
-    return {
-        "job": job,
-        "state": running.state,
-        "topology_id": running.topology_id,
-        "plan": _plan_text(running.plan) if running.plan is not None else None,
-        "failure": running.failure,
-        "drift_s": round(running.drifted_s, 1),
-        "restarted": running.restarted,
-        "restarts_avoidable": running.restarts_avoidable,
-        "versions": view.versions,
-        "document": nested(desired),
-        "origin": {name_of(path): _origin(found) for path, found in sorted(view.found.items())},
-        "ignored": [name_of(found.entry.path) for found in view.ignored],
-        "changes": msgspec.to_builtins(log.changes),
-        "decisions": msgspec.to_builtins(log.decisions),
-        "scaler": msgspec.to_builtins(_figures(store, job)),
-    }
-
-
-def _figures(store: Store, job: str) -> dict[str, Any]:
-    """What the scaler has seen last of each component, and how the promise was kept."""
-    scaled, _ = store.scaled(job)
-    state, look = scaled.state, scaled.look
-    components: dict[str, Any] = {}
-    if look is not None:
-        asked = asked_for(look, state.known) or {}
-        for one in look.components:
-            each = state.known[one.name].per_thread * one.concurrency if one.name in state.known else None
-            components[one.name] = {"arrives_per_s": asked.get(one.name), "each_per_s": each or None, "busy": one.busy}
-    return {
-        "at": look.at if look is not None else None,
-        "components": components,
-        "lag_s": lag_of(look) if look is not None and look.components else None,
-        "slo_kept": state.slo.share,
-        "slo_broken": state.slo.intervals,
-        "alerts": [one.text for one in state.alerts.values()],
-    }
-
-
-def _origin(found: Found) -> dict[str, Any]:
-    stamp = msgspec.to_builtins(found.entry.stamp)
-    return {"layer": found.layer, "version": found.entry.version, "value": found.value, **stamp}
-
-
 def _print(found: Mapping[str, Any], origin: bool) -> None:
     plan = f", {found['plan']}" if found["plan"] else ""
     layers = ", ".join(f"{name} v{found['versions'][name]}" for name in LAYERS if found["versions"][name])
     say(f"job {found['job']} is {found['state']}{plan}; {layers}")
     if found["failure"]:
         say(f"  {found['failure']}")
+    if found["capacity"]:
+        say(f"  {found['capacity']}")
     origins: Mapping[str, Any] = found["origin"]
     for component, count in found["document"].get("parallelism", {}).items():
-        figures = _figures_text(found["scaler"]["components"].get(component, {}))
+        figures = figures_text(found["scaler"]["components"].get(component, {}))
         by = _by(origins.get(f"parallelism.{component}"))
         say(f"  {component}  {counted(count, 'task')}{by}{figures}")
-    for text in _promise_texts(found["scaler"]):
+    for text in promise_texts(found["scaler"]):
         say(f"  {text}")
     for name, one in origins.items():
         if origin or not name.startswith(("parallelism.", "definition")):
@@ -343,7 +287,7 @@ def _print(found: Mapping[str, Any], origin: bool) -> None:
         say(f"  {moment(one['at'])}  {one['who']}: {one['text']}")
 
 
-def _figures_text(one: Mapping[str, Any]) -> str:
+def figures_text(one: Mapping[str, Any]) -> str:
     """`, input 2,310/s, one task 902/s, busy 0.85`"""
     rates = [("input", one.get("arrives_per_s")), ("one task", one.get("each_per_s"))]
     texts = [f"{what} {rate_text(rate)}" for what, rate in rates if rate is not None]
@@ -351,7 +295,7 @@ def _figures_text(one: Mapping[str, Any]) -> str:
     return "".join(f", {text}" for text in texts)
 
 
-def _promise_texts(scaler: Mapping[str, Any]) -> list[str]:
+def promise_texts(scaler: Mapping[str, Any]) -> list[str]:
     """The lag, how the promise was kept, and what is wrong."""
     lag, kept = scaler["lag_s"], scaler["slo_kept"]
     texts = [f"lag {format_duration(lag)}"] if lag is not None else []
@@ -381,52 +325,30 @@ def start_manager(target: Target, unit: bool, common: Common) -> None:
 
 
 def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
-    """Start the processes of the manager that do not act; whether one was started."""
-    missing = [part for part in PARTS if acting_of(session.state, part) is None]
-    if not missing:
+    """Start the syncer unless one acts, which starts a scaler when a job needs one; whether it was started."""
+    if acting_of(session.state) is not None:
         return False
-    cluster = session.target.cluster
-    folder = heron_home() / "managers" / cluster
-    make_folders(folder)
-    started = {part: _start(folder, part, _part_command(session, part, properties)) for part in missing}
-    deadline = time.monotonic() + START_S
-    for part, process in started.items():
-        while acting_of(session.state, part) is None:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise ClusterError(f"the {part} has not started; see {folder / f'{part}.log'}")
-            time.sleep(0.05)
+    cluster, deadline = session.target.cluster, time.monotonic() + START_S
+    process, folder = start_part(session, SYNCER, properties), folder_of(cluster)
+    while acting_of(session.state) is None:
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise ClusterError(f"the {SYNCER} has not started; see {folder / f'{SYNCER}.log'}")
+        time.sleep(0.05)
     say(f"The manager of {cluster} runs; its logs are in {folder}")
     return True
-
-
-def _start(folder: pathlib.Path, part: str, argv: list[str]) -> subprocess.Popen[bytes]:
-    with open(open_private(folder / f"{part}.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
-        return subprocess.Popen(
-            argv, env=child_environment({}), cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            start_new_session=True,
-        )  # fmt: skip
-
-
-def _part_command(session: Session, part: str, properties: Iterable[str]) -> list[str]:
-    """The command that is a process of the manager, in the foreground."""
-    argv = [sys.executable, "-P", "-m", "heronpy.jobs", "--cluster", session.target.cluster, "--part", part]
-    if session.common.config_path:
-        argv += ["--config-path", os.path.abspath(session.common.config_path)]
-    return argv + [word for text in properties for word in ("--config-property", text)]
 
 
 def _unit(session: Session, properties: Iterable[str]) -> str:
     """The template of systemd for units that run the processes of the manager in the foreground."""
     name = f"heron-manager-{session.target.cluster}"
-    units = " ".join(f"{name}@{part}" for part in PARTS)
     given = {key: str(absolute(os.environ[key])) for key in UNIT_VARIABLES if os.environ.get(key)}
     given = {"HERON_HOME": str(heron_home()), "PYTHONPATH": child_environment({}).get("PYTHONPATH", ""), **given}
     # systemd reads words as JSON has texts, but for '%' and '$'; what follows the @ in the name of a unit is %i.
-    words = [json.dumps(text).replace("%", "%%") for text in _part_command(session, "", properties)]
+    words = [json.dumps(text).replace("%", "%%") for text in part_command(session, "", properties)]
     words[words.index('""')] = "%i"
     variables = [json.dumps(f"{key}={value}").replace("%", "%%") for key, value in given.items() if value]
     return f"""\
-# Save it as ~/.config/systemd/user/{name}@.service, then: systemctl --user enable --now {units}
+# Save it as ~/.config/systemd/user/{name}@.service, then: systemctl --user enable --now {name}@{SYNCER}
 # So that it runs while nobody is logged in: loginctl enable-linger
 [Unit]
 Description=Manager of the jobs of heron cluster {session.target.cluster}, %i
@@ -473,8 +395,10 @@ def manager_status(target: Target, as_json: bool, common: Common) -> None:
         print_json({"acting": msgspec.to_builtins(acting), "jobs": len(store.names())})
         return
     for part, one in acting.items():
-        if one is None:
+        if one is None and part == SYNCER:
             say(f"no {part} acts in cluster {target.cluster}; start it: heron manager start {target}")
+        elif one is None:
+            say(f"no {part} acts; the syncer starts one when a job has scale.max or slo.lag_s")
         else:
             say(f"The {part} acts{_where(one)} since {moment(one.since)}")
     say(f"{counted(len(store.names()), 'job')} in cluster {target.cluster}")

@@ -37,7 +37,7 @@ def restart(
 
 def check_engine(session: Session, topology: str, verb: str) -> str:
     """Kind of the engine of a topology that must exist; a Failure for one of this machine."""
-    session.find(topology)
+    session.find(topology, pools=True)
     engine = session.engine_of(topology)
     if not engine:
         raise exits.Failure(

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import msgspec
-
-from heronpy.cli.change.jobs import ensure_manager, opened, refuse_not_available, say_outcome, writer
+from heronpy.cli.change.jobs import ensure_manager, opened, say_outcome, writer
 from heronpy.cli.output import say, warning
 from heronpy.cli.submit.loader import load, rename
 from heronpy.cli.submit.program import understand
+from heronpy.clusters.pools import find as find_pool
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError, NodeExistsError
 from heronpy.common.units import parse_duration_s
-from heronpy.jobs.driver import ENVIRON, ROLE
+from heronpy.jobs import adopting
+from heronpy.jobs.driver import definition_of
 from heronpy.jobs.store import Definition, Store
 from heronpy.launching import submission
-from heronpy.plan.component_config import config_of
 from heronpy.proto import topology_pb2
 from heronpy.statemgr import paths
-
-#: In the configuration of a program: the length of a day of its load, for demonstrations.
-DAY_KEY: Final = "scale.day_s"
 
 
 def create(
@@ -33,6 +29,7 @@ def create(
     words: tuple[str, ...],
     slo: str | None,
     most: tuple[str, ...],
+    pool: str | None,
     why: str,
     detach: bool,
     timeout_s: float,
@@ -42,6 +39,9 @@ def create(
     promised = _promised(slo, most)
     session, store = opened(target, common)
     session.check_cluster()
+    if pool is not None:
+        find_pool(session, pool)
+        promised["place"] = {"pool": pool}
     topology, definition = _defined(session, program, words, timeout_s)
     name = topology.name
     if session.state.exists(paths.job(name)):
@@ -58,6 +58,16 @@ def create(
     ensure_manager(session)
     if not detach:
         say_outcome(session, store, name, timeout_s, proved=False)
+
+
+def adopt(target: Target, topology: str, why: str, detach: bool, timeout_s: float, common: Common) -> None:
+    """Make a job of a topology that runs, and wait until the manager keeps it."""
+    session, store = opened(target, common)
+    adopting.adopt(session, store, topology, writer(), why or "adopted")
+    say(f"job {topology}: adopted; nothing was restarted")
+    ensure_manager(session)
+    if not detach:
+        say_outcome(session, store, topology, timeout_s)
 
 
 def _promised(slo: str | None, most: tuple[str, ...]) -> dict[str, Any]:
@@ -114,21 +124,16 @@ def _defined(
             rename(topology, name)
         submission.plan(session, topology, warning)
         kept = submission.keep(loaded)
-    stored = topology_pb2.Topology()
-    stored.CopyFrom(topology)
-    stored.id, stored.state = "", topology_pb2.RUNNING
-    place = {ROLE: session.target.role_or_user, ENVIRON: session.target.environ_or_default}
-    return topology, Definition(stored.SerializeToString(deterministic=True), {**msgspec.structs.asdict(kept), **place})
+    role, environ = session.target.role_or_user, session.target.environ_or_default
+    return topology, definition_of(topology, kept, role, environ)
 
 
 def _layer(store: Store, topology: topology_pb2.Topology, definition: Definition, common: Common) -> dict[str, Any]:
-    """The layer provisioner: the program, the length of a day that it sets, and the settings of the command line."""
-    day_s = config_of(topology).get(DAY_KEY)
-    layer: dict[str, Any] = {"definition": store.define(definition), "scale": {} if day_s is None else {"day_s": day_s}}
+    """The layer provisioner, with the settings of the command line."""
+    layer = adopting.layer_of(topology, store.define(definition))
     for text in common.config_property:
         key, found, value = text.partition("=")
         if not found:
             raise ConfigError(f"--config-property {text!r} has no form key=value")
         layer.setdefault("settings", {})[key] = value
-    refuse_not_available(layer)
     return layer

@@ -47,7 +47,7 @@ def start_one(session: Session, topology: str) -> None:
     """The same, without waiting for what it finds."""
     check_engine(session, topology, "start")
     with session.operation(topology):
-        record = session.find(topology)
+        record = session.find(topology, pools=True)
         session.check_here(record, "its launch file and keys are")
         if session.scheduler_location(topology) is not None:
             raise exits.Failure(f"the scheduler of '{topology}' runs already", exits.EXISTS)
@@ -112,7 +112,7 @@ def _own(session: Session) -> list[plan_pb2.ExecutionState]:
     """Topologies on an engine whose launch files are here."""
     return [
         record
-        for record in session.topologies()
+        for record in session.topologies(pools=True)
         if not session.elsewhere(record) and os.path.exists(record.launch_file) and session.engine_of(record.topology)
     ]
 

@@ -13,13 +13,13 @@ from heronpy.cli.flags.arguments import verb
 
 @click.group("cluster")
 def cluster_command() -> None:
-    """Set up a cluster that runs containers on other hosts, by an engine: Kubernetes, Slurm or Spark."""
+    """Set up a cluster whose containers an engine runs: Kubernetes, Slurm, Spark, or this machine (local)."""
 
 
 @cluster_command.command("init")
 @click.argument("name")
 @click.option("--engine", required=True, metavar="KIND", shell_complete=complete.engines,
-              help="Kind of engine: kubernetes, slurm or spark.")  # fmt: skip
+              help="Kind of engine: kubernetes, slurm, spark or local.")  # fmt: skip
 @click.option("--config-path", metavar="DIR", help="Folder to make NAME in; default: HERON_CONF, else the folder conf"
               " of the client's configuration.")  # fmt: skip
 def init_command(**flags: Any) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
@@ -42,6 +43,7 @@ def _verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Co
 @click.option("--slo", metavar="lag=TIME", help="What the job promises, such as lag=5s.")
 @click.option("--max", "most", multiple=True, metavar="COMPONENT=N",
               help="Most tasks the scaler may give a component; repeatable. No other is scaled.")  # fmt: skip
+@click.option("--pool", metavar="POOL", help="The pool whose slots run it; see heron pool.")
 @_why
 @_waits
 def create_command(**flags: Any) -> None:
@@ -52,6 +54,19 @@ def create_command(**flags: Any) -> None:
     from heronpy.cli.submit.deploying import create
 
     create(**flags)
+
+
+@verb("adopt", job_command, json=False)
+@_why
+@_waits
+def adopt_command(**flags: Any) -> None:
+    """Make a job of a topology that runs, and restart nothing.
+
+    The program, the settings and the numbers of tasks of the job are those that the topology has now.
+    """
+    from heronpy.cli.submit.deploying import adopt
+
+    adopt(**flags)
 
 
 @_verb("deploy", context_settings=_UNKNOWN)
@@ -143,6 +158,37 @@ def schema_command(as_json: bool) -> None:
     from heronpy.cli.change.job_files import schema
 
     schema(as_json)
+
+
+@verb("explain", job_command, topology=_job)
+@click.option("--record", type=click.Path(path_type=pathlib.Path), metavar="FILE",
+              help="Write what the scaler has seen in the last day to a new file, for heron job replay.")  # fmt: skip
+def explain_command(**flags: Any) -> None:
+    """Say for each component what the scaler sees, what it does or does not do, and why."""
+    from heronpy.cli.change.job_evidence import explain
+
+    explain(**flags)
+
+
+@verb("slo", job_command, topology=_job)
+def slo_command(**flags: Any) -> None:
+    """Show for how much of the time a job kept what it promises, and when it did not."""
+    from heronpy.cli.change.job_evidence import slo
+
+    slo(**flags)
+
+
+@verb("replay", job_command, target=lambda function: function, topology=None, common=False)
+@click.argument("file", type=click.File("rb"))
+def replay_command(file: BinaryIO, as_json: bool) -> None:
+    """Print what the scaler decides by a file of 'heron job explain --record'.
+
+    The decisions are those of the scaler at that time if it was of the same release. In the file, each line has the
+    limits and the promise that held: change them to see what would have been decided by others.
+    """
+    from heronpy.cli.change.job_evidence import replay
+
+    replay(file, as_json)
 
 
 @_verb("stop")

@@ -8,10 +8,9 @@ import re
 import shutil
 import socket
 import subprocess
-import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 
 from heronpy.common.errors import ConfigError
@@ -27,6 +26,7 @@ from heronpy.engines.contract import (
     Request,
     Seen,
 )
+from heronpy.engines.polling import polling
 from heronpy.engines.slurm.batch import SlurmOptions, batch_script, batches, look_command, sbatch_arguments, spread
 from heronpy.engines.slurm.texts import (
     ENDED_BY_NODE,
@@ -311,22 +311,9 @@ class SlurmEngine:
         """See `Engine.topologies`."""
         return count_topologies(self._jobs())
 
-    @contextmanager
-    def watch(self, changed: Callable[[], None]) -> Iterator[None]:
+    def watch(self, changed: Callable[[], None]) -> AbstractContextManager[None]:
         """Slurm tells nothing by itself, so this calls every `poll_s`."""
-        over = threading.Event()
-
-        def poll() -> None:
-            while not over.wait(self._poll_s):
-                changed()
-
-        thread = threading.Thread(target=poll, name="slurm-poll", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        return polling(self._poll_s, changed)
 
     def reach(self) -> tuple[str, ...]:
         """The address by which this host reaches the controller."""

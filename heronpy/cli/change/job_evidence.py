@@ -1,0 +1,119 @@
+"""`heron job explain`, `slo` and `replay`: why the scaler does what it does, and how a job kept its promise."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+
+from heronpy.cli.change.jobs import figures_text, opened, promise_texts
+from heronpy.cli.output import moment, print_json, say
+from heronpy.clusters.errors import RequestError
+from heronpy.clusters.target import Common, Target
+from heronpy.common.folders import open_private
+from heronpy.common.units import counted, format_duration
+from heronpy.jobs import report
+from heronpy.scaling.replaying import Minute, replayed
+
+LINE_BYTES_MAX: Final = 1 << 20
+
+
+def explain(target: Target, job: str, record: Path | None, as_json: bool, common: Common) -> None:
+    """The newest evidence and decision for each component; with `record` what was seen in the last day, into a file."""
+    _, store = opened(target, common)
+    if record is not None:
+        with report.minutes(store, target.cluster, job) as history:
+            count = _write(record, history.recorded())
+        say(f"{counted(count, 'look')} at job {job} written to {record}; see heron job replay {record}")
+        return
+    found, log = report.evidence(store, job), store.log(job)
+    for name, one in found["components"].items():
+        one["decided"] = [msgspec.to_builtins(last) for last in log.decisions if last.component == name][-1:]
+    if as_json:
+        print_json({"job": job, **found})
+        return
+    if found["at"] is None:
+        say(
+            f"job {job}: the scaler has not looked at it; it looks at jobs with scale.max or slo.lag_s that are IN_SYNC"
+        )
+        return
+    ago = format_duration(max(0.0, time.time() - found["at"]))
+    say(f"job {job}: looked at {moment(found['at'])}, {ago} ago")
+    for text in promise_texts(found):
+        say(f"  {text}")
+    if not found["components"]:
+        say("  its topology did not answer, so nothing is scaled")
+    for name, one in found["components"].items():
+        limits = "" if one["high"] is None else f" of {one['low']} to {one['high']}"
+        waits = "" if one["waits"] is None else f", {one['waits']:,.0f} wait"
+        needs = "" if one["needed"] is None else f"; the sizing says {one['needed']}"
+        say(f"{name}  {counted(one['tasks'], 'task')}{limits}{figures_text(one)}{waits}{needs}")
+        times = [f"{what} {moment(one[what])}" for what in ("since", "until") if one[what] is not None]
+        say(f"  now: {one['verdict']}" + (f" ({', '.join(times)})" if times else ""))
+        for last in one["decided"]:
+            say(f"  {moment(last['at'])}  {last['text']}")
+
+
+def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
+    """How a job kept its promise, and when it did not."""
+    _, store = opened(target, common)
+    found = report.promise(store, target.cluster, job, time.time())
+    if as_json:
+        print_json(found)
+        return
+    promised = f"a lag of {format_duration(found['lag_s'])} at most" if found["lag_s"] else "nothing; set slo.lag_s"
+    say(f"job {job} promises {promised}")
+    for one in [found["all"], *found["windows"]]:
+        what = f"last {format_duration(one['window_s'])}" if one["window_s"] else "since it has promised"
+        kept = "nothing was measured" if one["kept"] is None else f"kept {one['kept'] * 100:.2f} % of the time"
+        say(f"  {what}: {kept}, measured for {format_duration(one['measured_s'])}")
+    if not found["windows"]:
+        say("  its minutes are on the host of the scaler; run it there for the last hour, day and fortnight")
+    for begin, end in found["broken"]:
+        for_s = format_duration((time.time() if end is None else end) - begin)
+        say(f"  broken from {moment(begin)} {'on' if end is None else f'to {moment(end)}'}, for {for_s}")
+
+
+def replay(file: BinaryIO, as_json: bool) -> None:
+    """What the scaler decides by recorded looks."""
+    found = [{"at": at, **msgspec.to_builtins(decision)} for at, decision in replayed(_read(file))]
+    if as_json:
+        print_json(found)
+        return
+    for one in found:
+        say(f"{moment(one['at'])}  {one['type'].lower()}: {one['text']}")
+    say(f"{counted(len(found), 'decision')}")
+
+
+def _write(path: Path, minutes: Iterator[bytes]) -> int:
+    """Write minutes into a new file, a line for each; how many there were."""
+    try:
+        with open(open_private(path, os.O_WRONLY | os.O_EXCL), "wb") as file:
+            count = 0
+            for count, line in enumerate(minutes, 1):
+                minute = msgspec.json.decode(line, type=Minute)
+                # The state of the first leads to all others.
+                file.write(msgspec.json.encode(minute if count == 1 else msgspec.structs.replace(minute, state=None)))
+                file.write(b"\n")
+    except OSError as error:
+        raise RequestError(f"{path} cannot be written: {error.strerror}; name a file that does not exist") from None
+    return count
+
+
+def _read(file: BinaryIO) -> Iterator[Minute]:
+    number = 0
+    while line := file.readline(LINE_BYTES_MAX + 1):
+        number += 1
+        try:
+            yield msgspec.json.decode(line, type=Minute)
+        except msgspec.MsgspecError as error:
+            raise RequestError(
+                f"line {number} of {file.name} is no recorded look ({error}); make such a file with heron job explain"
+                " CLUSTER JOB --record FILE"
+            ) from None
+    if not number:
+        raise RequestError(f"{file.name} is empty; make such a file with heron job explain CLUSTER JOB --record FILE")

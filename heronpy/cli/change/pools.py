@@ -1,0 +1,127 @@
+"""`heron pool`: pools of slots, in which the topologies of jobs run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from heronpy.cli.output import print_json, print_table, say, warn
+from heronpy.clusters import pools
+from heronpy.clusters.errors import RequestError
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
+from heronpy.common.engine_settings import EngineSettings
+from heronpy.common.errors import DeadlineError
+from heronpy.common.settings import settings_for
+from heronpy.common.units import counted, format_bytes, parse_bytes
+from heronpy.launching import in_pool, submission
+from heronpy.launching.model import Kept
+from heronpy.pools.keeping import spread
+from heronpy.pools.nodes import read_answer, read_map, read_specs
+from heronpy.pools.shards import Size, Spec, loads_of
+from heronpy.proto import control_pb2
+
+LOOK_S: Final = 0.2
+
+
+def create(target: Target, pool: str, slots: int, cpu: float, ram: str, common: Common) -> None:
+    """Make a pool and start its scheduler."""
+    size = Size(cpu, parse_bytes(ram))
+    if not (0 < cpu < 1e6 and size.ram_bytes > 0):
+        raise RequestError(f"a slot cannot have {cpu:g} cores and {ram} of memory; give more than 0 of both")
+    session = Session(target, common)
+    if not settings_for(session.resolve(), EngineSettings).kind:
+        own = "heron.engine.kind=local"
+        session = Session(target, replace(common, config_property=(*common.config_property, own)))
+    planned = in_pool.plan_pool(session, pool, slots, size)
+    submission.start(session, planned, Kept(), begun_at=time.time(), warn=warn)
+    say(
+        f"Created pool '{pool}': {counted(slots, 'slot')} of {cpu:g} cores and {format_bytes(size.ram_bytes)} on engine"
+        f" {planned.engine}; let a job run in it: heron job set {target} JOB place.pool={pool}"
+    )
+
+
+def show(target: Target, pool: str, as_json: bool, common: Common) -> None:
+    """Print what a pool is."""
+    session = Session(target, common)
+    known = pools.find(session, pool)
+    found = read_map(session.state, pool)
+    specs: dict[str, Spec] = read_specs(session.state, pool, found[0]) if found is not None else {}
+    records = {int(one.name.rpartition("-")[2]): one for one in _slots(session, pool)}
+    answers = {slot: read_answer(session.state, pool, slot) for slot in {*records, *range(1, known.slots + 1)}}
+    runs = {slot: len(answer.records) if answer is not None else 0 for slot, answer in answers.items()}
+    measured = {name: load for answer in answers.values() if answer is not None for name, load in answer.loads.items()}
+    used = spread(found[0], loads_of(specs.values(), measured, known.shards), known) if found is not None else {}
+    rows = [
+        {
+            "slot": slot,
+            "state": "drained" if slot in known.drained else records[slot].phase if slot in records else "not there",
+            "host": records[slot].host if slot in records else "",
+            "shards": used.get(slot, (0, 0.0))[0],
+            "containers": runs.get(slot, 0),
+            "load": round(used.get(slot, (0, 0.0))[1], 3),
+        }
+        for slot in sorted(answers)
+    ]
+    if as_json:
+        size = {"cpu": known.size.cpu, "ram_bytes": known.size.ram_bytes}
+        print_json({"pool": pool, "slots": rows, "size": size, "topologies": sorted(known.members)})
+        return
+    runs_it = session.scheduler_location(pool) is not None
+    say(
+        f"pool {pool}: {counted(known.slots, 'slot')} of {known.size.cpu:g} cores and"
+        f" {format_bytes(known.size.ram_bytes)}{'' if runs_it else '; its scheduler does not run, the slots go on'}"
+    )
+    print_table(
+        ["slot", "state", "host", "shards", "containers", "load"],
+        [[str(one["slot"]), one["state"], one["host"], str(one["shards"]), str(one["containers"]),
+          f"{one['load']:.0%}"] for one in rows],
+    )  # fmt: skip
+    say(f"topologies: {', '.join(sorted(known.members)) or 'none'}")
+
+
+def _slots(session: Session, pool: str) -> Sequence[control_pb2.ProcessRecord]:
+    found = session.containers(pool)
+    return found.containers if found is not None else ()
+
+
+def resize(target: Target, pool: str, slots: int, common: Common) -> None:
+    """Give a pool another number of slots."""
+    session = Session(target, common)
+    pools.find(session, pool)
+    pools.check_runs(session, pool)
+    pools.resize(session, pool, slots)
+    say(f"Pool '{pool}' is to have {counted(slots, 'slot')}; see heron pool show {target} {pool}")
+
+
+def drain(target: Target, pool: str, slot: int, lift: bool, timeout_s: float, common: Common) -> None:
+    """Empty a slot, and wait until it is."""
+    session = Session(target, common)
+    pools.find(session, pool)
+    pools.check_runs(session, pool)
+    pools.drain(session, pool, slot, lift)
+    if lift:
+        say(f"Slot {slot} of pool '{pool}' runs containers again")
+        return
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = read_map(session.state, pool)
+        if found is not None and all(owner.slot != slot for owner in found[0].owners):
+            say(
+                f"Slot {slot} of pool '{pool}' is empty and stays so; heron pool drain"
+                f" {target} {pool} {slot} --lift gives it containers again"
+            )
+            return
+        if time.monotonic() > deadline:
+            raise DeadlineError(f"slot {slot} of pool '{pool}' is not empty yet; it goes on handing over")
+        time.sleep(LOOK_S)
+
+
+def delete(target: Target, pool: str, common: Common) -> None:
+    """End the slots of a pool and remove it."""
+    session = Session(target, common)
+    pools.delete(session, pool, waits=say)
+    say(f"Deleted pool '{pool}'")

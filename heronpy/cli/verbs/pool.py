@@ -1,0 +1,68 @@
+"""`heron pool`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from heronpy.cli.flags.arguments import timeout_flag, verb
+
+_pool = click.argument("pool")
+_slots = click.option("--slots", type=int, required=True, metavar="N", help="How many slots the pool has.")
+
+
+@click.group("pool")
+def pool_command() -> None:
+    """Run many small topologies in few containers: the slots of a pool.
+
+    An engine places the slots, as it places the containers of a topology. A job with place.pool=POOL runs its topology
+    in them. The containers of a slot that is lost are started in the other slots.
+    """
+
+
+@verb("create", pool_command, topology=_pool, json=False)
+@_slots
+@click.option("--cpu", type=float, default=2.0, show_default=True, metavar="N", help="Cores of each slot.")
+@click.option("--ram", default="4GB", show_default=True, metavar="SIZE", help="Memory of each slot.")
+def create_command(**flags: Any) -> None:
+    """Create a pool of empty slots; the cluster's engine runs them, or the engine 'local' where it has none."""
+    from heronpy.cli.change.pools import create
+
+    create(**flags)
+
+
+@verb("show", pool_command, topology=_pool)
+def show_command(**flags: Any) -> None:
+    """Show the slots of a pool, their loads, and the topologies in them."""
+    from heronpy.cli.change.pools import show
+
+    show(**flags)
+
+
+@verb("resize", pool_command, topology=_pool, json=False)
+@_slots
+def resize_command(**flags: Any) -> None:
+    """Give a pool another number of slots; those that go first hand over what they run."""
+    from heronpy.cli.change.pools import resize
+
+    resize(**flags)
+
+
+@verb("drain", pool_command, topology=_pool, json=False)
+@click.argument("slot", type=int)
+@click.option("--lift", is_flag=True, help="Let the slot run containers again.")
+@timeout_flag(120.0, "Seconds to wait until the slot is empty; it goes on after that.")
+def drain_command(**flags: Any) -> None:
+    """Let a slot hand over all that it runs, and give it nothing until --lift."""
+    from heronpy.cli.change.pools import drain
+
+    drain(**flags)
+
+
+@verb("delete", pool_command, topology=_pool, json=False)
+def delete_command(**flags: Any) -> None:
+    """End the slots of a pool in which no topology runs, and remove it."""
+    from heronpy.cli.change.pools import delete
+
+    delete(**flags)

@@ -1,0 +1,119 @@
+"""Pools of a cluster from outside: what they are, what runs in them, and their deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from heronpy.clusters import takedown
+from heronpy.clusters.errors import ClusterError, NotThereError, PartlyDoneError, RequestError
+from heronpy.clusters.records import Doing
+from heronpy.clusters.session import Session
+from heronpy.clusters.takedown_outcome import what_remains
+from heronpy.common.errors import HeronError, NoNodeError
+from heronpy.common.nearest import suggestion
+from heronpy.common.units import counted
+from heronpy.plan.launch import SLOT
+from heronpy.pools.nodes import change_pool, read_pool
+from heronpy.pools.shards import SHARDS_PER_SLOT, SLOTS_MAX, Pool
+from heronpy.proto import plan_pb2
+from heronpy.statemgr import paths
+
+
+def names(session: Session) -> list[str]:
+    """The pools of the cluster."""
+    return sorted(session.state.children(paths.POOLS))
+
+
+def record_of(session: Session, name: str) -> plan_pb2.ExecutionState:
+    """The execution state of a pool; NotThereError when there is none of that name."""
+    record = session.record(name)
+    if record is None or record.program != SLOT:
+        hint = suggestion(name, names(session), f"; create it: heron pool create {session.target.cluster} {name}")
+        raise NotThereError(f"cluster {session.target.cluster} has no pool '{name}'{hint}")
+    return record
+
+
+def find(session: Session, name: str) -> Pool:
+    """What a pool should be; NotThereError when there is none of that name."""
+    record_of(session, name)
+    pool = read_pool(session.state, name)
+    if pool is None:
+        raise ClusterError(f"what pool '{name}' should be is missing from the state manager; delete it")
+    return pool
+
+
+def check_runs(session: Session, name: str) -> None:
+    """A ClusterError unless the scheduler of a pool runs."""
+    if session.scheduler_location(name) is None:
+        raise ClusterError(
+            f"the scheduler of pool '{name}' does not run; start it: heron scheduler start {session.target} {name}"
+        )
+
+
+def check_slots(slots: int, shards: int = SLOTS_MAX * SHARDS_PER_SLOT) -> None:
+    """A RequestError for a number of slots that a pool cannot have."""
+    most = min(SLOTS_MAX, shards)
+    if not 1 <= slots <= most:
+        raise RequestError(f"a pool cannot have {counted(slots, 'slot')}; give 1 to {most}")
+
+
+def resize(session: Session, name: str, slots: int) -> Pool:
+    """Give a pool another number of slots; those that go hand over their shards first."""
+
+    def resized(pool: Pool) -> Pool:
+        check_slots(slots, pool.shards)
+        return replace(pool, slots=slots, drained=tuple(one for one in pool.drained if one <= slots))
+
+    find(session, name)
+    return _changed(session, name, resized)
+
+
+def drain(session: Session, name: str, slot: int, lift: bool) -> Pool:
+    """Let a slot hand over all its shards and get none, or, `lift`, get some again."""
+
+    def drained(pool: Pool) -> Pool:
+        if not 1 <= slot <= pool.slots:
+            raise RequestError(f"pool '{name}' has no slot {slot}; its slots are 1 to {pool.slots}")
+        others = {*pool.drained} - {slot}
+        if not lift and len(others) + 1 >= pool.slots:
+            raise RequestError(f"slot {slot} is the last slot of pool '{name}' that is not drained; add one first")
+        return replace(pool, drained=tuple(sorted(others if lift else others | {slot})))
+
+    find(session, name)
+    return _changed(session, name, drained)
+
+
+def _changed(session: Session, name: str, change: Callable[[Pool], Pool]) -> Pool:
+    try:
+        return change_pool(session.state, name, change)
+    except NoNodeError as error:
+        raise ClusterError(str(error)) from None
+
+
+def delete(session: Session, name: str, waits: Callable[[str], None] = lambda text: None) -> None:
+    """End the slots of a pool and remove it; a ClusterError while topologies run in it."""
+    limit_s = takedown.limit_s(session, name)
+    with session.operation(name, limit_s + 30.0, Doing.KILLING, waits):
+        record = record_of(session, name)
+        pool = read_pool(session.state, name)
+        if pool is not None and pool.members:
+            some = ", ".join(sorted(pool.members)[:5])
+            raise ClusterError(
+                f"pool '{name}' has {counted(len(pool.members), 'topology')} in it: {some}; stop their jobs first"
+            )
+        outcome = takedown.take_down(session, record, limit_s, waits=waits)
+    if outcome.remains:
+        raise PartlyDoneError(f"pool '{name}' is not removed, because {what_remains(outcome)}")
+
+
+def has_member(session: Session, topology: str, topology_id: str) -> bool:
+    """Whether a topology belongs to a pool that there is, which brings it back by itself."""
+    submitted = session.submitted(topology)
+    if submitted is None or not submitted.pool:
+        return False
+    try:
+        return find(session, submitted.pool).members.get(topology) == topology_id
+    except HeronError:
+        return False

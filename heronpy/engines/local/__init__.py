@@ -1,0 +1,1 @@
+"""This machine as an engine: containers are processes that outlive their scheduler."""

@@ -1,0 +1,73 @@
+"""A job of a topology that runs: what was submitted becomes its definition, and what it is now what it should be."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from heronpy.clusters.errors import ClusterError, NotThereError
+from heronpy.clusters.session import Session
+from heronpy.common.errors import NodeExistsError
+from heronpy.jobs.documents import leaves_of
+from heronpy.jobs.driver import TopologyDriver, current_topology, definition_of, own_leaves
+from heronpy.jobs.plans import pairs_of
+from heronpy.jobs.store import Store
+from heronpy.jobs.syncer import Running
+from heronpy.launching import submission
+from heronpy.launching.model import Kept
+from heronpy.plan.component_config import config_of
+from heronpy.proto import topology_pb2
+from heronpy.statemgr import paths
+
+#: In the configuration of a program: the length of a day of its load, for demonstrations.
+DAY_KEY: Final = "scale.day_s"
+
+
+def layer_of(topology: topology_pb2.Topology, digest: str) -> dict[str, Any]:
+    """The layer provisioner of a program: its definition, and the length of a day that it sets."""
+    day_s = config_of(topology).get(DAY_KEY)
+    return {"definition": digest, "scale": {} if day_s is None else {"day_s": day_s}}
+
+
+def adopt(session: Session, store: Store, name: str, who: str, why: str) -> None:
+    """Make a job of a topology without a change of it; HeronError, and no job, when a start could not repeat it."""
+    # Under the lock nobody else submits, updates or ends it.
+    with session.operation(name):
+        record = session.find(name)
+        if session.state.exists(paths.job(name)):
+            raise NodeExistsError(
+                f"topology '{name}' has a job already; see it: heron job show {session.target} {name}"
+            )
+        driver = TopologyDriver(
+            session.target, msgspec.structs.replace(session.common, config_property=()), session.state
+        )
+        if not driver.see(name, {}).alive:
+            raise ClusterError(
+                f"topology '{name}' has ended, so there is nothing to adopt; remove it with heron kill {session.target}"
+                f" {name} and make a job of its program: heron job create {session.target} PROGRAM"
+            )
+        submitted = session.submitted(name)
+        if submitted is None or submitted.topology_id != record.topology_id:
+            raise NotThereError(
+                f"what was submitted as topology '{name}' is not stored, so a job cannot start it again"
+            )
+        kept = msgspec.convert(submitted, Kept, from_attributes=True)
+        topology = current_topology(session, record)
+        digest = store.define(definition_of(topology, kept, record.role, record.environ))
+        place, planned, _ = driver.prepared(name, {("definition",): digest}, record.topology_id)
+        submission.kept_here(kept, "submit the topology again")
+        again = submission.submitted_of(place, planned, kept).settings
+        layer = layer_of(topology, digest)
+        # What the cluster's files do not say, such as what the submit had on its command line.
+        layer["settings"] = {
+            f"heron.{room}.{key}": value
+            for room, values in submitted.settings.items()
+            for key, value in values.items()
+            if again[room].get(key) != value
+        }
+        if topology.state == topology_pb2.PAUSED:
+            layer["run"] = "paused"
+        leaves = leaves_of(layer, "provisioner")
+        running = Running("", record.topology_id, pairs_of(own_leaves(topology, leaves) | leaves), {}, "IN_SYNC")
+        store.create(name, {"provisioner": layer}, who, why, running)

@@ -1,0 +1,168 @@
+"""What the jobs in pools may have: claims from their documents and from what they are, for `heronpy.scaling.capacity`.
+
+The room of a pool is allotted to all its jobs together, whenever the syncer looks at one of them. What a job was
+allotted last is part of `Running`, so another syncer goes on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from heronpy.clusters.errors import RequestError
+from heronpy.common.errors import HeronError
+from heronpy.jobs.documents import Leaves
+from heronpy.jobs.driver import wished_of
+from heronpy.jobs.plans import STOPPED
+from heronpy.jobs.store import Store, View
+from heronpy.jobs.syncer import Running
+from heronpy.pools.nodes import read_pool
+from heronpy.scaling.capacity import Allotted, Amount, Claim, allot
+from heronpy.statemgr.base import StateManager
+
+log = logging.getLogger("heronpy.jobs")
+
+#: What was allotted holds so long, unless the job that asks wishes something else by now.
+FRESH_S: Final = 1.0
+#: Needs of jobs that are remembered.
+NEEDS_MAX: Final = 4096
+#: Room of one task of each component, and what the job needs besides.
+Needs: TypeAlias = tuple[dict[str, Amount], Amount]
+#: Leaves that change nothing about what a task needs.
+_NO_NEEDS: Final = frozenset(("parallelism", "run", "restore", "slo", "scale", "role", "priority", "privileged"))
+
+
+def clipped(wish: Leaves, allotted: Allotted | None) -> Leaves:
+    """What a job should be now, of what it wishes."""
+    if allotted is None:
+        return wish
+    if not allotted.runs:
+        return wish | {("run",): "stopped"}
+    limits = {("parallelism", one): n for one, n in allotted.limits.items()}
+    return wish | {path: n for path, n in limits.items() if int(str(wish.get(path, 0))) > n}
+
+
+def pool_of(leaves: Mapping[tuple[str, ...], object]) -> str:
+    """The pool in which a job with these leaves runs; "" if it does not run, or in none."""
+    return "" if leaves.get(("run",)) == "stopped" else str(leaves.get(("place", "pool"), ""))
+
+
+def tasks_of(leaves: Mapping[tuple[str, ...], object]) -> dict[str, int]:
+    """Tasks by component."""
+    return {path[1]: int(str(n)) for path, n in leaves.items() if path[0] == "parallelism"}
+
+
+def held_of(running: Running, pool: str) -> dict[str, int]:
+    """The tasks for which a job keeps room in a pool: during a change, the old and the new ones."""
+    held: dict[str, int] = {}
+    for pairs in (running.leaves, running.plan.target if running.plan is not None else ()):
+        if pool_of(dict(pairs)) == pool:
+            held |= {one: max(n, held.get(one, 0)) for one, n in tasks_of(dict(pairs)).items()}
+    return held
+
+
+def claim_of(job: str, view: View, wish: Leaves, running: Running, needs: Needs, pool: str) -> Claim:
+    """What a job asks of a pool; of one that is leaving it nothing but what it holds."""
+    tasks, document = tasks_of(wish) if pool_of(wish) == pool else {}, view.document
+    scale = document.scale
+    return Claim(
+        job,
+        *needs,
+        # A component without a maximum is never scaled, be there room or not.
+        {one: min(n, scale.min.get(one, 1)) if one in scale.max else n for one, n in tasks.items()},
+        tasks,
+        document.role,
+        document.priority,
+        document.privileged,
+        view.created,
+        held_of(running, pool),
+        running.allotted or Allotted(),
+    )
+
+
+class Allotting:
+    """Of a cluster; calls may come from several threads. `needs_of` is asked for a job with these leaves."""
+
+    def __init__(self, store: Store, state: StateManager, needs_of: Callable[[str, Leaves], Needs]) -> None:
+        self._store, self._state, self._needs_of = store, state, needs_of
+        #: By role.
+        self.quotas: Mapping[str, Amount] = {}
+        self._lock = threading.Lock()
+        #: By job: the pools in which it is, or is to be; None: it was not looked at yet. Empty until somebody asks.
+        self._where: dict[str, set[str] | None] = {}
+        self._begun = False
+        #: By pool.
+        self._found: dict[str, tuple[float, dict[str, Claim], dict[str, Allotted]]] = {}
+        self._needs: dict[tuple[object, ...], Needs | RequestError] = {}
+        self._changed: set[str] = set()
+
+    def allotted(self, job: str, wish: Leaves, running: Running) -> Allotted | None:
+        """What a job may have; None if that is not for a pool to say."""
+        pool = pool_of(wish)
+        with self._lock:
+            self._where[job] = {pool, pool_of(dict(running.leaves))} - {""}
+            if not self._where[job]:
+                del self._where[job]
+            if not pool:
+                return None
+            at, claims, found = self._found.get(pool, (float("-inf"), {}, {}))
+            known = claims.get(job)
+            if known is None or known.wish != tasks_of(wish) or time.monotonic() - at > FRESH_S:
+                found = self._allot(pool)
+            self._changed.discard(job)
+            return found.get(job)
+
+    def changed(self) -> set[str]:
+        """The jobs that may have something else than before, and have not been looked at since."""
+        with self._lock:
+            changed, self._changed = self._changed, set()
+            return changed
+
+    def _allot(self, pool: str) -> dict[str, Allotted]:
+        size = read_pool(self._state, pool)
+        if size is None:
+            return {}  # the step that starts a job there says so
+        if not self._begun:
+            self._where, self._begun = dict.fromkeys(self._store.names()) | self._where, True
+        claims = {}
+        for job in [one for one, pools in self._where.items() if pools is None or pool in pools]:
+            try:
+                claim = self._claim(job, pool)
+            except HeronError as error:
+                # The step that starts it there says the same.
+                log.debug("job %s claims nothing of pool %s: %s", job, pool, error)
+                continue
+            if claim is not None:
+                claims[job] = claim
+        one = Amount(size.size.cpu, size.size.ram_bytes)
+        found = allot([one] * (size.slots - len(size.drained)), self.quotas, claims.values(), time.time())
+        self._found[pool] = time.monotonic(), claims, found
+        self._changed |= {
+            job for job, new in found.items()
+            if (new.state, new.limits) != (claims[job].before.state, claims[job].before.limits)
+        }  # fmt: skip
+        return found
+
+    def _claim(self, job: str, pool: str) -> Claim | None:
+        running = self._store.running(job)[0] or Running("")
+        wish, _ = wished_of(self._store, job, running)
+        if pool not in (pool_of(wish), pool_of(dict(running.leaves))) or wish is STOPPED:
+            return None
+        return claim_of(job, self._store.get(job), wish, running, self._needs_at(job, wish), pool)
+
+    def _needs_at(self, job: str, wish: Leaves) -> Needs:
+        key = (job, *sorted((path, str(value)) for path, value in wish.items() if path[0] not in _NO_NEEDS))
+        if key not in self._needs:
+            if len(self._needs) >= NEEDS_MAX:
+                self._needs.clear()
+            try:
+                self._needs[key] = self._needs_of(job, wish)
+            except RequestError as error:
+                self._needs[key] = error
+        found = self._needs[key]
+        if isinstance(found, RequestError):
+            raise found
+        return found

@@ -1,0 +1,52 @@
+"""What `jobs.yaml` of a cluster, beside its files of settings, says for all jobs: layer base, and quotas of roles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.settings import JOBS_FILE, read_yaml
+from heronpy.common.units import parse_bytes
+from heronpy.jobs.documents import Leaves, leaves_of
+from heronpy.jobs.merge import merge
+from heronpy.scaling.capacity import Amount
+
+#: The key of the file that is none of the layer.
+QUOTAS: Final = "quotas"
+
+
+def read_base(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> tuple[Leaves, dict[str, Amount]]:
+    """The leaves of the layer, and what jobs of a role may have of each pool; of several files the last wins.
+
+    ConfigError names the file and the key.
+    """
+    layers, quotas = [], dict[str, Amount]()
+    for file in (Path(folder) / cluster / JOBS_FILE for folder in conf_dirs):
+        if file.is_file():
+            try:
+                found = {key: value for key, (value, _) in read_yaml(file).items()}
+                quotas |= quotas_of(found.pop(QUOTAS, {}))
+                layers.append(leaves_of(found, "base"))
+            except ConfigError as error:
+                text = str(error)
+                raise ConfigError(text if text.startswith(str(file)) else f"{file}: {text}") from None
+    return merge(layers), quotas
+
+
+def quotas_of(given: object) -> dict[str, Amount]:
+    """The quotas by role; ConfigError names the role and the fix."""
+    if not isinstance(given, dict):
+        raise ConfigError(f"'{QUOTAS}' is {given!r:.200}; it must be a map of roles to quotas")
+    found = {}
+    for role, quota in given.items():
+        try:
+            found[str(role)] = Amount(float(quota.pop("cpu")), parse_bytes(quota.pop("ram")))
+            if quota or not found[str(role)].cpu > 0 or not found[str(role)].ram_bytes > 0:
+                raise ValueError
+        except (ConfigError, AttributeError, KeyError, TypeError, ValueError):
+            wrong = f"'{QUOTAS}.{role}' is no quota; it must have cpu, a number of cores, and ram, an amount of bytes"
+            raise ConfigError(f"{wrong}, such as {{cpu: 20, ram: 64GB}}") from None
+    return found

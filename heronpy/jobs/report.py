@@ -1,0 +1,145 @@
+"""A job as people are shown it: what it should be and is, what the scaler does and why, how the promise is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+import msgspec
+
+from heronpy.clusters.errors import NotThereError
+from heronpy.common.errors import HeronError
+from heronpy.common.units import format_duration
+from heronpy.jobs.documents import goal_of, name_of, nested
+from heronpy.jobs.manager import desired_of, minutes_of
+from heronpy.jobs.merge import Found
+from heronpy.jobs.plans import Plan
+from heronpy.jobs.store import Store
+from heronpy.jobs.syncer import Running
+from heronpy.scaling.capacity import BACK_S
+from heronpy.scaling.estimate import lag_of
+from heronpy.scaling.explaining import explained
+from heronpy.scaling.figures import Times
+from heronpy.scaling.history import History
+from heronpy.scaling.patterns import DAYS
+
+
+def plan_text(plan: Plan) -> str:
+    """`plan 2 of 5: stop`"""
+    step = "" if plan.step is None else f": {type(plan.step).__name__.lower()}"
+    return f"{'undoing' if plan.undoing else 'plan'} {min(plan.at + 1, len(plan.steps))} of {len(plan.steps)}{step}"
+
+
+def state_of(running: Running) -> str:
+    """What a job is; WAITING and PREEMPTED also when there is no room for it in its pool."""
+    allotted = running.allotted
+    return running.state if allotted is None or allotted.runs or running.plan is not None else allotted.state
+
+
+def why_less(running: Running) -> str:
+    """Why a job has less of its pool than it wishes, with numbers; "" if it has all."""
+    allotted = running.allotted
+    if allotted is None or allotted.fits_since is None:
+        return allotted.why if allotted is not None else ""
+    left_s = allotted.fits_since + BACK_S - time.time()
+    return allotted.why + (f": in {format_duration(round(left_s))}" if left_s > 0 else "")
+
+
+def row(store: Store, name: str) -> dict[str, Any]:
+    """A job in a list of them, also one that cannot be read."""
+    try:
+        store.get(name)
+        running, _ = store.running(name)
+    except HeronError as error:
+        return {"job": name, "state": "UNREADABLE", "plan": "", "drift_s": None, "why": str(error)}
+    if running is None:
+        return {"job": name, "state": "NEW", "plan": "", "drift_s": None, "why": ""}
+    return {
+        "job": name,
+        "state": state_of(running),
+        "plan": plan_text(running.plan) if running.plan is not None else "",
+        "drift_s": round(running.drift_s(time.time()), 1),
+        "why": running.failure or why_less(running),
+    }
+
+
+def shown(store: Store, job: str) -> dict[str, Any]:
+    """All that is known of a job."""
+    view, log = store.get(job), store.log(job)
+    running = store.running(job)[0] or Running("")
+    desired, _ = desired_of(store, job, running)
+    return {
+        "job": job,
+        "state": state_of(running),
+        "capacity": why_less(running),
+        "topology_id": running.topology_id,
+        "plan": plan_text(running.plan) if running.plan is not None else None,
+        "failure": running.failure,
+        "drift_s": round(running.drifted_s, 1),
+        "restarted": running.restarted,
+        "restarts_avoidable": running.restarts_avoidable,
+        "versions": view.versions,
+        "document": nested(desired),
+        "origin": {name_of(path): _origin(found) for path, found in sorted(view.found.items())},
+        "ignored": [name_of(found.entry.path) for found in view.ignored],
+        "changes": msgspec.to_builtins(log.changes),
+        "decisions": msgspec.to_builtins(log.decisions),
+        "scaler": evidence(store, job),
+    }
+
+
+def _origin(found: Found) -> dict[str, Any]:
+    stamp = msgspec.to_builtins(found.entry.stamp)
+    return {"layer": found.layer, "version": found.entry.version, "value": found.value, **stamp}
+
+
+def evidence(store: Store, job: str) -> dict[str, Any]:
+    """What the scaler has seen last of each component, and what comes of it."""
+    document, scaled = store.get(job).document, store.scaled(job)[0]
+    state, look = scaled.state, scaled.look
+    components = explained(state, look, goal_of(document), Times.of(document.scale.day_s)) if look is not None else []
+    return {
+        "at": look.at if look is not None else None,
+        "components": {one.component: msgspec.to_builtins(one) for one in components},
+        "lag_s": lag_of(look) if look is not None and look.components else None,
+        "slo_kept": state.slo.share,
+        "slo_broken": msgspec.to_builtins(state.slo.intervals),
+        "alerts": [one.text for one in state.alerts.values()],
+    }
+
+
+def promise(store: Store, cluster: str, job: str, now: float) -> dict[str, Any]:
+    """How the promise of a job was kept: in all, in the last hour, day and fortnight, and when it was not.
+
+    Of a job with a shorter day the windows are shorter as well. The windows are known on the host of the scaler alone.
+    """
+    document, slo = store.get(job).document, store.scaled(job)[0].state.slo
+    day_s, windows = document.scale.day_s, []
+    with suppress(NotThereError), minutes(store, cluster, job) as history:
+        for window_s in (day_s / 24, day_s, DAYS * day_s):
+            measured_s, broken_s = history.kept(now - window_s)
+            windows.append(_kept(window_s, measured_s, broken_s))
+    return {
+        "job": job,
+        "lag_s": document.slo.lag_s,
+        "all": _kept(None, slo.measured_s, slo.broken_s),
+        "windows": windows,
+        "broken": [*([begin, end] for begin, end in slo.intervals), *([[slo.since, None]] if slo.since else [])],
+    }
+
+
+def _kept(window_s: float | None, measured_s: float, broken_s: float) -> dict[str, Any]:
+    share = 1 - broken_s / measured_s if measured_s else None
+    return {"window_s": window_s, "measured_s": measured_s, "broken_s": broken_s, "kept": share}
+
+
+@contextmanager
+def minutes(store: Store, cluster: str, job: str) -> Iterator[History]:
+    """The minutes of a job; NotThereError on a host that does not have them."""
+    day_s, file = store.get(job).document.scale.day_s, minutes_of(cluster, job)
+    if not file.exists():
+        raise NotThereError(f"job '{job}' has no minutes on this host: the scaler keeps them where it runs, in {file}")
+    with closing(History(file, Times.of(day_s))) as history:
+        yield history

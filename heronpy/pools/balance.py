@@ -1,0 +1,147 @@
+"""Levels the load of slots, in cores and memory, by few moves. Pure.
+
+The load of a slot is its share of the slot in the dimension in which that is larger. Levelling begins when a slot is
+more than a tenth away from the mean and ends when all are within half of that; a slot beyond its capacity comes first.
+Invariants: no move takes a slot beyond its capacity; each step lowers the larger of the two loads that it changes as
+far as a move or a swap between the hottest and the coldest slot can; never more moves than the budget.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from heronpy.pools.shards import Size
+
+BEGIN: Final = 0.10
+END: Final = 0.05
+#: Of the shards that have a load, in one round; at least one move.
+BUDGET: Final = 0.05
+#: A load below this share of a slot is not worth a restart.
+WORTH: Final = 0.1
+_ROUNDING: Final = 1e-9
+
+
+class Balanced(NamedTuple):
+    """What to move, and why it is not level then."""
+
+    moves: dict[int, int]
+    """Shard to slot."""
+    why: str = ""
+    """What cannot be levelled, with its bound; "" for nothing."""
+
+
+class Loads:
+    """The loads of slots of one size while shards are given to them."""
+
+    def __init__(self, slots: Iterable[int], size: Size) -> None:
+        self._size = size
+        self.shards: dict[int, dict[int, Size]] = {slot: {} for slot in slots}
+        self._sums = {slot: Size() for slot in self.shards}
+        #: By slot, the share of it that its load is.
+        self.shares = dict.fromkeys(self.shards, 0.0)
+        self._counts = dict.fromkeys(self.shards, 0)
+        self._order = [(0.0, 0, slot) for slot in sorted(self.shards)]
+
+    def give(self, shard: int, load: Size, slot: int) -> None:
+        """A slot has a shard."""
+        self._counts[slot] += 1
+        if load != Size():
+            self.shards[slot][shard] = load
+            self._sum(slot, self._sums[slot] + load)
+        heapq.heappush(self._order, self._key(slot))
+
+    def take(self, shard: int, slot: int) -> Size:
+        """A slot has it no more."""
+        self._counts[slot] -= 1
+        load = self.shards[slot].pop(shard, Size())
+        # Summed anew: differences of floating numbers add up.
+        self._sum(slot, sum(self.shards[slot].values(), Size()))
+        heapq.heappush(self._order, self._key(slot))
+        return load
+
+    def coolest(self) -> int:
+        """The slot with the least load, of those the one with the fewest shards."""
+        while self._order[0] != self._key(self._order[0][2]):
+            heapq.heappop(self._order)
+        return self._order[0][2]
+
+    def _key(self, slot: int) -> tuple[float, int, int]:
+        return self.shares[slot], self._counts[slot], slot
+
+    def _sum(self, slot: int, load: Size) -> None:
+        self._sums[slot], self.shares[slot] = load, load.share_of(self._size)
+
+    def after(self, slot: int, gone: Size, come: Size) -> float:
+        """The share of a slot that had one shard less and one more."""
+        return (self._sums[slot] - gone + come).share_of(self._size)
+
+
+def balance(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterable[int], size: Size) -> Balanced:
+    """The moves of one round; `owners` are the slots of shards that have a load and may be moved."""
+    known = Loads(slots, size)
+    for shard, slot in owners.items():
+        known.give(shard, loads[shard], slot)
+    if len(known.shares) < 2:
+        return Balanced({})
+    budget, moves = max(1, int(BUDGET * len(owners))), dict[int, int]()
+    limit = BEGIN
+    while True:
+        shares = known.shares
+        mean = sum(shares.values()) / len(shares)
+        hot, cold = max(shares, key=lambda slot: (shares[slot], -slot)), known.coolest()
+        away = max(shares[hot] - mean, mean - shares[cold])
+        if shares[hot] <= 1 and (away <= limit * mean or shares[hot] < WORTH):
+            return Balanced(moves)
+        limit = END
+        there, back = best_step(known, hot, cold)
+        changed = [shard for shard in (there, back) if shard is not None]
+        if not changed:
+            return Balanced(moves, _bound(shares[hot], mean, hot))
+        if len(moves.keys() | set(changed)) > budget:
+            return Balanced(moves, f"slot {hot} has {shares[hot]:.0%}, the mean is {mean:.0%}; further moves follow")
+        for one, source, target in ((there, hot, cold), (back, cold, hot)):
+            if one is not None:
+                known.give(one, known.take(one, source), target)
+                moves[one] = target
+                if owners[one] == target:
+                    del moves[one]
+
+
+def best_step(known: Loads, hot: int, cold: int) -> tuple[int | None, int | None]:
+    """The shard that leaves the hottest slot for the coldest, and the one that comes back for it, if any does."""
+    best = known.shares[hot] - _ROUNDING
+    step: tuple[int | None, int | None] = (None, None)
+    others: list[tuple[int | None, Size]] = [(None, Size()), *sorted(known.shards[cold].items())]
+    for there, load in sorted(known.shards[hot].items()):
+        for back, other in others:
+            cooler, warmer = known.after(hot, load, other), known.after(cold, other, load)
+            if warmer <= 1 and max(cooler, warmer) < best:
+                best, step = max(cooler, warmer), (there, back)
+    return step
+
+
+def _bound(share: float, mean: float, slot: int) -> str:
+    what = "more than it has" if share > 1 else f"and the mean is {mean:.0%}"
+    return f"slot {slot} has {share:.0%} of a slot, {what}; no move or swap with the coldest slot lowers that"
+
+
+def level_counts(counts: Mapping[int, int], empty: Mapping[int, list[int]]) -> dict[int, int]:
+    """Moves of shards without a load, so that a slot that has less than half of its part gets its part."""
+    mean = sum(counts.values()) / len(counts)
+    if min(counts.values()) >= mean / 2:
+        return {}
+    now, moves = dict(counts), dict[int, int]()
+    rest = {slot: list(shards) for slot, shards in empty.items()}
+    takers = sorted(now, key=lambda slot: (now[slot], slot))
+    for giver in sorted(now, key=lambda slot: (-now[slot], slot)):
+        while now[giver] > mean and rest.get(giver):
+            while takers and now[takers[0]] + 1 > mean:
+                takers.pop(0)
+            if not takers:
+                return moves
+            moves[rest[giver].pop()] = takers[0]
+            now[giver] -= 1
+            now[takers[0]] += 1
+    return moves

@@ -1,0 +1,210 @@
+"""The decisions of a pool's keeper: which slot gets which shard, and which slot has to be ended. Pure.
+
+All is level-triggered: a map says what should be, a slot answers with the number of the newest map that it has carried
+out, and no message can be lost. Invariants: a shard is given to another slot only after its owner has answered the map
+that told it to drop it, or when nobody may act for its owner any more; the number of a map is never used twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from heronpy.pools.balance import Loads, balance, level_counts
+from heronpy.pools.shards import BUCKETS, Answer, Map, Owner, Pool, Size
+
+#: A slot that acts carries out a map within this time, or the engine ends it.
+OBEY_S: Final = 60.0
+#: Between two rounds of the balance.
+BALANCE_S: Final = 600.0
+#: No decision for this long means that the keeper was paused: then the silence of slots proves nothing.
+OWN_STALL_S: Final = 5.0
+
+
+class SlotView(Struct, frozen=True):
+    """What placement knows of a slot, and what the slot has answered."""
+
+    epoch: int = 0
+    """In which it acts, or is about to; 0: it does not."""
+    over: int = 0
+    """The highest epoch in which nobody can act for it any more."""
+    is_silent: bool = False
+    """Nobody knows whether it still acts."""
+    answer: Answer | None = None
+
+    def has_carried_out(self, number: int, epoch: int) -> bool:
+        """Whether it has answered this map, in this epoch."""
+        return self.answer is not None and self.answer.epoch == epoch and self.answer.number >= number
+
+
+class Decision(Struct, frozen=True):
+    """What follows."""
+
+    map: Map | None = None
+    """The map to write; None: the last one stands."""
+    late: tuple[int, ...] = ()
+    """Slots for the engine to end."""
+    notes: tuple[str, ...] = ()
+
+
+def first_map(pool: Pool) -> Map:
+    """Nobody has anything yet."""
+    return Map(1, (Owner(),) * pool.shards, (0,) * BUCKETS)
+
+
+class Keeper:
+    """`decide` at least once a second; what it returns is written before the next call, or never."""
+
+    def __init__(self, obey_s: float = OBEY_S, balance_s: float = BALANCE_S) -> None:
+        self._obey_s, self._balance_s = obey_s, balance_s
+        #: By slot and epoch: the map that it has not carried out yet, and since when.
+        self._owes: dict[tuple[int, int], tuple[int, float]] = {}
+        self._balanced_at: float | None = None
+        self._last_now: float | None = None
+        #: Why the pool is not level; "" when it is.
+        self.unlevel = ""
+
+    def decide(
+        self,
+        known: Map,
+        pool: Pool,
+        slots: Mapping[int, SlotView],
+        loads: Mapping[int, Size],
+        now: float,
+        new: frozenset[int] = frozenset(),
+    ) -> Decision:
+        """`loads` by shard; `new`: shards whose containers nobody runs yet, so they may go to any slot for nothing."""
+        paused = self._last_now is not None and now - self._last_now > OWN_STALL_S
+        self._last_now = now
+        owners, notes = list(known.owners), list[str]()
+        live = [slot for slot, view in slots.items() if view.epoch and slot <= pool.slots and slot not in pool.drained]
+        self._settle(owners, known.number + 1, live, slots, loads, pool, notes)
+        if live:
+            self._leave(owners, known.number + 1, live, loads, pool)
+            self._level(owners, known.number + 1, live, loads, pool, new, now)
+        late = self._late(owners, slots, now, paused)
+        changed = owners != list(known.owners)
+        return Decision(replace(known, number=known.number + 1, owners=tuple(owners)) if changed else None, late,
+                        tuple(notes))  # fmt: skip
+
+    def _settle(
+        self, owners: list[Owner], number: int, live: list[int], slots: Mapping[int, SlotView],
+        loads: Mapping[int, Size], pool: Pool, notes: list[str],
+    ) -> None:  # fmt: skip
+        """Give away what was dropped, and what has no owner any more."""
+        free, lost = list[int](), dict[int, int]()
+        for shard, owner in enumerate(owners):
+            view = slots.get(owner.slot)
+            if view is not None and owner.epoch <= view.over and owner.slot in live and not owner.to:
+                owners[shard] = Owner(owner.slot, view.epoch, number)  # it is back before anybody has missed it
+            elif view is None or owner.epoch <= view.over:
+                free.append(shard)
+                lost[owner.slot] = lost.get(owner.slot, 0) + 1
+            elif owner.to and view.has_carried_out(owner.number, owner.epoch):
+                if owner.to in live:
+                    owners[shard] = Owner(owner.to, slots[owner.to].epoch, number)
+                else:
+                    free.append(shard)
+        if not free or not live:
+            return
+        fill = _fill(owners, live, loads, pool, skip=frozenset(free))
+        for shard in sorted(free, key=lambda shard: (-loads.get(shard, Size()).share_of(pool.size), shard)):
+            slot = fill.coolest()
+            fill.give(shard, loads.get(shard, Size()), slot)
+            owners[shard] = Owner(slot, slots[slot].epoch, number)
+        notes += [f"slot {slot} is lost; its {count} shards go to others" for slot, count in lost.items() if slot]
+
+    def _leave(self, owners: list[Owner], number: int, live: list[int], loads: Mapping[int, Size], pool: Pool) -> None:
+        """Take shards from slots that are drained, or beyond the size of the pool."""
+        away = [shard for shard, owner in enumerate(owners) if owner.slot not in live and not owner.to]
+        away = [shard for shard in away if owners[shard].slot > pool.slots or owners[shard].slot in pool.drained]
+        fill = _fill(owners, live, loads, pool) if away else None
+        for shard in away:
+            assert fill is not None
+            slot = fill.coolest()
+            fill.give(shard, loads.get(shard, Size()), slot)
+            owners[shard] = replace(owners[shard], number=number, to=slot)
+
+    def _level(
+        self, owners: list[Owner], number: int, live: list[int], loads: Mapping[int, Size], pool: Pool,
+        new: frozenset[int], now: float,
+    ) -> None:  # fmt: skip
+        """Move shards without a load at once, and the others in the rounds of the balance."""
+        moves: dict[int, int] = {}
+        stays = {shard: owner.slot for shard, owner in enumerate(owners) if owner.slot in live and not owner.to}
+        if new:
+            fill = _fill(owners, live, loads, pool, skip=new & stays.keys())
+            for shard in sorted(new & stays.keys(), key=lambda one: (-loads[one].share_of(pool.size), one)):
+                moves[shard] = fill.coolest()
+                fill.give(shard, loads[shard], moves[shard])
+        else:
+            counts, empty = dict.fromkeys(live, 0), {slot: list[int]() for slot in live}
+            for shard, owner in enumerate(owners):
+                slot = owner.to or owner.slot
+                if slot in counts:
+                    counts[slot] += 1
+                    if shard in stays and shard not in loads:
+                        empty[slot].append(shard)
+            moves = level_counts(counts, empty)
+        if self._balanced_at is None:
+            self._balanced_at = now
+        moving = any(owner.to and shard in loads for shard, owner in enumerate(owners))
+        if now - self._balanced_at >= self._balance_s and not moving and not new:
+            self._balanced_at = now
+            found = balance({one: slot for one, slot in stays.items() if one in loads}, loads, live, pool.size)
+            self.unlevel = found.why
+            moves |= found.moves
+        for shard, slot in moves.items():
+            if owners[shard].slot != slot:
+                owners[shard] = replace(owners[shard], number=number, to=slot)
+
+    def _late(self, owners: list[Owner], slots: Mapping[int, SlotView], now: float, paused: bool) -> tuple[int, ...]:
+        """The slots that have not carried out a map in time, and those that are silent."""
+        asked: dict[tuple[int, int], int] = {}
+        for owner in owners:
+            who = owner.slot, owner.epoch
+            asked[who] = max(asked.get(who, 0), owner.number)
+        owes: dict[tuple[int, int], tuple[int, float]] = {}
+        late = []
+        for (slot, epoch), number in asked.items():
+            view = slots.get(slot)
+            if view is None or not epoch or epoch <= view.over:
+                continue
+            if not view.is_silent and (view.epoch != epoch or view.has_carried_out(number, epoch)):
+                continue  # it is leaving, or owes nothing
+            answered = view.answer.number if view.answer is not None and view.answer.epoch == epoch else 0
+            # One that is silent has been so for long enough.
+            first = answered, now - self._obey_s if view.is_silent else now
+            before, since = self._owes.get((slot, epoch), first)
+            if not view.is_silent and (paused or answered > before):
+                since = now  # what counts is that it does not get on at all
+            if now - since >= self._obey_s:
+                late.append(slot)
+                since = now
+            owes[slot, epoch] = answered, since
+        self._owes = owes
+        return tuple(late)
+
+
+def _fill(
+    owners: list[Owner], live: list[int], loads: Mapping[int, Size], pool: Pool, skip: frozenset[int] = frozenset()
+) -> Loads:
+    """What the slots have, and are going to get."""
+    found = Loads(live, pool.size)
+    for shard, owner in enumerate(owners):
+        slot = owner.to or owner.slot
+        if slot in found.shares and shard not in skip:
+            found.give(shard, loads.get(shard, Size()), slot)
+    return found
+
+
+def spread(known: Map, loads: Mapping[int, Size], pool: Pool) -> dict[int, tuple[int, float]]:
+    """By slot: how many shards it has, and the share of it that they use."""
+    found = _fill(list(known.owners), sorted({owner.slot for owner in known.owners} - {0}), loads, pool)
+    counts: dict[int, int] = {}
+    for owner in known.owners:
+        counts[owner.slot] = counts.get(owner.slot, 0) + 1
+    return {slot: (counts[slot], share) for slot, share in found.shares.items()}

@@ -1,0 +1,87 @@
+"""The nodes of a pool in the state manager, as documents. All calls block: a loop makes them in threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from heronpy.common.errors import NoNodeError, VersionMismatchError
+from heronpy.pools.shards import BUCKETS, Answer, Map, Pool, Size, Spec, pack, unpack
+from heronpy.proto import plan_pb2
+from heronpy.statemgr import paths
+from heronpy.statemgr.base import StateManager
+
+#: Of a change that others' changes overtake.
+TRIES_MAX = 50
+
+
+def read_pool(state: StateManager, name: str) -> Pool | None:
+    """What a pool should be; None when there is no such pool."""
+    found = state.get(paths.pool(name))
+    return unpack(Pool, found[0], f"pool '{name}'") if found is not None else None
+
+
+def change_pool(state: StateManager, name: str, change: Callable[[Pool], Pool]) -> Pool:
+    """Compare and set what a pool should be; `change` may raise, and is called again when others are faster."""
+    for _ in range(TRIES_MAX):
+        found = state.get(paths.pool(name))
+        if found is None:
+            break
+        before = unpack(Pool, found[0], f"pool '{name}'")
+        after = change(before)
+        if after == before:
+            return after
+        try:
+            state.set(paths.pool(name), pack(after), found[1])
+            return after
+        except VersionMismatchError:
+            continue
+        except NoNodeError:
+            break
+    raise NoNodeError(f"there is no pool '{name}' any more, or too many change it at once")
+
+
+def read_map(state: StateManager, name: str) -> tuple[Map, int] | None:
+    """The map of a pool and the version of its node; None before there is one."""
+    found = state.get(paths.pool_map(name))
+    return (unpack(Map, found[0], f"the map of pool '{name}'"), found[1]) if found is not None else None
+
+
+def read_specs(state: StateManager, name: str, known: Map) -> dict[str, Spec]:
+    """The specifications that were published, by topology id."""
+    specs: dict[str, Spec] = {}
+    for bucket in (one for one in range(BUCKETS) if known.buckets[one]):
+        found = state.get(paths.pool_specs(name, bucket))
+        content = unpack(tuple[Spec, ...], found[0], f"bucket {bucket} of pool '{name}'") if found is not None else ()
+        specs |= {spec.topology_id: spec for spec in content}
+    return specs
+
+
+def read_answer(state: StateManager, name: str, slot: int) -> Answer | None:
+    """What a slot has answered last."""
+    found = state.get(paths.pool_slot(name, slot))
+    return unpack(Answer, found[0], f"the answer of slot {slot} of pool '{name}'") if found is not None else None
+
+
+def remove_pool(state: StateManager, name: str, slots: int) -> None:
+    """Delete all nodes of a pool."""
+    nodes = [paths.pool(name), paths.pool_map(name)]
+    nodes += [paths.pool_specs(name, bucket) for bucket in range(BUCKETS)]
+    nodes += [paths.pool_slot(name, slot) for slot in range(1, slots + 1)]
+    for node in nodes:
+        try:
+            state.delete(node)
+        except NoNodeError:
+            continue
+
+
+def plan_of(pool: Pool, version: int) -> plan_pb2.PackingPlan:
+    """The packing plan of a pool: a container for each slot, and no tasks."""
+    plan = plan_pb2.PackingPlan(version=version)
+    for slot in range(1, pool.slots + 1):
+        plan.containers.add(id=slot, required=plan_pb2.Resource(cpu=pool.size.cpu, ram_bytes=pool.size.ram_bytes))
+    return plan
+
+
+def reserved(specs: Mapping[str, Spec]) -> Size:
+    """What all topologies together reserve."""
+    return sum((size for spec in specs.values() for size in spec.containers.values()), Size())

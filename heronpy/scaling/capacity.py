@@ -1,0 +1,231 @@
+"""Which jobs of a pool run, and with how many tasks, when there is not room for all that they wish. Pure.
+
+`allot` is called again and again, with what it has returned before. Jobs come in this order: privileged, higher
+priority, running, older. First each gets its minimum, then each its wish, as far as the pool and the quota of its role
+reach. So the last ones shrink first, and are stopped only when even their minimum has no room.
+
+Invariants: what is given, all jobs together, is never more than the pool has without its reserve, nor that of a role
+more than its quota. No job is without room because of one that comes after it. Nobody grows into room that another one
+has not left yet. A job that was cut back gets more once there has been room for it for `BACK_S`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from heronpy.common.units import format_duration
+from heronpy.packing.demand import size_text
+
+#: The share of a pool that is given to nobody: what a lost slot had has to go somewhere.
+RESERVE: Final = 0.1
+#: There has to be room for so long before a job that was cut back gets it.
+BACK_S: Final = 300.0
+#: Of the search for the share of its wish that a job gets.
+_STEPS: Final = 32
+_ROUNDING: Final = 1 + 1e-9
+
+#: Tasks by component.
+Tasks: TypeAlias = Mapping[str, int]
+
+
+class Amount(Struct, frozen=True):
+    """Room."""
+
+    cpu: float = 0.0
+    ram_bytes: float = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.cpu + other.cpu, self.ram_bytes + other.ram_bytes)
+
+    def __sub__(self, other: Amount) -> Amount:
+        return Amount(self.cpu - other.cpu, self.ram_bytes - other.ram_bytes)
+
+    def times(self, factor: float) -> Amount:
+        """That much of it."""
+        return Amount(self.cpu * factor, self.ram_bytes * factor)
+
+    def fits(self, room: Amount) -> bool:
+        """Whether room has a place for it."""
+        return self.cpu <= room.cpu * _ROUNDING and self.ram_bytes <= room.ram_bytes * _ROUNDING
+
+    def __str__(self) -> str:
+        return size_text(round(self.cpu, 2), round(self.ram_bytes), None)
+
+
+class Allotted(Struct, frozen=True):
+    """What a job may have."""
+
+    state: Literal["GRANTED", "SHRUNK", "WAITING", "PREEMPTED"] = "GRANTED"
+    """WAITING has not run yet; PREEMPTED has, and is stopped until there is room again."""
+    limits: dict[str, int] = {}
+    """Tasks of the components that get fewer than they wish."""
+    why: str = ""
+    """In a sentence with numbers, unless it gets all."""
+    fits_since: float | None = None
+    """Since when there is room for more than it has."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether the job may run."""
+        return self.state in ("GRANTED", "SHRUNK")
+
+
+class Claim(Struct, frozen=True):
+    """A job that should run in the pool."""
+
+    job: str
+    each: dict[str, Amount]
+    """Room of one task of each component."""
+    besides: Amount
+    """Room that it needs besides its tasks."""
+    least: Tasks
+    """With fewer tasks it does not run; no more than its wish."""
+    wish: Tasks
+    """Nothing: the job is leaving the pool."""
+    role: str = ""
+    priority: int = 100
+    privileged: bool = False
+    created: float = 0.0
+    held: Tasks = {}
+    """Tasks for which it keeps room now, the old and the new ones during a change; nothing if it does not run."""
+    before: Allotted = Allotted()
+    """What `allot` has returned last."""
+
+    def room(self, tasks: Tasks) -> Amount:
+        """What it needs for these tasks; nothing without any."""
+        return sum(
+            (self.each[one].times(n) for one, n in tasks.items() if one in self.each),
+            self.besides if tasks else Amount(),
+        )
+
+
+class _Room:
+    """What is left to give, in all and by role."""
+
+    def __init__(self, all_of_it: Amount, quotas: Mapping[str, Amount]) -> None:
+        self._whole = {"": all_of_it, **{f"role {role}": quota for role, quota in quotas.items()}}
+        self._taken = dict.fromkeys(self._whole, Amount())
+
+    def lacks(self, claim: Claim, more: Amount) -> str:
+        """Why a job cannot get so much more; "" if it can."""
+        for name in self._of(claim):
+            whole, taken = self._whole[name], self._taken[name]
+            if not (taken + more).fits(whole):
+                who = f"jobs of {name} may have" if name else "jobs may have"
+                return f"{who} {whole}, and those before it have {taken}"
+        return ""
+
+    def take(self, claim: Claim, more: Amount) -> None:
+        for name in self._of(claim):
+            self._taken[name] += more
+
+    def _of(self, claim: Claim) -> Iterable[str]:
+        return [name for name in ("", f"role {claim.role}") if name in self._whole]
+
+
+def allot(
+    slots: Iterable[Amount], quotas: Mapping[str, Amount], claims: Collection[Claim], now: float
+) -> dict[str, Allotted]:
+    """What each job may have, by its name.
+
+    `slots`: the sizes of the slots that are not drained. `quotas`: what the jobs of a role may have together; those of
+    another role may have all. `now`: any clock that is the same for all calls. Whether each container fits into a slot
+    is not asked here.
+    """
+    whole = sum(slots, Amount())
+    room = _Room(whole.times(1 - RESERVE), quotas)
+    order = sorted(claims, key=lambda one: (not one.privileged, -one.priority, not one.held, one.created, one.job))
+    given: dict[str, dict[str, int]] = {}
+    lacking: dict[str, str] = {}
+    for claim in order:
+        need = claim.room(claim.least)
+        lacking[claim.job] = room.lacks(claim, need)
+        if lacking[claim.job]:
+            lacking[claim.job] = f"it needs {need} at least; {lacking[claim.job]}"
+        else:
+            room.take(claim, need)
+            given[claim.job] = {**claim.least}
+    for claim in order:
+        if claim.job in given:
+            given[claim.job], lacking[claim.job] = _widened(claim, given[claim.job], room)
+    found = {claim.job: _patient(claim, given.get(claim.job), lacking[claim.job], now) for claim in order}
+    free = whole - sum((claim.room(claim.held) for claim in claims), Amount())
+    for claim in order:
+        found[claim.job], free = _moved_in(claim, found[claim.job], free, now)
+    return found
+
+
+def granted(claim: Claim, allotted: Allotted) -> dict[str, int]:
+    """The tasks that a job may have; none if it may not run."""
+    return {one: allotted.limits.get(one, n) for one, n in claim.wish.items()} if allotted.runs else {}
+
+
+def _widened(claim: Claim, tasks: dict[str, int], room: _Room) -> tuple[dict[str, int], str]:
+    """As much of its wish as there is room for, beyond its minimum, the same share for each component; why not all."""
+
+    def at(share: float) -> dict[str, int]:
+        return {one: least + int(share * (claim.wish[one] - least)) for one, least in tasks.items()}
+
+    def lacks(wanted: Tasks) -> str:
+        return room.lacks(claim, claim.room(wanted) - need)
+
+    need, found, low, high = claim.room(tasks), {**claim.wish}, 0.0, 1.0
+    if why := lacks(found):
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if lacks(at(middle)) else (middle, high)
+        found = at(low)
+        for one in found:
+            while found[one] < claim.wish[one] and not lacks(found | {one: found[one] + 1}):
+                found[one] += 1
+    room.take(claim, claim.room(found) - need)
+    return found, why
+
+
+def _patient(claim: Claim, tasks: dict[str, int] | None, why: str, now: float) -> Allotted:
+    """What a job may have, if it gets more only after there has been room for it for long enough."""
+    before = claim.before
+    stopped: Allotted = Allotted("PREEMPTED" if claim.held or before.state == "PREEMPTED" else "WAITING", why=why)
+    if tasks is None:
+        return stopped
+    grows = before.state == "PREEMPTED" or any(tasks[one] > before.limits.get(one, tasks[one]) for one in tasks)
+    if not grows:
+        return _limited(claim, tasks, why)
+    since = now if before.fits_since is None else before.fits_since
+    if now - since >= BACK_S:
+        return _limited(claim, tasks, why)
+    soon = f"there is room, which it gets once that has lasted for {format_duration(BACK_S)}"
+    if before.state == "PREEMPTED":
+        return replace(stopped, why=soon, fits_since=since)
+    kept = {one: min(n, before.limits.get(one, n)) for one, n in tasks.items()}
+    return replace(_limited(claim, kept, soon), fits_since=since)
+
+
+def _moved_in(claim: Claim, allotted: Allotted, free: Amount, now: float) -> tuple[Allotted, Amount]:
+    """What a job may have now, and what is free then: others may not have left the room that it is to get."""
+    tasks, held = granted(claim, allotted), claim.held
+    if all(n <= held.get(one, 0) for one, n in tasks.items()):
+        return allotted, free
+    more = claim.room({one: max(n, held.get(one, 0)) for one, n in tasks.items()}) - claim.room(held)
+    if more.fits(free):
+        return allotted, free - more
+    why = f"it waits until other jobs have left {more}"
+    if held:
+        # A component that is new comes with another program, for which the old one stops.
+        kept = {one: min(n, held.get(one, claim.least[one])) for one, n in tasks.items()}
+        waits = _limited(claim, kept, why)
+    else:
+        waits = Allotted("PREEMPTED" if claim.before.state == "PREEMPTED" else "WAITING", why=why)
+    return replace(waits, fits_since=now - BACK_S), free
+
+
+def _limited(claim: Claim, tasks: Mapping[str, int], why: str) -> Allotted:
+    limits = {one: n for one, n in tasks.items() if n < claim.wish[one]}
+    if not limits:
+        return Allotted()
+    counts = ", ".join(f"{one} gets {n} of {claim.wish[one]} tasks" for one, n in limits.items())
+    return Allotted("SHRUNK", limits, f"{counts}: {why}")

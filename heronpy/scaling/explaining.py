@@ -1,0 +1,91 @@
+"""Why each component of a job has as many tasks as it has: the newest figures, and what comes of them. Pure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from heronpy.scaling import estimate, patterns
+from heronpy.scaling.figures import Figures, Goal, Look, Past, Times
+from heronpy.scaling.plan import State
+
+
+class Evidence(Struct, frozen=True):
+    """One component at the newest look; None: not known."""
+
+    component: str
+    tasks: int
+    low: int
+    high: int | None
+    """The limits of `scale`; None: it is not scaled."""
+    arrives_per_s: float | None
+    each_per_s: float | None
+    """What one task can do."""
+    busy: float | None
+    waits: float | None
+    """Tuples that wait for it."""
+    needed: int | None
+    """Tasks by the sizing formula."""
+    verdict: str
+    """What is done or not done now, and why."""
+    since: float | None = None
+    until: float | None = None
+
+
+def explained(state: State, look: Look, goal: Goal, times: Times) -> list[Evidence]:
+    """The evidence for each component, in the order of the topology."""
+    asked, drain_s = estimate.asked_for(look, _known(state, look)), times.drain_s(goal)
+    wanted = estimate.with_backlog(asked, look, _known(state, look), drain_s) if asked is not None else {}
+    found = []
+    for one in look.components:
+        known, past = state.known.get(one.name, estimate.Known()), look.past.get(one.name, Past())
+        ahead = past.ahead if patterns.is_usual(past) else None
+        needed = None
+        if known.per_thread and one.name in wanted:
+            rate = max(wanted[one.name], ahead or 0.0)
+            needed = estimate.tasks_for(rate, known.per_thread, one.concurrency)
+        found.append(
+            Evidence(
+                one.name, one.tasks, goal.min.get(one.name, 1), goal.max.get(one.name),
+                asked.get(one.name) if asked is not None else None, known.per_thread * one.concurrency or None,
+                one.busy, one.backlog, needed, *_verdict(state, one, needed, goal, times),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _known(state: State, look: Look) -> dict[str, estimate.Known]:
+    return {one.name: state.known.get(one.name, estimate.Known()) for one in look.components}
+
+
+def _verdict(
+    state: State, one: Figures, needed: int | None, goal: Goal, times: Times
+) -> tuple[str, float | None, float | None]:
+    """A sentence, since when it is so, and until when."""
+    name, high = one.name, goal.max.get(one.name)
+    trial = state.plan.trials.get(name) if state.plan is not None else None
+    if state.plan is not None and trial is not None:
+        what = {"ram": "bytes of memory a task", "concurrency": "calls at once"}.get(trial.key, "tasks")
+        seen = state.plan.seen_at
+        text = f"{trial.before:,} -> {trial.after:,} {what}: " + ("its effect is awaited" if seen else "being made")
+        return text, seen or state.plan.at, seen + times.settle_s if seen else None
+    wants, spare, bar = state.since.get(f"wants:{name}"), state.since.get(f"spare:{name}"), state.bars.get(name)
+    if goal.mode == "off":
+        return "not scaled: scale.mode is off", None, None
+    if high is None:
+        return f"not scaled: scale.max.{name} is not set", None, None
+    if one.fixed:
+        return f"not scaled: {one.fixed}", None, None
+    if bar is not None and state.at < bar.until:
+        return "nothing more is tried: the last change had no effect", None, bar.until
+    wrong = next((alert for alert in state.alerts.values() if alert.vetoes), None)
+    if wrong is not None:
+        return f"nothing is scaled while this alert is open: {wrong.cause}", wrong.since, None
+    if needed is None:
+        return "nothing is decided: what a task can do is not known yet", None, None
+    if wants is not None and one.tasks >= high:
+        return f"it needs {max(needed, one.tasks)} tasks, and scale.max.{name} is {high}; raise it", wants, None
+    if wants is not None:
+        return "it gets more tasks once it has needed them for long enough", wants, wants + times.sure_s
+    if spare is not None:
+        return "it has more tasks than it needs, and gives some back once that has lasted", spare, spare + times.spare_s
+    return "it has the tasks that it needs", None, None

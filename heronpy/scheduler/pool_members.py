@@ -1,0 +1,153 @@
+"""A topology in the slots of a pool: its plan and package, and the address at which its scheduler is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable
+
+from google.protobuf.message import Message
+
+from heronpy.common.errors import ConfigError, HeronError
+from heronpy.common.ids import executor_id
+from heronpy.net import curve
+from heronpy.net.private import make_private
+from heronpy.net.rpc_loop import ControlServer
+from heronpy.plan.launch import LaunchSpec
+from heronpy.pools.shards import Map, Size, Spec, name_of, shard_of
+from heronpy.procs.plan_watch import PlanWatch
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
+from heronpy.scheduler.package_endpoint import Archive, PackageEndpoint
+from heronpy.scheduler.reconciler_setup import read_topology, sizes_of
+from heronpy.scheduler.teardown import remove_sockets, remove_state
+from heronpy.statemgr import paths
+from heronpy.statemgr.base import StateManager
+
+log = logging.getLogger("heronpy.scheduler")
+
+LAST_ANSWERS_MS = 500
+#: Its package is packed again after this, when that failed.
+PACK_AGAIN_S = 10.0
+
+OnRequest = Callable[["Member", control_pb2.Envelope], "Message | Awaitable[Message]"]
+
+
+class Member:
+    """Made on the loop, once `read_member` has what it needs."""
+
+    def __init__(
+        self,
+        launch: LaunchSpec,
+        topology: topology_pb2.Topology,
+        state: StateManager,
+        restarts: dict[int, int],
+        place: str,
+        on_request: OnRequest,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.launch, self._topology, self._state = launch, topology, state
+        self.restarts = restarts
+        self._on_change = on_change
+        self._plan: plan_pb2.PackingPlan | None = None
+        self._archive: Archive | None = None
+        #: A user has killed it: it is published no more, and removed once nothing of it runs.
+        self.is_killed = False
+        #: Who may still run it: slots with their epochs, and the map that each has to carry out first. None: not yet
+        #: taken out of the specifications.
+        self.holders: dict[tuple[int, int], int] | None = None
+        self.gone = asyncio.Event()
+        make_private(launch.sockets_dir)
+        endpoint = f"ipc://{launch.sockets_dir}/scheduler"
+        self._server = ControlServer([endpoint], lambda _, envelope: on_request(self, envelope))
+        self.package = PackageEndpoint(launch.package_dir, launch.working_dir, launch.topology_id, place)
+        self.package.start()
+        self._packing = asyncio.create_task(self._pack())
+        self._watch = PlanWatch(state, paths.packing_plan(launch.topology), self._on_plan)
+        self._watch.start()
+
+    def location(self) -> bytes:
+        """Where its scheduler is, as commands find it."""
+        return plan_pb2.SchedulerLocation(
+            topology=self.launch.topology,
+            endpoint=f"ipc://{self.launch.sockets_dir}/scheduler",
+            pid=os.getpid(),
+            host=socket.gethostname(),
+        ).SerializeToString()
+
+    async def _pack(self) -> None:
+        while self._archive is None:
+            try:
+                self._archive = await self.package.archive()
+            except HeronError as error:
+                log.warning("the package of %s cannot be packed for the slots: %s", self.launch.topology, error)
+                await asyncio.sleep(PACK_AGAIN_S)
+        self._on_change()
+
+    def _on_plan(self, plan: plan_pb2.PackingPlan) -> None:
+        self._plan = plan
+        self._on_change()
+
+    def spec(self) -> Spec | None:
+        """What slots have to know of it; None while that is not known, or when it is to run no more."""
+        if self._plan is None or self._archive is None or self.is_killed:
+            return None
+        sizes = sizes_of(self.launch, self._plan, self._topology)
+        return Spec(
+            self.launch.topology,
+            self.launch.topology_id,
+            self.launch.submitted.to_bytes().decode(),
+            {number: Size(one.cpu, one.ram_bytes) for number, one in sorted(sizes.items())},
+            dict(self.restarts),
+            self._archive.size,
+            self._archive.sha256,
+        )
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        self._packing.cancel()
+        self._watch.close()
+        self._server.close(LAST_ANSWERS_MS)
+
+    def remove(self) -> None:  # in a thread
+        """Delete its state, keys and files: nothing of it runs."""
+        curve.remove(self.launch.working_dir)
+        self.package.remove()
+        remove_state(self._state, self.launch.topology)
+        remove_sockets(self.launch.sockets_dir)
+
+
+def read_member(state: StateManager, name: str, topology_id: str) -> tuple[LaunchSpec, topology_pb2.Topology]:
+    """What is stored of a topology; HeronError when it is not there yet, or is another one."""
+    found = state.get(paths.execution_state(name))
+    record = plan_pb2.ExecutionState.FromString(found[0]) if found is not None else plan_pb2.ExecutionState()
+    if record.topology_id != topology_id:
+        raise ConfigError(f"the state manager holds no topology {name!r} of the id {topology_id}")
+    return LaunchSpec.load(record.launch_file), read_topology(state, name)
+
+
+def holders_of(known: Map, spec: Spec) -> dict[tuple[int, int], int]:
+    """The slots, with their epochs, that may run containers of a topology which this map has published no more."""
+    shards = {shard_of((spec.topology_id, container), len(known.owners)) for container in spec.containers}
+    owners = (known.owners[shard] for shard in shards)
+    return {(one.slot, one.epoch): known.number for one in owners if one.slot}
+
+
+def records_of(
+    spec: Spec, answered: dict[str, tuple[int, bytes]], hosts: dict[int, str]
+) -> list[control_pb2.ProcessRecord]:
+    """The containers of a topology as records tell them; `answered`: slot and record by name."""
+    found = []
+    for container in spec.containers:
+        slot, content = answered.get(name_of((spec.topology_id, container)), (0, b""))
+        record = control_pb2.ProcessRecord(name=executor_id(container), state=control_pb2.PROC_STARTING)
+        record.MergeFromString(content)
+        record.host = hosts.get(slot, "")
+        record.engine_id = f"slot {slot}" if slot else ""
+        record.phase = {
+            control_pb2.PROC_RUNNING: "RUNNING", control_pb2.PROC_FAILED: "FAILED"
+        }.get(record.state, "STARTING" if slot else "QUEUED")  # fmt: skip
+        record.words = record.exit_detail if slot else "it waits for a slot of the pool"
+        found.append(record)
+    return found

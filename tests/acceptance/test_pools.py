@@ -1,0 +1,138 @@
+"""Pools, as a user has them: the topologies of jobs in shared slots, whoever dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from heronpy.engines.local.engine import MARK
+from tests.acceptance.test_checkpoints import EXAMPLE, counts, expected, when_checkpoints
+from tests.acceptance.test_jobs import in_state, job, jobs, kill_process, tasks, words
+from tests.support.command import EXISTS, FAILED, NOT_FOUND, USAGE, Heron
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.timeout(420)]
+
+__all__ = ["jobs"]
+
+
+@pytest.fixture
+def pool(jobs: Heron) -> Iterator[Heron]:
+    """A cluster with a pool of three slots; its slots are ended after the test."""
+    made = jobs("pool", "create", "local", "small", "--slots", 3, "--cpu", 4, "--ram", "4GB",
+                "--config-property", f"heron.engine.home={jobs.home / 'hosts'}").ok()  # fmt: skip
+    assert "Created pool 'small': 3 slots of 4 cores and 4GB on engine local" in made.out
+    yield jobs
+    if (shown := jobs("pool", "show", "local", "small", "--json")).code == 0:
+        for name in shown.json()["topologies"]:
+            jobs("job", "stop", "local", name)
+        jobs("scheduler", "start", "local", "small")
+        jobs("pool", "delete", "local", "small").ok()
+
+
+def slots(heron: Heron) -> dict[int, Any]:
+    return {one["slot"]: one for one in heron("pool", "show", "local", "small", "--json").json()["slots"]}
+
+
+def used(heron: Heron) -> dict[int, int]:
+    """Slots that run something to their containers."""
+    return {slot: one["containers"] for slot, one in slots(heron).items() if one["containers"]}
+
+
+def in_slots(heron: Heron, slot: int | None = None) -> list[psutil.Process]:
+    """The processes in the slots, or in one."""
+    found = []
+    for one in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            mark = Path(one.environ().get(MARK, "/"))
+            if heron.home in mark.parents and (slot is None or mark.name.startswith(f"{slot}-")):
+                found.append(one)
+    return found
+
+
+def all_up(heron: Heron, but_not: int = 0) -> bool:
+    status = heron("status", "local", "Counts", "--json")
+    states = [task["state"] for task in status.json()["tasks"]] if status.code == 0 else []
+    return bool(states) and set(states) == {"RUNNING"} and but_not not in used(heron)
+
+
+def executor(heron: Heron) -> int:
+    """The executor of container 1."""
+    title = f"heron: {job(heron)['topology_id']}/1"
+    return next((one.pid for one in in_slots(heron) if one.cmdline()[:1] == [title]), 0)
+
+
+def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path) -> None:
+    heron, out = pool, tmp_path / "out"
+    rate = ("--config-property", "heron.checkpoint.interval_s=0.5")
+    heron("job", "create", "local", EXAMPLE, *words(out), "--pool", "small", *rate).ok()
+    first = in_state(heron, "IN_SYNC")["topology_id"]
+    wait_for(lambda: all_up(heron), 60.0, "all tasks")
+    when_checkpoints(heron, 1)
+
+    # A slot is killed: what ran in it is in the others.
+    lost = max(used(heron))
+    for one in in_slots(heron, lost):
+        if "heronpy.executor.bootstrap" in one.cmdline():
+            one.kill()
+    wait_for(lambda: all_up(heron, lost), 60.0, f"all tasks outside of slot {lost}")
+    heron("job", "set", "local", "Counts", "parallelism.split=3").ok()
+    assert tasks(heron)["split"] == 3 and job(heron)["topology_id"] == first
+
+    # Without the pool's scheduler the slots go on, and restart what is theirs.
+    scheduler = heron.scheduler_pid("small")
+    guardian = psutil.Process(scheduler).ppid()
+    for pid in (guardian, scheduler):
+        os.kill(pid, signal.SIGKILL)
+    old = executor(heron)
+    os.kill(old, signal.SIGKILL)
+    wait_for(lambda: executor(heron) not in (0, old), 30.0, "another executor")
+    assert "its scheduler does not run, the slots go on" in heron("pool", "show", "local", "small").ok().out
+    heron("job", "stop", "local", "Counts", "--timeout", 3).refused(FAILED, "heron scheduler start")
+    heron("job", "start", "local", "Counts", "--detach").ok()
+    heron("scheduler", "start", "local", "small").ok()
+    wait_for(lambda: all_up(heron), 60.0, "all tasks")
+    assert job(heron)["topology_id"] == first
+
+    # A slot is drained, the pool gets smaller, and the topology leaves the pool.
+    full = max(used(heron))
+    heron("pool", "drain", "local", "small", full).ok()
+    wait_for(lambda: all_up(heron, full), 60.0, f"all tasks outside of slot {full}")
+    heron("pool", "drain", "local", "small", full, "--lift").ok()
+    heron("pool", "resize", "local", "small", "--slots", 2).ok()
+    wait_for(lambda: set(slots(heron)) == {1, 2} and all_up(heron), 60.0, "two slots")
+    heron("pool", "delete", "local", "small").refused(FAILED, "has 1 topology in it: Counts")
+    when_checkpoints(heron, 1)
+    heron("job", "unset", "local", "Counts", "place", "--as", "provisioner").ok()
+    assert used(heron) == {} and job(heron)["topology_id"] != first
+    heron("job", "set", "local", "Counts", "component_config.line.counts.rate=0", "--detach").ok()
+    in_state(heron, "FINISHED")
+    assert counts(out) == expected()
+
+
+def test_what_a_pool_cannot_do_is_one_sentence(pool: Heron, tmp_path: Path) -> None:
+    heron, out = pool, tmp_path / "out"
+    heron("pool", "create", "local", "small", "--slots", 1).refused(EXISTS, "has a pool 'small'")
+    heron("pool", "create", "local", "other", "--slots", 0).refused(USAGE, "cannot have 0 slots")
+    heron("pool", "show", "local", "smal").refused(NOT_FOUND, "did you mean 'small'")
+    heron("kill", "local", "small").refused(NOT_FOUND, "'small' is a pool of topologies")
+    heron("submit", "local", EXAMPLE, "small", *words(out)[2:]).refused(EXISTS, "has a pool 'small'")
+    heron("pool", "drain", "local", "small", 9).refused(USAGE, "has no slot 9; its slots are 1 to 3")
+    heron("job", "create", "local", EXAMPLE, *words(out), "--pool", "large").refused(NOT_FOUND, "no pool 'large'")
+    assert heron.names() == []
+    large = ("--config-property", "heron.packing.instance_cpu=5")
+    made = heron("job", "create", "local", EXAMPLE, *words(out), "--pool", "small", *large)
+    made.refused(FAILED, "asks for 5", "pool 'small' has 4 cores")
+    heron("job", "set", "local", "Counts", "settings.heron.packing.instance_cpu=3.5").refused(
+        FAILED, "job 'Counts' is WAITING: it needs", "jobs may have 10.8 cores"
+    )
+    heron("job", "stop", "local", "Counts").ok()
+    heron("job", "delete", "local", "Counts").ok()
+    assert kill_process(heron, "heronpy.nothing") == 0 and used(heron) == {}

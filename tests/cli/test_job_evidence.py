@@ -1,0 +1,104 @@
+"""`heron job explain`, `slo` and `replay`, of a job whose looks the model has made."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from heronpy.common.folders import make_folders
+from heronpy.jobs.manager import folder_of, minutes_of
+from heronpy.jobs.store import Scaled
+from heronpy.scaling.figures import Goal, Times
+from heronpy.scaling.history import History, remove_history
+from heronpy.scaling.plan import State
+from heronpy.scaling.replaying import Minute
+from heronpy.statemgr import open_state
+from tests.cli.conftest import Heron
+from tests.jobs.job_worlds import make_job
+from tests.scaling.model import START_S, Model
+from tests.scaling.scenes import HOUR, Scene, parts
+from tests.support.command import FAILED, NOT_FOUND, USAGE
+
+GOAL = Goal(lag_s=5.0, max={"work": 24})
+
+
+@pytest.fixture
+def scene(home: Path) -> Scene:
+    """Job Day after three hours; after the first one twice as much comes, and the scaler has followed."""
+    state = open_state("local", str(home / "state" / "local"))
+    given = {"slo": {"lag_s": 5}, "scale": {"max": {"work": 24}}}
+    store = make_job(state, given=given)
+    scene = Scene(Model(parts(), lambda at: 2500.0 if at < HOUR else 6000.0), 3, GOAL)
+    make_folders(folder_of("local"))
+    with closing(History(minutes_of("local", "Day"), Times())) as history:
+        before = State()
+        for look, outcome in scene.looks:
+            slo, was = outcome.state.slo, before.slo
+            minute = msgspec.json.encode(Minute(look, GOAL, Times().day_s, before))
+            history.look(look.at, slo.measured_s - was.measured_s, slo.broken_s - was.broken_s, minute)
+            before = outcome.state
+            for decision in outcome.decisions:
+                store.decided("Day", "scaler", decision.component, decision.text)
+    scaled, version = store.scaled("Day")
+    store.put_scaled("Day", Scaled(scaled.created, before, scene.looks[-1][0]), version)
+    state.close()
+    return scene
+
+
+def test_each_component_has_its_evidence_and_its_last_decision(heron: Heron, scene: Scene) -> None:
+    found = json.loads(heron("job", "explain", "local", "Day", "--json").out)
+    work, read = found["components"]["work"], found["components"]["read"]
+    assert work["arrives_per_s"] == pytest.approx(6000, rel=0.05) and work["each_per_s"] == pytest.approx(1000, rel=0.1)
+    assert (work["low"], work["high"], work["tasks"]) == (1, 24, scene.model.parts["work"].tasks)
+    assert work["needed"] <= work["tasks"] and work["verdict"] == "it has the tasks that it needs"
+    assert "work 4 -> " in heron("job", "explain", "local", "Day").out
+    assert work["decided"][0]["text"] == [one.text for _, one in scene.decisions if one.component == "work"][-1]
+    assert read["verdict"] == "not scaled: scale.max.read is not set" and read["decided"] == []
+
+
+def test_what_was_recorded_decides_the_same_each_time(heron: Heron, scene: Scene, tmp_path: Path) -> None:
+    file = tmp_path / "day"
+    assert heron("job", "explain", "local", "Day", "--record", str(file)).code == 0
+    first, again = (json.loads(heron("job", "replay", str(file), "--json").out) for _ in range(2))
+    assert first == again and [one["text"] for one in first] == [one.text for _, one in scene.decisions] != []
+    assert "--record" not in (said := heron("job", "explain", "local", "Day", "--record", str(file))).out
+    assert said.code == USAGE and "name a file that does not exist" in said.err
+
+    # From the middle on, with what was remembered then, it is the same as well.
+    lines = file.read_bytes().splitlines(keepends=True)
+    half = len(lines) // 2
+    minute = msgspec.json.decode(lines[half], type=Minute)
+    state = scene.looks[half - 1][1].state
+    file.write_bytes(
+        msgspec.json.encode(msgspec.structs.replace(minute, state=state)) + b"\n" + b"".join(lines[half + 1 :])
+    )
+    late = json.loads(heron("job", "replay", str(file), "--json").out)
+    assert late == [one for one in first if one["at"] >= minute.look.at]
+
+    file.write_bytes(lines[0] + b"{}\n")
+    said = heron("job", "replay", str(file))
+    assert said.code == USAGE and "line 2 of" in said.err and "heron job explain CLUSTER JOB --record" in said.err
+
+
+def test_a_promise_is_kept_for_a_share_of_the_time(heron: Heron, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: START_S + 3 * HOUR)
+    found = json.loads(heron("job", "slo", "local", "Day", "--json").out)
+    hour, day, fortnight = found["windows"]
+    [[begin, end]] = found["broken"]
+    assert START_S + HOUR < begin < end < START_S + 2 * HOUR
+    assert hour["kept"] == 1.0 and day == found["all"] | {"window_s": 86_400.0} == fortnight | {"window_s": 86_400.0}
+    assert day["broken_s"] == pytest.approx(end - begin) and day["kept"] == pytest.approx(
+        1 - (end - begin) / day["measured_s"]
+    )
+    text = heron("job", "slo", "local", "Day").out
+    assert "promises a lag of 5s at most" in text and "last 1h00m: kept 100.00 % of the time" in text
+
+    remove_history(minutes_of("local", "Day"))
+    assert "on the host of the scaler" in heron("job", "slo", "local", "Day").out
+    said = heron("job", "explain", "local", "Day", "--record", "x")
+    assert said.code == NOT_FOUND and "the scaler keeps them where it runs" in said.err
+    assert heron("job", "slo", "local", "Dya").code == FAILED
