@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from heronpy.common.errors import ConfigError, NoNodeError
-from heronpy.tracker.calls import Call, Table
+from heronpy.tracker.calls import Call, Param, Table
 from heronpy.tracker.guard import Problem, Scope
 from heronpy.tracker.reading import V1
 
@@ -61,15 +61,22 @@ async def _of(call: Call, cluster: str, do: Callable[[Store], T]) -> T:
     return await asyncio.to_thread(asked)
 
 
-@table.route("GET", V1 + "/jobs", Scope.ALL, returns=list[dict[str, Any]])
+@table.route(
+    "GET", V1 + "/jobs", Scope.ALL,
+    Param("cluster", "only this cluster"), Param("job", "only this job, with all of it"),
+    returns=list[dict[str, Any]],
+)  # fmt: skip
 async def jobs(call: Call) -> list[dict[str, Any]]:
-    """The jobs of all clusters, and whether they are what they should be."""
-    from heronpy.jobs.report import row
+    """The jobs, and whether they are what they should be; none is no error."""
+    from heronpy.jobs.report import row, shown
+
+    def asked(store: Store) -> list[dict[str, Any]]:
+        names, only = store.names(), call.query["job"]
+        return [row(store, name) for name in names] if only is None else [shown(store, only)] if only in names else []
 
     found = []
-    for cluster in call.tracker.clusters:
-        rows = await _of(call, cluster, lambda store: [row(store, name) for name in store.names()])
-        found += [{"cluster": cluster, **one} for one in rows]
+    for cluster in call.tracker.clusters if call.query["cluster"] is None else [call.query["cluster"]]:
+        found += [{"cluster": cluster, **one} for one in await _of(call, cluster, asked)]
     return found
 
 

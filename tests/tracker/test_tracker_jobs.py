@@ -32,6 +32,8 @@ def test_a_layer_is_read_and_changed_with_the_version_that_was_seen(asking: Aski
     [row] = asking.get("/api/v1/jobs")
     assert (row["cluster"], row["job"], row["state"]) == ("local", "Day", "NEW")
     found = asking.get(DAY)
+    assert asking.get("/api/v1/jobs?job=Day&cluster=local") == [{"cluster": "local", **found}]
+    assert asking.get("/api/v1/jobs?job=Dya") == []
     assert found["document"]["parallelism"]["work"] == 10 and found["versions"]["oncall"] == 0
     assert found["origin"]["parallelism.work"]["layer"] == "provisioner" and found["scaler"]["components"] == {}
 
