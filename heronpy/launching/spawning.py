@@ -9,13 +9,13 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from heronpy.clusters.errors import RequestError
 from heronpy.clusters.session import Session
-from heronpy.common import exit_codes, version
+from heronpy.common import exit_codes
 from heronpy.common.errors import DeadlineError, HeronError
-from heronpy.common.folders import absolute, open_private
+from heronpy.common.folders import open_private
+from heronpy.launching.environment import child_environment
 from heronpy.launching.errors import ReportedError
 from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec
 from heronpy.procs.linux import die_with_parent
@@ -24,20 +24,6 @@ from heronpy.proto import plan_pb2
 #: One that ends is noticed at once. This is for one that hangs, and leaves time to a machine that is very busy.
 SCHEDULER_START_S = 60.0
 LOG_TAIL_LINES = 30
-
-
-def child_environment(extra: dict[str, str]) -> dict[str, str]:
-    """This process's environment, with heronpy importable from any folder."""
-    home = str(Path(version.FILE).absolute().parents[2])
-    inherited = [str(absolute(path)) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    installed = "site-packages" in home or "dist-packages" in home
-    path = [*inherited] if installed or home in inherited else [home, *inherited]
-    environment = {**os.environ, **extra}
-    if environment.get("HERON_HOME"):
-        environment["HERON_HOME"] = str(absolute(environment["HERON_HOME"]))  # others run in other folders
-    if path:
-        environment["PYTHONPATH"] = os.pathsep.join(path)
-    return environment
 
 
 def spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:

@@ -65,6 +65,8 @@ _NO_STORE = events.Failed("this topology master has no checkpoint store")
 CLAIM_RETRY_S = 0.05
 STOP_TIMEOUT_S = 2.0
 LAST_ANSWERS_MS = 200
+#: No answer waits longer for the start of the topology.
+STARTING_MAX_S = 10.0
 
 #: A struct is read only, and sent as an `Answer`.
 Answer = Message | Struct | None | Awaitable[Message | None]
@@ -116,6 +118,8 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._tokens = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Message | None]] = {}
+        #: The topology has started, or failed to, or this master stops.
+        self._started = asyncio.Event()
         self._stacks = StackDumps(topology, self._send)
         self.observatory: Observatory | None = None
         self._handlers: dict[str, Callable[[bytes, Any], Answer]] = {
@@ -125,7 +129,7 @@ class Shell:
             "executor_heartbeat": self._on_executor_beat,
             "get_clock": lambda peer, body: control_pb2.ClockReply(at=time.monotonic_ns(), clock=clock_id()),
             "metrics_batch": self._on_metrics,
-            "get_status": lambda peer, body: self._kept().shown(self._running().status(self._clock.now())),
+            "get_status": self._on_get_status,
             "set_state": lambda peer, body: self._request(events.StateRequested, body.active, body.end_input),
             "restart_target": lambda peer, body: self._request(
                 events.RestartRequested, body.container, body.task_id, body.component
@@ -261,6 +265,7 @@ class Shell:
         if self._archive is not None:
             self._archive.close()
         self._store.release()
+        self._started.set()
         for waiter in list(self._waiting.values()):
             if not waiter.done():
                 waiter.set_exception(self._stopping())
@@ -344,6 +349,13 @@ class Shell:
             raise RetryableRpcError(f"nothing was updated: the disk of {full} is full; free some space and try again")
         return self._request(events.UpdateRequested, body)
 
+    async def _on_get_status(self, peer: bytes, body: control_pb2.GetStatus) -> Message:
+        if body.starting_s > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(body.starting_s, STARTING_MAX_S)):
+                    await self._started.wait()
+        return await self._kept().shown(self._running().status(self._clock.now()))
+
     def _on_get_metrics(self, peer: bytes, body: control_pb2.GetMetrics) -> Answer:
         reply = self._observed().metrics.query(body, self._clock.now())
         # Growth over an interval may fall.
@@ -385,6 +397,8 @@ class Shell:
         self._outbox.extend(effects)
         if self._writer is None:
             self._flush()
+        if not self._started.is_set() and not self._running().starts:
+            self._started.set()
         self._arm()
         if self._answers is not None:
             self._answers.look(self._clock.now())

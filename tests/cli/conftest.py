@@ -18,7 +18,7 @@ from msgspec import Struct
 from heronpy.cli.main import main
 from heronpy.health.signals import Looks
 from heronpy.launching import submission
-from heronpy.launching.spawning import child_environment
+from heronpy.launching.environment import child_environment
 from heronpy.net.answers import packed
 from heronpy.net.rpc import body_of
 from heronpy.net.rpc_loop import ControlServer

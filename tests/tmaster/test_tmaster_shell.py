@@ -224,6 +224,16 @@ async def test_topology_starts_pauses_restarts_and_finishes() -> None:
 
 
 @in_loop
+async def test_a_status_may_wait_for_the_start_but_no_longer_than_asked() -> None:
+    async with cluster() as c:
+        assert (await c.cli.call(control_pb2.GetStatus(starting_s=0.01))).lifecycle == control_pb2.LIFE_STARTING
+        waits = asyncio.ensure_future(c.cli.call(control_pb2.GetStatus(starting_s=DEADLINE_S), DEADLINE_S))
+        assert (await c.status()).lifecycle == control_pb2.LIFE_STARTING and not waits.done()
+        await c.join()
+        assert (await waits).lifecycle == control_pb2.LIFE_RUNNING
+
+
+@in_loop
 async def test_update_over_real_sockets() -> None:
     async with cluster() as c:
         await c.join()

@@ -30,7 +30,7 @@ from heronpy.jobs.merge import Found
 from heronpy.jobs.plans import Plan, Prove, pairs_of
 from heronpy.jobs.store import Store, View
 from heronpy.jobs.syncer import Running
-from heronpy.launching.spawning import child_environment
+from heronpy.launching.environment import child_environment
 from heronpy.plan.component_config import auto_typed
 from heronpy.scaling.decisions import rate_text
 from heronpy.scaling.estimate import asked_for, lag_of
