@@ -15,7 +15,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
@@ -49,8 +49,6 @@ from heronpy.tmaster.last_answers import LastAnswers
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.observatory import Observatory
 from heronpy.tmaster.recorder import Recorder
-from heronpy.tmaster.registry import Executor
-from heronpy.tmaster.stack_dumps import StackDumps
 from heronpy.tmaster.standby import Standby
 from heronpy.tmaster.store import Store, TopologyRemovedError
 from heronpy.tmaster.traces import LEASE_MAX_S, RATE_MAX
@@ -120,7 +118,6 @@ class Shell:
         self._waiting: dict[int, asyncio.Future[Message | None]] = {}
         #: The topology has started, or failed to, or this master stops.
         self._started = asyncio.Event()
-        self._stacks = StackDumps(topology, self._send)
         self.observatory: Observatory | None = None
         self._handlers: dict[str, Callable[[bytes, Any], Answer]] = {
             "register_stmgr": lambda peer, body: self._register(events.StmgrRegistered, peer, body),
@@ -144,8 +141,6 @@ class Shell:
             "get_slow": lambda peer, body: self._observed().tasks.slow(body),
             "get_looks": lambda peer, body: self._observed().looks(body, self._clock.now()),
             "get_events": lambda peer, body: self._running().shared.journal.after(body.after, body.limit),
-            "dump_stacks": lambda peer, body: self._stacks.ask(self._executors, body),
-            "dump_stacks_reply": lambda peer, body: self._stacks.take(self._executors, peer, body),
             "task_checkpoint": lambda peer, body: self._taken(events.TaskAnswered(body)),
             "restore_failed": lambda peer, body: self._taken(events.RestoreFailed(body)),
             "data_lost": lambda peer, body: self._taken(events.DataLost(body)),
@@ -523,14 +518,6 @@ class Shell:
         return control_pb2.ExceptionsReply(
             exceptions=store.select(body.component, body.task_id), discarded=store.discarded
         )
-
-    def _send(self, peer: bytes, body: Message) -> bool:
-        assert self._server is not None
-        return self._server.send(peer, body)
-
-    @property
-    def _executors(self) -> Mapping[int, Executor]:
-        return self._running().shared.registry.executors
 
     # ---- traces -------------------------------------------------------------------------------
 
