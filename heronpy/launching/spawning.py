@@ -16,7 +16,6 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import DeadlineError, HeronError
 from heronpy.common.folders import open_private
 from heronpy.launching.environment import child_environment
-from heronpy.launching.errors import ReportedError
 from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec
 from heronpy.procs.linux import die_with_parent
 from heronpy.proto import plan_pb2
@@ -24,6 +23,14 @@ from heronpy.proto import plan_pb2
 #: One that ends is noticed at once. This is for one that hangs, and leaves time to a machine that is very busy.
 SCHEDULER_START_S = 60.0
 LOG_TAIL_LINES = 30
+
+
+class ReportedError(HeronError):
+    """An error with a report, such as the end of a log, that belongs before its sentence."""
+
+    def __init__(self, text: str, report: str) -> None:
+        super().__init__(text)
+        self.report = report
 
 
 def spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
