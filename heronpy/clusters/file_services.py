@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, overload
 
 from heronpy.clusters.log_folders import container_of
 from heronpy.clusters.masters import Master
@@ -24,7 +24,7 @@ from heronpy.storage.dead_letters import files_of
 if TYPE_CHECKING:
     from heronpy.storage.log_archive import Run
 
-_LOG_FILE: Final = re.compile(r"(?P<log>log-files/.+\.log)(?:\.(?P<back>\d{1,4}))?")
+_LOG: Final = re.compile(r"log-files/(?P<process>.+)\.log(?:\.(?P<back>\d{1,6}))?")
 #: Above the numbers of rotated files; and how many earlier runs of a container are searched.
 EARLIER: Final = 10_000
 EARLIER_MAX: Final = 50
@@ -39,6 +39,35 @@ class FileService(Protocol):
     async def ask(self, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply: ...
     @overload
     async def ask(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply: ...
+
+
+class LogFile(NamedTuple):
+    """A file of a process's log; `back` is 0 for the one that is written, and higher for older ones."""
+
+    container: int
+    process: str
+    back: int
+    entry: control_pb2.FileEntry
+
+
+async def logs_of(services: Mapping[int, FileService], unreachable: dict[int, str]) -> list[LogFile]:
+    """The files of all logs. `unreachable` gets the containers whose logs cannot be listed, and why."""
+
+    async def listed(container: int, service: FileService) -> list[control_pb2.FileEntry]:
+        try:
+            return list((await service.ask(control_pb2.ListFiles())).files)
+        except HeronError as error:
+            unreachable[container] = str(error)
+            return []
+
+    # At the same time: an executor that is down answers only after a while.
+    answers = await asyncio.gather(*(listed(container, service) for container, service in services.items()))
+    return [
+        LogFile(container, match["process"], int(match["back"] or 0), entry)
+        for container, entries in zip(services, answers, strict=True)
+        for entry in entries
+        if (match := _LOG.fullmatch(entry.name)) is not None
+    ]
 
 
 class MasterFileService:
@@ -101,12 +130,12 @@ class WithEarlier:
         found = control_pb2.ListFilesReply()
         for back, service in enumerate(self._services):
             for entry in (await service.ask(request)).files:
-                match = _LOG_FILE.fullmatch(entry.name)
+                match = _LOG.fullmatch(entry.name)
                 if back and match is None:
                     continue  # only logs are kept
                 name = entry.name
                 if back and match is not None:
-                    name = f"{match['log']}.{back * EARLIER + int(match['back'] or 0)}"
+                    name = f"log-files/{match['process']}.log.{back * EARLIER + int(match['back'] or 0)}"
                 self._where[name] = service, entry.name
                 entry.name = name
                 found.files.append(entry)

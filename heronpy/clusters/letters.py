@@ -66,9 +66,8 @@ class Letters:
         key = (container, file.file)
         name, at = self._read.get(key, (file.name, 0))
         if file.bytes < at or (name.endswith(_OLDER) and not file.name.endswith(_OLDER)):
-            at = (
-                0  # an older file was removed, and its number given to a new one: no file becomes the current one again
-            )
+            # An older file was removed, and its number given to a new one: no file becomes the current one again.
+            at = 0
         found, cut = list[Letter](), b""
         while at + len(cut) < file.bytes:
             request = control_pb2.ReadFile(name=file.name, offset=at + len(cut), bytes=PIECE_BYTES)

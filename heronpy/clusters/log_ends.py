@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
-from heronpy.clusters.file_services import FileService, file_services_of
+from heronpy.clusters.errors import ClusterError
+from heronpy.clusters.file_services import FileService, LogFile, file_services_of, logs_of
+from heronpy.clusters.log_folders import container_of
 from heronpy.clusters.masters import Master
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
+from heronpy.common.log_format import CONTINUATION, escape, parse_line
+from heronpy.executor.file_service import ContainerFiles
 from heronpy.proto import control_pb2, plan_pb2
 
-_LOG: Final = re.compile(r"log-files/(?P<process>.+)\.log(?:\.(?P<back>\d{1,6}))?")
+#: Of the newest lines of one log: how much of the file is read, and how much of it is shown.
+TAIL_BYTES, LINES_MAX, LINE_MAX = 32 * 1024, 200, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +58,14 @@ async def log_ends(
 
 async def _ends(services: Mapping[int, FileService], first: Sequence[str], logs_max: int, tail_bytes: int) -> LogEnds:
     unreachable: dict[int, str] = {}
-
-    async def listed(container: int, service: FileService) -> list[control_pb2.FileEntry]:
-        try:
-            return list((await service.ask(control_pb2.ListFiles())).files)
-        except HeronError as error:
-            unreachable[container] = str(error)
-            return []
-
-    # At the same time: an executor that is down answers only after a while.
-    answers = await asyncio.gather(*(listed(container, service) for container, service in services.items()))
-    newest: dict[str, tuple[bool, int, FileService, str]] = {}
-    for service, entries in zip(services.values(), answers, strict=True):
-        for entry in entries:
-            match = _LOG.fullmatch(entry.name)
-            if match is None:
-                continue
-            # An empty one has just been rotated, or is what a restarted container begins with.
-            rank = entry.bytes == 0, int(match["back"] or 0)
-            if match["process"] not in newest or rank < newest[match["process"]][:2]:
-                newest[match["process"]] = (*rank, service, entry.name)
+    newest: dict[str, LogFile] = {}
+    # An empty one has just been rotated, or is what a restarted container begins with.
+    for file in sorted(await logs_of(services, unreachable), key=lambda file: (file.entry.bytes == 0, file.back)):
+        newest.setdefault(file.process, file)
     wanted = list(dict.fromkeys([*(name for name in first if name in newest), *sorted(newest)]))[:logs_max]
-    ends = await asyncio.gather(*(_end(*newest[name][2:], tail_bytes) for name in wanted))
+    ends = await asyncio.gather(
+        *(_end(services[newest[name].container], newest[name].entry.name, tail_bytes) for name in wanted)
+    )
     return LogEnds(dict(zip(wanted, ends, strict=True)), unreachable)
 
 
@@ -85,3 +75,41 @@ async def _end(service: FileService, name: str, tail_bytes: int) -> End:
     except HeronError as error:
         return End(error=str(error))
     return End(reply.data, reply.offset > 0)
+
+
+def log_tail(
+    session: Session, topology: str, status: control_pb2.StatusReply, process: str, timeout_s: float
+) -> list[str]:
+    """The newest lines, oldest first; blocking. HeronError when neither the executor nor this machine has them."""
+    container = container_of(process)
+    request = control_pb2.ReadFile(name=f"log-files/{process}.log", bytes=TAIL_BYTES, from_end=True)
+    service = next((one.file_service for one in status.executors if one.container == container), "")
+    try:
+        if not service:
+            raise ClusterError(
+                f"the executor of container {container} is not registered, so its logs cannot be read now"
+            )
+        reply: control_pb2.ReadFileReply = session.ask_executor(topology, container, service, request, timeout_s)
+    except HeronError:
+        record = session.record(topology)
+        with suppress(HeronError, OSError):
+            if record is not None:  # the executor of a task that is down may be down as well
+                return lines_of(ContainerFiles(record.working_dir, container).read(request))
+        raise
+    return lines_of(reply)
+
+
+def lines_of(reply: control_pb2.ReadFileReply) -> list[str]:
+    """The lines of the end of a log: of a record its time of day (UTC), level and message."""
+    data = reply.data
+    if reply.offset:  # the piece begins within a line
+        data = data.partition(b"\n")[2] or data
+    found = []
+    for line in data.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n")[-LINES_MAX:]:
+        if line.startswith(CONTINUATION):
+            shown = f"    {line.removeprefix(CONTINUATION)}"
+        else:
+            record = parse_line(line)
+            shown = f"{line[11:19]} {record.level:<5} {record.message}" if record is not None else line
+        found.append(escape(shown[:LINE_MAX]))
+    return found if data else []

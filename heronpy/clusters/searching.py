@@ -7,12 +7,11 @@ else of a file leaves its machine.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heronpy.clusters.errors import NotThereError
-from heronpy.clusters.file_services import FileService
+from heronpy.clusters.file_services import FileService, logs_of
 from heronpy.clusters.log_folders import component_of, is_meant
 from heronpy.common.errors import HeronError, RetryableRpcError
 from heronpy.common.log_files import level_filter
@@ -25,7 +24,6 @@ LIMIT_MAX, SECONDS_MAX = 1000, 10.0
 PAGE, BUSY_S = 50, 0.05
 #: As the service allows.
 AT_ONCE = 2
-_LOG = re.compile(r"log-files/(?P<process>.+)\.log(?:\.(?P<back>\d{1,6}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,27 +109,13 @@ class Search:
 
     async def _listed(self, services: Mapping[int, FileService]) -> dict[tuple[int, str], list[control_pb2.FileEntry]]:
         """The logs by container and process, the newest file first."""
-
-        async def of(container: int, service: FileService) -> list[control_pb2.FileEntry]:
-            try:
-                return list((await service.ask(control_pb2.ListFiles())).files)
-            except HeronError as error:
-                self.unreachable[container] = str(error)
-                return []
-
-        answers = await asyncio.gather(*(of(container, service) for container, service in services.items()))
-        found: dict[tuple[int, str], list[tuple[int, control_pb2.FileEntry]]] = {}
-        known: set[str] = set()
-        for container, entries in zip(services, answers, strict=True):
-            for entry in entries:
-                match = _LOG.fullmatch(entry.name)
-                if match is None:
-                    continue
-                known.add(match["process"])
-                if self.wanted.since is None or entry.changed_at >= self.wanted.since:
-                    found.setdefault((container, match["process"]), []).append((int(match["back"] or 0), entry))
-        self.known = sorted(known)
-        return {place: [entry for _, entry in sorted(named, key=lambda one: one[0])] for place, named in found.items()}
+        files = await logs_of(services, self.unreachable)
+        self.known = sorted({one.process for one in files})
+        found: dict[tuple[int, str], list[control_pb2.FileEntry]] = {}
+        for one in sorted(files, key=lambda file: file.back):
+            if self.wanted.since is None or one.entry.changed_at >= self.wanted.since:
+                found.setdefault((one.container, one.process), []).append(one.entry)
+        return found
 
 
 class _Source:

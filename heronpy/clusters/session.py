@@ -394,14 +394,19 @@ class Session(Records):
     def status(self, name: str, timeout_s: float = 5.0) -> control_pb2.StatusReply:
         return self.ask(name, control_pb2.GetStatus(), timeout_s)
 
-    def poll(self, name: str, timeout_s: float = 1.0) -> control_pb2.StatusReply | None:
-        """A status, or None while the topology master cannot answer."""
+    def poll(self, name: str, timeout_s: float = 1.0, starting_s: float = 0.0) -> control_pb2.StatusReply | None:
+        """A status, or None while the topology master cannot answer.
+
+        While the topology starts, the answer may wait `starting_s` for the end of that.
+        """
         location = self.tmaster_location(name)
         if location is None:
             return None
         try:
             with self._master_at(location.endpoint, name) as client:
-                reply: control_pb2.StatusReply | None = client.call(control_pb2.GetStatus(), timeout_s)
+                reply: control_pb2.StatusReply | None = client.call(
+                    control_pb2.GetStatus(starting_s=starting_s), timeout_s
+                )
                 return reply
         except (DeadlineError, RpcError):
             return None

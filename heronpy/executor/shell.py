@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from heronpy.common import exit_codes
 from heronpy.common.clock import group_of, is_rare
-from heronpy.common.errors import ConfigError, FencedRpcError, HeronError, RetryableError, RpcError
+from heronpy.common.errors import ConfigError, FencedRpcError, HeronError, RetryableError
 from heronpy.common.folders import make_folders
 from heronpy.common.ids import child_epoch, executor_id, stmgr_id
 from heronpy.common.setting_types import (
@@ -435,15 +435,6 @@ class Executor:
         if field == "restart_processes":
             log.info("the topology master asks to restart %s", list(body.names) or "all processes")
             self._host.handle(RestartAsked(tuple(body.names), body.reason))
-        elif field == "dump_stacks":
-            self._jobs.start(self._dump_stacks(body))
-
-    async def _dump_stacks(self, request: control_pb2.DumpStacks) -> None:
-        try:
-            reply = await self._evidence.dump_stacks(request)
-        except RpcError as error:
-            reply = control_pb2.DumpStacksReply(text=str(error))
-        self._link.send(reply)
 
 
 def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int, str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from math import isfinite, log2
-from statistics import median_low
 
 from heronpy.proto import control_pb2
 
@@ -65,7 +64,7 @@ class Baseline:
         return [
             control_pb2.MinutesLedger.Usual(
                 component=component,
-                wall_s=2.0 ** (median_low(sizes.elements()) / _PARTS),
+                wall_s=2.0 ** (sorted(sizes.elements())[(sizes.total() - 1) // 2] / _PARTS),
                 minutes=sizes.total(),
                 number=newest[component],
             )

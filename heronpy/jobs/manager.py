@@ -46,7 +46,7 @@ from heronpy.jobs.driver import TopologyDriver, wished_of
 from heronpy.jobs.plans import Prove, pairs_of
 from heronpy.jobs.store import Store
 from heronpy.jobs.syncer import Driver, Running, StepError
-from heronpy.launching.spawning import child_environment
+from heronpy.launching.environment import child_environment
 from heronpy.scheduler.guardian import START_OVER, Pulse
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from heronpy.common.errors import PackageError
+from heronpy.launching.environment import child_environment
 from heronpy.plan.launch import LaunchSpec, Submitted, make_here
 from heronpy.proto import components_of, topology_pb2
 
@@ -20,8 +21,6 @@ LAUNCH_FILE, TOPOLOGY_FILE, SENTENCE_FILE = "launch.json", "topology", "sentence
 
 def check(submitted: Submitted, topology: topology_pb2.Topology) -> None:
     """PackageError, with what the program has raised, when a class cannot be imported; nothing stays."""
-    from heronpy.launching.spawning import child_environment
-
     with tempfile.TemporaryDirectory(prefix="heron-check-") as folder:
         launch_file = Path(folder) / LAUNCH_FILE
         LaunchSpec(submitted, make_here(submitted, launch_file)).save(launch_file)

@@ -9,14 +9,13 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from heronpy.clusters.errors import RequestError
 from heronpy.clusters.session import Session
-from heronpy.common import exit_codes, version
+from heronpy.common import exit_codes
 from heronpy.common.errors import DeadlineError, HeronError
-from heronpy.common.folders import absolute, open_private
-from heronpy.launching.errors import ReportedError
+from heronpy.common.folders import open_private
+from heronpy.launching.environment import child_environment
 from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec
 from heronpy.procs.linux import die_with_parent
 from heronpy.proto import plan_pb2
@@ -26,18 +25,12 @@ SCHEDULER_START_S = 60.0
 LOG_TAIL_LINES = 30
 
 
-def child_environment(extra: dict[str, str]) -> dict[str, str]:
-    """This process's environment, with heronpy importable from any folder."""
-    home = str(Path(version.FILE).absolute().parents[2])
-    inherited = [str(absolute(path)) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    installed = "site-packages" in home or "dist-packages" in home
-    path = [*inherited] if installed or home in inherited else [home, *inherited]
-    environment = {**os.environ, **extra}
-    if environment.get("HERON_HOME"):
-        environment["HERON_HOME"] = str(absolute(environment["HERON_HOME"]))  # others run in other folders
-    if path:
-        environment["PYTHONPATH"] = os.pathsep.join(path)
-    return environment
+class ReportedError(HeronError):
+    """An error with a report, such as the end of a log, that belongs before its sentence."""
+
+    def __init__(self, text: str, report: str) -> None:
+        super().__init__(text)
+        self.report = report
 
 
 def spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:

@@ -668,8 +668,10 @@ class GetSlow(_message.Message):
     def __init__(self, component: _Optional[str] = ..., task_id: _Optional[int] = ...) -> None: ...
 
 class GetStatus(_message.Message):
-    __slots__ = []
-    def __init__(self) -> None: ...
+    __slots__ = ["starting_s"]
+    STARTING_S_FIELD_NUMBER: _ClassVar[int]
+    starting_s: float
+    def __init__(self, starting_s: _Optional[float] = ...) -> None: ...
 
 class GetTimeline(_message.Message):
     __slots__ = ["components", "names", "points", "since", "until"]

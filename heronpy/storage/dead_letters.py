@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,18 +93,6 @@ def files_of(working_dir: str | os.PathLike[str]) -> list[Path]:
     current = sorted(folder.glob(f"*{_SUFFIX}"))
     older = {path: path.with_suffix(_SUFFIX + ".1") for path in current}
     return [file for path in current for file in (older[path], path) if file.exists()]
-
-
-def read_letters(file: Path) -> Iterator[dict[str, Any]]:
-    """The dead letters in a file; an incomplete line is skipped."""
-    try:
-        with open(file, "rb") as opened:
-            for line in opened:
-                letter = letter_of(line)
-                if letter is not None:
-                    yield letter
-    except FileNotFoundError:
-        return
 
 
 def letter_of(line: bytes) -> dict[str, Any] | None:

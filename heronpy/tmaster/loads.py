@@ -10,8 +10,7 @@ are between 0 and 1; the memory used is bounded by the processes of the plan.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import isfinite
-from statistics import fmean, pstdev
+from math import isfinite, sqrt
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field, structs
@@ -170,9 +169,10 @@ class Part(Struct):
             setattr(row, share, getattr(row, share) / self.shares)
         if row.tuples_per_frame is not None:
             row.tuples_per_frame = row.tuples_per_frame / row.frames_per_s if row.frames_per_s else None
-        row.keys = fmean(self.keys) if self.keys else None
+        row.keys = sum(self.keys) / len(self.keys) if self.keys else None
         if len(self.rates) > 1 and any(self.rates):
-            row.spread = pstdev(self.rates) / fmean(self.rates)
+            mean = sum(self.rates) / len(self.rates)
+            row.spread = sqrt(sum((rate - mean) ** 2 for rate in self.rates) / len(self.rates)) / mean
         if self.wall_s and row.executed_per_s:
             row.wall_s = self.wall_s / row.executed_per_s
         if row.memory_bytes is not None:

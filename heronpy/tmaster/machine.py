@@ -490,6 +490,11 @@ class TopologyMaster:
     def lifecycle(self) -> control_pb2.Lifecycle:
         return lifecycle.decide_lifecycle(self.shared, self.operation, self.finisher)
 
+    @property
+    def starts(self) -> bool:
+        """Whether it starts, and nothing keeps it from that so far."""
+        return self.lifecycle == control_pb2.LIFE_STARTING and not lifecycle.startup_exceptions(self.shared)
+
     def cause(self, now: float) -> str:
         """Why the topology is in its state, "" if there is nothing to say."""
         if self.lifecycle == control_pb2.LIFE_WAITING:

@@ -15,7 +15,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
@@ -49,8 +49,6 @@ from heronpy.tmaster.last_answers import LastAnswers
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.observatory import Observatory
 from heronpy.tmaster.recorder import Recorder
-from heronpy.tmaster.registry import Executor
-from heronpy.tmaster.stack_dumps import StackDumps
 from heronpy.tmaster.standby import Standby
 from heronpy.tmaster.store import Store, TopologyRemovedError
 from heronpy.tmaster.traces import LEASE_MAX_S, RATE_MAX
@@ -65,6 +63,8 @@ _NO_STORE = events.Failed("this topology master has no checkpoint store")
 CLAIM_RETRY_S = 0.05
 STOP_TIMEOUT_S = 2.0
 LAST_ANSWERS_MS = 200
+#: No answer waits longer for the start of the topology.
+STARTING_MAX_S = 10.0
 
 #: A struct is read only, and sent as an `Answer`.
 Answer = Message | Struct | None | Awaitable[Message | None]
@@ -116,7 +116,8 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._tokens = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Message | None]] = {}
-        self._stacks = StackDumps(topology, self._send)
+        #: The topology has started, or failed to, or this master stops.
+        self._started = asyncio.Event()
         self.observatory: Observatory | None = None
         self._handlers: dict[str, Callable[[bytes, Any], Answer]] = {
             "register_stmgr": lambda peer, body: self._register(events.StmgrRegistered, peer, body),
@@ -125,7 +126,7 @@ class Shell:
             "executor_heartbeat": self._on_executor_beat,
             "get_clock": lambda peer, body: control_pb2.ClockReply(at=time.monotonic_ns(), clock=clock_id()),
             "metrics_batch": self._on_metrics,
-            "get_status": lambda peer, body: self._kept().shown(self._running().status(self._clock.now())),
+            "get_status": self._on_get_status,
             "set_state": lambda peer, body: self._request(events.StateRequested, body.active, body.end_input),
             "restart_target": lambda peer, body: self._request(
                 events.RestartRequested, body.container, body.task_id, body.component
@@ -140,8 +141,6 @@ class Shell:
             "get_slow": lambda peer, body: self._observed().tasks.slow(body),
             "get_looks": lambda peer, body: self._observed().looks(body, self._clock.now()),
             "get_events": lambda peer, body: self._running().shared.journal.after(body.after, body.limit),
-            "dump_stacks": lambda peer, body: self._stacks.ask(self._executors, body),
-            "dump_stacks_reply": lambda peer, body: self._stacks.take(self._executors, peer, body),
             "task_checkpoint": lambda peer, body: self._taken(events.TaskAnswered(body)),
             "restore_failed": lambda peer, body: self._taken(events.RestoreFailed(body)),
             "data_lost": lambda peer, body: self._taken(events.DataLost(body)),
@@ -261,6 +260,7 @@ class Shell:
         if self._archive is not None:
             self._archive.close()
         self._store.release()
+        self._started.set()
         for waiter in list(self._waiting.values()):
             if not waiter.done():
                 waiter.set_exception(self._stopping())
@@ -344,6 +344,13 @@ class Shell:
             raise RetryableRpcError(f"nothing was updated: the disk of {full} is full; free some space and try again")
         return self._request(events.UpdateRequested, body)
 
+    async def _on_get_status(self, peer: bytes, body: control_pb2.GetStatus) -> Message:
+        if body.starting_s > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(body.starting_s, STARTING_MAX_S)):
+                    await self._started.wait()
+        return await self._kept().shown(self._running().status(self._clock.now()))
+
     def _on_get_metrics(self, peer: bytes, body: control_pb2.GetMetrics) -> Answer:
         reply = self._observed().metrics.query(body, self._clock.now())
         # Growth over an interval may fall.
@@ -385,6 +392,8 @@ class Shell:
         self._outbox.extend(effects)
         if self._writer is None:
             self._flush()
+        if not self._started.is_set() and not self._running().starts:
+            self._started.set()
         self._arm()
         if self._answers is not None:
             self._answers.look(self._clock.now())
@@ -509,14 +518,6 @@ class Shell:
         return control_pb2.ExceptionsReply(
             exceptions=store.select(body.component, body.task_id), discarded=store.discarded
         )
-
-    def _send(self, peer: bytes, body: Message) -> bool:
-        assert self._server is not None
-        return self._server.send(peer, body)
-
-    @property
-    def _executors(self) -> Mapping[int, Executor]:
-        return self._running().shared.registry.executors
 
     # ---- traces -------------------------------------------------------------------------------
 

@@ -18,11 +18,11 @@ from msgspec import Struct
 from heronpy.cli.main import main
 from heronpy.health.signals import Looks
 from heronpy.launching import submission
-from heronpy.launching.spawning import child_environment
+from heronpy.launching.environment import child_environment
 from heronpy.net.answers import packed
 from heronpy.net.rpc import body_of
 from heronpy.net.rpc_loop import ControlServer
-from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec
+from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec, Submitted
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from tests.support.launch import launch_spec
@@ -242,3 +242,28 @@ def _defaults() -> dict[str, dict[str, Any]]:
     from heronpy.common import settings
 
     return settings.resolve("local", [], {}, {}, []).settings
+
+
+def record(container: int, phase: str, **more: Any) -> control_pb2.ProcessRecord:
+    """What a scheduler says of a container that an engine runs."""
+    return control_pb2.ProcessRecord(
+        name=f"executor-{container}", phase=phase, engine_id=f"812_{container}", submission=1, **more
+    )
+
+
+@pytest.fixture
+def placed(wordy: FakeTopology) -> Any:
+    """'wordy' is run by an engine, as far as its scheduler says."""
+    reply = control_pb2.ContainersReply(
+        containers=[record(0, "RUNNING", host="n1"), record(1, "QUEUED", words="Priority")]
+    )
+    wordy.answers["get_containers"] = reply
+    found = wordy.state.get(paths.launch("wordy"))
+    launch = Submitted.from_bytes(found[0], "test") if found else wordy.launch.submitted
+    changed = Submitted(**{**{name: getattr(launch, name) for name in Submitted.__slots__}, "engine": "slurm"})
+    wordy.state.set(paths.launch("wordy"), changed.to_bytes())
+    server = Server(wordy.answer)
+    location = plan_pb2.SchedulerLocation(topology="wordy", endpoint=server.endpoint, pid=1, host="here")
+    wordy.state.set(paths.scheduler("wordy"), location.SerializeToString())
+    yield wordy
+    server.close()

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from heronpy.cli import main
 from heronpy.cli.look.logs import parse_since
-from heronpy.launching.spawning import child_environment
+from heronpy.launching.environment import child_environment
 from heronpy.proto import control_pb2
 from tests.cli.conftest import FakeTopology, Heron
 from tests.support.checkpoints import new_id, write_checkpoint

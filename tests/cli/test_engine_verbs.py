@@ -7,7 +7,6 @@ import json
 import re
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,16 +14,13 @@ from msgspec.structs import replace
 from heronpy.cli import exits
 from heronpy.cli.render import containers
 from heronpy.cli.submit.waiting import Queue
-from heronpy.clusters import engines, requirements, room, takedown
-from heronpy.clusters.session import Session
-from heronpy.clusters.target import Target, caller
+from heronpy.clusters import room
+from heronpy.clusters.target import caller
 from heronpy.common.errors import DeadlineError, RpcError
 from heronpy.common.log_format import format_record
 from heronpy.common.units import MB
 from heronpy.engines.contract import (
-    Ended,
     EngineAwayError,
-    Found,
     NodeSize,
 )
 from heronpy.plan.launch import Submitted, save_submitted
@@ -32,18 +28,10 @@ from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from heronpy.storage.log_archive import LogArchive
 from heronpy.storage.objects.port import ObjectsError, Trouble
-from tests.cli.conftest import FakeTopology, Heron, Server, word_count
-from tests.cli.engine_settings import settings
+from tests.cli.conftest import FakeTopology, Heron, Server, record, word_count
 from tests.support.container_files import serve_files
-from tests.support.fake_engine import FakeEngine, running
+from tests.support.fake_engine import FakeEngine
 from tests.support.views import event, events, load_answer
-
-
-def record(container: int, phase: str, **more: Any) -> control_pb2.ProcessRecord:
-    return control_pb2.ProcessRecord(
-        name=f"executor-{container}", phase=phase, engine_id=f"812_{container}", submission=1, **more
-    )
-
 
 # ---- what is shown ---------------------------------------------------------------------------
 
@@ -91,24 +79,6 @@ def test_a_container_that_fails_again_and_again_does_not_wait_for_the_queue() ->
     assert (queue.waits_for, queue.late) == ("", "container 0 QUEUED job 812_0: FAILED, exit code 1")
     queue.look([fails, lost], 2.0, 0.0)
     assert queue.waits_for == "container 1 QUEUED job 812_1: Resources"
-
-
-@pytest.fixture
-def placed(wordy: FakeTopology) -> Any:
-    """'wordy' is run by an engine, as far as its scheduler says."""
-    reply = control_pb2.ContainersReply(
-        containers=[record(0, "RUNNING", host="n1"), record(1, "QUEUED", words="Priority")]
-    )
-    wordy.answers["get_containers"] = reply
-    found = wordy.state.get(paths.launch("wordy"))
-    launch = Submitted.from_bytes(found[0], "test") if found else wordy.launch.submitted
-    changed = Submitted(**{**{name: getattr(launch, name) for name in Submitted.__slots__}, "engine": "slurm"})
-    wordy.state.set(paths.launch("wordy"), changed.to_bytes())
-    server = Server(wordy.answer)
-    location = plan_pb2.SchedulerLocation(topology="wordy", endpoint=server.endpoint, pid=1, host="here")
-    wordy.state.set(paths.scheduler("wordy"), location.SerializeToString())
-    yield wordy
-    server.close()
 
 
 def test_status_has_host_engine_id_and_phase(placed: FakeTopology, heron: Heron) -> None:
@@ -399,109 +369,6 @@ def test_an_archive_that_cannot_be_read_is_named(archived: Path, heron: Heron, m
     assert f"the archive of logs {archived} cannot be read" in shown.err
 
 
-# ---- what ends -------------------------------------------------------------------------------
-
-
-def test_all_containers_are_ended_without_a_scheduler() -> None:
-    engine = FakeEngine([running(1), running(2), running(3, Ended.CONFIRMED)])
-    engine.away = 1
-    assert engines.end_all(engine, 5.0, sleep=lambda _: None) == engines.Ends(2, hosts=("n1", "n2"))
-    assert engine.cancelled == ["7_1", "7_2"]
-
-
-def test_who_waits_for_an_engine_is_told_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "QUIET_S", 0.0)
-    said, engine = list[str](), FakeEngine([running(1)], stubborn=(1,))
-    engines.end_all(engine, 0.1, waits=said.append)
-    assert said == ["waiting for the end of container 1 (7_1 on n1)"]
-    engine.away = 10_000
-    with pytest.raises(EngineAwayError):
-        engines.end_all(engine, 0.1, waits=said.append)
-    assert said[1:] == ["waiting for the engine, which does not answer"]
-
-
-def test_what_remains_is_named() -> None:
-    engine = FakeEngine([running(1), running(2, Ended.UNCONFIRMED)], stubborn=(1, 2))
-    ends = engines.end_all(engine, 0.0, sleep=lambda _: None)
-    assert ends.left == ("container 1 (7_1 on n1)",)
-    assert ends.unconfirmed == ("container 2 (7_2 on n2)",)
-
-
-def test_kill_without_a_scheduler_asks_the_engine(
-    placed: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    placed.state.delete(paths.scheduler("wordy"))
-    engine = FakeEngine([running(1)], stubborn=(1,))
-    monkeypatch.setattr(engines, "engine_of", lambda submitted: engine)
-    stays = heron("kill", "local", "wordy", "--timeout", "0.1")
-    assert stays.code == exits.PARTIAL and "container 1 (7_1 on n1) may still run; look for it with: " in stays.err
-    engine.away = 10_000
-    stays = heron("kill", "local", "wordy", "--timeout", "0.1")
-    assert stays.code == exits.PARTIAL and "the engine does not answer: the engine sleeps" in stays.err
-    engine.away, engine.stubborn = 0, ()
-    killed = heron("kill", "local", "wordy")
-    assert killed.code == exits.OK and "1 container" in killed.out, killed
-    assert "its folder is on its host (n1) until your next container there removes it" in killed.out
-    assert placed.state.get(paths.execution_state("wordy")) is None
-
-
-def test_kill_names_what_a_silent_host_may_still_run(
-    placed: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a scheduler; the engine has given the host up."""
-    placed.state.delete(paths.scheduler("wordy"))
-    engine = FakeEngine([running(1, Ended.UNCONFIRMED)], stubborn=(1,))
-    monkeypatch.setattr(engines, "engine_of", lambda submitted: engine)
-    stays = heron("kill", "local", "wordy")
-    assert stays.code == exits.PARTIAL and "container 1 (7_1 on n1) may still run" in stays.err, stays
-    assert placed.state.get(paths.execution_state("wordy")) is not None
-    forced = heron("kill", "local", "wordy", "--force")
-    assert forced.code == exits.OK and "nobody could confirm the end of container 1 (7_1 on n1)" in forced.err
-    assert placed.state.get(paths.execution_state("wordy")) is None
-
-
-def test_kill_waits_for_the_engine_and_finishes_the_next_time(
-    placed: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engines, "engine_of", lambda submitted: FakeEngine())
-    placed.answers["kill_topology"] = control_pb2.KillUnderWay(
-        left=["container 1, submission 2 (812_1 on n1)"], engine_away="squeue has not answered within 10 s"
-    )
-    stays = heron("kill", "local", "wordy", "--timeout", "0.3")
-    assert stays.code == exits.PARTIAL, stays
-    assert "waiting for the end of container 1, submission 2 (812_1 on n1); the engine does not answer" in stays.err
-    for words in ("look for it with: squeue of 7", "its scheduler goes on ending it", "with --force"):
-        assert words in stays.err
-    for path in (paths.execution_state, paths.scheduler, paths.launch):
-        assert placed.state.get(path("wordy")) is not None, "what the next kill needs"
-    placed.answers["kill_topology"] = control_pb2.Ok(text="killed")
-    assert heron("kill", "local", "wordy").code == exits.OK
-    assert not placed.asked[-1][1].force  # type: ignore[attr-defined]
-
-
-def test_a_kill_by_force_tells_the_scheduler_so_in_the_end(
-    placed: FakeTopology, heron: Heron, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engines, "engine_of", lambda submitted: FakeEngine())
-    placed.answers["kill_topology"] = control_pb2.KillUnderWay(left=["container 1, submission 2 (812_1)"])
-
-    def change(name: str) -> None:
-        if placed.asked[-1][1].force:  # type: ignore[attr-defined]
-            placed.answers["kill_topology"] = control_pb2.Ok(text="killed")
-
-    placed.on_ask = change
-    killed = heron("kill", "local", "wordy", "--timeout", "0.3", "--force")
-    assert killed.code == exits.OK and "nobody could confirm the end of container 1, submission 2" in killed.err, killed
-
-
-def test_the_limit_of_a_kill_follows_from_the_engine(placed: FakeTopology) -> None:
-    session = Session(Target("local", None, None))
-    times = engines.lease_times(session.submitted("wordy"))  # type: ignore[arg-type]
-    assert takedown.limit_s(session, "wordy") == times.stop_grace_s + times.lost_s + takedown.ENGINE_SLACK_S
-    placed.state.delete(paths.launch("wordy"))
-    assert takedown.limit_s(session, "wordy") == takedown.LIMIT_S
-
-
 # ---- what an update refuses ------------------------------------------------------------------
 
 
@@ -550,82 +417,3 @@ def test_an_update_tells_which_container_outgrows_its_room(placed: FakeTopology,
     sized.deaf = True  # of what asks for less the engine is not asked
     done = heron("update", "local", "wordy", "--component-parallelism", "count:1")
     assert (done.code, done.err) == (exits.OK, "")
-
-
-# ---- init and check --------------------------------------------------------------------------
-
-
-def test_init_writes_settings_that_are_found_again(heron: Heron, tmp_path: Path) -> None:
-    made = heron("cluster", "init", "hpc", "--engine", "slurm")
-    assert made.code == exits.OK, made.err
-    folder = tmp_path / "client" / "conf" / "hpc"
-    assert folder.stat().st_mode & 0o777 == 0o700
-    shown = heron("config", "show", "hpc", "engine", "--origin")
-    assert f"{folder}/engine.yaml" in shown.out and "slurm" in shown.out, shown
-    again = heron("cluster", "init", "hpc", "--engine", "slurm")
-    assert again.code == exits.EXISTS and "not overwritten" in again.err
-
-
-def test_init_without_a_kubeconfig_says_what_is_not_filled_in(
-    heron: Heron, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    made = heron("cluster", "init", "k8s", "--engine", "kubernetes")
-    assert made.code == exits.OK and "nothing is filled in" in made.err and "kubeconfig" in made.err
-    assert 'kind: "kubernetes"' in (tmp_path / "client" / "conf" / "k8s" / "engine.yaml").read_text()
-    refused = heron("cluster", "manifest", "k8s")
-    assert refused.code != exits.OK and "heron.kubernetes.image is empty" in refused.err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("hpc", "--engine", "nomad"), "engine 'nomad' is not there in this release"),
-        (("local", "--engine", "slurm"), "there is a cluster 'local' already"),
-        (("../x", "--engine", "slurm"), "cannot be the name of a cluster"),
-    ],
-)
-def test_init_refuses(heron: Heron, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    refused = heron("cluster", "init", *words)
-    assert refused.code != exits.OK and said in refused.err
-    assert not (tmp_path / "client" / "conf").exists()
-
-
-def test_check_of_a_cluster_without_an_engine_says_so(heron: Heron) -> None:
-    checked = heron("cluster", "check", "local")
-    assert checked.code == exits.FAILED and "FAIL  settings: cluster 'local' has no engine" in checked.out
-
-
-def test_what_was_not_tried_is_no_failure(heron: Heron, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = [Found("state", True), Found.waits("container", "it is in the queue (Resources)", "check again")]
-    lines.append(Found.skipped("accounting", "account 'lab' cannot be checked", "ask the operator"))
-    monkeypatch.setattr("heronpy.cli.change.cluster.requirements", lambda *_, **__: lines)
-    checked = heron("cluster", "check", "local")
-    assert checked.code == exits.OK, checked
-    assert "wait  container: it is in the queue (Resources)\n      fix: check again\n" in checked.out
-    assert "skip  accounting: account 'lab' cannot be checked\n" in checked.out
-    told = json.loads(heron("cluster", "check", "local", "--json").out)
-    assert told["ok"] and [(one["ok"], one["untried"]) for one in told["requirements"]] == [
-        (True, None),
-        (None, "wait"),
-        (None, "skip"),
-    ]
-    lines.append(Found("release", False, "too old", "install another"))
-    assert heron("cluster", "check", "local").code == exits.FAILED
-
-
-def test_requirements_are_judged_one_by_one(tmp_path: Path) -> None:
-    def lines(**rooms: dict[str, Any]) -> list[Found]:
-        resolved = settings(**rooms)
-        return [requirements.times(resolved), requirements.ports(resolved), *requirements.shared(resolved)]
-
-    assert [one.ok for one in lines()] == [True, True, True]
-    assert [one.what for one in lines(engine={"fence_s": 59}) if not one.ok] == ["leases"]
-    for given in ("7", "5000-5003", "9-2"):
-        assert [one.what for one in lines(security={"port_range": given}) if not one.ok] == ["ports"]
-    assert "No such file" in lines(engine={"shared": tmp_path / "none"})[-1].detail
-    open_to_all = tmp_path / "open"
-    open_to_all.mkdir()
-    open_to_all.chmod(0o777)
-    assert "go-w" in lines(engine={"shared": open_to_all})[-1].fix
-    assert not requirements.python(settings(engine={"python": "python3"})).ok

@@ -221,7 +221,7 @@ def test_at_the_limit_it_goes_on_with_enough_tuples_for_a_frame(
     monkeypatch.setattr(linger, "WAIT_MAX_S", 60.0)
     monkeypatch.setattr(emitter, "START_TUPLES", 10**6)
     limit, acked_at_once = 100, 3
-    patient = replace(SETTINGS, linger_max_us=100_000.0)
+    patient = replace(SETTINGS, linger_max_us=1_000_000.0)
     h = harnesses(reliability="ATLEAST_ONCE", settings=patient, **{"topology.max.spout.pending": limit})
 
     async def source() -> None:

@@ -29,7 +29,7 @@ from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.statemgr import znode
 from heronpy.statemgr.localfs import LocalStateManager
 from heronpy.storage.checkpoints import CheckpointStore
-from heronpy.storage.dead_letters import read_letters
+from heronpy.storage.dead_letters import letter_of
 from heronpy.storage.locations import check_trusted, open_location
 from heronpy.storage.stores import Stores
 from heronpy.tmaster.store import Store
@@ -107,7 +107,7 @@ def test_in_every_file(bomb: bytes, mark: Path, home: Path) -> None:
         lambda: LaunchSpec.load(file),
         lambda: read_json(file),
         lambda: Manifest.from_bytes(bomb),
-        lambda: list(read_letters(file)),
+        lambda: [letter_of(line) for line in file.read_bytes().splitlines()],
         lambda: Journal(file, 3).load(),
         lambda: Mark(file).read(),
         lambda: znode.parse("/x", bomb),

@@ -44,7 +44,7 @@ from heronpy.statemgr import znode
 from heronpy.statemgr.localfs import LocalStateManager
 from heronpy.storage.checkpoint_files import DamagedFileError, encode_metadata
 from heronpy.storage.checkpoints import CheckpointStore
-from heronpy.storage.dead_letters import DeadLetterFile, read_letters
+from heronpy.storage.dead_letters import DeadLetterFile, letter_of
 from heronpy.storage.locations import open_location
 from heronpy.storage.packages import PackageStore
 from heronpy.storage.stores import Stores
@@ -269,7 +269,11 @@ def test_dead_letters_and_poison_journals(tmp_path: Path, caplog: pytest.LogCapt
     file = DeadLetterFile(tmp_path, "container_1_count_2", 1 << 20)
     file.append({"payload": ["word", 1, {"base64": "eA=="}], "traceback": "Traceback\n", "tries": 3, "at": 1.5})
     deep = b"[" * 5_000 + b"\n"
-    assert feed(file.path, [file.path.read_bytes() * 3, deep], "letters", lambda: list(read_letters(file.path))) == 0
+
+    def read() -> list[object]:
+        return [letter_of(line) for line in file.path.read_bytes().splitlines()]
+
+    assert feed(file.path, [file.path.read_bytes() * 3, deep], "letters", read) == 0
 
     path = tmp_path / "journal"
     journal = Journal(path, 3)

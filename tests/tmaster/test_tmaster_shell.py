@@ -83,8 +83,6 @@ class FakeContainer:
             if not body.names:
                 self.epoch += 1
                 asyncio.ensure_future(self.register())
-        elif field == "dump_stacks":
-            self.executor.send(control_pb2.DumpStacksReply(text=f"stack of {body.name}"))
 
     def statuses(self) -> list[control_pb2.TaskStatus]:
         paused = self.plan.topology.state == topology_pb2.PAUSED if self.plan.version else False
@@ -224,6 +222,16 @@ async def test_topology_starts_pauses_restarts_and_finishes() -> None:
 
 
 @in_loop
+async def test_a_status_may_wait_for_the_start_but_no_longer_than_asked() -> None:
+    async with cluster() as c:
+        assert (await c.cli.call(control_pb2.GetStatus(starting_s=0.01))).lifecycle == control_pb2.LIFE_STARTING
+        waits = asyncio.ensure_future(c.cli.call(control_pb2.GetStatus(starting_s=DEADLINE_S), DEADLINE_S))
+        assert (await c.status()).lifecycle == control_pb2.LIFE_STARTING and not waits.done()
+        await c.join()
+        assert (await waits).lifecycle == control_pb2.LIFE_RUNNING
+
+
+@in_loop
 async def test_update_over_real_sockets() -> None:
     async with cluster() as c:
         await c.join()
@@ -242,7 +250,7 @@ async def test_update_over_real_sockets() -> None:
 
 
 @in_loop
-async def test_metrics_exceptions_and_stacks() -> None:
+async def test_metrics_and_exceptions() -> None:
     async with cluster() as c:
         await c.join()
         batch = control_pb2.MetricsBatch(container=1)
@@ -256,10 +264,6 @@ async def test_metrics_exceptions_and_stacks() -> None:
         assert found.exceptions[0].count == 1
         metrics = await c.cli.call(control_pb2.GetMetrics(component="word"))
         assert metrics.reports[0].samples[0].value == 5
-        stacks = await asyncio.gather(*(c.cli.call(control_pb2.DumpStacks(name=f"stmgr-{n}")) for n in (1, 2, 1)))
-        assert [s.text for s in stacks] == [f"stack of stmgr-{n}" for n in (1, 2, 1)]
-        with pytest.raises(RpcError, match='no process "nobody"'):
-            await c.cli.call(control_pb2.DumpStacks(name="nobody"))
         with pytest.raises(RpcError, match="does not answer kill_topology"):
             await c.cli.call(control_pb2.KillTopology())
 

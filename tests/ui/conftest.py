@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -10,10 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.request import urlopen
 
 import pytest
 
 from tests.support.command import Heron
+from tests.support.tracker_address import request_to
 from tests.support.waiting import wait_for
 
 PROGRAM = Path(__file__).with_name("marked.py")
@@ -169,3 +172,20 @@ def tab(browser: Any, site: Site) -> Iterator[Tab]:
     yield found
     found.check()
     context.close()
+
+
+def snapshot(site: Site) -> Any:
+    """The first message of the live stream of the topology."""
+    place = site.page().partition("/#/t/")[2]
+    asked = request_to(f"{site.address}/api/v1/live?topology={place}&level=fitting")
+    with urlopen(asked, timeout=30) as answer:
+        for line in answer:
+            if line.startswith(b"data: "):
+                return json.loads(line.removeprefix(b"data: "))
+    raise AssertionError("no snapshot")
+
+
+def serve(page: Any, seen: Any) -> None:
+    """Let the live stream of the page say this and nothing else."""
+    body = f"event: snapshot\ndata: {json.dumps(seen)}\n\n"
+    page.route("**/live?*", lambda route: route.fulfill(body=body, content_type="text/event-stream"))

@@ -6,16 +6,14 @@ import json
 import time
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 
 from heronpy.common.states import START_PHASES
 from heronpy.statemgr import open_state
 from tests.jobs.job_worlds import make_job
-from tests.support.tracker_address import request_to
 from tests.support.waiting import wait_for
-from tests.ui.conftest import PATIENCE_MS, PROGRAM, Site, Tab, lasting_page, missing
+from tests.ui.conftest import PATIENCE_MS, PROGRAM, Site, Tab, serve, snapshot
 from tests.ui.marked import MARKUP
 
 pytestmark = pytest.mark.slow
@@ -91,13 +89,6 @@ def test_the_overview_shows_the_phases_of_the_start_and_they_add_up(site: Site, 
     assert whole == pytest.approx(told["took_s"], rel=0.02)
 
 
-#: The second key after g, and how its page is known: by the page's own words or heading.
-LEADS = {
-    "d": "doctor", "t": "tasks", "c": "checkpoints", "b": "batches", "e": "exceptions", "x": "letters", "r": "traces",
-    "o": "logs", "s": "config", "g": "",
-}  # fmt: skip
-
-
 def test_the_overview_shows_the_job_that_keeps_the_topology(site: Site, tab: Tab) -> None:
     page, state = tab.page, open_state("local", str(site.heron.home / "state" / "local"))
     try:
@@ -112,175 +103,6 @@ def test_the_overview_shows_the_job_that_keeps_the_topology(site: Site, tab: Tab
         card.wait_for(state="detached")
     finally:
         state.close()
-
-
-def test_every_page_has_its_keys_and_the_help_names_them(site: Site, tab: Tab) -> None:
-    page = tab.page
-    page.goto(site.page())
-    page.locator("[data-node=count]").wait_for()
-    for key, name in LEADS.items():
-        page.keyboard.press("g")
-        page.keyboard.press(key)
-        # The address has the page behind the name of the topology.
-        page.wait_for_function("end => location.hash.endsWith(end)", arg=f"/marked/{name}" if name else "/marked")
-        page.get_by_role("heading", name="marked").first.wait_for()
-    page.keyboard.press("?")
-    help_ = page.get_by_role("dialog", name="keys")
-    help_.wait_for()
-    told = "  ".join(help_.locator("kbd").all_text_contents()).split("  ")
-    assert {f"g {key}" for key in LEADS} <= set(told) and "g l" in told
-
-
-def test_keys_lead_from_the_list_to_the_doctor_and_to_evidence(site: Site, tab: Tab) -> None:
-    page = tab.page
-    page.on("dialog", lambda dialog: dialog.accept())
-    page.goto(site.address)
-    page.get_by_role("link", name="marked", exact=True).wait_for()
-    page.keyboard.press("g")
-    page.keyboard.press("d")
-    page.wait_for_function("() => location.hash.endsWith('/marked/doctor')")
-    page.keyboard.press("g")
-    page.keyboard.press("g")
-    page.locator("[data-node=lines]").wait_for()
-    page.locator("section[aria-label=components] tbody tr").first.wait_for()
-    # On the overview the doctor's finding comes first, then the graph, and only then the tables below the charts.
-    page.locator(".sentence a").first.wait_for()
-    page.keyboard.press("j")
-    assert page.evaluate("document.activeElement.closest('.sentence') !== null")
-    page.keyboard.press("j")
-    assert page.evaluate("document.activeElement.dataset.node") == "lines"
-    page.keyboard.press("Enter")
-    page.get_by_role("heading", name="marked / lines").wait_for()
-    taken = page.get_by_role("region", name="what it does now")
-
-    tab.broken = True  # a process that is busy may not print its stacks in time; the page says to ask again
-
-    def shows(key: str, what: str) -> None:
-        """By its heading, and it has the focus, so that keys scroll it."""
-        title = taken.get_by_role("heading", name=what)
-
-        def is_shown() -> bool:
-            page.keyboard.press(key)
-            title.or_(page.locator(".trouble")).first.wait_for()
-            return bool(title.count())
-
-        wait_for(is_shown, PATIENCE_MS / 1000, what)
-        page.wait_for_function("() => document.activeElement.closest(\"section[aria-label='what it does now']\")")
-
-    # Of the task of the first row.
-    page.locator("section[aria-label=tasks] tbody a").first.wait_for()
-    shows("s", "stacks of lines-1")
-    assert page.evaluate("location.hash").endswith("/task/container_1_lines_1")
-    for key, kind in (("p", "profile"), ("h", "heap"), ("s", "stacks")):
-        shows(key, f"{kind} of lines-1")
-    page.keyboard.press("l")
-    assert page.evaluate("document.activeElement.closest('.log') !== null")
-    # Of the marked row; the log needs no button.
-    page.goto(site.page("component", "count"))
-    last = page.locator("section[aria-label=tasks] tbody tr a").last
-    last.wait_for()
-    last.focus()
-    goal = last.get_attribute("href")
-    page.keyboard.press("l")
-    page.wait_for_function("(goal) => location.hash === goal", arg=goal)
-    page.wait_for_function("() => document.activeElement.closest('.log')")
-
-
-def test_the_graph_is_one_stop_of_tab(site: Site, tab: Tab) -> None:
-    """One of twenty components took twenty more to pass; arrows reach all of them."""
-    page = tab.page
-    page.goto(site.page())
-    page.locator("[data-node=count]").wait_for()
-    page.get_by_label("colour by").focus()
-
-    def here() -> str:
-        return str(
-            page.evaluate("document.activeElement.dataset.node ?? document.activeElement.outerHTML.slice(0, 200)")
-        )
-
-    page.keyboard.press("Tab")
-    assert here() == "lines"
-    seen = [here()]
-    for _ in range(2):
-        page.keyboard.press("ArrowDown")
-        seen.append(here())
-    assert sorted(seen) == ["count", "lines", "parse"], "also those that are on no edge from here"
-    page.keyboard.press("Tab")
-    assert here() not in seen
-    page.keyboard.press("Shift+Tab")
-    assert here() == seen[-1], "where one has left it"
-
-
-def test_keys_in_the_list_are_about_the_task_that_the_doctor_names(site: Site, tab: Tab) -> None:
-    """The help promised it, and nothing happened."""
-    page, seen = tab.page, snapshot(site)
-    named = seen["topology"] | {"task": "container_1_count_3", "sentence": "count-3 is slow"}
-    other = seen["topology"] | {"name": "other", "id": "other-1", "task": "", "rank": 0}
-    every = {"level": "list", "topology": None, "topologies": [named, other], "plan": None, "load": None, "tasks": None}
-    page.route("**/live", lambda route: route.fulfill(body=f"event: snapshot\ndata: {json.dumps(every)}\n\n"))
-    page.goto(site.address)
-    page.get_by_role("link", name="other", exact=True).focus()
-    page.keyboard.press("s")
-    assert page.evaluate("location.hash") in ("", "#/"), "the marked row names no task"
-    page.get_by_role("link", name="marked", exact=True).focus()
-    page.keyboard.press("s")
-    page.get_by_role("heading", name="count / count-3").wait_for()
-    page.get_by_role("heading", name="stacks of count-3").wait_for()
-
-
-def test_what_is_to_be_done_next_is_a_link_where_the_page_has_it(site: Site, tab: Tab) -> None:
-    page, seen = tab.page, snapshot(site)
-    where = "local marked"
-    crashing = {
-        "verdict": "crashing", "calm": False, "sentence": "count-3 was restarted 3 times", "component": "count",
-        "task": "container_1_count_3", "next": f"heron exceptions {where}; heron logs {where} container_1_count_3",
-    }  # fmt: skip
-    serve(page, seen | {"topology": seen["topology"] | crashing})
-    page.goto(site.page())
-    leads = page.locator(".sentence .next", has_text="see")
-    for name in ("count-3", "log", "stacks", "profile", "heap", "count", "exceptions", "dead letters"):
-        assert leads.get_by_role("link", name=name, exact=True).count() == 1, name
-    leads.get_by_role("link", name="stacks").click()
-    page.get_by_role("heading", name="stacks of count-3").wait_for()
-    # The same link on the page where it leads.
-    leads.get_by_role("link", name="log").click()
-    page.wait_for_function("() => document.activeElement.closest('.log')")
-
-
-def test_what_is_to_be_done_next_can_be_done_on_the_page(site: Site, tab: Tab) -> None:
-    """A diagnosis named `heron update` and `heron restart`, and the page's own dialogs had to be found and filled in."""
-    page, seen = tab.page, snapshot(site)
-    more = "heron update local marked --component-parallelism count:3"
-    advised = {"verdict": "under-provisioned", "calm": False, "sentence": "count needs more tasks", "component": "count",
-               "next": more}  # fmt: skip
-    serve(page, seen | {"topology": seen["topology"] | advised})
-    page.goto(site.page())
-    see = page.locator(".sentence .next", has_text="see")
-    see.get_by_role("button").first.wait_for()
-    assert see.get_by_role("button").all_text_contents() == ["update …"]
-    see.get_by_role("button", name="update").click()
-    assert page.get_by_role("dialog").get_by_label("count").input_value() == "3"
-    page.get_by_role("button", name="show what would happen").click()
-    page.get_by_role("dialog").get_by_text("would add 1").wait_for()
-    page.get_by_role("button", name="close").click()
-    assert page.get_by_role("dialog").count() == 0
-    page.locator(".actions").get_by_role("button", name="update").click()
-    assert page.get_by_role("dialog").get_by_label("count").input_value() == "2", "as it is, where nothing is advised"
-
-
-def test_the_task_that_is_to_be_restarted_is_chosen(site: Site, tab: Tab) -> None:
-    page, seen = tab.page, snapshot(site)
-    task, where = "container_1_count_3", "local marked"
-    slow = {"verdict": "slow task", "calm": False, "sentence": "count-3 is slow", "component": "count", "task": task,
-            "next": f"heron profile {where} {task}; heron restart {where} {task}"}  # fmt: skip
-    serve(page, seen | {"topology": seen["topology"] | slow})
-    page.goto(site.page())
-    page.locator(".sentence .next", has_text="see").get_by_role("button", name="restart").click()
-    dialog = page.get_by_role("dialog")
-    assert dialog.get_by_label("what").input_value() == task
-    dialog.get_by_role("button", name="show what would happen").click()
-    dialog.get_by_text("would restart 1 task").wait_for()
-    assert dialog.locator(".changes li").all_text_contents() == [task]
 
 
 def test_figures_say_over_which_time_they_are(site: Site, tab: Tab) -> None:
@@ -472,23 +294,6 @@ def test_frozen_and_going_on(site: Site, tab: Tab) -> None:
     wait_for(lambda: acked.text_content() != shown, 20.0, "a page that goes on")
 
 
-def snapshot(site: Site) -> Any:
-    """The first message of the live stream of the topology."""
-    place = site.page().partition("/#/t/")[2]
-    asked = request_to(f"{site.address}/api/v1/live?topology={place}&level=fitting")
-    with urlopen(asked, timeout=30) as answer:
-        for line in answer:
-            if line.startswith(b"data: "):
-                return json.loads(line.removeprefix(b"data: "))
-    raise AssertionError("no snapshot")
-
-
-def serve(page: Any, seen: Any) -> None:
-    """Let the live stream of the page say this and nothing else."""
-    body = f"event: snapshot\ndata: {json.dumps(seen)}\n\n"
-    page.route("**/live?*", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
-
-
 def test_a_full_stop_is_said_plainly(site: Site, tab: Tab) -> None:
     """In the head of every page, in the list, and at the spout; also while nothing is found yet."""
     page, seen = tab.page, snapshot(site)
@@ -546,133 +351,6 @@ def test_the_cause_stands_out_and_what_is_so_for_the_machine_does_not(site: Site
     row.get_by_role("cell", name="MB").wait_for()
     titles = page.locator("section[aria-label='what was seen of each task'] thead th").all_text_contents()
     assert {"memory", "restarts"} <= {title.split(" ")[0] for title in titles}
-
-
-def test_a_task_shows_what_it_does_by_keyboard_alone(site: Site, tab: Tab) -> None:
-    page = tab.page
-    said: list[str] = []
-    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.accept()))
-    page.goto(site.page("task", "container_1_count_3"))
-    taken = page.get_by_role("region", name="what it does now")
-    for kind, what in (("stacks", "most recent call first"), ("heap", "It stopped for"), ("profile", "sampled by")):
-        taken.get_by_role("button", name=kind).focus()
-        page.keyboard.press("Enter")
-        taken.get_by_text(what).first.wait_for()
-    assert taken.get_by_text("of a core").count() == 1, "a task that waits shows little, whatever its picture says"
-    assert said == ["container_1_count_3 stops for up to 2 s while its objects are counted."]
-    assert taken.locator("svg rect").count() == 0 or taken.locator("tbody tr").count() > 0, "a table beside the graph"
-    tab.broken = True  # what is not there is asked for
-    page.goto(site.page("task", "container_1_nobody_9"))
-    page.get_by_text("has no task container_1_nobody_9 now").wait_for()
-    assert taken.count() == 0
-
-
-#: Each page of a topology, and what is there once it has its figures.
-AXE_PAGES = {
-    "": ".chart canvas",
-    "doctor": "article",
-    "exceptions": ".exception",
-    "tasks": "tbody tr",
-    "config": "tbody tr",
-    "traces": ".waterfall",
-    "logs": "tbody tr, .log",
-    "letters": "main section, main table, main p",
-    "checkpoints": "main p, main table",
-    "batches": "main p, main table",
-    "component/count": "tbody tr",
-    "task/container_1_count_3": ".log .line",
-}
-
-
-def test_axe_is_shown_every_page() -> None:
-    """A page is a module; the overview, the table of tasks and components are one, exceptions and letters another."""
-    modules = {path.stem for path in (REPO / "heronpy/tracker/static/js/pages").glob("*.js")}
-    asked = {part.partition("/")[0] for part in AXE_PAGES}
-    assert modules - {"list", "topology"} == asked - {"", "tasks", "component", "letters"}
-
-
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.heavy)])
-def test_axe_finds_nothing(site: Site, browser: Any, scheme: str) -> None:
-    try:
-        from axe_playwright_python.sync_playwright import Axe
-    except ImportError:
-        missing("axe-playwright-python is not installed: pip install -e '.[dev]'")
-    # axe brings its own scripts, which the policy would not let in.
-    context = browser.new_context(color_scheme=scheme, bypass_csp=True, viewport={"width": 1400, "height": 1000})
-    context.set_default_timeout(PATIENCE_MS)
-    page = lasting_page(context)
-    pages = [
-        (site.address, "a[href*=marked]"),
-        *((site.page(*part.split("/")) if part else site.page(), seen) for part, seen in AXE_PAGES.items()),
-    ]
-    wrong = []
-    for address, seen in pages:
-        page.goto(address)
-        page.locator(seen).first.wait_for()
-        found = Axe().run(page)
-        if found.violations_count:
-            wrong.append(f"{address} in {scheme}: {found.generate_report()}")
-    assert not wrong, "\n".join(wrong)
-    context.close()
-
-
-#: On how many lines each text of an element stands.
-LINES = """(element) => [...element.childNodes].filter((one) => one.nodeType === Node.TEXT_NODE).map((text) => {
-  const range = document.createRange();
-  range.selectNodeContents(text);
-  return range.getClientRects().length;
-})"""
-
-
-def test_the_sentence_is_seen_whole_in_a_narrow_list(site: Site, browser: Any) -> None:
-    context = browser.new_context(viewport={"width": 400, "height": 900})
-    context.set_default_timeout(PATIENCE_MS)
-    try:
-        page = lasting_page(context)
-        page.goto(site.address)
-        sentence = page.locator("td a[href$=doctor]").first
-        sentence.wait_for()
-        box = sentence.bounding_box()
-        assert box["width"] >= 150 and box["x"] + box["width"] <= 400, box
-        assert max(page.locator(".where").first.evaluate(LINES)) == 1, "cluster/role/environ breaks at a slash only"
-        page.set_viewport_size({"width": 1280, "height": 900})
-        assert page.locator(".where").first.bounding_box()["height"] < 24, "and in a wide window not at all"
-    finally:
-        context.close()
-
-
-#: What is beyond the edges of the window and in no box that scrolls there: nobody can see it.
-LOST = """() => [...document.querySelectorAll('main *')].filter((one) => {
-  const { left, right, width } = one.getBoundingClientRect();
-  if (!width || (left >= -1 && right <= innerWidth + 1) || one.closest('.unseen')) return false;
-  for (let box = one.parentElement; box; box = box.parentElement) if (/auto|scroll/.test(getComputedStyle(box).overflowX)) return false;
-  return true;
-}).map((one) => one.outerHTML.slice(0, 200))"""
-
-
-@pytest.mark.parametrize("width", [400, 1280])
-def test_nothing_is_cut_off_in_a_narrow_window(site: Site, browser: Any, width: int) -> None:
-    """Each wide table scrolls in its own box, also by the keys of a keyboard, and the page does not scroll sideways."""
-    context = browser.new_context(viewport={"width": width, "height": 900})
-    context.set_default_timeout(PATIENCE_MS)
-    page = lasting_page(context)
-    try:
-        pages = {site.page(*part.split("/")) if part else site.page(): seen for part, seen in AXE_PAGES.items()}
-        for address, seen in {site.address: "a[href*=marked]", **pages}.items():
-            page.goto(address)
-            page.locator(seen).first.wait_for()
-            assert page.evaluate(LOST) == [], address
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
-        page.goto(site.page("tasks"))
-        box = page.locator(".scroll").first
-        box.focus()
-        for _ in range(60):
-            page.keyboard.press("ArrowRight")
-        page.wait_for_function(
-            "box => box.scrollLeft + box.clientWidth > box.scrollWidth - 2", arg=box.element_handle()
-        )
-    finally:
-        context.close()
 
 
 @pytest.mark.heavy

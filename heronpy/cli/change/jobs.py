@@ -38,7 +38,7 @@ from heronpy.jobs.plans import Prove, pairs_of
 from heronpy.jobs.report import plan_text, row, shown, state_of, why_less
 from heronpy.jobs.store import Store, View
 from heronpy.jobs.syncer import Running
-from heronpy.launching.spawning import child_environment
+from heronpy.launching.environment import child_environment
 from heronpy.plan.component_config import auto_typed
 from heronpy.scaling.decisions import rate_text
 from heronpy.scaling.history import remove_history

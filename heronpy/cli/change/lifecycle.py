@@ -1,4 +1,4 @@
-"""`heron activate`, `deactivate`, `restart` and `drain`: each waits for its effect and says what it did."""
+"""`heron activate`, `deactivate`, `restart`, `drain` and `drill`: each waits for its effect and says what it did."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from heronpy.clusters.restarting import ANSWER_S
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target, caller
 from heronpy.common.nearest import suggestion
+from heronpy.common.units import format_duration, listed
+from heronpy.procs.interrupts import interruptible
 from heronpy.proto import control_pb2
 
 
@@ -61,3 +63,18 @@ def drain(target: Target, topology: str, host: str, timeout_s: float, common: Co
         # The scheduler keeps the time: its answer says why it was not enough.
         answer = scheduler.call(control_pb2.DrainHost(host=host, wait_s=timeout_s, by=caller()), timeout_s + ANSWER_S)
         say(f"Successfully drained: {answer.text}")
+
+
+def drill(target: Target, topology: str, what: str, kills: bool, stopped_s: float, common: Common) -> None:
+    """Signal what is named, and say which processes that were."""
+    from heronpy.clusters import drilling  # the other verbs need no psutil
+
+    found = drilling.find(Session(target, common), topology, what)
+    names = listed([f"{name} (process {process.pid})" for name, process in found.items()])
+    if kills:
+        drilling.kill(found)
+        say(f"Killed {names} of topology '{topology}'")
+        return
+    with interruptible():
+        drilling.stop(found, stopped_s)
+    say(f"Stopped {names} of topology '{topology}' for {format_duration(stopped_s)}")

@@ -6,7 +6,6 @@ What only some submits need is imported where they need it: most of the time of 
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from msgspec import Struct
 from heronpy.cli import exits
 from heronpy.cli.output import clean, command, print_json, say, warn, warning
 from heronpy.cli.render import summary
+from heronpy.cli.submit.child import Child
 from heronpy.cli.submit.loader import load
 from heronpy.cli.submit.program import understand
 from heronpy.cli.submit.waiting import TopologyFailed, exceptions_said, until_running
@@ -61,14 +61,17 @@ class SubmitOptions(Struct, frozen=True):
     """Format in which to print the plans instead of starting the topology; None: start it."""
 
 
-def submit(target: Target, common: Common, options: SubmitOptions) -> None:
-    """Start a topology, or print its plans; a submit that ends early undoes what was done."""
+def submit(target: Target, common: Common, options: SubmitOptions, child: Child) -> None:
+    """Start the topology of a program that the child runs, or print its plans.
+
+    A submit that ends early undoes what was done.
+    """
     session = Session(target, common)
     session.check_cluster()
     with interruptible():
         begun_at = time.monotonic()
         with _scratch_folder() as scratch:
-            planned, started = _prepare(session, options, scratch)
+            planned, started = _prepare(session, options, child, scratch)
         if started is None:
             _print_plans(planned, options.dry_run_format or "table")
             return
@@ -226,14 +229,12 @@ def _scratch_folder() -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _prepare(session: Session, options: SubmitOptions, scratch: Path) -> tuple[Planned, Started | None]:
+def _prepare(session: Session, options: SubmitOptions, child: Child, scratch: Path) -> tuple[Planned, Started | None]:
     """Load, check and start; what was started is None for a dry run."""
     begun_at = time.time()
     what = understand(options.program, options.words, scratch)
-    # A plan for a program must be the only output on stdout.
-    output = sys.stderr.fileno() if options.dry_run_format in ("json", "raw") else None
     paused = options.deploy_deactivated
-    loaded = load(what, session.target, paused, scratch, options.timeout_s, output)
+    loaded = load(child, what, session.target, paused, scratch, options.timeout_s)
     loaded.topology.state = topology_pb2.PAUSED if paused else topology_pb2.RUNNING
     planned = submission.plan(session, loaded.topology, warning)
     if options.restore is not None:

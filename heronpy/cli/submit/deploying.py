@@ -8,6 +8,7 @@ from typing import Any
 
 from heronpy.cli.change.jobs import ensure_manager, opened, say_outcome, writer
 from heronpy.cli.output import say, warning
+from heronpy.cli.submit.child import Child
 from heronpy.cli.submit.loader import load, rename
 from heronpy.cli.submit.program import understand
 from heronpy.clusters.pools import find as find_pool
@@ -117,8 +118,9 @@ def _defined(
     session: Session, program: str, words: tuple[str, ...], timeout_s: float, name: str | None = None
 ) -> tuple[topology_pb2.Topology, Definition]:
     """The topology that a program builds, checked, and what is stored of it; its package is stored on this host."""
-    with tempfile.TemporaryDirectory(prefix="heron-job-", ignore_cleanup_errors=True) as scratch:
-        loaded = load(understand(program, words, Path(scratch)), session.target, False, Path(scratch), timeout_s)
+    with Child() as child, tempfile.TemporaryDirectory(prefix="heron-job-", ignore_cleanup_errors=True) as scratch:
+        folder = Path(scratch)
+        loaded = load(child, understand(program, words, folder), session.target, False, folder, timeout_s)
         topology = loaded.topology
         if name is not None:
             rename(topology, name)

@@ -1,10 +1,10 @@
 """The child process of `heron submit` that runs the user's program and leaves its topology as a .defn file.
 
-It runs as `python -m heronpy.cli.submit.load_topology request.json`. The program runs as `__main__`, or a
-class of it is imported; when it builds nothing itself, the Topology subclasses it defines are
-written. What was written and which user files were loaded goes to `report.json` next to the
-request. A traceback of user code is printed in full, without frames of the runtime; exit
-code 3 means that the report says what is wrong.
+It reads a request from its standard input, and ends when there is none. The program runs as `__main__`, or a
+class of it is imported; when it builds nothing itself, the Topology subclasses it defines are written.
+What was written and which user files were loaded goes to the report that the request names. A traceback of
+user code is printed in full, without frames of the runtime; exit code 3 means that the report says what is
+wrong.
 """
 
 from __future__ import annotations
@@ -36,18 +36,24 @@ class Failed(Exception):
     """The program itself failed; the text says how, as the end of a sentence."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    path = Path((sys.argv[1:] if argv is None else argv)[0])
-    request = json.loads(path.read_text(encoding="utf-8"))
-    report = path.with_name("report.json")
+def main() -> int:
     # First, as in a task: a .pex may contain other releases of heronpy and its libraries.
+    import heronpy.api.topology  # noqa: F401  # most programs need it
     from heronpy.api.user_code import use_arguments
 
+    data = sys.stdin.buffer.read()
+    if not data:
+        return 0  # the command has refused to run anything, or was interrupted
+    os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
+    request = json.loads(data)
+    report = Path(request["report"])
+    os.environ["HERON_OPTIONS"] = request["options"]
     sys.path[0:0] = request["sys_path"]
     use_arguments([request["program"], *request["args"]], request["name_argument"])
     try:
-        # Ignored until here, so that no import is interrupted. The parent is also interrupted, and says so.
+        # Held back until here, so that no import is interrupted. The parent is also interrupted, and says so.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         _run(request)
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,26 +20,20 @@ from heronpy.api.api_constants import TOPOLOGY_NAME
 from heronpy.cli import exits
 from heronpy.cli.output import warning
 from heronpy.cli.submit import package_files
+from heronpy.cli.submit.child import Child
 from heronpy.cli.submit.program import Program
 from heronpy.clusters.target import Target, unix_user
 from heronpy.common.ids import topology_name_problem
 from heronpy.launching.model import Loaded
-from heronpy.launching.spawning import child_environment
 from heronpy.proto import topology_pb2
 
 SENTENCE = 3  # exit code of load_topology when its report says what is wrong
 
 
-def load(
-    program: Program, target: Target, paused: bool, scratch: Path, timeout_s: float, output: int | None = None
-) -> Loaded:
-    """Run the program; a Failure when it fails, builds nothing, or builds several topologies.
-
-    What it prints goes to this process's stdout, or to the descriptor `output`.
-    """
+def load(child: Child, program: Program, target: Target, paused: bool, scratch: Path, timeout_s: float) -> Loaded:
+    """Run the program in the child; a Failure when it fails, builds nothing, or builds several topologies."""
     out = scratch / "definitions"
     out.mkdir()
-    _write_request(program, scratch, out)
     options = {
         "cmdline.topologydefn.tmpdirectory": str(out),
         "cmdline.topology.initial.state": "PAUSED" if paused else "RUNNING",
@@ -53,7 +45,7 @@ def load(
         "cmdline.topology.submit_user": unix_user(),
     }
     packed = ",".join(f"{key}={value}".replace(" ", "%%%%") for key, value in options.items())
-    _run_child(program, scratch, child_environment({"HERON_OPTIONS": packed}), timeout_s, output)
+    _run(child, program, scratch, _request(program, scratch, out, packed), timeout_s)
     report = json.loads((scratch / "report.json").read_text(encoding="utf-8"))
     topology = _the_topology(program, out)
     for text in report["warnings"]:
@@ -71,7 +63,7 @@ def load(
     )
 
 
-def _write_request(program: Program, scratch: Path, out: Path) -> None:
+def _request(program: Program, scratch: Path, out: Path, options: str) -> bytes:
     request: dict[str, Any] = {
         "kind": program.kind,
         "root": str(program.root),
@@ -83,36 +75,22 @@ def _write_request(program: Program, scratch: Path, out: Path) -> None:
         "args": list(program.args),
         "name_argument": program.name_argument,
         "out": str(out),
+        "report": str(scratch / "report.json"),
+        "options": options,
     }
-    (scratch / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    return json.dumps(request).encode()
 
 
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _run_child(
-    program: Program, scratch: Path, environment: dict[str, str], timeout_s: float, output: int | None
-) -> None:
-    # -P: the current folder is not on sys.path unless the program lies there.
-    argv = [sys.executable, "-P", "-m", "heronpy.cli.submit.load_topology", str(scratch / "request.json")]
+def _run(child: Child, program: Program, scratch: Path, request: bytes, timeout_s: float) -> None:
     started = time.monotonic()
-    # A Ctrl-C reaches both. The child ignores it until it runs the program: this process ends it.
-    child = subprocess.Popen(
-        argv, env=environment, stdin=subprocess.DEVNULL, stdout=output, preexec_fn=_ignore_interrupts
-    )
     try:
-        code = child.wait(timeout_s)
+        code = child.run(request, timeout_s)
     except subprocess.TimeoutExpired:
         raise exits.Failure(
             f"{program.shown} has not built its topology after {time.monotonic() - started:.0f} s;"
             " let it end after building, or raise --timeout",
             exits.TIMED_OUT,
         ) from None
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
     if code == 0:
         return
     if code == SENTENCE:

@@ -30,6 +30,8 @@ LEAST_S = 1.0
 _OWN_ENDS = {reason.value for reason in COUNTED - {ExitReason.KILLED}}
 #: How often the scheduler is asked whether a container has failed permanently.
 CONTAINERS_LOOK_S = 1.0
+#: How long the topology master may wait for the start of all tasks before it answers.
+STARTING_S = 0.5
 
 
 class TopologyFailed(exits.Failure):
@@ -126,7 +128,7 @@ def until_running(
     look_at = time.monotonic() + CONTAINERS_LOOK_S
     try:
         while True:
-            latest = session.poll(name)
+            latest = session.poll(name, starting_s=STARTING_S)
             status = latest or status
             if latest is not None and has_failed(latest):
                 raise failure(session, name, _with_tracebacks(session, name, latest))

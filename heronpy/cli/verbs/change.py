@@ -182,7 +182,7 @@ def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> No
     """
     if stopped_s is not None and signal_name != "STOP":
         raise click.UsageError("--for says how long STOP halts processes; add --signal STOP")
-    from heronpy.cli.change.drill import drill
+    from heronpy.cli.change.lifecycle import drill
 
     drill(stopped_s=3.0 if stopped_s is None else stopped_s, kills=signal_name == "KILL", **flags)
 

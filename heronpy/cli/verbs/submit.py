@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import Any
 
 import click
@@ -87,9 +88,15 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     _refuse_early_option(flags["program"])
     certain = click.get_current_context().meta[CERTAIN]
     _warn_of_misspelled_options(flags["words"][: len(flags["words"]) - certain])
-    from heronpy.cli.submit.command import SubmitOptions, submit
+    from heronpy.cli.submit.child import Child
 
-    submit(target, common, SubmitOptions(dry_run_format=dry_run_format if dry_run else None, **flags))
+    # A plan for a program must be the only output on stdout.
+    output = sys.stderr.fileno() if dry_run and dry_run_format in ("json", "raw") else None
+    with Child(output) as child:
+        # Only now: the child is on its way, and these take as long.
+        from heronpy.cli.submit.command import SubmitOptions, submit
+
+        submit(target, common, SubmitOptions(dry_run_format=dry_run_format if dry_run else None, **flags), child)
 
 
 def _refuse_early_option(program: str) -> None:

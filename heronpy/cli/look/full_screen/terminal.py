@@ -23,7 +23,7 @@ from heronpy.cli.look.full_screen.screen import Size, changes, draw, painted
 from heronpy.cli.look.full_screen.view import Figures, View, Wish, keys_of, press, rows_of, wish_of
 from heronpy.cli.output import clean_block
 from heronpy.clusters.live_evidence import find_process, take
-from heronpy.clusters.log_tail import log_tail
+from heronpy.clusters.log_ends import log_tail
 from heronpy.clusters.session import Session
 from heronpy.common.errors import DeadlineError, HeronError, InvalidRpcError, RpcError
 from heronpy.common.losses import losses_text

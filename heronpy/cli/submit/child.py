@@ -1,0 +1,44 @@
+"""The child process that will run a user's program.
+
+It is started first and imports what a program needs, while the command itself imports the rest and finds out what to
+run. It runs nothing before it has read a whole request.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from types import TracebackType
+
+from heronpy.launching.environment import child_environment
+
+
+class Child:
+    """In a `with` block, at whose end it is killed if it still runs."""
+
+    def __init__(self, output: int | None = None) -> None:
+        """What the program prints goes to this process's stdout, or to the descriptor `output`."""
+        # -P: the current folder is not on sys.path unless the program lies there.
+        argv = [sys.executable, "-P", "-m", "heronpy.cli.submit.load_topology"]
+        # A Ctrl-C reaches both. The child holds it back until it runs the program: this process ends it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process = subprocess.Popen(argv, env=child_environment({}), stdin=subprocess.PIPE, stdout=output)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def run(self, request: bytes, timeout_s: float) -> int:
+        """Let it do what the request says; returns its exit code. TimeoutExpired when it has not ended in time."""
+        self._process.communicate(request, timeout_s)
+        return self._process.returncode
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
