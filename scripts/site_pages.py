@@ -18,7 +18,7 @@ DOCS = REPO / "docs"
 ROOT = {
     "README.md": "about.md", "ARCHITECTURE.md": "architecture.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md", "CHANGELOG.md": "changes.md",
 }  # fmt: skip
-#: Pages of the API: package, what the page is about, names; no names: all that are on no other page.
+#: Pages of the API: package, subject, names (without names: all of the package).
 API: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "topologies": ("heronpy", "Topologies, streams and groupings: what is written once per topology.", (
         "TopologyBuilder", "Topology", "HeronComponentSpec", "GlobalStreamId", "Stream", "Grouping", "ICustomGrouping",
@@ -31,7 +31,9 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "state": ("heronpy", "State that survives a restart, and sinks that publish exactly once.", (
         "StatefulComponent", "TwoPhaseStatefulComponent", "State", "HashMapState", "KeyedState", "PartitionedState",
     )),
-    "running": ("heronpy", "Topologies from a notebook or a program, and hooks of the runtime.", ()),
+    "running": ("heronpy", "Topologies from a notebook or a program, and hooks of the runtime.", (
+        "submit", "status", "RunningTopology", "ResultWarning", "ITaskHook", "IHeronSerializer",
+    )),
     "streamlets": ("heronpy.streamlet", "The functional API: a topology as a chain of operations.", ()),
     "simulator": ("heronpy.simulator", "A topology inside a test, without processes.", ()),
     "work-units": ("heronpy.ingest", "Growing log files into tables, each line once.", ()),
@@ -48,10 +50,7 @@ def public(package: str) -> list[str]:
 def names_of(page: str) -> list[str]:
     """The names of a page, in its order."""
     package, _, chosen = API[page]
-    if chosen:
-        return list(chosen)
-    taken = {name for of, _, names in API.values() if of == package for name in names}
-    return [name for name in public(package) if name not in taken]
+    return list(chosen) or public(package)
 
 
 def api_page(page: str) -> str:
