@@ -6,7 +6,7 @@ JOBS ?= 3
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-heavy engines check fuzz fault fault-report bench bench-ui sim audit sbom proto clean
+.PHONY: help demo test test-heavy docs engines check fuzz fault fault-report bench bench-ui sim audit sbom proto clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,15 @@ test: $(VENV)/.dev check  ## check the source and run the tests, JOBS at a time;
 
 test-heavy: $(VENV)/.dev  ## the tests that take minutes each: faults, Spark killed in the middle, planted bugs
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "heavy and not engines"
+
+$(VENV)/.docs: $(BIN)/python pyproject.toml
+	@echo "installing MkDocs"
+	@$(PIP) install -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs  ## the documentation as a site in out/site, with the reference of the Python API
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "out/site/index.html; with search: $(BIN)/python -m http.server --directory out/site"
 
 # Alone: nodes that say nothing for a few seconds are lost.
 engines: $(VENV)/.dev  ## the tests of Kubernetes on its real control plane, which is built at first: five minutes, as root on Debian 12

@@ -1,4 +1,4 @@
-"""Take the pictures of docs/howto/ui.md, each page in light and in dark: topologies run, Chromium looks at them.
+"""Take the pictures of README.md and docs/howto/ui.md, each page in light and in dark: topologies run, Chromium looks at them.
 
 python scripts/ui_images.py                # needs Playwright, Chromium, Pillow, PySpark and Java; writes docs/images/ui-*.png
 python scripts/ui_images.py list traces    # only these pages
@@ -50,6 +50,7 @@ class Picture:
 
 
 PICTURES = (
+    Picture("overview", "Clicks", "", ".chart canvas", 900),
     Picture("topology", "Orders", "", ".chart canvas", 860),
     Picture("list", "", "", ".spark path", 420),
     Picture("tasks", "Orders", "tasks", "tbody tr", 520),
@@ -88,6 +89,7 @@ def submit(home: Path, folder: Path, name: str) -> None:
     book.write_text("".join(f"word{number % 97} word{number % 13} word\n" for number in range(5000)))
     programs: dict[str, tuple[str, ...]] = {
         "Orders": ("topologies/sick.py", "Orders", "--what", "skew"),
+        "Clicks": ("scripts/ui_clicks.py", "-"),
         "Shop": ("scripts/ui_orders.py", "-", "--config-property", "heron.instance.poison_tries=2"),
         "Counts": (
             "topologies/stateful_word_count.py", "Counts", "--file", str(book), "--out", str(folder / "counts"), "--rate", "500",
@@ -154,7 +156,7 @@ def main(names: list[str]) -> None:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         try:
             # One after the other, so that each has the machine for itself; the list comes last, and has them all.
-            for topology in (ENDED, "Shop", "Counts", SPARK, "Orders"):
+            for topology in (ENDED, "Clicks", "Shop", "Counts", SPARK, "Orders"):
                 mine = [
                     one for one in pictures if one.topology == topology or (topology == "Orders" and not one.topology)
                 ]
