@@ -260,7 +260,7 @@ def test_a_state_of_another_host_is_read_by_the_endpoints(
     result = heron("list", "local")
     assert result.code == 1 and "the control endpoint of topology 'gone' does not answer this host" in result.err
     assert "No topology runs" not in result.out, "nobody knows"
-    assert result.err.strip().endswith("it is not known whether 'gone' still runs, as said above")
+    assert result.err.strip().endswith("it is not known whether 'gone' still runs; the reasons are above")
     assert json.loads(heron("list", "local", "--json").out) == []
     assert "it is not known whether 'gone' still runs" in heron("status", "local").err
     result = heron("status", "local", "gone")

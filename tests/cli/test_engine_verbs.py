@@ -456,7 +456,7 @@ def test_kill_names_what_a_silent_host_may_still_run(
     assert stays.code == exits.PARTIAL and "container 1 (7_1 on n1) may still run" in stays.err, stays
     assert placed.state.get(paths.execution_state("wordy")) is not None
     forced = heron("kill", "local", "wordy", "--force")
-    assert forced.code == exits.OK and "nobody could confirm the end of container 1 (7_1 on n1)" in forced.err
+    assert forced.code == exits.OK and "the end of container 1 (7_1 on n1) could not be confirmed" in forced.err
     assert placed.state.get(paths.execution_state("wordy")) is None
 
 
@@ -491,7 +491,7 @@ def test_a_kill_by_force_tells_the_scheduler_so_in_the_end(
 
     placed.on_ask = change
     killed = heron("kill", "local", "wordy", "--timeout", "0.3", "--force")
-    assert killed.code == exits.OK and "nobody could confirm the end of container 1, submission 2" in killed.err, killed
+    assert killed.code == exits.OK and "the end of container 1, submission 2" in killed.err, killed
 
 
 def test_the_limit_of_a_kill_follows_from_the_engine(placed: FakeTopology) -> None:
@@ -581,7 +581,7 @@ def test_init_without_a_kubeconfig_says_what_is_not_filled_in(
     ("words", "said"),
     [
         (("hpc", "--engine", "nomad"), "engine 'nomad' is not there in this release"),
-        (("local", "--engine", "slurm"), "there is a cluster 'local' already"),
+        (("local", "--engine", "slurm"), "cluster 'local' exists already"),
         (("../x", "--engine", "slurm"), "cannot be the name of a cluster"),
     ],
 )

@@ -90,7 +90,7 @@ def test_status_says_once_which_containers_have_no_limits_why_and_what_helps(her
     for container in (2, 1):
         wordy.status.executors.add(container=container, not_limited=f"[Errno 13] Permission denied: '/x/{container}'")
     said = (
-        "2 containers are not limited to the CPU and memory that the topology asks for, because no control group can be"
+        "2 containers are not limited to the requested CPU and memory, because no control group can be"
         " made ([Errno 13] Permission denied: '/x/1'); let the scheduler's user make some, or set"
         " heron.executor.control_groups to false if no limits are wanted"
     )
@@ -271,7 +271,7 @@ def test_events_are_shown_oldest_first_and_by_kind(heron: Heron, wordy: FakeTopo
 def test_the_phases_of_a_start_are_shown(heron: Heron, wordy: FakeTopology) -> None:
     wordy.answers["get_events"] = reply = events()
     refused = heron("events", "local", "wordy", "--start")
-    assert refused.code == 1 and "how topology 'wordy' was started is not known" in refused.err
+    assert refused.code == 1 and "the topology master of 'wordy' does not know the phases" in refused.err
     times = control_pb2.StartTimes(begun_at=1e9, packaged_at=1e9 + 1.5, launched_at=1e9 + 2)
     reply.start = start_of(times)
     shown = heron("events", "local", "wordy", "--start").out
@@ -487,7 +487,7 @@ def test_trace_shows_hops_and_the_slowest_tuple(
         in heron("trace", "local", "wordy", "--seconds", "1", "--min-ms", "5").out
     )
     nothing = heron("trace", "local", "wordy", "--seconds", "1").out
-    assert nothing == "No tuple of topology 'wordy' was traced; if its spouts are held, heron doctor says by whom\n"
+    assert nothing == "No tuple of topology 'wordy' was traced; if its spouts are held, heron doctor names the cause\n"
     orders = [body for name, body in wordy.asked if isinstance(body, control_pb2.GetTraces)]
     assert (orders[0].per_s, orders[0].lease_s) == (100.0, 3.0)
     assert [(one.per_s, one.since, one.until, one.min_s) for one in orders if one.min_s] == [(0.0, 50.0, 51.0, 0.005)]

@@ -91,7 +91,7 @@ def test_bytes_traceback_and_record_are_shown(
     whole = said(capsys, ledger, whole=True)
     assert "yield deep(line)" in whole and "all of it" not in whole
     assert "yield deep(line)" in said(capsys, ledger, 1)
-    with pytest.raises(Failure, match="no bad range of pipeline 'lines' is of unit 99"):
+    with pytest.raises(Failure, match="pipeline 'lines' has no bad range of unit 99"):
         show_bad("lines", 99, ledger, retry=False, whole=False, as_json=False)
     [first, second] = json.loads(said(capsys, ledger, json=True))["bad"]
     assert (first["span"]["begin"], first["length"], first["text"]) == (OFFSETS[7], len(LINES[7]) + 1, LINES[7] + "\n")
@@ -105,7 +105,7 @@ def test_bytes_traceback_and_record_are_shown(
         LINES[7] + "\n",
         LINES[12] + "\n",
     ]
-    assert "a unit of before the rebuild, 3 tries" in said(capsys, ledger) and "u0" not in said(capsys, ledger)
+    assert "a unit from before the rebuild, 3 tries" in said(capsys, ledger) and "u0" not in said(capsys, ledger)
     for path in Stages(str(table)).bad_records():
         path.write_text("{}")
     assert "no record of them is on this host" in said(capsys, ledger)
@@ -159,9 +159,9 @@ def test_units_are_named_as_they_are_printed(
         result = CliRunner().invoke(units_command, [verb, "lines", unit, "--ledger", ledger])
         return result.output + str(result.exception)
 
-    assert said_by("u1") == said_by("1") and "no unit" not in said_by("u1")
-    assert "'u0' is no unit: ids begin with 1" in said_by("u0")
-    assert "'x1' is no unit; write its number" in said_by("x1")
+    assert said_by("u1") == said_by("1") and "not a unit" not in said_by("u1")
+    assert "'u0' is not a unit: ids begin with 1" in said_by("u0")
+    assert "'x1' is not a unit; write its number" in said_by("x1")
 
 
 def test_a_record_that_a_keeper_completes_has_the_traceback(

@@ -363,13 +363,13 @@ def test_a_check_says_why_bytes_could_not_be_compared(
     assert said().startswith("table, ledger and bytes agree") and "could not" not in said()
     text, size = log_of(tmp_path).read_text(), size_of(tmp_path)
     log_of(tmp_path).write_text("another file, which is as long as the one before\n" * 9)
-    assert f"{size}B of files in whose place is another one, or that cannot be read" in said()
+    assert f"{size}B of files that were replaced by another file or cannot be read" in said()
     log_of(tmp_path).unlink()
     assert said().startswith("table and ledger agree")
     assert f"{size}B of files that are not where they were seen last" in said()
     log_of(tmp_path).write_text(text)
     rebuild(ledger, "lines", table)
-    assert "(they are gone, or no keeper has looked since it was made)" in said()
+    assert "(they are gone, or no keeper has scanned since it was made)" in said()
     assert check(ledger, "lines", table).bytes_unseen == size
 
 

@@ -11,7 +11,7 @@ from heronpy.procs.interrupts import interruptible
 
 
 def drill(target: Target, topology: str, what: str, kills: bool, stopped_s: float, common: Common) -> None:
-    """Signal what is named, and say which processes that were."""
+    """Signal the named processes, and print which ones."""
     found = drilling.find(Session(target, common), topology, what)
     names = listed([f"{name} (process {process.pid})" for name, process in found.items()])
     if kills:

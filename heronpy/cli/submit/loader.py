@@ -1,8 +1,8 @@
 """Runs the user's program in a child process and reads the topology that it built.
 
-No user code runs in the CLI itself. Everything the child leaves is below a temporary
-folder that the caller owns. The child shares the terminal, so its output and traceback appear as
-they are; there is a topology only when the child succeeds.
+No user code runs in the CLI itself. The child writes only below a temporary folder that the caller owns.
+The child shares the terminal, so its output and traceback appear unchanged. Only a child that succeeds
+yields a topology.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ SENTENCE = 3  # exit code of load_topology when its report says what is wrong
 def load(
     program: Program, target: Target, paused: bool, scratch: Path, timeout_s: float, output: int | None = None
 ) -> Loaded:
-    """Run the program; a Failure when it fails, builds nothing, or builds several topologies.
+    """Run the program; raises a Failure when it fails, builds nothing, or builds several topologies.
 
-    What it prints goes to this process's stdout, or to the descriptor `output`.
+    The program's output goes to this process's stdout, or to the descriptor `output`.
     """
     out = scratch / "definitions"
     out.mkdir()
@@ -94,10 +94,10 @@ def _ignore_interrupts() -> None:
 def _run_child(
     program: Program, scratch: Path, environment: dict[str, str], timeout_s: float, output: int | None
 ) -> None:
-    # -P: the current folder is not on sys.path unless the program lies there.
+    # -P: the current folder is not on sys.path unless the program is there.
     argv = [sys.executable, "-P", "-m", "heronpy.cli.submit.load_topology", str(scratch / "request.json")]
     started = time.monotonic()
-    # A Ctrl-C reaches both. The child ignores it until it runs the program: this process ends it.
+    # Ctrl-C reaches both processes. The child ignores it until it runs the program; this process ends the child.
     child = subprocess.Popen(
         argv, env=environment, stdin=subprocess.DEVNULL, stdout=output, preexec_fn=_ignore_interrupts
     )
@@ -106,7 +106,7 @@ def _run_child(
     except subprocess.TimeoutExpired:
         raise exits.Failure(
             f"{program.shown} has not built its topology after {time.monotonic() - started:.0f} s;"
-            " let it end after building, or raise --timeout",
+            " make it exit after building, or raise --timeout",
             exits.TIMED_OUT,
         ) from None
     finally:
@@ -125,7 +125,7 @@ def _run_child(
 
 
 def _the_topology(program: Program, out: Path) -> topology_pb2.Topology:
-    """The topology that was written, renamed if the user asked for it."""
+    """The written topology, renamed if the user asked for it."""
     found = []
     for path in sorted(out.glob("*.defn")):
         try:
@@ -178,7 +178,7 @@ def _package(program: Program, report: dict[str, Any], scratch: Path) -> Path | 
 def _main_file(
     program: Program, topology: topology_pb2.Topology, report: dict[str, Any], package: Path | None
 ) -> str | None:
-    """Path in the package of the file that tasks must load as `__main__`; None when none needs it."""
+    """Path in the package of the file that tasks must load as `__main__`; None if no task needs it."""
     ran = report["main_file"]
     if ran is None or package is None or not Path(ran).is_relative_to(program.root):
         return None
