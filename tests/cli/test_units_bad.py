@@ -85,7 +85,7 @@ def test_bytes_traceback_and_record_are_shown(
     assert f"a.log {OFFSETS[7]}-{end}  u1, 3 tries  ValueError: cannot read bad" in out
     assert f"  {len(LINES[7]) + 1} bytes: bad\\t\\x1b[2J\n" in out and "\x1b" not in out
     assert f"  record: {table}/_units/bad/g1-f1-{OFFSETS[7]}-{end}.json" in out
-    assert "raise ValueError" in out and "traceback, its end (all of it: --traceback)" in out
+    assert "raise ValueError" in out and "end of the traceback (all of it: --traceback)" in out
     assert "rows(unit)" not in out and "yield deep(line)" not in out
     assert "x" * 150 + "... (more with --json)" in out and "x" * 300 not in out
     whole = said(capsys, ledger, whole=True)
@@ -137,7 +137,7 @@ def test_the_file_of_a_bad_line_is_found_by_the_name_that_it_has_now(
     assert "a.log.1" not in out.replace(f"now {rotated}, was a.log", ""), "header, error and record say the same name"
     assert {one["path"] for one in json.loads(said(capsys, ledger, json=True))["bad"]} == {str(rotated)}
     rotated.write_text("other\n" * 1000)
-    assert f"last seen as {rotated}, was a.log; it is not there" in said(capsys, ledger)
+    assert f"last seen as {rotated}, was a.log; it is not on this host" in said(capsys, ledger)
     assert json.loads(said(capsys, ledger, json=True))["bad"][0]["path"] is None
     rotated.unlink()
 
@@ -219,7 +219,7 @@ def test_a_bad_line_across_the_end_of_a_unit_says_where_it_ends(
     running = run("east", rows=rows, **(options | {"unit_bytes": 400}))
     settle(running, options["ledger"], log.stat().st_size)
     out = said(capsys, options["ledger"])
-    assert "395 bytes of the unit, and its line goes on to byte 1,009: bad" in out
+    assert "395 bytes of the unit, and its line continues to byte 1,009: bad" in out
     [one] = json.loads(said(capsys, options["ledger"], json=True))["bad"]
     assert (one["span"]["end"], one["line_end"], one["text"]) == (400, 1_009, "bad" + 1_000 * "x" + "\n")
 
