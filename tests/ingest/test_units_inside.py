@@ -278,7 +278,7 @@ def test_a_pipeline_waits_for_another_one(tmp_path: Path, run: Callable[..., Run
         with closing(command_of(ledger, "second")) as reached:
             return [text for unit in reached.ask(ListUnits(UnitState.READY)).units for text in unit.waits]
 
-    assert "pipeline 'first', whose oldest byte waits since" in wait_for(waits, PATIENCE_S, "a unit that waits")[0]
+    assert "pipeline 'first', whose oldest byte has waited for" in wait_for(waits, PATIENCE_S, "a unit that waits")[0]
     settle(first, ledger, size, "first")
     # The second one waits until the first has looked once more, and found nothing.
     settle(second, ledger, size, "second", also=first)
@@ -409,7 +409,7 @@ def test_who_runs_says_that_the_ledger_was_replaced(
         store.transact("lines", replaced)
     write(tmp_path, 100, 100, "east")
     settle(site, ledger, (tmp_path / "logs" / "east" / "a.log").stat().st_size)
-    said = [text for text in site.delegate.said if "has generation 7, and this task began with 1" in text]
+    said = [text for text in site.delegate.said if "has generation 7, but this task began with 1" in text]
     assert len(said) == 2, "the worker and the keeper"
     assert numbers(tmp_path / "table") == Counter(range(200))
 

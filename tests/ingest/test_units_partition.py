@@ -147,7 +147,7 @@ def test_a_change_that_one_of_the_ledgers_refuses_is_in_none_of_them(
     run("west", **options | {"ledger": taken, "output": LineFiles(str(tmp_path / "other"))}).drive()
     for given, since, why in (
         (urls[:1], SINCE, "already, which would belong to another"),
-        ([taken], f"{LATER + timedelta(days=2):%Y-%m-%d}", "of its own; give a ledger"),
+        ([taken], f"{LATER + timedelta(days=2):%Y-%m-%d}", "; give a ledger without that name"),
     ):
         with pytest.raises((Failure, LedgerError), match=why):
             partition("lines", given, since, urls[0], False)

@@ -161,11 +161,11 @@ def test_a_key_without_a_time_belongs_to_the_first_entry() -> None:
         ("[", "no JSON"),
         ("[]", "the last entry"),
         ('["sqlite:/a"]', "is a map with until and urls"),
-        ('[{"urls": "sqlite:/a"}]', "has a list of urls that differ"),
+        ('[{"urls": "sqlite:/a"}]', "needs a list of different urls"),
         ('[{"urls": ["ftp://a"]}]', "a ledger is at sqlite"),
         ([{"urls": ["sqlite:a.db"]}], "does not name a file"),
         ([{"until": "soon", "urls": ["sqlite:/a"]}, {"urls": ["sqlite:/b"]}], "is no time"),
-        ([{"urls": ["sqlite:/a"]}, {"urls": ["sqlite:/b"]}], "need an until each"),
+        ([{"urls": ["sqlite:/a"]}, {"urls": ["sqlite:/b"]}], "except the last need an until"),
         ([7], "is a map with until and urls"),
     ],
 )
@@ -266,7 +266,7 @@ def test_options_have_the_site_of_the_submit_and_its_folders() -> None:
     ("given_options", "words"),
     [
         ({"site": "far east"}, "no name of a site"),
-        ({"logs": "/l/*/{site}.log"}, "behind its first wildcard"),
+        ({"logs": "/l/*/{site}.log"}, "after its first wildcard"),
         ({"replicas": "/r"}, "a list of folders"),
         ({"replicas": ["r"]}, "not an absolute path"),
         ({"replicas": ["/t"]}, "is the table"),
