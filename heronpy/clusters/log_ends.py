@@ -1,4 +1,4 @@
-"""The ends of a topology's logs, through its executors' file services; if one is silent, those of this machine."""
+"""Reads the ends of a topology's logs through its executors' file services, or else on this machine."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class End:
     """The end of one log."""
 
     data: bytes = b""
-    #: Whether it begins within the log, mostly within a line.
+    #: Whether it begins inside the log, mostly inside a line.
     cut: bool = False
-    #: Why it could not be read; empty: it was.
+    #: Why it could not be read; empty if it was read.
     error: str = ""
 
 
@@ -33,7 +33,7 @@ class End:
 class LogEnds:
     """What was read."""
 
-    #: By process, in the order that was asked for.
+    #: Process to the end of its log, in the requested order.
     found: Mapping[str, End] = field(default_factory=dict)
     #: Containers whose logs could not be listed, and why.
     unreachable: Mapping[int, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ async def _ends(services: Mapping[int, FileService], first: Sequence[str], logs_
             unreachable[container] = str(error)
             return []
 
-    # At the same time: an executor that is down answers only after a while.
+    # In parallel, because an executor that is down answers only after a while.
     answers = await asyncio.gather(*(listed(container, service) for container, service in services.items()))
     newest: dict[str, tuple[bool, int, FileService, str]] = {}
     for service, entries in zip(services.values(), answers, strict=True):
@@ -70,7 +70,7 @@ async def _ends(services: Mapping[int, FileService], first: Sequence[str], logs_
             match = _LOG.fullmatch(entry.name)
             if match is None:
                 continue
-            # An empty one has just been rotated, or is what a restarted container begins with.
+            # An empty log has just been rotated, or belongs to a restarted container.
             rank = entry.bytes == 0, int(match["back"] or 0)
             if match["process"] not in newest or rank < newest[match["process"]][:2]:
                 newest[match["process"]] = (*rank, service, entry.name)

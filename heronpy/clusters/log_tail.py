@@ -1,4 +1,4 @@
-"""The last lines of a process's log, for a look: through the file service of its executor, or on this machine."""
+"""The last lines of a process's log, through the file service of its executor or on this machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Finds text in all logs of a topology, newest first, by searching beside the files: at the executors' file services.
+"""Finds text in all logs of a topology, newest first; the executors' file services search their own files.
 
-Bounded: the search ends after `limit` hits or `seconds`, and says so. One answer of a service is a few lines; nothing
-else of a file leaves its machine.
+The search ends after `limit` hits or `seconds`, and reports this. Only the lines of the answers leave a machine.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _LOG = re.compile(r"log-files/(?P<process>.+)\.log(?:\.(?P<back>\d{1,6}))?")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to find."""
+    """The search request."""
 
-    #: What a line contains, letter by letter.
+    #: The literal text that a line must contain.
     text: str
-    #: Processes and components; empty: all.
+    #: Processes and components; empty for all.
     what: tuple[str, ...] = ()
     #: Lines before and after a hit.
     context: int = 0
@@ -60,7 +59,7 @@ class Match:
     logger: str
     #: The message, or this line of it.
     text: str
-    #: As it stands in the file, and whether a record begins with it.
+    #: The line in the file, and whether a record begins with it.
     line: str
     begins: bool
     before: tuple[str, ...]
@@ -81,7 +80,7 @@ class Search:
     unreachable: dict[int, str] = field(default_factory=dict)
 
     async def run(self, services: Mapping[int, FileService]) -> AsyncIterator[Match]:
-        """The matches by time, newest first; each as soon as no newer one can come."""
+        """Yields the matches by time, newest first, each as soon as no newer match can come."""
         files = await self._listed(services)
         self._check_words()
         turns = {container: asyncio.Semaphore(AT_ONCE) for container in services}
@@ -102,7 +101,7 @@ class Search:
             self.stopped = f"after {self.wanted.seconds:g} s"
 
     def _check_words(self) -> None:
-        """A NotThereError for a word that is no process with a log, and no component of one."""
+        """Raise NotThereError for a word that is neither a process with a log nor a component."""
         for word in self.wanted.what:
             if not self.unreachable and not any(is_meant(process, word) for process in self.known):
                 words = {*self.known, *filter(None, map(component_of, self.known))}
@@ -110,7 +109,7 @@ class Search:
                 raise NotThereError(f"there is no log of '{word}'{hint}")
 
     async def _listed(self, services: Mapping[int, FileService]) -> dict[tuple[int, str], list[control_pb2.FileEntry]]:
-        """The logs by container and process, the newest file first."""
+        """The logs by container and process, newest file first."""
 
         async def of(container: int, service: FileService) -> list[control_pb2.FileEntry]:
             try:
@@ -158,7 +157,7 @@ class _Source:
         self.ended = False
 
     async def fill(self) -> None:
-        """Search until there is something, or nothing is left."""
+        """Search until there is a match, or nothing is left."""
         while not self.ready and not self.ended:
             if not self._files:
                 self.ended = True
@@ -202,7 +201,7 @@ class _Source:
 
 
 async def _merged(sources: Sequence[_Source], deadline: float) -> AsyncIterator[Match]:
-    """The matches of all by time, newest first; at the deadline those that are there."""
+    """The matches of all sources by time, newest first; at the deadline, those found so far."""
     in_time = await _by(deadline, asyncio.gather(*(source.fill() for source in sources)))
     while in_time:
         newest = max((one for one in sources if one.ready), key=lambda one: one.ready[0][0], default=None)
@@ -217,7 +216,7 @@ async def _merged(sources: Sequence[_Source], deadline: float) -> AsyncIterator[
 
 
 async def _by(deadline: float, work: Awaitable[object]) -> bool:
-    """Whether it was done by then."""
+    """Run `work` until the deadline; returns whether it finished."""
     try:
         async with asyncio.timeout_at(deadline):
             await work

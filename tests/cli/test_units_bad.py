@@ -108,7 +108,7 @@ def test_bytes_traceback_and_record_are_shown(
     assert "a unit from before the rebuild, 3 tries" in said(capsys, ledger) and "u0" not in said(capsys, ledger)
     for path in Stages(str(table)).bad_records():
         path.write_text("{}")
-    assert "no record of them is on this host" in said(capsys, ledger)
+    assert "this host has no record of them" in said(capsys, ledger)
 
 
 def test_the_file_of_a_bad_line_is_found_by_the_name_that_it_has_now(

@@ -240,7 +240,7 @@ def test_what_cannot_be_written_is_refused_at_submit(tmp_path: Path, monkeypatch
          r"field 'took' is duration\[us\], which this pyarrow cannot write as Parquet; use format='arrow'"),
         ({"format": "arrow", "schema": pa.schema([("at", pa.timestamp("ns"))])}, "no nanoseconds"),
         ({"format": "arrow", "fields": ["m"]}, "drop them"),
-        ({"format": "jsonl"}, "schema of a FileSink is for the formats arrow and parquet, not for jsonl"),
+        ({"format": "jsonl"}, "schema of a FileSink works with the formats arrow and parquet, not with jsonl"),
         ({"format": "orc"}, "must be one of jsonl, text, arrow, parquet"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=sentence):
