@@ -155,7 +155,7 @@ class Emitter:
             self._go_round()
 
     def heed_nothing(self) -> None:
-        """What was said about tasks may no longer hold."""
+        """Forget which tasks are full, because this may no longer hold."""
         self._full.clear()
         self.batches.limits.clear()
         self._go_round()

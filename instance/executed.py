@@ -1,4 +1,4 @@
-"""What is known of the calls of `process` of a bolt: number, times, slow ones, hot lines, and hanging ones."""
+"""Statistics of a bolt's calls of `process`: number, times, slow calls, hot lines, and hanging calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEPT = 16
 KEEP_S = 3600.0
 VALUE_LETTERS = 200
 LOG_EVERY_S = 10.0
-#: The calls of a chunk of at most so many tuples are timed one by one: that costs less than the frame around them.
+#: Calls of a chunk of at most this many tuples are timed one by one, which costs less than their frame.
 FEW = 8
 #: The control thread looks this many times while a call becomes slow, and until this long after the last blind chunk.
 LOOKS = 2
@@ -227,7 +227,7 @@ class Looks:
             self._keys.append((now, key[:VALUE_LETTERS]))
 
     def told(self, now: float) -> control_pb2.TaskLooks | None:
-        """What was found most often; None if nothing was."""
+        """The most frequent sample; None without samples."""
         lines, keys = (_counted(seen, now) for seen in (self._lines, self._keys))
         if not lines and not keys:
             return None
@@ -241,7 +241,7 @@ class Looks:
 
 
 def _users_line(frames: Sequence[FrameType]) -> str:
-    """The innermost line of the user's code; "" where there is none: the runtime's own are nobody's culprit."""
+    """The innermost line of the user's code; "" without one, because lines of the runtime are never reported."""
     found = [(one.f_code.co_filename, one.f_lineno or 0, one.f_code.co_name) for one in frames]
     return line_of(found, _is_foreign) if not all(is_runtime_frame(file) for file, _, _ in found) else ""
 
@@ -253,7 +253,7 @@ def _is_foreign(file: str) -> bool:
 def _counted(seen: deque[tuple[float, str]], now: float) -> Counter[str]:
     while seen and seen[0][0] < now - LOOKS_KEEP_S:
         seen.popleft()
-    # The copy is made in one go, whatever the other thread adds.
+    # The copy is atomic, even if the other thread adds entries.
     return Counter(text for _, text in tuple(seen))
 
 
@@ -286,7 +286,7 @@ class Executed:
         return samples
 
     def call(self, tup: HeronTuple, took_ns: float, now: float) -> None:
-        """One call, beside others."""
+        """One call, concurrent with others."""
         sample: Sample = (took_ns, 1)
         self._metrics.executed(f"{tup.component}/{tup.stream}", 1, took_ns, [sample], now)
 

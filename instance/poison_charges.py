@@ -57,7 +57,7 @@ _MAY_BE_TOLD = frozenset({ExitReason.USER_EXCEPTION, ExitReason.OOM})
 
 
 def may_blame(after: ExitReason | None, told: bool) -> bool:
-    """Whether the current tuple may have ended the process; `after` is why, None when there was none."""
+    """Whether the current tuple may have ended the process; `after` is the reason, None without a predecessor."""
     return after in _BY_TUPLE and not (told and after in _MAY_BE_TOLD)
 
 

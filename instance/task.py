@@ -73,7 +73,7 @@ class Task:
     """One task from registration to exit. Subclasses add `run_loop`."""
 
     tracked_as = "bolt"
-    #: Why the incarnation before this one ended, as its executor tells; None when there was none.
+    #: Why the previous incarnation ended, according to its executor; None without one.
     after: ExitReason | None = None
     #: Its part in EFFECTIVELY_ONCE; None in any other mode.
     checkpoints: Checkpoints | None = None
@@ -392,7 +392,7 @@ class Task:
         return float("inf")
 
     def fill(self, report: control_pb2.MetricsReport) -> None:
-        """Add to a report what is no number; called by the control thread."""
+        """Add everything that is not a number to a report; called by the control thread."""
         report.spans.extend(self.tracer.take())
         self.metrics.count_to("__discarded-spans", "", self.tracer.discarded)
 

@@ -120,7 +120,7 @@ class Tracer:
         self._tasks = max(1, tasks)
 
     def lend(self, per_s: float, lease_s: float, now: float) -> None:
-        """Trace so often, all spout tasks together, until the lease ends."""
+        """Trace at this rate, for all spout tasks together, until the lease ends."""
         self._lent, self._lent_until = per_s, now + lease_s
         if per_s > self._own:
             self.due = min(self.due, now + self._pause_s(now))
@@ -183,7 +183,7 @@ class Tracer:
         return span
 
     def end(self, span: Span, tuples: int = 1) -> None:
-        """It is processed, with so many tuples in the same call."""
+        """Record that it is processed, with the number of tuples in the same call."""
         span.ended, span.tuples = self.clock(), tuples
         if span.end != control_pb2.SPAN_JOINED:
             span.end = self._end(span.ended)
@@ -336,7 +336,7 @@ class LatencyMarkers:
         return False
 
     def join(self, origin_ns: int, now: float) -> bool:
-        """A marked tuple is processed beside others; True if its mark travels on, then `part` must follow."""
+        """A marked tuple is processed together with others; True if its mark travels on, so that `part` must follow."""
         if now < self.due:
             return False
         self._made(now)

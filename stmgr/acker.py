@@ -53,7 +53,7 @@ RING_MIN = 1 << 12
 RING_MAX = 1 << 24
 #: Runs of at least this many roots are taken one by one, shorter ones root by root, this many at once.
 RUN_LONG, RUNS_AT_ONCE = 256, 1024
-#: Up to so many consecutive roots are taken one by one: for these few, calls of NumPy cost several times more.
+#: Up to this many consecutive roots are handled one by one, because NumPy calls would cost several times more.
 FEW = 4
 #: The errors of arrays of roots, tasks and values whose lengths differ, or that exceed 64 bits.
 UNFIT = (ValueError, IndexError, OverflowError)

@@ -42,7 +42,7 @@ CREDIT_DELAY_S = 0.02
 #: Link epochs of one incarnation fill the bits below.
 LINK_EPOCH_SHIFT = 24
 LINES_PER_S = 200
-#: While nothing moves, metrics are reported with every so many heartbeats: together with those of tasks that rest.
+#: While nothing moves, metrics are reported only with every this-many-th heartbeat, together with resting tasks.
 QUIET_EXPORTS = 3
 _NOT_DUE = float("inf")
 

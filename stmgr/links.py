@@ -118,7 +118,7 @@ class Source:
             self.grant()
 
     def shrink(self, window: int, until: float) -> None:
-        """What it sends has to wait: it may have at most so much in transit, or one frame, until then at least."""
+        """The sender must wait: at most this many bytes, or one frame, may be in transit, at least until this time."""
         self.window = max(WINDOW_MIN_BYTES, min(self.window, window))
         self.steady_until = until
 

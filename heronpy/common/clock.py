@@ -31,7 +31,7 @@ class MonotonicClock:
 
 #: Spreads groups evenly over an interval, however many there are: the golden ratio (Knuth, TAOCP 6.4).
 _SPREAD = 0.6180339887498949
-#: A timer may fire so much early, and must not fire again at once.
+#: How early a timer may fire without firing again at once.
 _EARLY_S = 0.002
 #: Containers with neighbouring numbers whose processes wake together.
 _CONTAINERS = 4
@@ -50,7 +50,7 @@ def shared_moment(now: float, interval_s: float, group: int = 0, every: int = 1)
 
 
 def is_rare(now: float, interval_s: float, group: int = 0, every: int = 1) -> bool:
-    """Whether `now`, at a shared moment, is at one of those that come once in so many."""
+    """Whether the shared moment `now` falls on an every-n-th tick."""
     before = now - 0.5 * interval_s
     return shared_moment(before, interval_s, group) > shared_moment(before, interval_s, group, every) - 0.5 * interval_s
 

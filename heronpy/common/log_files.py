@@ -364,7 +364,7 @@ def _lines(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) ->
 
 
 def _open_next(path: Path, descriptor: int) -> int:
-    """Open the file after the open one (the oldest when none is open); -1 when there is none.
+    """Open the file after the open one (the oldest if no file is open); -1 without a further file.
 
     A missing file was rotated away or removed: the next one is then the oldest file that was written
     to later.
@@ -387,7 +387,7 @@ def _after(files: list[_File], descriptor: int) -> list[_File]:
 
 
 def _opened(files: list[_File]) -> int | None:
-    """The first file that can be opened; -1 when there is none, None when a rotation has moved it meanwhile."""
+    """The first file that can be opened; -1 without one, None if a rotation has moved it meanwhile."""
     for identity, _, file in files:
         try:
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -85,13 +85,13 @@ TICK_S = 0.25
 #: For the ends of all logs together; and if the engine waits for the end.
 LOGS_S = 15.0
 LOGS_SOON_S = 5.0
-#: Of that time for the archive; the rest is for what the endpoint gets instead.
+#: Share of that time for the archive; the rest is for the logs that the endpoint gets instead.
 ARCHIVE_PART = 0.6
 LOG_CHECK_TICKS = 120
 #: For the last word of a container that its engine ends.
 FAREWELLS_MAX = 8
 FAREWELL_S = 1.0
-#: Of an error that nobody foresaw.
+#: Exit reason of an unexpected error.
 SAID_MAX_CHARS = 500
 #: For a preparation that is cut short.
 PREPARING_ENDS_S = 3.0
@@ -125,7 +125,7 @@ class Container:
         self._begun_at = begun_at
         self._parent = parent
         self._jobs = Jobs()
-        #: By which the endpoint knows this process again.
+        #: Token by which the endpoint recognises this process.
         self._nonce = secrets.token_bytes(32)
         self._machine: ContainerState | None = None
         self._folder: HostFolder | None = None

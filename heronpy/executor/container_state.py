@@ -221,7 +221,7 @@ class ContainerState:
 
     @property
     def epoch(self) -> int:
-        """In which it acts; 0: it does not."""
+        """The epoch in which it is active; 0 if it is not active."""
         return self._lease.epoch
 
     @property

@@ -35,7 +35,7 @@ log = logging.getLogger("heronpy.executor")
 _LOCK: Final = "lock"
 #: Making and sweeping folders takes moments.
 LOCK_WAIT_S: Final = 60.0
-#: A file system may show a file of a process that has just ended; it is looked at again so often.
+#: How often to check again, because a file system may still show a file of a process that has just ended.
 _REMOVE_TRIES: Final = 5
 _FIX: Final = "set heron.engine.home to a folder that you may write to on every host"
 

@@ -110,7 +110,7 @@ class MetricsPage:
                 if error.errno != errno.EADDRINUSE:
                     raise
         raise ConfigError(
-            f"all ports {self._ports.start}-{self._ports.stop - 1} of {self._host} are taken, so there is none for the"
+            f"all ports {self._ports.start}-{self._ports.stop - 1} of {self._host} are taken, so none is left for the"
             " metrics page; free some, or widen heron.security.port_range"
         )
 

@@ -38,7 +38,7 @@ def of_task(name: str) -> str:
 
 
 def of_sum(name: str) -> str:
-    """A name on the tracker's page; KeyError when there is none."""
+    """A name on the tracker's page; raises KeyError for an unknown name."""
     return SUMS[name].shown
 
 

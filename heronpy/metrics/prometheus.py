@@ -60,7 +60,7 @@ class _Series(NamedTuple):
 
 #: Name and type of a sample.
 _Name = tuple[str, int]
-#: Labels of a line beside those of its process.
+#: Additional labels of a line, besides those of its process.
 _Own = tuple[tuple[str, str], ...]
 #: Process, name, label, type, bounds of the buckets.
 _Key = tuple[str, str, str, int, tuple[float, ...]]

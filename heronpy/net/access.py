@@ -28,7 +28,7 @@ from heronpy.net.private import make_private, read_private, write_private
 #: How an `Authenticator` knows the clients.
 USER: Final = "client"
 _ENDPOINT: Final = ".endpoint.json"
-#: Of what is brought from another host: topologies and bytes.
+#: Most topologies and bytes that are brought from another host.
 TOPOLOGIES_MAX: Final = 10_000
 BROUGHT_MAX_BYTES: Final = 16 << 20
 
@@ -135,7 +135,7 @@ def to_text(cluster: str, host: str) -> str:
 def bring(cluster: str, text: str) -> int:
     """Replace what this host has by what `to_text` of another host says; returns how many topologies there are.
 
-    ConfigError, which says nothing of the text, when it is none, or this host has a cluster of that name itself.
+    Raises ConfigError, without quoting the text, if it is invalid, or if this host itself has a cluster of that name.
     """
     try:
         found = json.loads(text)

@@ -109,7 +109,7 @@ class HandshakeLimiter:
             self._timer = self._loop.call_later(LOOK_S, self._look_again)
 
     def claim(self) -> bool:
-        """Whether a connection that has just ended was closed here; each that was is told once."""
+        """Whether a connection that has just ended was closed here; True once for each such connection."""
         while self._closed_at and self._loop.time() - self._closed_at[0] > CLAIM_S:
             self._closed_at.popleft()
         if not self._closed_at:
@@ -164,7 +164,7 @@ class Authenticator:
     def __init__(
         self, keys: Keys, context: zmq.Context[Any] | None = None, users: Mapping[bytes, str] | None = None
     ) -> None:
-        """`users`: further public keys, in Z85, and whose they are, which `ControlServer.user` tells; not ""."""
+        """`users`: further public keys, in Z85, with their owners, which `ControlServer.user` returns; not ""."""
         self._domain = keys.domain.encode()[:255]
         admitted = {keys.client.public: "", **(users or {})}
         #: By the key as ZeroMQ tells it.

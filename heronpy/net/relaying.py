@@ -62,12 +62,12 @@ def relayed(answer: Any) -> Any:
         raise RetryableRpcError(answer.why)
     reply = parse(answer.reply)
     if reply is None:
-        raise RpcError("the control endpoint has passed on an answer that is none; is it of another release?")
+        raise RpcError("the control endpoint has forwarded an invalid answer; is it of another release?")
     return answer_of(reply)
 
 
 class RelayClient(RpcClient):
-    """Blocking, as `RpcClient`; `endpoint` and `keys` are those of the control endpoint, `to` is whom it asks."""
+    """Blocking, as `RpcClient`; `endpoint` and `keys` are those of the control endpoint, `to` is the process to ask."""
 
     def __init__(
         self,

@@ -79,7 +79,7 @@ def seal(envelope: control_pb2.Envelope) -> bytes:
 
 
 def body_of(envelope: control_pb2.Envelope) -> tuple[str, Any]:
-    """The name of the body's field and the body; ("", None) when there is none."""
+    """The name of the body's field and the body; ("", None) without a body."""
     field = envelope.WhichOneof("body")
     return (field, getattr(envelope, field)) if field else ("", None)
 

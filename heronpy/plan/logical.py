@@ -99,7 +99,7 @@ class LogicalPlan(Struct, frozen=True, dict=True):
         return result
 
     def component(self, name: str) -> ComponentDef:
-        """The component of this name; TopologyError with the nearest name when there is none."""
+        """The component of this name; raises TopologyError with the nearest name if unknown."""
         found = self.components.get(name)
         if found is None:
             raise TopologyError(
@@ -160,7 +160,7 @@ class LogicalPlan(Struct, frozen=True, dict=True):
         return seen
 
     def cycle(self) -> list[str] | None:
-        """A shortest cycle as a path that ends with its first name; None when there is none."""
+        """A shortest cycle as a path that ends with its first name; None without a cycle."""
         for group in self.groups():
             members = set(group)
             if len(group) > 1 or group[0] in self.downstream(group[0]):

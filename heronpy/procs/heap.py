@@ -40,10 +40,10 @@ NAME_MAX = 200
 #: Objects are looked at in this many rounds, each spread over all of them: when the time is over, what was seen
 #: stands for the rest.
 ROUNDS = 32
-#: Of what one container refers to, about this many are looked at, spread over all.
+#: About how many of a container's references are examined, spread over all of them.
 BELOW_MAX = 20_000
 LOOK_EVERY = 256
-#: Frozen objects are looked for until so many were met, and not in containers with more than `WIDE` others.
+#: Most frozen objects to search for; containers with more than `WIDE` references are not searched.
 FROZEN_MAX, WIDE = 50_000, 1000
 #: References below this weight are not followed further.
 WEIGHT_MIN = 0.001

@@ -27,7 +27,7 @@ from heronpy.simulator.sinks import CollectingSink, is_spark_sink
 from heronpy.simulator.tuples import Delivery
 
 # Spouts pause while more tuples than this are queued in bolts: the simulator's backpressure. Where a topology drops
-# tuples instead, a task is full with so many.
+# tuples instead, the number of tuples with which a task is full.
 QUEUED_MAX = 1000
 
 

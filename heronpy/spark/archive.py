@@ -44,7 +44,7 @@ def archive_path(java: str) -> Path:
 
 
 def find_archive() -> str | None:
-    """The archive for this machine; None when there is none, or others could have written it."""
+    """The archive for this machine; None without one, or if others could have written it."""
     java = find_java()
     if java is None:
         return None

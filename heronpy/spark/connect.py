@@ -1,6 +1,6 @@
 """A Spark Connect server as driver (`sc://HOST:PORT`): no JVM runs here, and what needs one fails with a sentence.
 
-Retries of requests are few: the gateway itself starts anew when the server has gone. A token for the server is taken
+Retries of requests are few: the gateway itself restarts when the server is gone. A token for the server is taken
 from SPARK_CONNECT_AUTHENTICATE_TOKEN in the environment of the gateway's host, never from the settings.
 """
 

@@ -39,13 +39,13 @@ LOOK_S = 0.25
 START_S = 300.0
 STOP_S = 5.0
 ENDS_S = 2.0
-#: So begins the id of an application that no master of Spark's own has taken, so that it ran nothing.
+#: Prefix of the id of an application that no master of Spark's own has accepted, so that it ran nothing.
 _UNTAKEN = "spark-application-"
-#: Threads of jobs; more containers than this are none of ours.
+#: Most threads of jobs; heronpy never has more containers than this.
 JOBS_MAX = 2000
 _WORDS_MAX = 1000
 SETTLE_S = 0.5
-#: So Java says that a file is missing, or is no program.
+#: Java's messages for a missing file, or one that is not a program.
 _NO_PYTHON = "Cannot run program"
 
 
@@ -379,7 +379,7 @@ class Host:
         try:
             self._out.write(json.dumps(words) + "\n")
             self._out.flush()
-        except (OSError, ValueError):  # nobody is there
+        except (OSError, ValueError):  # no process listens there
             self._over.set()
 
     def _read(self) -> None:

@@ -58,7 +58,7 @@ class Reports:
         connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
         #: The outage that batches wait for, or empty.
         self.waits_for = ""
-        #: By name and label.
+        #: Name and label to value.
         self._counters: dict[tuple[str, str], float] = {}
         self._times: dict[tuple[str, str], Times] = {}
 

@@ -373,7 +373,7 @@ class CheckpointStore:
         return parse_metadata(self._get(path_in(checkpoint)), str(path), checkpoint)
 
     def size_of_metadata(self, checkpoint: int) -> int:
-        """Bytes of the metadata itself; 0 if there is none."""
+        """Bytes of the metadata itself; 0 without metadata."""
         return self._objects.head(path_in(checkpoint)) or 0
 
     def exists(self) -> bool:

@@ -49,7 +49,7 @@ class DeadLetterFile:
             os.close(descriptor)
 
     def last_number(self, topology_id: str) -> int:
-        """The `number` of the newest letter of this topology; 0 if there is none, or the file cannot be read."""
+        """The `number` of the newest letter of this topology; 0 without one, or if the file cannot be read."""
         try:
             lines = self.path.read_bytes().splitlines()
         except OSError:
@@ -109,7 +109,7 @@ def read_letters(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def letter_of(line: bytes) -> dict[str, Any] | None:
-    """The letter of a line; None for what is none."""
+    """The dead letter of a line; None for an invalid line."""
     try:
         letter = json.loads(line)
     except (ValueError, RecursionError):

@@ -356,7 +356,7 @@ class Coordinator:
     # ---- restoring --------------------------------------------------------------------------
 
     def newest(self) -> checkpoint_pb2.CheckpointRecord | None:
-        """The checkpoint that a restore should start from; None when none is undamaged."""
+        """The checkpoint from which a restore should start; None if all are damaged."""
         return next((r for r in reversed(self.log.complete) if not (r.damaged or r.abandoned)), None)
 
     def back_to(self, checkpoint: int) -> None:

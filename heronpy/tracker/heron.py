@@ -235,7 +235,7 @@ async def metrics_timeline(call: Call) -> Json:
 
 
 def _series_name(metric: str) -> str:
-    """The series that a metric is made of; a Problem when there is none."""
+    """The series of a metric; raises Problem for an unknown metric."""
     name = _COUNTS.get(metric, series_name(metric))
     if name in SERIES and name not in _OF_TOPOLOGY:
         return name

@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*(/[A-Za-z0-9_][A-Za-z0-9_.@-]*)
 VENDOR = "vendor/"
 #: No text of a page depends on it: a browser takes all of it for one space.
 _INDENT = re.compile(r"^ +", re.MULTILINE)
-#: Parts of a module that are no code.
+#: Parts of a module that are not code.
 _NO_CODE = re.compile(
     r"(?P<comment>//[^\n]*|/\*(?:(?!\*/).)*\*/)"
     r"|'(?:\\.|[^'\\\n])*'"

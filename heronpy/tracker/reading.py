@@ -55,7 +55,7 @@ TASK = TOPOLOGY + "/tasks/{id}/"
 PAGE_MAX = 200
 EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 EVENTS_MAX = 1000
-#: Above so many tasks a page gets their figures only where it asks for them.
+#: With more tasks than this, a page gets their figures only on request.
 TASKS_MAX = 600
 #: A page for Prometheus serves all who ask within this time.
 KEEP_S = 1.0
@@ -251,7 +251,7 @@ async def slow(call: Call) -> Slow:
         "since", "only traces that began later, seconds since 1970; negative: seconds before now", float, 0.0,
         low=-TIME_MAX, high=TIME_MAX,
     ),
-    Param("min_ms", "only traces that took at least so long", float, 0.0, low=0, high=TIME_MAX),
+    Param("min_ms", "only traces that took at least this many milliseconds", float, 0.0, low=0, high=TIME_MAX),
     Param("limit", "the slowest of them", int, 50, low=0, high=200),
     returns=Traces,
 )  # fmt: skip

@@ -87,7 +87,7 @@ class Samples:
     def timeline(
         self, since: float = 0.0, points: int = 0, components: Collection[str] = (), metrics: Collection[str] = ()
     ) -> Timeline:
-        """What was seen from a time on, at most so many samples, the newest among them; 0: all. Empty: all components,
+        """Samples from a time on, limited to this number including the newest; 0: all. Empty: all components,
         all series. Its steps are not all of one length."""
         first, count = bisect_left(self._times, since), len(self._times)
         step = ceil((count - first) / points) if points and first < count else 1

@@ -146,7 +146,7 @@ def check(options: Options, tokens: Tokens) -> None:
         )
     if not tokens.are_there:
         raise ConfigError(
-            "others reach the tracker with a token only, and there is none; make one: heron ui token view"
+            "others reach the tracker only with a token, and no token exists; make one: heron ui token view"
         )
 
 
@@ -334,5 +334,5 @@ async def _watch(tracker: Tracker, idle_s: float, each_second: Callable[[], None
         if tracker.feeds.streams:
             tracker.asked_at = time.monotonic()
         elif idle_s and time.monotonic() - tracker.asked_at >= idle_s:
-            log.info("nobody has asked for %g s; the tracker ends", idle_s)
+            log.info("no request for %g s; the tracker ends", idle_s)
             return

@@ -108,7 +108,7 @@ class Watched:
         self._absent, self._cause = STARTING, ""
         self._heard_at: float | None = None
         self._ask_at = self._pause_s = 0.0
-        #: Of what runs, its figures in the last minutes.
+        #: The last minutes' figures of running topologies.
         self.samples = Samples()
         self._recent: deque[float | None] = deque(maxlen=RECENT_MAX)
         self._recent_at = 0.0
@@ -196,7 +196,7 @@ class Watched:
             return  # the figures stand without it; it is read again with the next answer
 
     def _plan_node(self) -> int:
-        """The version of the packing plan's node; 0 when there is none. Blocking."""
+        """The version of the packing plan's node; 0 without one. Blocking."""
         found = self.session.state.get(paths.packing_plan(self.name))
         return found[1] if found is not None else 0
 

@@ -59,7 +59,7 @@ class Tokens:
         return secret
 
     def remove(self, scope: Scope) -> None:
-        """Make the token of a scope void; ConfigError when there is no such token."""
+        """Revoke the token of a scope; raises ConfigError if it does not exist."""
         found = self._digests()
         if not getattr(found, scope.value):
             raise ConfigError(f"there is no token '{scope.value}'; make one with: heron ui token {scope.value}")

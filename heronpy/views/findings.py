@@ -1,4 +1,4 @@
-"""A diagnosis as data: what it is, whom it concerns, and its figures. Pure."""
+"""A diagnosis as data: the verdict, the affected component and task, and the figures. Pure."""
 
 from __future__ import annotations
 

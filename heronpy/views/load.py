@@ -228,7 +228,7 @@ class TaskLoad(Struct, kw_only=True):
 
 
 class ProcessRow(Struct, kw_only=True):
-    """A process of a container that is no task: executor, stream manager, topology master, Spark gateway."""
+    """A process of a container other than a task: executor, stream manager, topology master, Spark gateway."""
 
     name: str
     container: int

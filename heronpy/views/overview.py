@@ -106,7 +106,7 @@ class Topologies(Struct, kw_only=True):
     """`GET /topologies`: one page of at most 200, the worst first, then by name."""
 
     topologies: list[Topology]
-    #: Give it as `after` to get the next page; None: there is none.
+    #: Pass it as `after` to get the next page; None without a next page.
     next: str | None
     #: All that fit the filters.
     total: int

@@ -55,7 +55,7 @@ def schema_to_bytes(schema: pa.Schema) -> bytes:
 
 
 def schema_of(data: bytes) -> pa.Schema:
-    """The inverse of `schema_to_bytes`; TopologyError if it is none, or without pyarrow."""
+    """The inverse of `schema_to_bytes`; raises TopologyError for invalid bytes, or without pyarrow."""
     pa = arrow()
     try:
         return pa.ipc.read_schema(pa.py_buffer(data))
@@ -182,7 +182,7 @@ def _mark_of(schema: pa.Schema) -> bytes:
 
 
 def decode_batch(payload: bytes, schema: pa.Schema, count: int) -> pa.RecordBatch:
-    """The batch of `count` tuples in a payload, which it refers to; RemoteWireError if there is none."""
+    """The batch of `count` tuples in a payload, which it refers to; raises RemoteWireError for an invalid payload."""
     pa = arrow()
     if payload[: _MARK.size] != _mark_of(schema):
         raise RemoteWireError(f"payload of {len(payload)} bytes is of another Arrow schema than that of its stream")

@@ -206,9 +206,7 @@ def test_with_a_key_of_others_nothing_is_asked(endpoint: EndpointInThread, wordy
     (access.folder_of("local") / "client.key").unlink()
     access.make_client("local")
     result = heron("status", "local", "wordy")
-    assert result.code == 1 and "refuses the key of this host; run 'heron cluster access' again" in result.err, (
-        result
-    )
+    assert result.code == 1 and "refuses the key of this host; run 'heron cluster access' again" in result.err, result
     assert endpoint.endpoint.strangers >= 1 and not wordy.asked
 
 
