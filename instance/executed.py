@@ -68,7 +68,7 @@ def shown(values: object) -> str:
 
 
 class SlowTuples:
-    """Of one task. Its thread calls all but `look`, which the control thread calls. Times are in nanoseconds.
+    """Statistics of one task. Its thread calls everything but `look`, which the control thread calls. Times are in ns.
 
     Slow calls took longer than `heron.instance.slow_ms`. The slowest `KEPT` of the last hour are kept; the others are
     counted only. Where each call is timed, because calls are slow or few, the tuple is known. In a chunk of quick calls
@@ -164,7 +164,7 @@ class SlowTuples:
         self._logged_at, self._unlogged = at, 0
 
 
-#: So long a look counts, seconds.
+#: How long a sample counts, in seconds.
 LOOKS_KEEP_S = 300.0
 #: At most this many, whatever the interval of reports.
 LOOKS_KEPT = 600
@@ -172,7 +172,7 @@ LINE_LETTERS = 200
 #: Chunks whose first tuple is noted after each look.
 WISHES = 10
 
-#: By component and stream: the fields of the grouping with their places in the tuple.
+#: Component and stream to the fields of the grouping with their places in the tuple.
 Keys = Mapping[tuple[str, str], Sequence[tuple[str, int]]]
 
 
@@ -192,7 +192,7 @@ def keys_of(
 
 
 class Looks:
-    """Of one task. Its thread calls `note`, the control thread all else.
+    """Samples of one task. Its thread calls `note`, the control thread all other methods.
 
     The control thread looks whenever it reports, about once a second. For the line it reads the stack of the task's
     thread: it gets to do so when that thread waits or has computed for some milliseconds, so of short calls that wait
@@ -205,7 +205,7 @@ class Looks:
         #: Gives the tuple or batch that user code has in hand, and its frames, the innermost first.
         self.in_hand: Callable[[], tuple[Part | None, list[FrameType]]] = lambda: (None, [])
         self.keys: Keys = {}
-        #: So many tuples are still to be noted.
+        #: How many tuples are still to be noted.
         self.wished = 0
         #: When, and what was seen.
         self._lines: deque[tuple[float, str]] = deque(maxlen=LOOKS_KEPT)

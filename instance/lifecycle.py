@@ -173,7 +173,7 @@ def own_component(launch: LaunchSpec, container: int, task_id: int) -> tuple[top
         for instance in one.instances:
             if instance.task_id == task_id:
                 return topology, instance.component
-    # Its executor is behind the plan, or only an old plan could be read: both are temporary.
+    # The executor is behind the plan, or only an old plan could be read: both are temporary.
     raise RetryableError(f"task {task_id} is not in the packing plan of topology {launch.topology}")
 
 

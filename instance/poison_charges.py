@@ -66,7 +66,7 @@ class Charge(Struct):
 
     tries: int = 0
     why: str = ""
-    #: It ends the process, or must not be given to user code again: look for it before it is processed.
+    #: Whether the tuple ends the process, or must not be given to user code again: look for it before it is processed.
     deadly: bool = False
     #: Dead letters written of it.
     letters: int = 0
@@ -74,7 +74,7 @@ class Charge(Struct):
     term: int = 1
     #: Monotonic seconds of the last charge.
     at: float = 0.0
-    #: By spout task, the highest root that had come at the last charge of an exception.
+    #: Spout task to the highest root that had come at the last charge of an exception.
     heard: dict[int, int] = field(default_factory=dict)
 
 

@@ -535,7 +535,7 @@ class SpoutTask(Task):
             self._call_at = float("inf")
         if self._call_at:
             pause = min(self._rest_max_s, max(0.0, self._call_at - now))
-            # As below; only what is later than the request is made up for.
+            # As below; only delays after the request are made up for.
             self._slack_s = max(0.0, self._linger.due - now - pause) if pause else 0.0
             pause += self._slack_s
         else:

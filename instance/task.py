@@ -75,7 +75,7 @@ class Task:
     tracked_as = "bolt"
     #: Why the previous incarnation ended, according to its executor; None without one.
     after: ExitReason | None = None
-    #: Its part in EFFECTIVELY_ONCE; None in any other mode.
+    #: The task's part in EFFECTIVELY_ONCE; None in other modes.
     checkpoints: Checkpoints | None = None
 
     def __init__(
@@ -112,7 +112,7 @@ class Task:
         tuned = partial(TunedCapacity, weight=settings.queue_ema_weight, sample_s=settings.queue_sample_ms / 1000)
         self.in_capacity = tuned(settings.in_queue_expected_tuples, settings.in_queue_tuples_max)
         self.out_capacity = tuned(settings.out_queue_expected_tuples, settings.out_queue_tuples_max)
-        #: Of the incoming queue; less until the pace of the task is known.
+        #: Limit of the incoming queue; smaller until the pace of the task is known.
         self.in_queue_bytes: int = settings.in_queue_bytes_max
         if stmgr.queue_target_ms:
             self.in_queue_bytes = min(IN_QUEUE_START_BYTES, self.in_queue_bytes)

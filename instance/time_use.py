@@ -118,7 +118,7 @@ class ExecuteTimes:
     """
 
     def __init__(self) -> None:
-        #: By source, nanoseconds per call.
+        #: Source to nanoseconds per call.
         self._usual: dict[str, float] = {}
 
     def singly(self, source: str) -> bool:

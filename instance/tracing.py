@@ -116,7 +116,7 @@ class Tracer:
     # ---- when ---------------------------------------------------------------------------------
 
     def shared_by(self, tasks: int) -> None:
-        """So many tasks of spouts share the rate."""
+        """Set the number of spout tasks that share the rate."""
         self._tasks = max(1, tasks)
 
     def lend(self, per_s: float, lease_s: float, now: float) -> None:
@@ -161,7 +161,7 @@ class Tracer:
         return span
 
     def close(self, span: Span, now: float, wall_s: float) -> bool:
-        """It has been called; whether it has emitted, so that the next trace is due later."""
+        """Record the end of the call; returns whether it has emitted, so that the next trace is due later."""
         span.ended = self.clock()
         span.end = self._end(span.ended)
         if span.end == control_pb2.SPAN_ENDS or span.end == control_pb2.SPAN_HELD:
@@ -345,7 +345,7 @@ class LatencyMarkers:
         return True
 
     def part(self, origin_ns: int) -> None:
-        """That tuple is processed."""
+        """Record that the tuple is processed."""
         self._beside.remove(origin_ns)
         self._batches.origin_ns = min(self._beside, default=0)
         for outlet in self._emitter.outlets():

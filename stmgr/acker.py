@@ -85,7 +85,7 @@ class Acker:
         base, count = frame.root_base, frame.count
         failed = self._make_room(base, base + count)
         if base < self._low:
-            # So far behind the newest that the ring has no room for them.
+            # The others are so far behind the newest that the ring has no room for them.
             return joined([failed, one_run(base, count)])
         start = base & self._mask
         if start + count <= len(self._value):
@@ -289,7 +289,7 @@ class Acking:
         self._remote = remote
         self._counts = counts
         self._runs_max = min(RUNS_MAX, max(1, (frame_max_bytes - HEAD_BYTES) // RUN_BYTES))
-        #: Of the spouts of this container.
+        #: Ackers of the spouts of this container.
         self.ackers: dict[int, Acker] = {}
 
     def take(self, frame: frame_pb2.Frame, data: bytes) -> None:

@@ -67,7 +67,7 @@ class Control:
         self.epoch = epoch
         self.sessions = Sessions(settings.instance_lost_s)
         self.plan: plan_pb2.PhysicalPlan | None = None
-        #: Of the plan.
+        #: Instances of the plan.
         self.instances: dict[int, plan_pb2.InstanceRecord] = {}
         self.peers: dict[str, plan_pb2.StmgrRecord] = {}
         self._spouts: frozenset[str] = frozenset()
@@ -394,7 +394,7 @@ class Control:
 
 
 def alike_of(plan: plan_pb2.PhysicalPlan) -> dict[int, frozenset[int]]:
-    """Of each task of a bolt whose input is shuffled, and only that: all tasks of the bolt."""
+    """Task of a bolt whose input is only shuffled, to all tasks of the bolt."""
     shuffled = {
         bolt.comp.name
         for bolt in plan.topology.bolts

@@ -65,7 +65,7 @@ class Found(Struct):
 
     @property
     def name(self) -> str:
-        """Its name in a sentence."""
+        """The name of the checkpoint in a sentence."""
         return f"{'savepoint' if self.kind == 'savepoint' else 'checkpoint'} {self.checkpoint} in {self.folder}"
 
 

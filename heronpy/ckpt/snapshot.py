@@ -215,7 +215,7 @@ class Pieces(Struct):
     """The shared files of a task's checkpoints, by their hashes: equal content is not written again."""
 
     complete: dict[bytes, FileRef] = {}
-    """Those of the last complete checkpoint."""
+    """The files of the last complete checkpoint."""
     pending: dict[int, dict[bytes, FileRef]] = {}
 
     def completed(self, checkpoint: int) -> None:

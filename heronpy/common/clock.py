@@ -74,12 +74,12 @@ class Offset(Struct, frozen=True):
     error: int
 
     def aged(self, age_ns: int) -> Offset:
-        """As it is so much later."""
+        """The offset after this time, with a larger error."""
         return Offset(self.offset, self.error + int(max(0, age_ns) * DRIFT))
 
 
 def offset_of(sent_ns: int, at_ns: int, heard_ns: int) -> Offset:
-    """Of one round trip; `at_ns` is of the other clock."""
+    """The offset of one round trip; `at_ns` is a time of the other clock."""
     trip = max(0, heard_ns - sent_ns)
     return Offset(at_ns - (sent_ns + trip // 2), trip // 2 + 1)
 

@@ -24,7 +24,7 @@ _PRIVATE: Final = 0o700
 _MOST_BYTES: Final = 1 << 16
 #: Names the volumes that only this process's pod mounts; orchestrators make them writable for everybody in there.
 POD_FOLDERS: Final = "HERON_POD_FOLDERS"
-#: As in Linux.
+#: The limit of Linux.
 _LINKS_MAX: Final = 40
 #: The user map of a process outside any user namespace.
 _ALL_USERS: Final = ["0", "0", "4294967295"]
@@ -52,7 +52,7 @@ def _make_folder(path: Path) -> None:
     except FileNotFoundError:
         raise
     except OSError:
-        # It exists; a read-only or foreign file system raises another error.
+        # The folder exists; a read-only or foreign file system raises another error.
         if not path.is_dir():
             raise
 

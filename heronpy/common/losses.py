@@ -41,7 +41,7 @@ def losses_text(totals: Missing) -> str:
     """How many tuples are missing: `12`, `at least` or `about 12`, `an unknown number`; empty: none."""
     lost = 0 if totals.lost_unknown else totals.lost
     count = totals.dead_letters + lost + totals.not_resent
-    # What nobody has counted comes on top of what was.
+    # Uncounted losses come on top of the counted ones.
     uncounted = (totals.lost_estimated or totals.lost_unknown) and not lost
     least = not lost and (uncounted or totals.letters_at_least or (totals.at_least and totals.not_resent))
     if not count:

@@ -139,7 +139,7 @@ def _name_scripts(made: Path, entry: Path) -> None:
 
 @contextmanager
 def _locked(file: Path, deadline: float) -> Iterator[None]:
-    """Of the processes of this host, one makes an environment."""
+    """Ensures that only one process of this host makes an environment."""
     while (descriptor := try_lock(file)) < 0:
         if time.monotonic() >= deadline:
             raise DeadlineError(f"{holder(file)} has not made environment {file.name[:12]} in time; look what it does")

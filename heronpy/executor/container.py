@@ -166,7 +166,7 @@ class Container:
             said, code = " ".join(str(error).split()), code_of_error(error)
             log.error("%s", said)
         except Exception as error:
-            # Its traceback may be kept nowhere: what the endpoint and the engine hear has to do.
+            # The traceback may be lost, so the endpoint and the engine get the sentence.
             said = " ".join(f"an error of its own: {type(error).__name__}: {error}".split())[:SAID_MAX_CHARS]
             log.exception("%s cannot go on", self._name)
         log.info("%s ends: %s", self._name, said)
@@ -341,7 +341,7 @@ class Container:
             self._feed(LeaveHeard())
 
     async def _say_farewell(self) -> None:
-        """Its engine may be gone, and could not confirm the end: the endpoint hears of it from here."""
+        """Tell the endpoint about the end, because the engine may be gone and unable to confirm it."""
         machine = self._machine
         send = machine.farewell(_now()) if machine is not None else None
         if machine is None or send is None:

@@ -46,7 +46,7 @@ class Ending(Enum):
 
     #: The executor ended by itself; with its status.
     EXECUTOR = "executor"
-    #: Its engine asked it to.
+    #: The engine requested the end.
     ASKED = "asked"
     FENCED = "fenced"
     #: The executor gave no sign of life and was killed.

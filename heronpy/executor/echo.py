@@ -18,7 +18,7 @@ from heronpy.common.logs import LogFormatter
 log = logging.getLogger("heronpy.executor")
 
 MARK = b" | "
-#: Of lines that wait to be written.
+#: Most bytes of lines that wait to be written.
 WAITING_MAX_BYTES = 1 << 20
 #: A write of no more than this is one piece to a pipe; a longer line is cut.
 PIECE_MAX_BYTES = 4096

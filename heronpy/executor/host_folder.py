@@ -141,7 +141,7 @@ class HostFolder:
 
 
 def _host() -> str:
-    """Of this host, the same after its next boot."""
+    """Id of this host, which survives a reboot."""
     here = this_host()
     return hashlib.sha256(f"{here.machine or here.boot} {here.name}".encode()).hexdigest()[:8]
 
@@ -155,7 +155,7 @@ def _take_over(folder: Path) -> int | None:
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
-        # Its owner ended before it had a lock, for folders are made one at a time; or a removal was cut short.
+        # The owner ended before it had a lock, because folders are made one at a time; or a removal was interrupted.
         check_private(folder)
         return os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -36,7 +36,7 @@ KEEP_S = 0.5
 
 #: Returns content type and body.
 Page = Callable[[], tuple[str, str]]
-#: By path.
+#: Path to page.
 Pages = dict[str, Page]
 
 
@@ -54,7 +54,7 @@ class _Visit(Struct, eq=False):
     writer: asyncio.StreamWriter
     since: float
     asked: bool = False
-    """Its request has arrived in full."""
+    """Whether the request has arrived completely."""
 
 
 class MetricsPage:

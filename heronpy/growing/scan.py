@@ -72,7 +72,7 @@ class Pace:
         self.due = min(self.due, now + max(within_s, self._took_s))
 
 
-#: Of a pattern that matches no file: for who follows files, and for who reads what is there.
+#: Messages for a pattern that matches no file: when following files, and when reading the present ones.
 WAITS = "matches no file yet; waiting for one"
 NOTHING = "matches no file, so nothing of it is processed"
 

@@ -39,7 +39,7 @@ class EndpointPlace(Struct, frozen=True):
     topology_id: str
     #: ZeroMQ endpoints, best first.
     addresses: tuple[str, ...]
-    #: Its public key, in Z85.
+    #: Public key of the server, in Z85.
     server: bytes
 
     def token(self, client: Pair) -> JoinToken:
@@ -105,7 +105,7 @@ def known_endpoint(cluster: str, topology: str) -> EndpointPlace | None:
 
 
 def topologies_of(cluster: str) -> list[str]:
-    """Those whose endpoints are known on this host, by name."""
+    """Names of the topologies whose endpoints are known on this host."""
     folder = folder_of(cluster)
     names = os.listdir(folder) if folder.is_dir() else []
     return sorted(

@@ -17,7 +17,7 @@ from heronpy.common.errors import ConfigError
 
 _RANGE: Final = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _PORT_MAX: Final = 65535
-#: Of heron.executor.metrics_host: the address at which other hosts reach this one.
+#: Value of heron.executor.metrics_host for the address at which other hosts reach this one.
 PAGE_ON_HOST: Final = "host"
 _HOST: Final = re.compile(r"[0-9A-Za-z]([0-9A-Za-z.\-]{0,251}[0-9A-Za-z])?")
 

@@ -34,7 +34,7 @@ class EndpointWatch:
     callback: Callable[[str], None]
     owner: Watches
     active: bool = True
-    #: Its next call is on the way, which also tells of what happens until then.
+    #: Whether the next call is scheduled, which also reports changes until then.
     queued: bool = False
 
     def cancel(self) -> None:

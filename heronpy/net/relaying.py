@@ -29,7 +29,7 @@ class To:
 
     #: `scheduler`, `tmaster` or `executor`.
     kind: str
-    #: Of an executor.
+    #: Number of the container, for an executor.
     container: int = 0
 
     def request(self, body: Message, timeout_s: float) -> endpoint_pb2.Relay:

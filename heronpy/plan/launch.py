@@ -172,7 +172,7 @@ class Submitted(Struct, frozen=True):
     """Whether its first argument is the topology's name, which the program's parser may not know."""
 
     def to_bytes(self) -> bytes:
-        """As it is kept in the state manager."""
+        """The launch in the format of the state manager."""
         return dump_json(self).encode()
 
     @classmethod

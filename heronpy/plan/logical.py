@@ -25,7 +25,7 @@ class StreamDef(Struct, frozen=True):
     name: str
     fields: tuple[str, ...]
     direct: bool = False
-    #: Its Arrow schema, serialised; empty when it has none.
+    #: The serialised Arrow schema; empty without one.
     schema: bytes = b""
 
 
@@ -47,7 +47,7 @@ class ComponentDef(Struct, frozen=True):
     parallelism: int
     inputs: tuple[InputDef, ...]
     outputs: tuple[StreamDef, ...]
-    #: Its own configuration only, typed, with serialized values not loaded.
+    #: The component's own configuration only, typed, with serialized values not loaded.
     config: ConfigMap
     #: Module and name of its class.
     class_name: str = ""
@@ -63,7 +63,7 @@ class LogicalPlan(Struct, frozen=True, dict=True):
     """The graph of a topology."""
 
     name: str
-    #: As defined, spouts first; may have duplicate names until validated.
+    #: In the order of definition, spouts first; may have duplicate names until validated.
     definitions: tuple[ComponentDef, ...]
     config: ConfigMap
 

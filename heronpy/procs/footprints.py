@@ -145,7 +145,7 @@ class FootprintMeter:
                 self.disk = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
     def of(self, name: str) -> control_pb2.Footprint | None:
-        """Of the process with this name; None: not known yet."""
+        """The footprint of the process with this name; None if unknown."""
         found = self._found.get(name)
         return found[3] if found is not None else None
 

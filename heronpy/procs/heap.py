@@ -70,7 +70,7 @@ class HeapCount(Struct, frozen=True):
     kinds: int
     objects: int
     bytes: int
-    #: Of the objects that were looked at; below 1 all figures are estimates.
+    #: Share of the objects that were examined; below 1 all figures are estimates.
     share: float
     seconds: float
 
@@ -223,7 +223,7 @@ class _Walk:
 
 
 def _name(kind: type) -> str:
-    """As `module.Class`; of the interpreter's own types the name only."""
+    """The type as `module.Class`; for built-in types only the name."""
     module, name = _MODULE(kind), _QUALNAME(kind)
     whole = name if module == "builtins" else f"{module}.{name}"
     return str(whole)[:NAME_MAX]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heronpy.spark")
 
-#: Of each request, with pauses of at most a second.
+#: Retries of each request, with pauses of at most a second.
 RETRIES = 3
 _PAUSE_MAX_MS = 1000
 _STOP_S = 3.0

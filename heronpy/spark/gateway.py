@@ -60,7 +60,7 @@ log = logging.getLogger("heronpy.spark")
 
 #: Interval of the scan for batches whose hint was lost together with their sink.
 SCAN_S = 5.0
-#: Its last figures are in a file of this name and the topology's id.
+#: Name, with the topology's id, of the file with its last figures.
 LAST_REPORT = ".last-"
 _TURN_MAX_S = 0.5
 _METRICS_S = 1.0

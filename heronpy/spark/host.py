@@ -69,7 +69,7 @@ class HostJob(Struct):
         return self.phase not in ("queued", "running")
 
     def shown(self) -> dict[str, Any]:
-        """As the engine reads it."""
+        """The job in the form that the engine reads."""
         return {name: getattr(self, name) for name in ("id", "phase", "status", "words", "printed")}
 
 
@@ -126,7 +126,7 @@ class HostJobs:
                 self._sc.cancelJobGroup(job.group)
 
     def _lose(self, job: HostJob, why: str) -> None:
-        """Its executor is gone, and Spark would start the task again; or Spark has killed it."""
+        """Record a lost job: its executor is gone and Spark would restart the task, or Spark has killed it."""
         what = "Spark has killed its task" if job.killed else "its executor is lost"
         job.phase, job.words = "lost", f"{what}: {_first_line(why)}".rstrip(": ")
         if not job.killed:
@@ -232,7 +232,7 @@ def main(argv: list[str] | None = None) -> int:
     told = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     logs.setup("spark-driver", descriptor=2)
-    # It tells at length of each connection that ends with its JVM.
+    # py4j logs at length about each connection that ends with its JVM.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     return Host(told).run()
 

@@ -157,7 +157,7 @@ def file_system_of(folder: Path) -> str:
                 if len(parts) < 5 or not after:
                     continue
                 point = _unescaped(parts[4])
-                # Of mounts at one point the last one is on top.
+                # The last of several mounts at one point is on top.
                 if len(point) >= length and os.path.commonpath((path, point)) == point:
                     found, length = after.split()[0], len(point)
     except OSError:

@@ -89,7 +89,7 @@ class CheckpointStore:
     ) -> None:
         self.folder: Place = folder if isinstance(folder, Url) else Path(folder).absolute()
         self.bytes_written = 0
-        """Of all files, by this object; those in the spool included."""
+        """Bytes of all files written by this object, including those in the spool."""
         if objects is None:
             assert isinstance(self.folder, Path), "only a folder needs no objects"
             objects = FolderObjects(self.folder, fsync)
@@ -305,7 +305,7 @@ class CheckpointStore:
             self._looking.release()
 
     def missing(self, refs: Iterable[FileRef]) -> list[FileRef]:
-        """Those that are not there in their size."""
+        """The files that are missing or have another size."""
         refs = list(refs)
         found = self._sizes(refs)
         return [ref for ref in refs if found.get(self._path(ref)) != ref.bytes]

@@ -18,7 +18,7 @@ from heronpy.common.folders import make_folders
 
 FOLDER = "dead-letters"
 _SUFFIX = ".jsonl"
-#: Of a payload larger than this, only the beginning of its text is kept.
+#: Largest payload that is kept completely; of a larger one, only the beginning of its text is kept.
 PAYLOAD_MAX_BYTES = 1 << 20
 TRACEBACK_MAX_CHARS = 64 * 1024
 

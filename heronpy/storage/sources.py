@@ -61,7 +61,7 @@ class Source(Protocol):
         """sha256 of the content, in hexadecimal."""
 
     def entries(self) -> Iterator[Entry]:
-        """Its content."""
+        """The entries of the source."""
 
 
 class _Readable(Protocol):

@@ -92,7 +92,7 @@ class Call:
 
     @property
     def source(self) -> ClusterSource:
-        """Its cluster."""
+        """The cluster of the call."""
         assert self.cluster is not None
         return self.cluster
 

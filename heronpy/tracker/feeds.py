@@ -182,7 +182,7 @@ class Feed:
         if change is not None and not change.fields and not change.tables and not events:
             return
         if change is not None:
-            # Those who have seen the last state get it as it is.
+            # Clients that have seen the last state get only the change.
             number = self.version + 1
             self._encoded[True] = number - 1, number, live.message("delta", change, f"{self._id}-{number}")
         async with self._changed:

@@ -55,7 +55,7 @@ _NEW_ADDRESS = "run heron ui, and open the address that it prints"
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks, and what it may."""
+    """The client, and its rights."""
 
     who: str
     scope: Scope
@@ -66,7 +66,7 @@ class Asker:
         return self.scope is Scope.ALL
 
 
-#: Who asks for something open.
+#: A client that requests something open.
 NOBODY = Asker("nobody", Scope.OPEN)
 
 

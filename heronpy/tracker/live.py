@@ -27,7 +27,7 @@ _ROUGH = frozenset(("queue_tuples", "pending"))
 _TIME_OF_DAY = 1e9
 #: What `settled` takes for the same: a share, and the part of any other figure.
 SHARE_STEP, STEP = 0.015, 0.01
-#: Who a row is, and limits: both change only by a change of the topology.
+#: Identity of a row, and limits; both change only with the topology.
 _EXACT = frozenset(("name", "id", "task_id", "container", "queue_bound_bytes", "memory_limit_bytes"))
 #: What `stands_out` looks at, and the part of the larger figure that it must have changed by.
 _RATES, JUMP = ("emitted_per_s", "executed_per_s", "failed_per_s"), 0.5

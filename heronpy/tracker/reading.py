@@ -67,7 +67,7 @@ _TASK = Param("task", "only the task with this id", int, 0, low=0, high=(1 << 32
 
 
 def no_answer(call: Call) -> Problem:
-    """That the topology master has never answered."""
+    """The problem that the topology master has never answered."""
     shown = without_values(call.watched.summary())  # an error is said to all who may ask
     if shown.ended_at is not None:
         return Problem(410, "ended", f"{shown.cause}; no figures of it were kept")
@@ -77,7 +77,7 @@ def no_answer(call: Call) -> Problem:
 
 @table.route("GET", V1 + "/me", Scope.VIEW, returns=Me)
 async def me(call: Call) -> Me:
-    """Who asks, and what it may do."""
+    """The client, and its rights."""
     asker = call.asker
     return Me(who=asker.who, scope=asker.scope.value, release=VERSION)
 

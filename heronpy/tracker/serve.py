@@ -49,7 +49,7 @@ log = logging.getLogger("heronpy.tracker")
 LOOPBACK = ("127.0.0.1", "::1")
 #: What a machine without IPv6 says.
 _NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-#: So many ports after the wanted one are tried.
+#: How many ports after the wanted one are tried.
 PORTS_TRIED = 50
 #: A request has arrived in full within this, or its connection is closed.
 REQUEST_MAX_S = 10.0
@@ -65,7 +65,7 @@ class Protocol(H11Protocol):
     """uvicorn's, with two limits that it lacks: connections, and the time for a request to arrive."""
 
     _timer: asyncio.TimerHandle | None = None
-    #: Who is at the other end, a user or an address.
+    #: The peer, a user or an address.
     peer = ""
     #: The tracker's own user, where a connection tells who it is.
     owner = ""

@@ -66,7 +66,7 @@ class Tokens:
         self._write(msgspec.structs.replace(found, **{scope.value: ""}))
 
     def holder(self, secret: str) -> Asker | None:
-        """Whose token this is; None for an unknown one. Takes as long for every token."""
+        """The owner of a token; None for an unknown token. Takes the same time for every token."""
         digest, kept = _digest(secret), self._digests()
         is_view, is_all = (hmac.compare_digest(one, digest) for one in (kept.view, kept.all))
         if not (is_view or is_all):

@@ -41,7 +41,7 @@ class Pipeline(Struct, kw_only=True):
     waiting_bytes: int
     #: Age of the oldest of them; 0 if there are none of them.
     oldest_s: float
-    #: Of last lines that have no end yet.
+    #: Bytes of unfinished last lines.
     unfinished_bytes: int
     #: Units by what they wait for: a worker, its commit, publication, a user.
     ready: int

@@ -191,7 +191,7 @@ def decode_batch(payload: bytes, schema: pa.Schema, count: int) -> pa.RecordBatc
         if message.type != "record batch":
             raise RemoteWireError(f"payload of {len(payload)} bytes is an Arrow message of type {message.type}")
         if _is_compressed(message.metadata.to_pybytes()):
-            # Its size in memory would not be bounded by that of the frame.
+            # The size in memory would not be bounded by that of the frame.
             raise RemoteWireError(f"payload of {len(payload)} bytes is a compressed Arrow record batch")
         batch = pa.ipc.read_record_batch(message, schema)
         problem = batch_problem(batch) if batch.num_rows == count else f"has {batch.num_rows} rows"
