@@ -225,7 +225,7 @@ class Records:
         return {}
 
     def reach(self, topology: str, token: JoinToken) -> JoinToken:
-        """The endpoint of a topology, at the one address at which it lets this host in; ClusterError if there is none.
+        """The endpoint of a topology, at the address that admits this host; raises ClusterError without one.
 
         This is the only way from another host to a topology, for its state and for requests to its processes.
         """

@@ -74,7 +74,7 @@ class Search:
     #: Processes that have a log, whether searched or not; known from the first hit on.
     known: list[str] = field(default_factory=list)
     searched_bytes: int = 0
-    #: Why it ended before everything was searched; empty: it did not.
+    #: Why it ended before everything was searched; empty if the search is complete.
     stopped: str = ""
     #: Containers whose logs could not be searched, or not to the end.
     unreachable: dict[int, str] = field(default_factory=dict)

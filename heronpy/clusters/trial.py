@@ -51,7 +51,7 @@ def trial_command(python: str) -> list[str]:
 
 
 def listener(address: str, port_range: str) -> socket.socket:
-    """A socket that listens on a port of the range; ConfigError when there is none."""
+    """A socket that listens on a port of the range; raises ConfigError without a free port."""
     ports = ports_of(port_range)
     for port in in_any_order(ports) if ports is not None else (0,):
         found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -136,7 +136,7 @@ class Trial:
         return [(self._endpoint_host or address, port) for address, port in (one.getsockname() for one in sockets)]
 
     def _wait(self, sockets: list[socket.socket], deadline: float) -> dict[str, Any] | Found | None:
-        """The report; or why there is none; None if nothing is known."""
+        """The report, or the reason for its absence; None if neither is known."""
         look_at, why, starting_until = 0.0, None, time.monotonic() + STARTING_S
         was_starting = False
         while time.monotonic() < (starting_until if self._starting else deadline):

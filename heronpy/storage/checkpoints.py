@@ -2,7 +2,7 @@
 
     chk-<id>/metadata                names every file of the checkpoint; written last, by put-if-absent
     chk-<id>/<name>                  files of this checkpoint alone
-    chk-<id>/abandoned               empty; its topology was sent back to an older checkpoint
+    chk-<id>/abandoned               empty; its topology was restored from an older checkpoint
     shared/<sha256>-<checkpoint>     immutable pieces that later checkpoints share, named by who wrote them too
     taskowned/                       never touched here
 

@@ -40,7 +40,7 @@ class UnknownCheckpointError(InvalidRpcError):
 
 
 class WithdrawnCheckpointError(InvalidRpcError):
-    """The topology was sent back to an older checkpoint, and its sinks may have withdrawn the output of this one.
+    """The topology was restored from an older checkpoint, and its sinks may have withdrawn the output of this one.
 
     An attempt whose checkpoint proves damaged counts as well: whichever sink restored first has done it.
     """

@@ -23,7 +23,7 @@ class Checkpoint(Struct, kw_only=True):
     written_bytes: int
     #: One sentence; empty: it is whole as far as known.
     damage: str
-    #: The topology was sent back to an older one since.
+    #: Whether the topology was later restored from an older one.
     abandoned: bool
 
 
