@@ -286,7 +286,7 @@ class ControlThread(threading.Thread):
         return max(1, int(self._silence_max_s / interval_s)) * interval_s
 
     def _next(self, now: float, interval_s: float, every: int = 1) -> float:
-        """When to send again; calm tasks of a host send together, so that who reads it wakes once."""
+        """When to send again; calm tasks of a host send together, so that their reader wakes once."""
         if not self.calm:
             return now + interval_s
         group = (self._register.task_id - 1) // TOGETHER

@@ -38,11 +38,11 @@ _CONTAINERS = 4
 
 
 def shared_moment(now: float, interval_s: float, group: int = 0, every: int = 1) -> float:
-    """When to do next what is done once per interval, in monotonic seconds; the processes of a host do it together.
+    """The next moment, in monotonic seconds, of work done once per interval; the processes of a host share the moment.
 
-    Those that wake at the same moment read each other's messages in one go, where each would wake the others at a
-    moment of its own. Groups have moments of their own, so that not everything on a large host wakes at once. With
-    `every`, it is one of every so many moments.
+    Processes that wake at the same moment read each other's messages in one go; at moments of their own, each would
+    wake the others. Groups have different moments, so that not everything on a large host wakes at once. With
+    `every` = n, it is one of n moments.
     """
     shift = group * _SPREAD % 1.0 * interval_s
     apart_s = every * interval_s

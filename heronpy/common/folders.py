@@ -102,9 +102,9 @@ def read_own(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 def check_root(folder: str | os.PathLike[str], what: str, sticky: bool = False) -> None:
     """ConfigError unless only this user and root can replace the contents of a folder.
 
-    `what` names the folder in the error. A missing folder is fine: it will be made. `sticky` also accepts a
+    `what` names the folder in the error. A missing folder passes: it will be made. `sticky` also accepts a
     folder such as /tmp, where all users may write but may not touch each other's files; the caller then has
-    to check who owns what is inside. Folders above it, and links on the way, must belong to this user or root, and
+    to check the owners of the contents. Folders above it, and links on the way, must belong to this user or root, and
     must not be writable by all users; the rights of a group there are an administrator's choice.
     """
     path = Path(folder).absolute()

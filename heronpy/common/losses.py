@@ -1,7 +1,7 @@
 """How many tuples are missing from the result of a topology, in the words of every view. Pure.
 
-A number has no word before it where each tuple was counted; `about` where some are estimated, `at least` where it
-is a bound, and `an unknown number` where nothing bounds it, which may be none.
+A number has no word before it if each tuple was counted, `about` if some are estimated, and `at least` if it is a
+bound. The text is `an unknown number` if nothing bounds the number, which may be 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds the tracker of a HERON_HOME, or starts it: what `heron ui` does.
 
-What it takes to read a record and to ask a tracker is imported in functions: where there is none, the new one starts
-meanwhile.
+The modules that read a record and ask a tracker are imported in functions: if no tracker runs, the new one starts
+during these imports.
 """
 
 from __future__ import annotations

@@ -87,10 +87,10 @@ def settled(old: Snapshot | None, new: Snapshot) -> Snapshot:
 
 
 def stands_out(shown: Load, now: Load) -> bool:
-    """Whether something has changed that somebody who looks would miss: at once, not with the next poll.
+    """Whether something has changed that a viewer should see at once, not with the next poll.
 
-    Work that begins, ends or changes by half, tasks that come or go, and who holds the spouts back. Queues and
-    latencies swing too much to tell.
+    This is work that begins, ends or changes by half, tasks that come or go, and the culprits that hold the
+    spouts back. Queues and latencies vary too much to count.
     """
     if (shown.state, shown.cause, shown.plan_version) != (now.state, now.cause, now.plan_version):
         return True

@@ -124,7 +124,7 @@ def test_a_change_that_would_move_files_is_refused(
     for since, why in (
         ("2026-01-01T00:00", "an entry whose time is over cannot be added"),
         (SINCE, "which would belong to another one by version 2"),
-        ("soon", "is no time"),
+        ("soon", "is not a time"),
         ("", "needs ledgers and a time"),
     ):
         with pytest.raises((Failure, LedgerError), match=why):

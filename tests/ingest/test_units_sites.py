@@ -127,7 +127,7 @@ def test_a_site_that_is_killed_whole_and_taken_down_by_a_user(sites: dict[str, H
     write(root, 1500, 500, "west")
     west("units", "site", "lines", "north", "down", "--ledger", ledger).refused(NOT_FOUND, "its sites are east, west")
     said = west("units", "site", "lines", "east", "down", "--ledger", ledger).ok().out
-    assert "takes no units" in said
+    assert "gets no more units" in said
     settled(west, root, ledger, "west")
     judge(west, root, ledger, 2000)
     assert "east (down)" in west("units", "list", "--ledger", ledger).ok().out
@@ -195,6 +195,6 @@ def test_what_a_site_or_a_ledger_cannot_be_is_one_sentence(heron: Heron, root: P
     heron("submit", "local", PROGRAM, *words).refused(USAGE, "--config-property heron.ingest.site=NAME")
     property_of = ("--config-property", "heron.ingest.site=far east")
     heron("submit", "local", *property_of, PROGRAM, *words).refused(USAGE, "'far east' is not a valid name")
-    heron("units", "list", "--ledger", '[{"until": "soon"}]').refused(FAILED, "has a list of urls")
+    heron("units", "list", "--ledger", '[{"until": "soon"}]').refused(FAILED, "needs a list of different urls")
     heron("units", "site", "lines", "east", "down", "--ledger", ledger).refused(FAILED, "there is no ledger")
     heron("units", "list", "--ledger", "[").refused(FAILED, "are no JSON")

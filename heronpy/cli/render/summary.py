@@ -80,7 +80,7 @@ def totals_text(status: control_pb2.StatusReply) -> str:
 
 
 def begun_again_text(status: control_pb2.StatusReply) -> str:
-    """Spouts that may have emitted everything again: `task 1 of src began again`; empty if there are none.
+    """Spouts that may have emitted everything again: `task 1 of src began again`; empty if no spout did.
 
     Under EFFECTIVELY_ONCE they should have gone back to the checkpoint: `task 1 of src cannot be rewound`.
     """

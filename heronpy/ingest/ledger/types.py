@@ -136,7 +136,7 @@ class File(Struct, frozen=True):
     id: int
     #: The path below the pattern's fixed prefix at which it was first seen.
     key: str
-    #: 1 for the first file with this key, and one more for each that replaced it.
+    #: 1 for the first file with this key, and one more for each file that replaced it.
     generation: int
     born: float
     #: Digest of its first bytes, as the scanner writes it.
