@@ -1,16 +1,16 @@
 """heronpy: stream processing in Python.
 
-The names that topology writers need most, loaded on first use (PEP 562), so that `import heronpy`
-costs nothing in processes that need one room only. Every name is also importable from its own
-module, e.g. `heronpy.api.bolt.bolt.Bolt`. `submit` and `status`, for notebooks, are of the top floor; so nothing in
-heronpy imports this module.
+The names that topology writers need most are loaded on first use (PEP 562), so that `import heronpy`
+costs nothing in processes that need only one package. Every name is also importable from its own
+module, e.g. `heronpy.api.bolt.bolt.Bolt`. `submit` and `status`, for notebooks, depend on all other packages, so
+nothing in heronpy imports this module.
 """
 
 from __future__ import annotations
 
 from heronpy.common.version import VERSION as __version__
 
-# Not from typing, which takes longer to import than all that is here.
+# Not from typing, which takes longer to import than this whole module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any

@@ -28,7 +28,7 @@ _frame_of = attrgetter("frame")
 
 #: The acks of smaller batches are kept per tuple, so they may wait to be batched.
 BATCH_MIN = 8
-#: So many acks of whole frames are packed without arrays; they fit into the smallest limit of a frame.
+#: How many acks of whole frames are packed without arrays; they fit into the smallest limit of a frame.
 FEW_MAX = 32
 #: The same of whole frames that were kept, whose places nobody has to look at.
 KEPT_FEW_MAX = 128

@@ -37,7 +37,7 @@ CHUNK_MAX = 4096
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
 #: A task with no activity for this long reports that it is idle.
 SETTLE_S = 0.05
-#: Methods that may be coroutines, beside `run`.
+#: Methods, besides `run`, that may be coroutines.
 BESIDE = ("ack", "fail", "activate", "deactivate")
 #: The coroutine is one of these, or was started by one.
 _in_call: ContextVar[bool] = ContextVar("in_call", default=False)
@@ -134,7 +134,7 @@ class AsyncSpoutTask(SpoutTask):
         self._awake.set()
 
     def _beside(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """The method; if it is a coroutine, it runs beside all others."""
+        """The method; a coroutine runs concurrently with all others."""
 
         def call(*args: Any) -> Any:
             result = method(*args)

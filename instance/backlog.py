@@ -20,7 +20,7 @@ ERRORS = "__backlog-errors"
 
 
 class BacklogMetric:
-    """Collected as a metric of user code; it sets those of the task. What is unknown is not reported."""
+    """A metric of user code that sets the task's backlog metrics; unknown values are not reported."""
 
     def __init__(self, ask: Callable[[], Any], metrics: TaskMetrics) -> None:
         self._ask = ask
@@ -44,7 +44,7 @@ class BacklogMetric:
 
 
 def _checked(found: Any) -> Backlog:
-    """What a spout says; ValueError when it is no backlog."""
+    """The backlog that a spout returned; raises ValueError for an invalid value."""
     backlog = found if isinstance(found, Backlog) else Backlog(found)
     for value in backlog:
         if value is not None and (type(value) is not int or value < 0):

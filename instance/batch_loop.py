@@ -88,7 +88,7 @@ class BatchBoltTask(BoltTask):
             self.broke_off(len(tup))
             raise UserError from error
 
-    #: Its local `tup` is the batch in user code.
+    #: The function whose local `tup` is the batch in user code.
     process_function: Callable[..., Any] = _process_part
 
     def _account_batch(self, batch: InBatch, took_ns: float, now: float) -> None:

@@ -83,7 +83,7 @@ class Batches:
         #: The mark of what is emitted now, of the outlet that is sent, and whether any was sent since; see tracing.py.
         self.origin_ns = self._origin_ns = 0
         self.marked = False
-        #: If not 0, an outlet that has been sent begins anew with this mark.
+        #: If not 0, an outlet that was sent starts again with this mark.
         self.renewed_ns = 0
         #: The traced call that is in progress, and the traced tuple in the outlet that is sent; see tracing.py.
         self.tracing: TracedCall | None = None
@@ -112,7 +112,7 @@ class Batches:
         self._touched: list[Outlet] = []
 
     def limit_to(self, tuples: int) -> None:
-        """From now on an outlet is sent after so many tuples at the latest, or fewer if they are large."""
+        """Send an outlet after this many tuples at the latest, or fewer if they are large."""
         self._limit_max = min(tuples, self._batch_tuples)
         self.limit = min(self.limit, self._limit_max)
 

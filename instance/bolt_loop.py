@@ -441,7 +441,7 @@ class BoltTask(Task):
     asynchronous = False
 
     def broke_off(self, count: int) -> None:
-        """User code was interrupted: its tuple counts as the last one processed, the rest is for the successor."""
+        """User code was interrupted: its tuple counts as the last processed one; the successor gets the rest."""
         self.progress.executed += count
         self.flush_acks()
         self.advance(count)
@@ -493,7 +493,7 @@ class BoltTask(Task):
         self.sleep(max(0.0, deadline - now), rest=BLOCKED if busy else IDLE)
 
     def _has_timers(self) -> bool:
-        """Whether a turn may have something to do though nothing came: user code also counts beside its calls."""
+        """Whether a turn may have work although nothing arrived; user code may also count outside of its calls."""
         return self.checkpoints is not None or bool(self.opener.early_frames) or self.user_metrics.used
 
     def turn(self, now: float) -> None:

@@ -1,6 +1,6 @@
 """The helper thread of a task: registration, heartbeats, metrics, exceptions.
 
-It runs beside user code so that a heartbeat tells *hung* from *busy*: the thread reports how long ago
+It runs in parallel with user code so that a heartbeat tells *hung* from *busy*: the thread reports how long ago
 the task's loop made its last turn. It decides nothing: what arrives goes into `inbox`, and the loop is
 woken through a pipe. Control has its own sockets and never waits behind data (decision D4).
 """
@@ -82,11 +82,11 @@ RECONNECT_MAX_MS = 100
 LATE_S = 0.1
 #: Number of equal heartbeats before they become rarer.
 CALM_AFTER = 3
-#: A task that also rests, and whose metrics do not move either, sends them with every so many of those heartbeats.
+#: A resting task with unchanged metrics sends them only with every this-many-th of those heartbeats.
 QUIET_REPORTS = 3
 #: How late a report may be that was announced.
 LATE_REPORT_S = 1.0
-#: Calm tasks with neighbouring numbers send together, so many: more would disturb those that work.
+#: Number of calm tasks with adjacent numbers that send together; more would disturb busy tasks.
 TOGETHER = 10
 #: Messages for the loop that wait; the stream manager sends few.
 INBOX_MAX = 1000
@@ -286,7 +286,7 @@ class ControlThread(threading.Thread):
         return max(1, int(self._silence_max_s / interval_s)) * interval_s
 
     def _next(self, now: float, interval_s: float, every: int = 1) -> float:
-        """When to send again; calm tasks of a host send together, so that who reads it wakes once."""
+        """When to send again; calm tasks of a host send together, so that their reader wakes once."""
         if not self.calm:
             return now + interval_s
         group = (self._register.task_id - 1) // TOGETHER

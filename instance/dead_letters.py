@@ -53,7 +53,7 @@ class DeadLetters:
         self._metrics = metrics
         self._progress = progress
         self._file = DeadLetterFile(launch.working_dir, name.instance_id, max_bytes)
-        # Its last status may have died with it and with all who had heard it.
+        # The last status may be lost, together with all processes that had received it.
         progress.letters_before = self._file.last_number(launch.topology_id)
         self._emit: Callable[..., Any] | None = None
 

@@ -49,7 +49,7 @@ SMALL = 1024
 _FIXED = codec.FIXED
 #: Tuples that a task emits at a time and per frame at first, and seconds after the first ones for which this holds.
 START_TUPLES, START_S = 64, 1.0
-#: Of the tuples that may be emitted, where nothing else limits them.
+#: Tuples that may be emitted if nothing else limits them.
 UNLIMITED = sys.maxsize
 
 
@@ -155,7 +155,7 @@ class Emitter:
             self._go_round()
 
     def heed_nothing(self) -> None:
-        """What was said about tasks may no longer hold."""
+        """Forget which tasks are full, because this may no longer hold."""
         self._full.clear()
         self.batches.limits.clear()
         self._go_round()
@@ -423,7 +423,7 @@ class Emitter:
             marks = self.batches.begin_copies(stream, marks)
         outlets: list[ArrowOutlet] = []
         for chooser in stream.choosers:
-            # Of several consumers each has keys of its own.
+            # Each of several consumers has its own keys.
             memo = stream.turns if len(stream.choosers) == 1 else {}
             outlets += outlets_of(stream.index, batch, marks, chooser, memo, self.settings.route_memo_keys)
         self.batches.send(outlets, copied)

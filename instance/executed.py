@@ -1,4 +1,4 @@
-"""What is known of the calls of `process` of a bolt: number, times, slow ones, hot lines, and hanging ones."""
+"""Statistics of a bolt's calls of `process`: number, times, slow calls, hot lines, and hanging calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEPT = 16
 KEEP_S = 3600.0
 VALUE_LETTERS = 200
 LOG_EVERY_S = 10.0
-#: The calls of a chunk of at most so many tuples are timed one by one: that costs less than the frame around them.
+#: Calls of a chunk of at most this many tuples are timed one by one, which costs less than their frame.
 FEW = 8
 #: The control thread looks this many times while a call becomes slow, and until this long after the last blind chunk.
 LOOKS = 2
@@ -68,7 +68,7 @@ def shown(values: object) -> str:
 
 
 class SlowTuples:
-    """Of one task. Its thread calls all but `look`, which the control thread calls. Times are in nanoseconds.
+    """Statistics of one task. Its thread calls everything but `look`, which the control thread calls. Times are in ns.
 
     Slow calls took longer than `heron.instance.slow_ms`. The slowest `KEPT` of the last hour are kept; the others are
     counted only. Where each call is timed, because calls are slow or few, the tuple is known. In a chunk of quick calls
@@ -164,7 +164,7 @@ class SlowTuples:
         self._logged_at, self._unlogged = at, 0
 
 
-#: So long a look counts, seconds.
+#: How long a sample counts, in seconds.
 LOOKS_KEEP_S = 300.0
 #: At most this many, whatever the interval of reports.
 LOOKS_KEPT = 600
@@ -172,7 +172,7 @@ LINE_LETTERS = 200
 #: Chunks whose first tuple is noted after each look.
 WISHES = 10
 
-#: By component and stream: the fields of the grouping with their places in the tuple.
+#: Component and stream to the fields of the grouping with their places in the tuple.
 Keys = Mapping[tuple[str, str], Sequence[tuple[str, int]]]
 
 
@@ -192,7 +192,7 @@ def keys_of(
 
 
 class Looks:
-    """Of one task. Its thread calls `note`, the control thread all else.
+    """Samples of one task. Its thread calls `note`, the control thread all other methods.
 
     The control thread looks whenever it reports, about once a second. For the line it reads the stack of the task's
     thread: it gets to do so when that thread waits or has computed for some milliseconds, so of short calls that wait
@@ -205,7 +205,7 @@ class Looks:
         #: Gives the tuple or batch that user code has in hand, and its frames, the innermost first.
         self.in_hand: Callable[[], tuple[Part | None, list[FrameType]]] = lambda: (None, [])
         self.keys: Keys = {}
-        #: So many tuples are still to be noted.
+        #: How many tuples are still to be noted.
         self.wished = 0
         #: When, and what was seen.
         self._lines: deque[tuple[float, str]] = deque(maxlen=LOOKS_KEPT)
@@ -227,7 +227,7 @@ class Looks:
             self._keys.append((now, key[:VALUE_LETTERS]))
 
     def told(self, now: float) -> control_pb2.TaskLooks | None:
-        """What was found most often; None if nothing was."""
+        """The most frequent sample; None without samples."""
         lines, keys = (_counted(seen, now) for seen in (self._lines, self._keys))
         if not lines and not keys:
             return None
@@ -241,7 +241,7 @@ class Looks:
 
 
 def _users_line(frames: Sequence[FrameType]) -> str:
-    """The innermost line of the user's code; "" where there is none: the runtime's own are nobody's culprit."""
+    """The innermost line of the user's code; "" without one, because lines of the runtime are never reported."""
     found = [(one.f_code.co_filename, one.f_lineno or 0, one.f_code.co_name) for one in frames]
     return line_of(found, _is_foreign) if not all(is_runtime_frame(file) for file, _, _ in found) else ""
 
@@ -253,7 +253,7 @@ def _is_foreign(file: str) -> bool:
 def _counted(seen: deque[tuple[float, str]], now: float) -> Counter[str]:
     while seen and seen[0][0] < now - LOOKS_KEEP_S:
         seen.popleft()
-    # The copy is made in one go, whatever the other thread adds.
+    # The copy is atomic, even if the other thread adds entries.
     return Counter(text for _, text in tuple(seen))
 
 
@@ -286,7 +286,7 @@ class Executed:
         return samples
 
     def call(self, tup: HeronTuple, took_ns: float, now: float) -> None:
-        """One call, beside others."""
+        """One call, concurrent with others."""
         sample: Sample = (took_ns, 1)
         self._metrics.executed(f"{tup.component}/{tup.stream}", 1, took_ns, [sample], now)
 

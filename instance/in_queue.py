@@ -41,7 +41,7 @@ PACE_S, FIRST_PACE_S = 1.0, 0.2
 IN_QUEUE_START_BYTES, IN_QUEUE_START_TUPLES = 1 << 10, 8
 #: The in-queue aims at this part of the time for which tuples may wait.
 IN_QUEUE_SHARE = 1 / 8
-#: Of frames of tasks that the plan does not have yet.
+#: Most early frames, of tasks that the plan does not have yet.
 STRANGE_FRAMES_MAX = 1000
 STRANGE_BYTES_MAX = 8 << 20
 STRANGE_WAIT_S = 30.0
@@ -65,7 +65,7 @@ class Entry:
         return self.count - self.left
 
     def rest(self) -> frame_pb2.Frame:
-        """What is left of it, as a frame."""
+        """The rest of the entry, as a frame."""
         rest = frame_pb2.Frame()
         rest.CopyFrom(self.frame)
         rest.skip = self.skip

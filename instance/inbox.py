@@ -25,7 +25,7 @@ class Inner(Protocol):
 
     #: The plan that it works by; None: it has never joined one.
     plan: plan_pb2.PhysicalPlan | None
-    #: Its input has ended: it calls `finish` when nothing waits.
+    #: Whether the input has ended, so that `finish` is called when nothing waits.
     finish_requested: bool
     link: DataLink
     emitter: Emitter

@@ -123,7 +123,7 @@ def _report_of(task: Task) -> control_pb2.MetricsReport:
 
 
 def _silence_max_s(task: Task) -> float:
-    """Of a task that does nothing; it must not be taken for dead."""
+    """Longest silence of an idle task, which must not count as dead."""
     limits = [SILENCE_MAX_S, task.stmgr.instance_lost_s / 3]
     if task.settings.hang_timeout_s:
         limits.append(task.settings.hang_timeout_s / 3)
@@ -173,7 +173,7 @@ def own_component(launch: LaunchSpec, container: int, task_id: int) -> tuple[top
         for instance in one.instances:
             if instance.task_id == task_id:
                 return topology, instance.component
-    # Its executor is behind the plan, or only an old plan could be read: both are temporary.
+    # The executor is behind the plan, or only an old plan could be read: both are temporary.
     raise RetryableError(f"task {task_id} is not in the packing plan of topology {launch.topology}")
 
 

@@ -32,7 +32,7 @@ SMALL_LIMIT = 64
 OPEN, FULL = 0.0, float("inf")
 #: Pauses are this part of the silence, up to `SOON_S`.
 SOON_GROWTH, SOON_S = 0.05, 0.1
-#: Of a longer silence they are this part.
+#: Share of a longer silence.
 LATER_GROWTH = 0.02
 #: While fewer tuples than the first come at a time, the shortest pause is this many times longer: to wake up for one
 #: tuple costs nearly as much as to wake up for several.
@@ -145,7 +145,7 @@ class AckLinger:
         #: When tuples came last, and the usual pause between two times.
         self._came_at = NEVER
         self._pause_s = 4 * self._silence_s
-        #: So many acks are sent without waiting for others.
+        #: How many acks are sent without waiting for others.
         self.room = FEW
 
     def limit(self, pending: float, tasks: int) -> None:

@@ -166,7 +166,7 @@ class KeptSamples:
                 name, label = key
                 sample = self.message.samples.add(name=name, label=label)
             self.moved = True
-            # What is observed meanwhile is in the next report.
+            # Later observations are in the next report.
             self._histograms[key] = sample, histogram.count
             del sample.buckets[:]
             histogram.fill(sample)
@@ -223,7 +223,7 @@ class TaskMetrics:
         self.slowest_call(source, slowest, now)
 
     def slowest_call(self, source: str, took_ns: float, now: float) -> None:
-        """One call of user code for tuples of a source took so long."""
+        """Record the time of one call of user code for tuples of a source."""
         slowest = self.slowest.get(source)
         if slowest is None:
             slowest = self.slowest[source] = RecentMax()

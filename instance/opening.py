@@ -75,7 +75,7 @@ class FrameOpener:
         self.early_frames = EarlyFrames()
         self._components: dict[int, str] = {}
         self._schemas: dict[str, list[Schema]] = {}
-        #: By component and stream, the serialised Arrow schemas.
+        #: Component and stream to the serialised Arrow schema.
         self._arrow: dict[str, dict[str, bytes]] = {}
         #: The frame that was opened last may hold damaged tuples.
         self.damaged = False

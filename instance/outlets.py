@@ -68,7 +68,7 @@ class Outlet:
         self.origin_ns = 0
         #: The traced tuple that it holds; see tracing.py.
         self.trace: Traced | None = None
-        #: It holds copies of tracked spout tuples, so all outlets with copies are sent together.
+        #: Whether it holds copies of tracked spout tuples; all outlets with copies are sent together.
         self.copies = False
         #: Edges of anchored tuples and of copies are splitmix64(seed + position); drawn when needed.
         self.seed = 0
@@ -152,13 +152,13 @@ class OutStream:
         self.name = name
         self.index = index
         self.fields = list(fields)
-        #: Its Arrow schema, serialised; empty when it has none.
+        #: The serialised Arrow schema; empty without one.
         self.schema = schema
         #: Values per tuple in a buffer; a stream without fields has a placeholder.
         self.width = max(1, len(self.fields))
         self.direct = direct
         self.choosers: list[Any] = []
-        #: By destination; the same dict in all streams that share a consumer.
+        #: Destination to outlet; the same dict in all streams that share a consumer.
         self.outlets: dict[int, Outlet] = {}
         self.shared: Outlet | None = None
         #: Shares its outlets with other streams of this component.
@@ -220,7 +220,7 @@ Turns = NDArray[np.uint8] | NDArray[np.int64]
 
 _TEXTS = frozenset((str, bytes))
 _BYTE_VALUES = 256
-#: By tuple, the number of its task among those of a grouping.
+#: For each tuple, the index of its task among those of a grouping.
 ArrowTurns = NDArray[np.int64]
 
 

@@ -227,7 +227,7 @@ class PoisonGuard:
     # ---- begin and end ------------------------------------------------------------------------
 
     def begin(self, after: ExitReason | None, asynchronous: bool) -> None:
-        """Before the first tuple; `after` is why the predecessor ended, None when there was none."""
+        """Called before the first tuple; `after` is why the predecessor ended, None without a predecessor."""
         if not self.tries_max:
             return
         self._begun = True
@@ -308,7 +308,7 @@ class PoisonGuard:
         self._journal.spoken = self._name.epoch
         self._journal.careful = True
         self._journal.save()
-        # Of those that are not redelivered it is unknown which ones were processed.
+        # It is unknown which of the tuples that are not redelivered were processed.
         text = f"{why}\none of the {len(batch)} tuples of this batch, or of several"
         for tup in batch.tuples() if self._mode != "EFFECTIVELY_ONCE" else ():
             if not self._comes_again(tup):

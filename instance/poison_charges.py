@@ -57,7 +57,7 @@ _MAY_BE_TOLD = frozenset({ExitReason.USER_EXCEPTION, ExitReason.OOM})
 
 
 def may_blame(after: ExitReason | None, told: bool) -> bool:
-    """Whether the current tuple may have ended the process; `after` is why, None when there was none."""
+    """Whether the current tuple may have ended the process; `after` is the reason, None without a predecessor."""
     return after in _BY_TUPLE and not (told and after in _MAY_BE_TOLD)
 
 
@@ -66,7 +66,7 @@ class Charge(Struct):
 
     tries: int = 0
     why: str = ""
-    #: It ends the process, or must not be given to user code again: look for it before it is processed.
+    #: Whether the tuple ends the process, or must not be given to user code again: look for it before it is processed.
     deadly: bool = False
     #: Dead letters written of it.
     letters: int = 0
@@ -74,7 +74,7 @@ class Charge(Struct):
     term: int = 1
     #: Monotonic seconds of the last charge.
     at: float = 0.0
-    #: By spout task, the highest root that had come at the last charge of an exception.
+    #: Spout task to the highest root that had come at the last charge of an exception.
     heard: dict[int, int] = field(default_factory=dict)
 
 

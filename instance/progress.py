@@ -1,4 +1,4 @@
-"""Who a task is, and what it has done so far, as its own thread counts it; whether its bolt is ready."""
+"""A task's identity and progress, as counted by its own thread, and whether its bolt is ready."""
 
 from __future__ import annotations
 

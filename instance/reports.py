@@ -22,7 +22,7 @@ class Standing(Struct):
     state: control_pb2.TaskState = control_pb2.TASK_STARTING
     #: Why it cannot work, for people.
     error: str = ""
-    #: Of the plan that it works by; 0 before it joins one.
+    #: Version of the plan that it uses; 0 before it joins one.
     plan_version: int = 0
     #: What user code waits for outside, such as room on a disk; empty: nothing.
     outage: str = ""

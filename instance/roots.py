@@ -310,9 +310,9 @@ class AckMessages:
         room = frame_max_bytes - HEAD_BYTES
         self._roots_max = min(MESSAGE_MAX, max(1, room // ROOT_BYTES))
         self._runs_max = min(MESSAGE_MAX, max(1, room // RUN_BYTES))
-        #: By spout task: first roots, lengths and edges of runs.
+        #: Spout task to first roots, lengths and edges of runs.
         self._runs: dict[int, tuple[list[int], list[int], list[int]]] = {}
-        #: By spout task: roots and their values.
+        #: Spout task to roots and their values.
         self._single: defaultdict[int, list[tuple[Array64, Array64]]] = defaultdict(list)
         #: Roots of several spout tasks: the tasks, the roots, their values.
         self._mixed: list[tuple[Array32, Array64, Array64]] = []

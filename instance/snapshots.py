@@ -198,7 +198,7 @@ class Job(Struct):
     #: What the task knows of the cut; goes into the snapshot.
     cut: TaskSnapshot
     deadline: float
-    #: It also needs the data in flight (unaligned).
+    #: Whether it also needs the data in flight (unaligned).
     records: bool = False
     channel: Channel | None = None
     ready: threading.Event = field(default_factory=threading.Event)
@@ -313,7 +313,7 @@ class SnapshotWriter:
         finally:
             os.close(job.pipe)
             with self._lock:
-                # Its result is no longer needed; a process that was reaped must not be signalled.
+                # The result is no longer needed; a process that was reaped must not be signalled.
                 _kill(job.pid)
                 status = _reap(job.pid)
                 job.pid = 0

@@ -231,7 +231,7 @@ class SpoutTask(Task):
     def _show_state(self) -> None:
         if self.exhausted and not self.pending.total and not self.emitter.dirty() and not self._immediate:
             if self.standing.state != control_pb2.TASK_EXHAUSTED:
-                # What it has counted is final: nobody collects it again before the task ends, which may be in days.
+                # Its counts are final: they are not collected again before the task ends, which may be in days.
                 self.user_metrics.collect(time.monotonic(), force=True)
                 self.set_state(control_pb2.TASK_EXHAUSTED)
                 self.control.notify(metrics=True)
@@ -433,7 +433,7 @@ class SpoutTask(Task):
         self.progress.pending = self.pending.total
 
     def _may_replay(self) -> None:
-        """What has failed may be queued for a replay: no reason to wait until the source has something new."""
+        """Do not wait for the source: failed tuples may be queued for a replay."""
         if self._call_on >= 0:
             self._call_at, self._call_on = 0.0, -1
 
@@ -451,7 +451,7 @@ class SpoutTask(Task):
         self._sleeps.forget()
 
     def may_emit(self, beside: int = 0) -> int:
-        """How many tuples may be emitted now; `beside`: what counts as pending beside the tuples on their way."""
+        """How many tuples may be emitted now; `beside`: what counts as pending in addition to tuples in flight."""
         if not self.active or self.held or self.clamped or self.link.blocked():
             if self._resume_at != FULL:
                 self._resume_at = OPEN
@@ -544,14 +544,14 @@ class SpoutTask(Task):
             self._call_at = float("inf")
         if self._call_at:
             pause = min(self._rest_max_s, max(0.0, self._call_at - now))
-            # As below; only what is later than the request is made up for.
+            # As below; only delays after the request are made up for.
             self._slack_s = max(0.0, self._linger.due - now - pause) if pause else 0.0
             pause += self._slack_s
         else:
             shortest, longest = self.settings.spout_idle_min_us * 1e-6, self.settings.spout_idle_max_ms * 1e-3
             if self._dry_calls == 1 and fresh < SEVERAL and self.settings.linger_max_us:
                 shortest *= LONGER
-            # What is emitted before tuples may be sent again would only wait: one wake-up does for both.
+            # Tuples emitted before sending is possible again would only wait: one wake-up serves both.
             pause = max(poll_pause_s(now - idle_since, shortest, longest), min(longest, self._linger.due - now))
         if pause > SHORT_PAUSE_S:
             self.publish_progress(now, resting=True)

@@ -73,9 +73,9 @@ class Task:
     """One task from registration to exit. Subclasses add `run_loop`."""
 
     tracked_as = "bolt"
-    #: Why the incarnation before this one ended, as its executor tells; None when there was none.
+    #: Why the previous incarnation ended, according to its executor; None without one.
     after: ExitReason | None = None
-    #: Its part in EFFECTIVELY_ONCE; None in any other mode.
+    #: The task's part in EFFECTIVELY_ONCE; None in other modes.
     checkpoints: Checkpoints | None = None
 
     def __init__(
@@ -112,7 +112,7 @@ class Task:
         tuned = partial(TunedCapacity, weight=settings.queue_ema_weight, sample_s=settings.queue_sample_ms / 1000)
         self.in_capacity = tuned(settings.in_queue_expected_tuples, settings.in_queue_tuples_max)
         self.out_capacity = tuned(settings.out_queue_expected_tuples, settings.out_queue_tuples_max)
-        #: Of the incoming queue; less until the pace of the task is known.
+        #: Limit of the incoming queue; smaller until the pace of the task is known.
         self.in_queue_bytes: int = settings.in_queue_bytes_max
         if stmgr.queue_target_ms:
             self.in_queue_bytes = min(IN_QUEUE_START_BYTES, self.in_queue_bytes)
@@ -392,7 +392,7 @@ class Task:
         return float("inf")
 
     def fill(self, report: control_pb2.MetricsReport) -> None:
-        """Add to a report what is no number; called by the control thread."""
+        """Add everything that is not a number to a report; called by the control thread."""
         report.spans.extend(self.tracer.take())
         self.metrics.count_to("__discarded-spans", "", self.tracer.discarded)
 

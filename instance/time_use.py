@@ -30,7 +30,7 @@ class Doing(NamedTuple):
     blocked: bool
     """Whether the rest is blocked; else it is idle."""
     at_limit: bool = False
-    """What is blocked waits for acks, at topology.max.spout.pending."""
+    """Whether blocked time is waiting for acks at topology.max.spout.pending."""
 
 
 WORKING, BLOCKED, IDLE = Doing(1.0, False), Doing(0.0, True), Doing(0.0, False)
@@ -47,7 +47,7 @@ class Totals(NamedTuple):
     at_limit: int = 0
 
     def after(self, doing: Doing, took_ns: int) -> Totals:
-        """The totals when the task has done this for so long."""
+        """The totals after the task has done this for the given time."""
         if doing is WORKING:
             return Totals(self.busy + took_ns, self.blocked, self.idle, self.at_limit)
         work = round(doing.work * took_ns)
@@ -91,7 +91,7 @@ class TimeUse:
         return totals.after(doing, max(0, now_ns - since))
 
 
-#: (nanoseconds of a call, number of calls that took so long)
+#: (nanoseconds of a call, number of calls with this time)
 Sample = tuple[float, int]
 
 SINGLY_NS = 100_000
@@ -118,7 +118,7 @@ class ExecuteTimes:
     """
 
     def __init__(self) -> None:
-        #: By source, nanoseconds per call.
+        #: Source to nanoseconds per call.
         self._usual: dict[str, float] = {}
 
     def singly(self, source: str) -> bool:
@@ -126,7 +126,7 @@ class ExecuteTimes:
         return self._usual.get(source, 0.0) > SINGLY_NS
 
     def samples(self, source: str, count: int, took_ns: float, stamps: Sequence[int] = ()) -> list[Sample]:
-        """What `count` calls, at least one, that took so long together count as.
+        """The histogram entry for `count` calls, at least one, with this total time.
 
         `stamps` are the times of the beginning and of the end of each call, if they were timed; the last ones may be
         missing. The samples are in the order of the calls then.
@@ -184,6 +184,6 @@ class RecentMax:
             self._periods[period % PERIODS] = (period, value)
 
     def at(self, now: float) -> float:
-        """The largest value noted in the last minute; 0 when there is none."""
+        """The largest value of the last minute; 0 without values."""
         newest = int(now // PERIOD_S)
         return max((value for period, value in self._periods if newest - PERIODS < period <= newest), default=0.0)

@@ -116,11 +116,11 @@ class Tracer:
     # ---- when ---------------------------------------------------------------------------------
 
     def shared_by(self, tasks: int) -> None:
-        """So many tasks of spouts share the rate."""
+        """Set the number of spout tasks that share the rate."""
         self._tasks = max(1, tasks)
 
     def lend(self, per_s: float, lease_s: float, now: float) -> None:
-        """Trace so often, all spout tasks together, until the lease ends."""
+        """Trace at this rate, for all spout tasks together, until the lease ends."""
         self._lent, self._lent_until = per_s, now + lease_s
         if per_s > self._own:
             self.due = min(self.due, now + self._pause_s(now))
@@ -161,7 +161,7 @@ class Tracer:
         return span
 
     def close(self, span: Span, now: float, wall_s: float) -> bool:
-        """It has been called; whether it has emitted, so that the next trace is due later."""
+        """Record the end of the call; returns whether it has emitted, so that the next trace is due later."""
         span.ended = self.clock()
         span.end = self._end(span.ended)
         if span.end == control_pb2.SPAN_ENDS or span.end == control_pb2.SPAN_HELD:
@@ -183,7 +183,7 @@ class Tracer:
         return span
 
     def end(self, span: Span, tuples: int = 1) -> None:
-        """It is processed, with so many tuples in the same call."""
+        """Record that it is processed, with the number of tuples in the same call."""
         span.ended, span.tuples = self.clock(), tuples
         if span.end != control_pb2.SPAN_JOINED:
             span.end = self._end(span.ended)
@@ -336,7 +336,7 @@ class LatencyMarkers:
         return False
 
     def join(self, origin_ns: int, now: float) -> bool:
-        """A marked tuple is processed beside others; True if its mark travels on, then `part` must follow."""
+        """A marked tuple is processed together with others; True if its mark travels on, so that `part` must follow."""
         if now < self.due:
             return False
         self._made(now)
@@ -345,7 +345,7 @@ class LatencyMarkers:
         return True
 
     def part(self, origin_ns: int) -> None:
-        """That tuple is processed."""
+        """Record that the tuple is processed."""
         self._beside.remove(origin_ns)
         self._batches.origin_ns = min(self._beside, default=0)
         for outlet in self._emitter.outlets():

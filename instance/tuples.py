@@ -161,7 +161,7 @@ class InFrame:
         )
 
     def take(self, places: Places) -> Places:
-        """Those of some distinct places whose tuples were not acked or failed before; now they are."""
+        """Mark the tuples at these distinct places as done; returns those not acked or failed before."""
         if self.whole_done:
             return places[:0]
         if self.done is None:
@@ -317,7 +317,7 @@ class InBatch(Batch):
         self._made: list[HeronTuple] | None = None
 
     def tuples(self) -> list[HeronTuple]:
-        """Its tuples; always the same objects."""
+        """The tuples of the batch; always the same objects."""
         if self._made is None:
             self._made = list(map(HeronTuple, self._values(), repeat(self.frame), self.numbers))
         return self._made
@@ -326,7 +326,7 @@ class InBatch(Batch):
         return self.tuples()
 
     def marks(self) -> list[HeronTuple]:
-        """Its tuples as anchors; without values, unless the tuples exist already."""
+        """The tuples as anchors; without values, unless the tuples exist already."""
         if self._made is not None:
             return self._made
         return list(map(HeronTuple, repeat(_UNSEEN), repeat(self.frame), self.numbers))

@@ -53,7 +53,7 @@ RING_MIN = 1 << 12
 RING_MAX = 1 << 24
 #: Runs of at least this many roots are taken one by one, shorter ones root by root, this many at once.
 RUN_LONG, RUNS_AT_ONCE = 256, 1024
-#: Up to so many consecutive roots are taken one by one: for these few, calls of NumPy cost several times more.
+#: Up to this many consecutive roots are handled one by one, because NumPy calls would cost several times more.
 FEW = 4
 #: The errors of arrays of roots, tasks and values whose lengths differ, or that exceed 64 bits.
 UNFIT = (ValueError, IndexError, OverflowError)
@@ -85,7 +85,7 @@ class Acker:
         base, count = frame.root_base, frame.count
         failed = self._make_room(base, base + count)
         if base < self._low:
-            # So far behind the newest that the ring has no room for them.
+            # The others are so far behind the newest that the ring has no room for them.
             return joined([failed, one_run(base, count)])
         start = base & self._mask
         if start + count <= len(self._value):
@@ -289,7 +289,7 @@ class Acking:
         self._remote = remote
         self._counts = counts
         self._runs_max = min(RUNS_MAX, max(1, (frame_max_bytes - HEAD_BYTES) // RUN_BYTES))
-        #: Of the spouts of this container.
+        #: Ackers of the spouts of this container.
         self.ackers: dict[int, Acker] = {}
 
     def take(self, frame: frame_pb2.Frame, data: bytes) -> None:

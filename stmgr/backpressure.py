@@ -31,7 +31,8 @@ ACTIVE_MAX = 10_000
 REST_S = 1.0
 #: In units of the high mark: where spouts are clamped, where they are even while the link rests, and where they go on.
 CLAMP, CLAMP_SOON, UNCLAMP = 2, 4, 1.5
-#: Of the target: the high mark of a queue, and the most that one frame may hold. The rest is for what is in transit.
+#: Shares of the target: the high mark of a queue, and the most that one frame may hold. The rest is for data in
+#: transit.
 QUEUE_SHARE, FRAME_SHARE = 1 / 4, 1 / 32
 #: The high mark of a queue for a task of which no pace is known yet.
 QUEUE_START_BYTES = 512
@@ -64,7 +65,7 @@ class Episode(Struct):
     pace: float = 0.0
     #: The queue has passed the mark where spouts are clamped.
     over: bool = False
-    #: Its senders go elsewhere, and since when that is so, or is not.
+    #: Whether its senders go elsewhere, and since when.
     avoided: bool = False
     judged: float = 0.0
 
@@ -104,7 +105,7 @@ class Backpressure:
         self.clamped = False
         #: What does not fit is discarded.
         self.drops = False
-        #: Of each task that gets its input by shuffle alone: all tasks of its component.
+        #: Task that gets its input only by shuffle, to all tasks of its component.
         self.alike: Mapping[int, frozenset[int]] = {}
         self._episodes = 0
         #: Until when a link rests.

@@ -42,7 +42,7 @@ CREDIT_DELAY_S = 0.02
 #: Link epochs of one incarnation fill the bits below.
 LINK_EPOCH_SHIFT = 24
 LINES_PER_S = 200
-#: While nothing moves, metrics are reported with every so many heartbeats: together with those of tasks that rest.
+#: While nothing moves, metrics are reported only with every this-many-th heartbeat, together with resting tasks.
 QUIET_EXPORTS = 3
 _NOT_DUE = float("inf")
 
@@ -67,7 +67,7 @@ class Control:
         self.epoch = epoch
         self.sessions = Sessions(settings.instance_lost_s)
         self.plan: plan_pb2.PhysicalPlan | None = None
-        #: Of the plan.
+        #: Instances of the plan.
         self.instances: dict[int, plan_pb2.InstanceRecord] = {}
         self.peers: dict[str, plan_pb2.StmgrRecord] = {}
         self._spouts: frozenset[str] = frozenset()
@@ -399,7 +399,7 @@ class Control:
 
 
 def alike_of(plan: plan_pb2.PhysicalPlan) -> dict[int, frozenset[int]]:
-    """Of each task of a bolt whose input is shuffled, and only that: all tasks of the bolt."""
+    """Task of a bolt whose input is only shuffled, to all tasks of the bolt."""
     shuffled = {
         bolt.comp.name
         for bolt in plan.topology.bolts

@@ -106,7 +106,7 @@ class Source:
         return True
 
     def mute(self) -> None:
-        """Its link is over: frames of it that still wait here earn no credit."""
+        """End the link: frames of it that still wait here earn no credit."""
         self.reply = _no_reply
 
     def absorbed(self, size: int, tuples: int) -> None:
@@ -118,12 +118,12 @@ class Source:
             self.grant()
 
     def shrink(self, window: int, until: float) -> None:
-        """What it sends has to wait: it may have at most so much in transit, or one frame, until then at least."""
+        """The sender must wait: at most this many bytes, or one frame, may be in transit, at least until this time."""
         self.window = max(WINDOW_MIN_BYTES, min(self.window, window))
         self.steady_until = until
 
     def grow(self, now: float) -> None:
-        """What it has sent need not wait: a quarter more of that may be in transit."""
+        """The sender need not wait: let a quarter more bytes be in transit."""
         sent, self.grown_bytes = self.received_bytes - self.grown_bytes, self.received_bytes
         if now >= self.steady_until:
             self.window = min(self.window_max, self.window + min(sent, self.window) // 4)
@@ -159,16 +159,16 @@ class Waiting(Struct):
     dest_task: int
     tracked: bool
     creditor: Source | None
-    #: Of its sender's region; 0 outside EFFECTIVELY_ONCE.
+    #: Attempt of the sender's region; 0 outside EFFECTIVELY_ONCE.
     attempt: int = 0
     #: The source that counts settled tuples; None when it resends lost ones anyway.
     origin: Source | None = None
-    #: Of a frame with a traced tuple: when it came, and the clock for when it leaves, in nanoseconds; see `stamped`.
+    #: For a frame with a traced tuple: its arrival, and the clock for its departure, in nanoseconds; see `stamped`.
     arrived_ns: int = 0
     clock: Callable[[], int] | None = None
 
     def stamped(self) -> bytes:
-        """Its bytes as it leaves, with both times: of a repeated field that comes twice, both parts count."""
+        """The bytes of the departing frame, with both times; a repeated field that comes twice is concatenated."""
         times = (self.arrived_ns, self.clock() if self.clock is not None else self.arrived_ns)
         return self.data + Frame(trace_hops=times).SerializeToString()
 
@@ -233,9 +233,9 @@ class Link:
         #: Frames for tasks for which the peer has no room now.
         self.held: dict[int, deque[Waiting]] = {}
         self.queued_bytes = self.queued_tuples = 0
-        #: Of a task: frames of its queue that may have a creditor, oldest first.
+        #: For a task: frames of its queue that may have a creditor, oldest first.
         self.owing: deque[Waiting] = deque()
-        #: Of a task: tuples per second that it processes while some wait; 0: not known.
+        #: For a task: tuples per second that it processes while some wait; 0 if unknown.
         self.pace = 0.0
         #: Marks of the queue in bytes: above the first the other end is full, below the second it has room again.
         self.high, self.low = high, low
@@ -256,7 +256,7 @@ class Link:
         self.sent_bytes = self.sent_tuples = self.sent_frames = 0
         self.granted_bytes = self.granted_tuples = 0
         self.consumed_bytes = self.consumed_tuples = self.consumed_frames = 0
-        #: Of a peer: the tuples that it has settled.
+        #: For a peer: the number of tuples that it has settled.
         self.settled_tuples = 0
         #: Frames in flight: an orderly restart sends them again, else their roots fail at once.
         self.retained: deque[Waiting] = deque()

@@ -50,7 +50,7 @@ log = logging.getLogger("heron.stmgr")
 TIMER_MIN_S = 0.001
 #: At its end: how long the last statuses of tasks may be under way, if some have come, and if none has.
 TASKS_END_S, LAST_LOOK_S = 0.2, 0.02
-#: Metrics are reported so often at least, unless heartbeats are rare as well.
+#: Longest interval between reports of metrics, unless heartbeats are rarer.
 QUIET_EXPORT_S = 5.0
 #: How long it may be silent while nothing moves, as a part of what counts as lost.
 SILENCE = 1 / 3

@@ -187,7 +187,7 @@ class PeerConnection:
         return not self._reconnecting and self._data.send(message_of(header, data))
 
     def announce(self, message: control_pb2.Backpressure) -> None:
-        """Send backpressure, which is repeated while it lasts; its end only to who has heard of its begin."""
+        """Send backpressure, repeatedly while it lasts; its end goes only to processes that heard of its beginning."""
         if self._control is None and message.on:
             try:
                 self._control = ControlClient(

@@ -64,10 +64,10 @@ class Switch:
         self.discarded: Counter[str] = Counter()
         #: Discarded tuples that were dropped on purpose, by component and instance.
         self.dropped: Counter[tuple[str, str]] = Counter()
-        #: Of the others, those that are not replayed by a tuple tree.
+        #: Those of the lost tuples that no tuple tree replays.
         self.lost_tuples = 0
         self.acking = Acking(self.tasks, self.peers, self.remote, self.counts, settings.frame_max_bytes)
-        #: Of the spouts of this container.
+        #: Ackers of the spouts of this container.
         self.ackers = self.acking.ackers
         self.attempts = Attempts()
         #: Called once when credit below a quarter window is owed; `settle_credit` returns it.
@@ -211,7 +211,7 @@ class Switch:
             # A peer gets its credit at once (see links.py) and is asked to hold the task's frames instead.
             limit = link.high if source.task and self.holds else NEVER
             if link.queued_bytes > limit and self.hints.is_avoided(dest):
-                # Its sender goes elsewhere; without credit it could not.
+                # The sender goes elsewhere, which it could not do without credit.
                 limit = self.backpressure.high
             link.put(waiting, limit)
             if link.is_full and not source.task and self.asks and dest not in source.holding:

@@ -1,8 +1,8 @@
 """The configuration keys of a topology and the values of its reliability mode.
 
 Names and values are those of Apache heronpy, except that the keys for requested resources of a
-container say `.requested`; the last block is ours. A key may be given in the
-topology's `config` or in a component's, which wins.
+container say `.requested`. The last block is new. A key may be given in the topology's `config`
+or in a component's `config`, which takes precedence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class TopologyReliabilityMode:
 
 
 class TopologyDropPolicy:
-    """What is kept for a task that is full, where TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE discards tuples."""
+    """Which tuples for a full task are kept when TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE discards tuples."""
 
     DROP_NEWEST = topology_keys.DROP_NEWEST
     SAMPLE = topology_keys.SAMPLE
@@ -61,5 +61,5 @@ TOPOLOGY_ADDITIONAL_CLASSPATH = "topology.additional.classpath"
 TOPOLOGY_COMPONENT_OUTPUT_BPS = "topology.component.output.bps"
 TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE = topology_keys.TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE
 
-# Ours: ticks faster than once a second.
+# Not in Apache heronpy: ticks faster than once a second.
 TOPOLOGY_TICK_TUPLE_FREQ_MS = topology_keys.TOPOLOGY_TICK_TUPLE_FREQ_MS

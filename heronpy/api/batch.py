@@ -1,7 +1,7 @@
 """The batch as user code sees it: tuples of one input stream that arrived together, as columns.
 
-The runtime and the simulator each have their own subclass, as they have their own tuple class: read attributes, do not
-check the type.
+The runtime and the simulator each have their own subclass, and their own tuple class. Read attributes; do not check the
+type.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _BOOLS = ("bool", "bool_")
 
 
 class Batch(Sequence[Tuple]):
-    """The argument of `process_batch`: at least one tuple, all from one stream and one sending task, in order.
+    """The argument of `process_batch`: one or more tuples from one stream and one sending task, in order.
 
-    `columns` are its values by field. It is also a sequence of its tuples, so `len(batch)`, `batch[3]` and
-    `for tup in batch` work, and so does everything that takes a list of tuples: `ack`, `fail`, `anchors`. Tuple objects
-    are created on demand; reading columns alone creates none.
+    `columns` has the values by field. A batch is also a sequence of tuples: `len(batch)`, `batch[3]` and
+    `for tup in batch` work, and `ack`, `fail` and `anchors` accept it in place of a list of tuples. Tuple objects
+    are created on demand; reading only columns creates none.
     """
 
     __slots__ = ("_arrow", "_columns", "_flat", "_of", "_size", "component", "fields", "schema", "stream", "task")
@@ -44,20 +44,20 @@ class Batch(Sequence[Tuple]):
         of: tuple[Batch, list[int]] | None = None,
         arrow: pyarrow.RecordBatch | None = None,
     ) -> None:
-        #: The component and the stream that it comes from.
+        #: The component and the stream that the batch comes from.
         self.component = component
         self.stream = stream
-        #: The task that sent it.
+        #: The task that sent the batch.
         self.task = task
         #: The fields of the stream, in order.
         self.fields = tuple(fields)
-        #: The values of all tuples one after the other; one placeholder per tuple if there are no fields. In the result
-        #: of `take` it is None until needed.
+        #: The values of all tuples, one after the other; one placeholder per tuple if there are no fields. In the
+        #: result of `take`, it is None until needed.
         self._flat = flat
         self._of = of
-        #: The values as they arrived, if that was as Arrow; of a part when they are asked for.
+        #: The record batch, if the values arrived as Arrow; for a part, once it is requested.
         self._arrow = arrow
-        #: The Arrow schema of the stream, None when it declares none.
+        #: The Arrow schema of the stream; None if the stream declares no schema.
         self.schema: pyarrow.Schema | None = None if arrow is None else arrow.schema
         if of is not None:
             self.schema = of[0].schema
@@ -95,11 +95,11 @@ class Batch(Sequence[Tuple]):
             raise IndexError(f"take() got an index out of range for a batch of {self._size} tuples") from None
 
     def to_arrow(self) -> pyarrow.RecordBatch:
-        """The columns as a `pyarrow.RecordBatch`: as it was sent, or made of the values.
+        """The columns as a `pyarrow.RecordBatch`, either as it was sent or built from the values.
 
-        Its schema is that of the stream; types are inferred from the values when it declares none. Raises
-        MissingLibraryError without pyarrow, and what pyarrow raises for values that are of no Arrow type, or not of
-        the type that the stream declares.
+        The schema is that of the stream; if the stream declares none, types are inferred from the values. Raises
+        MissingLibraryError without pyarrow. Errors of pyarrow pass through for values without an Arrow type, or not
+        of the declared type.
         """
         if self.record_batch is not None:
             return self.record_batch
@@ -115,7 +115,7 @@ class Batch(Sequence[Tuple]):
 
     @property
     def record_batch(self) -> pyarrow.RecordBatch | None:
-        """The `pyarrow.RecordBatch` that the tuples arrived as; None when they arrived in another way."""
+        """The `pyarrow.RecordBatch` in which the tuples arrived; None if they did not arrive as Arrow."""
         if self._arrow is None and self._of is not None:
             source, places = self._of
             whole = source.record_batch

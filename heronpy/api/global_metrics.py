@@ -17,7 +17,7 @@ _collector: MetricsCollector | None = None
 
 
 class _LockedMultiCountMetric(MultiCountMetric):
-    """Reading and resetting excludes `incr` of other threads, so that no count is lost."""
+    """A counter whose reset excludes `incr` of other threads, so that no count is lost."""
 
     def get_value_and_reset(self) -> dict[Any, int | float]:
         with lock:

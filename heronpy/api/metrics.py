@@ -23,7 +23,7 @@ class MetricsCollector(Protocol):
     """The runtime's interface for collecting metrics."""
 
     def register_metric(self, name: str, metric: IMetric, time_bucket_in_sec: float) -> None:
-        """Has `metric.get_value_and_reset()` called every `time_bucket_in_sec` seconds."""
+        """Registers a metric; `metric.get_value_and_reset()` is called every `time_bucket_in_sec` seconds."""
 
 
 class CountMetric(IMetric):
@@ -70,7 +70,7 @@ class IReducer:
         """Resets the reducer."""
 
     def reduce(self, value: Any) -> None:
-        """Takes one more value."""
+        """Adds a value."""
         raise NotImplementedError(f"{type(self).__name__} must define reduce(value)")
 
     def extract(self) -> Any:
@@ -105,7 +105,7 @@ class ReducedMetric(IMetric):
         self.reducer.init()
 
     def update(self, value: Any) -> None:
-        """Takes one more value."""
+        """Adds a value."""
         self.reducer.reduce(value)
 
     def get_value_and_reset(self) -> Any:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Stream:
     """An output stream: its name, the names of its fields, and whether the emitter picks tasks.
 
-    `schema` is a `pyarrow.Schema`, whose names are the fields: what `emit_batch` is given as a RecordBatch or Table of
-    this schema travels as Arrow. Raises TypeError or ValueError for a description that cannot be used.
+    `schema` is a `pyarrow.Schema` whose names are the fields. A RecordBatch or Table of this schema that is given to
+    `emit_batch` travels as Arrow. Raises TypeError or ValueError for an invalid description.
     """
 
     DEFAULT_STREAM_ID = "default"

@@ -114,7 +114,7 @@ _submissions_ignored = False
 
 
 def are_submissions_ignored() -> bool:
-    """Whether a task is loading the file that described the topology right now."""
+    """Whether a task is currently loading the file that described the topology."""
     return _submissions_ignored
 
 
@@ -122,7 +122,7 @@ def are_submissions_ignored() -> bool:
 def submissions_ignored() -> Iterator[None]:
     """Makes submitting a no-op while a task loads the file that described the topology.
 
-    So files without an `if __name__ == "__main__"` block work.
+    This way files without an `if __name__ == "__main__"` block work.
     """
     global _submissions_ignored
     before, _submissions_ignored = _submissions_ignored, True
@@ -141,7 +141,7 @@ def write_definition(topology: topology_pb2.Topology, directory: str) -> str:
                 f"{component.comp.name} is defined inside a function, where no task "
                 "can find it; move it to the top level of its module"
             )
-    # A name that is too long is refused by whoever reads the file, so it must not fail here.
+    # The reader of the file refuses a name that is too long, so writing must not fail here.
     too_long = len(topology.name.encode(errors="replace")) > NAME_BYTES_MAX
     path = os.path.join(directory, f"{short_hash(topology.name) if too_long else topology.name}.defn")
     with open(path, "wb") as file:

@@ -108,12 +108,12 @@ class StreamId(NamedTuple):
 class TaskProcess(NamedTuple):
     """The process that runs a task now."""
 
-    #: Where it runs.
+    #: The host of the process.
     container: int = 0
-    #: Grows with each process of the task; the first one's is 1, unless a container was replaced before.
+    #: Grows with each process of the task; 1 for the first one, unless a container was replaced before.
     incarnation: int = 1
-    #: Why the process before it ended, in the words of `heron status` ("crashed", "oom", "hung", "preempted" ...); ""
-    #: for the first one.
+    #: Why the previous process ended, in the words of `heron status` ("crashed", "oom", "hung", "preempted" ...);
+    #: "" for the first process.
     after: str = ""
 
 
@@ -137,7 +137,7 @@ class TopologyContext:
         self._component = component
         self._metrics_collector = metrics_collector
         self._package_path = package_path
-        # In mode EFFECTIVELY_ONCE the runtime sets it before any user code runs.
+        # Under EFFECTIVELY_ONCE the runtime sets this before any user code runs.
         self._attempt = 0
         self._process = TaskProcess()
         #: Makes keyed and partitioned states; the runtime replaces it where they are saved.
@@ -183,45 +183,45 @@ class TopologyContext:
     def keyed_state(self, name: str, ttl_s: float | None = None) -> KeyedState:
         """A mapping from keys of this task to values, saved with checkpoints in EFFECTIVELY_ONCE.
 
-        Its keys are the values of the field that the component's input is grouped by, or tuples of
-        them when there are several; they move with their tuples when the parallelism changes. With
-        `ttl_s` a key expires that many seconds after its last write. In other modes it is in memory only.
+        The keys are the values of the field by which the component's input is grouped, or tuples of
+        values for several fields. Keys move with their tuples when the parallelism changes. With
+        `ttl_s`, a key expires that many seconds after its last write. In other modes the state is in
+        memory only.
         """
         return self.keyed_states(name, ttl_s)
 
     def partitioned_state(self, name: str) -> PartitionedState:
         """A mapping from the partitions of a source that this task reads to values, saved with checkpoints.
 
-        A key is a pair (log, number): a log is whatever the source calls so (a topic, a file), and its partitions
-        are counted from 0. Partition p of log L belongs to task `(stable_hash(L) + p) mod n` of the n tasks of the
-        component; `own(L, count)` of the mapping has the numbers of those that belong to this task. When the
-        parallelism changes in mode EFFECTIVELY_ONCE, a partition comes to its new task with its value. In the other
-        modes the mapping is in memory only: `own` follows each change, and a partition that comes to a task has the
-        value that this task itself has put last, or none. `next_tuple` is called again after each change, also after
-        `end_of_input`.
+        A key is a pair (log, number). A log is a unit of the source, such as a topic or a file; its partitions are
+        counted from 0. Partition p of log L belongs to task `(stable_hash(L) + p) mod n` of the component's n tasks;
+        `own(L, count)` of the mapping returns the numbers that belong to this task. When the parallelism changes
+        under EFFECTIVELY_ONCE, a partition moves to its new task with its value. In the other modes the mapping is in
+        memory only: `own` follows each change, and a partition that moves to a task has the last value that this task
+        put, or no value. `next_tuple` is called again after each change, even after `end_of_input`.
         """
         return self.keyed_states.partitioned(name)
 
     def _place(self) -> tuple[int, int]:
-        """The index of this task in its component, -1 when the plan has it no more, and the number of tasks."""
+        """The index of this task in its component (-1 if no longer in the plan), and the number of tasks."""
         tasks = self._component_tasks.get(self._component, [])
         return tasks.index(self._task_id) if self._task_id in tasks else -1, max(1, len(tasks))
 
     @property
     def process(self) -> TaskProcess:
-        """The process that runs this task, and why the one before it ended."""
+        """The process that runs this task, and why the previous one ended."""
         return self._process
 
     @property
     def attempt(self) -> int:
-        """In mode EFFECTIVELY_ONCE, the number of starts of this part of the topology, this one included; else 0.
+        """Under EFFECTIVELY_ONCE, how often this part of the topology has started, including this time; otherwise 0.
 
-        It grows with every restore, so it distinguishes the output of this process from an earlier one's.
+        It grows with every restore, so it distinguishes this process's output from that of earlier processes.
         """
         return self._attempt
 
     def register_metric(self, name: str, metric: IMetric, time_bucket_in_sec: float) -> None:
-        """Has `metric.get_value_and_reset()` collected every `time_bucket_in_sec` seconds."""
+        """Registers a metric; `metric.get_value_and_reset()` is collected every `time_bucket_in_sec` seconds."""
         if self._metrics_collector is None:
             raise RuntimeError(f"metric {name!r} cannot be registered: this context has no metrics collector")
         self._metrics_collector.register_metric(name, metric, time_bucket_in_sec)
@@ -243,7 +243,7 @@ class TopologyContext:
     def get_topology_pex_path(self) -> str | None:
         """The user's package on this machine, with its content unpacked next to it; None without a package.
 
-        A file that `zipfile` and `zipimport` open, or the folder where a folder was submitted.
+        It is a file that `zipfile` and `zipimport` can open, or a folder if a folder was submitted.
         """
         return self._package_path
 
@@ -252,7 +252,7 @@ class TopologyContext:
         return self._metrics_collector
 
     def add_task_hook(self, task_hook: ITaskHook) -> None:
-        """Has `task_hook` called from now on."""
+        """Adds a hook, which is called from now on."""
         if not isinstance(task_hook, ITaskHook):
             raise TypeError(f"a task hook must be an ITaskHook instance, given: {task_hook!r}")
         self._hooks.append(task_hook)

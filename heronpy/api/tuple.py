@@ -1,6 +1,6 @@
 """The tuple as user code sees it.
 
-The runtime's own tuple is another class with the same attributes: read attributes, do not check the type.
+The runtime's tuple is another class with the same attributes. Read attributes; do not check the type.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TupleHelper:
 
     @staticmethod
     def make_tick_tuple() -> Tuple:
-        """A tick tuple: it comes from no task and carries no values."""
+        """A tick tuple, which has no sending task and no values."""
         tick = TupleHelper.TICK_TUPLE_ID
         return Tuple(tick, TupleHelper.TICK_SOURCE_COMPONENT, tick, None, ())
 

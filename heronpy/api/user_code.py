@@ -67,7 +67,7 @@ def prepare_path(package_dir: str | None) -> None:
     if deps.is_dir():
         entries += sorted(str(entry) for entry in deps.iterdir())
     sys.path[:] = entries + [entry for entry in sys.path if entry not in entries]
-    # What this process has looked up in these folders before may be older than they are. Not
+    # Cached lookups in these folders may be stale. Not
     # `importlib.invalidate_caches`, which writes to each finder that the processes of a container share.
     for entry in entries:
         sys.path_importer_cache.pop(entry, None)
@@ -289,8 +289,8 @@ def user_traceback(error: BaseException) -> str:
 
 
 def _know_sources(error: BaseException) -> None:
-    """Functions that were sent by value name the file that was submitted: its lines are those in the package, whatever
-    the user has made of it since then."""
+    """Show source lines from the package for functions that were sent by value. Such functions name the submitted file,
+    which the user may have changed since."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         for package, source in _SUBMITTED_AS.items():
@@ -306,7 +306,7 @@ def is_runtime_frame(file: str) -> bool:
 
 
 def _of_files(error: BaseException) -> TracebackType | None:
-    """No frames for a file that cannot be compiled or found, else all of them."""
+    """No frames for a file that cannot be compiled or found, otherwise all frames."""
     return None if isinstance(error, (SyntaxError, ImportError)) else error.__traceback__
 
 
@@ -315,9 +315,9 @@ _original = argparse.ArgumentParser.parse_known_args
 
 
 def use_arguments(argv: Sequence[str], names_topology: bool) -> None:
-    """Make these the arguments of this process, once: later changes by the program stay.
+    """Make these the arguments of this process, once, so that later changes by the program stay.
 
-    With `names_topology` the first of them is the topology's name, given to `heron submit`; it is hidden from a
+    With `names_topology`, the first argument is the topology's name given to `heron submit`; it is hidden from a
     parser that takes no positional argument.
     """
     global _used

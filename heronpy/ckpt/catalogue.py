@@ -37,7 +37,7 @@ class Found(Struct):
     damage: list[str] = []
     """The damage, one sentence per file."""
     abandoned: bool = False
-    """Whether its topology was sent back to an older checkpoint since."""
+    """Whether its topology was later restored from an older checkpoint."""
 
     @property
     def location(self) -> str:
@@ -65,7 +65,7 @@ class Found(Struct):
 
     @property
     def name(self) -> str:
-        """Its name in a sentence."""
+        """The name of the checkpoint in a sentence."""
         return f"{'savepoint' if self.kind == 'savepoint' else 'checkpoint'} {self.checkpoint} in {self.folder}"
 
 

@@ -70,7 +70,7 @@ class Chain(Struct):
     """The chain of one keyed state of one task."""
 
     links: list[Link] | None = None
-    """As of the last complete checkpoint; None before there is one."""
+    """The links of the last complete checkpoint; None before there is one."""
     _pending: dict[int, _Pending] = {}
 
     def plan(self, checkpoint: int, changed: set[Any], held: int, compact_ratio: float, small: bool) -> Plan:

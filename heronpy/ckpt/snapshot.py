@@ -67,7 +67,7 @@ class TaskState:
         self.owner = KeyOwner(component, index, parallelism, settings.key_groups, grouping_width)
         self.plain = HashMapState()
         self.restored: TaskSnapshot | None = None
-        """This task's own part of the restored checkpoint; None if there is none or it was rescaled."""
+        """This task's own part of the restored checkpoint; None without one, or if it was rescaled."""
         self.keyed = KeyedStates(self.owner, allow_pickle, PartitionOwner(component, lambda: (index, parallelism)))
         """The keyed and partitioned states by name, with their restored content."""
         self._chains: dict[str, Chain] = {}
@@ -215,7 +215,7 @@ class Pieces(Struct):
     """The shared files of a task's checkpoints, by their hashes: equal content is not written again."""
 
     complete: dict[bytes, FileRef] = {}
-    """Those of the last complete checkpoint."""
+    """The files of the last complete checkpoint."""
     pending: dict[int, dict[bytes, FileRef]] = {}
 
     def completed(self, checkpoint: int) -> None:

@@ -1,8 +1,8 @@
-"""Flags of Apache Heron's command: for JVMs and its API server, and flags with `true` or `false` after them.
+"""Apache Heron's flags for JVMs and its API server, and its flags that are followed by `true` or `false`.
 
-`translate` rewrites an Apache command line for this command, so that scripts written for Apache's keep running.
-Only Apache's verbs are touched, except for --service-url, which every verb takes; everything after `--` belongs to
-the user's program and stays.
+`translate` rewrites an Apache command line for this command, so that existing scripts keep running.
+It changes the arguments of Apache's verbs only, except for --service-url, which every verb takes. Everything after
+`--` belongs to the user's program and stays.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def translate(args: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _verb_of(args: Sequence[str]) -> str:
-    """The first word that is neither a flag nor the value of one; empty when there is none."""
+    """The first word that is neither a flag nor a flag's value; empty without such a word."""
     words = iter(args)
     for word in words:
         if word in _VALUED:

@@ -1,7 +1,7 @@
 """`heronpy.submit` and `heronpy.status`: the command's work for programs and notebooks.
 
-They return or raise HeronError; nothing prints to stdout, ends the process, or changes its signals. A script that
-imports them at its top is loaded by every task, so each imports what does the work when it is called.
+They return or raise HeronError, and never print to stdout, end the process, or change its signal handlers. Every task
+loads a script that imports them at its top, so each function imports its implementation only when it is called.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOOK_S = 0.2
 
 
 def _errors(function: Callable[P, R]) -> Callable[P, R]:
-    """Raise what the command would print, with its report, as a HeronError."""
+    """Raise the error that the command would print, with its report, as a HeronError."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -47,13 +47,14 @@ def _errors(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class ResultWarning(UserWarning):
-    """Tuples are missing from the result of a topology that has finished, or may be in it twice."""
+    """The result of a finished topology lacks tuples, or may have tuples twice."""
 
 
 class RunningTopology:
-    """A topology that was submitted, or found by name; in a `with` block it is killed at the end.
+    """A topology that was submitted or found by name; a `with` block kills it at the end.
 
-    `name` and `cluster` say which; `id` tells it from others of its name; `logs` is the folder of its logs.
+    `name` and `cluster` identify it; `id` distinguishes it from other topologies of that name; `logs` is the folder of
+    its logs.
     """
 
     def __init__(self, session: Session, name: str, started: Started | None = None) -> None:
@@ -67,7 +68,7 @@ class RunningTopology:
 
     @_errors
     def status(self) -> dict[str, Any]:
-        """What `heron status --json` prints."""
+        """The content of `heron status --json`."""
         return _status_of(self._session, self._own())
 
     @_errors
@@ -81,8 +82,9 @@ class RunningTopology:
     def wait(self, timeout_s: float | None = None) -> dict[str, Any]:
         """Wait until bounded input is processed (FINISHED) and return the status; the topology stays until `kill`.
 
-        A ResultWarning when tuples are missing from the result, which `losses` of the status then says, or may be in it
-        twice. HeronError, with the tracebacks, when the topology fails; DeadlineError after `timeout_s` seconds.
+        Warns with ResultWarning when tuples are missing from the result, or may be in it twice; `losses` of the status
+        has the numbers. Raises HeronError, with the tracebacks, when the topology fails, and DeadlineError after
+        `timeout_s` seconds.
         """
         from heronpy.cli.render import summary
         from heronpy.cli.submit import waiting
@@ -97,7 +99,7 @@ class RunningTopology:
             if status is not None and lifecycle_name(status.lifecycle) == "FINISHED":
                 lost = summary.losses_sentence(self._session.target, name, status.totals)
                 for text in filter(None, (lost, summary.counted_twice_text(status))):
-                    warnings.warn(text, ResultWarning, stacklevel=3)  # at the caller of `wait`, which is wrapped
+                    warnings.warn(text, ResultWarning, stacklevel=3)  # points at the caller of `wait`, which is wrapped
                 return _status_of(self._session, name, status)
             if deadline is not None and time.monotonic() > deadline:
                 state = lifecycle_name(status.lifecycle) if status is not None else "without an answer"
@@ -106,7 +108,7 @@ class RunningTopology:
 
     @_errors
     def kill(self, timeout_s: float = 30.0) -> None:
-        """Stop it and remove it from the cluster; its logs and checkpoints stay. Does nothing once it is gone."""
+        """Stop the topology and remove it from the cluster; logs and checkpoints stay. Idempotent."""
         from heronpy.clusters.killing import remove
 
         record = self._session.record(self.name)
@@ -124,7 +126,7 @@ class RunningTopology:
         self.kill()
 
     def _own(self) -> str:
-        """The name, while it still stands for this topology."""
+        """The name, as long as it still refers to this topology."""
         if self._session.find(self.name).topology_id != self.id:
             raise HeronError(f"topology '{self.name}' was killed and submitted again; use what that submit returned")
         return self.name
@@ -145,11 +147,11 @@ def submit(
 
     `topology` is a TopologyBuilder, a Topology subclass or a topology message; `name` replaces its name. `cluster`
     may be `cluster/role/environ`; `settings` are those of --config-property; `restore` is `latest`, an id
-    or a path, as for `heron submit --restore`. Code is sent as files where it has any: modules
-    and the script that runs; classes that were typed into a notebook are sent by value, as they are now.
+    or a path, as for `heron submit --restore`. Modules and the running script are sent as files. Classes that were
+    typed into a notebook are sent by value, in their present state.
 
-    HeronError when it is refused, fails (with the tracebacks) or is not running after `timeout_s` seconds; then
-    nothing of it is left. In a script call this below `if __name__ == "__main__":`.
+    Raises HeronError when the topology is refused, fails (with the tracebacks) or is not running after `timeout_s`
+    seconds; nothing of it is left then. In a script, call this below `if __name__ == "__main__":`.
     """
     from heronpy.api.topology import are_submissions_ignored
     from heronpy.cli.submit.live import start
@@ -164,7 +166,7 @@ def submit(
 
 @_errors
 def status(name: str, cluster: str = "local") -> dict[str, Any]:
-    """What `heron status --json` prints of a running topology; HeronError when there is none of this name."""
+    """The content of `heron status --json` for a running topology; raises HeronError if none has this name."""
     session = _session(cluster, None, None)
     session.find(name)
     return _status_of(session, name)
@@ -185,7 +187,7 @@ def _status_of(session: Session, name: str, known: control_pb2.StatusReply | Non
 
 
 def _message_of(topology: Any) -> topology_pb2.Topology:
-    """A copy of the message for this submit; HeronError when the topology is invalid."""
+    """A copy of the message for this submit; raises HeronError when the topology is invalid."""
     from heronpy.api.topology import TopologyBuilder, TopologyType
     from heronpy.proto import topology_pb2
 

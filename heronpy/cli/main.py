@@ -1,4 +1,4 @@
-"""Entry point of `heron`: finds the verb, runs it, turns every error into one sentence and an exit code.
+"""Entry point of `heron`: finds the verb, runs it, and turns every error into one sentence and an exit code.
 
 Verbs are loaded when they are used, so that `heron --help` costs little: this module imports click
 and the standard library only. A verb's short help therefore lives in the table below, not in its module.
@@ -45,15 +45,15 @@ VERBS: dict[str, dict[str, str]] = {
         "logs": "Show or follow the logs of tasks and processes.",
         "events": "Show what happened: restarts, backpressure, checkpoints, updates.",
         "exceptions": "Show the exceptions that user code raised.",
-        "trace": "Show where the time of tuples goes on their way.",
+        "trace": "Trace tuples and show where their time goes.",
         "slow": "Show the slowest tuples with their values.",
         "batches": "Show the Spark batches that have failed, and try them again.",
-        "units": "Look at pipelines of work units over growing logs, and mend them.",
+        "units": "Inspect and repair pipelines of work units over growing logs.",
         "dead-letters": "Show the tuples that were given up after too many tries.",
-        "stacks": "Show what a running task does at this moment.",
+        "stacks": "Show what each thread of a running task is doing.",
         "profile": "Record where a running task spends its time.",
         "heap": "Show the objects of a running task by type.",
-        "ui": "Print the address of the pages; starts the tracker if need be.",
+        "ui": "Print the address of the pages; start the tracker if needed.",
         "tracker": "Serve the REST API and the pages of clusters.",
     },
     "Measure": {
@@ -61,7 +61,7 @@ VERBS: dict[str, dict[str, str]] = {
         "verify": "Inject faults into a topology and check what arrived.",
     },
     "Set up": {
-        "cluster": "Write the settings of a new cluster on an engine; check that it works.",
+        "cluster": "Set up a cluster on an engine, and check that it works.",
         "env": "Pack the dependencies of topologies for the hosts of a cluster.",
         "config": "Show settings and their origin; set client defaults of a cluster.",
         "completion": "Print a shell completion script.",
@@ -136,7 +136,7 @@ def heron(ctx: click.Context, version: bool) -> None:
     heron status local word_count
     heron kill local word_count
 
-    Verbs that only read take the one cluster that is configured when none is named: heron status word_count.
+    Read-only verbs need no cluster if only one is configured: heron status word_count.
     """
     if ctx.obj is not None:
         ctx.obj()
@@ -227,7 +227,7 @@ def usage_sentence(error: click.ClickException) -> str:
 
 
 def _beyond_range(error: click.BadParameter, param: click.Parameter) -> str:
-    """That a value is no number in the range of its option; empty for other errors.
+    """The sentence for a value that is not a number in the range of its option; empty for other errors.
 
     click itself says `'x' is not a valid integer range` and `0 is not in the range x>=1`.
     """

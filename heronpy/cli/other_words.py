@@ -1,4 +1,4 @@
-"""Words that are not verbs, and the verbs that may be meant."""
+"""Suggests a verb for a word that is not a verb."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heronpy.clusters.known import known_clusters
 from heronpy.clusters.target import Target
 from heronpy.common.nearest import nearest, suggestion
 
-#: Words of other tools, and the verbs for them here.
+#: Word of another tool to the verb for it here.
 MEANT = {
     "ps": "heron list",
     "ls": "heron list",
@@ -51,7 +51,7 @@ def no_such_verb(word: str, known: list[str]) -> exits.Failure:
 
 
 def no_cluster(ctx: click.Context) -> str:
-    """What to say of a verb's only word when it cannot be the cluster; empty when it can."""
+    """The sentence for a verb whose only word cannot be the cluster; empty when it can."""
     target, clusters = ctx.params.get("target"), known_clusters()
     if not isinstance(target, Target) or target.cluster in clusters or not clusters:
         return ""

@@ -38,9 +38,9 @@ def say(text: str = "") -> None:
 
 
 def say_labelled(label: str, text: str, whole: bool = False, margin: str = "") -> None:
-    """A line that begins with a margin and a label; a terminal shows a long one in several, broken between words.
+    """Print a line that begins with a margin and a label; on a terminal a long one is wrapped between words.
 
-    `whole` leaves that to the terminal: a command that it breaks is still copied as one line.
+    `whole` leaves wrapping to the terminal: a command that the terminal wraps is still copied as one line.
     """
     line = f"{margin}{label:<{LABEL_WIDTH}} {clean(text)}"
     if whole:
@@ -50,7 +50,7 @@ def say_labelled(label: str, text: str, whole: bool = False, margin: str = "") -
 
 
 def say_wrapped(line: str, indent: int) -> None:
-    """A line; a terminal shows a long one in several, broken between words, those below after so many cells."""
+    """Print a line; on a terminal it is wrapped between words, with `indent` cells before the following lines."""
     import shutil
     import textwrap
 

@@ -1,4 +1,4 @@
-"""The first moments of `heron`, and its last: Ctrl-C ends the process there without a traceback.
+"""The start and the end of `heron`, where Ctrl-C ends the process without a traceback.
 
 While modules are imported, a KeyboardInterrupt could be raised anywhere, even where nothing can catch it. So
 until a verb begins, and after it has ended, the signal has its default effect. Nothing heavy is imported here.

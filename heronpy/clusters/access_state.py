@@ -1,7 +1,7 @@
-"""The state of topologies whose state manager is on another host: each is asked at its scheduler's endpoint.
+"""A state manager for topologies of other hosts, which reads each topology's state at its scheduler's endpoint.
 
-A state manager whose nodes are those of the topologies that this host has access to. Commands read; the endpoints
-refuse everything else but the lock of a command and what it says that it does.
+Its nodes are those of the topologies to which this host has access. Commands read; the endpoints refuse all writes
+except a command's lock and the description of what it does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from heronpy.net.join_token import JoinToken, SessionCredential
 from heronpy.statemgr.base import Watch
 from heronpy.statemgr.paths import check_path
 
-#: A client is no container; the endpoint knows it by its key.
+#: A client is not a container; the endpoint identifies it by its key.
 _CREDENTIAL = SessionCredential(0, 0, b"")
 
 
@@ -34,11 +34,11 @@ class AccessState:
         self._endpoints: dict[str, EndpointStateManager] = {}
 
     def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
-        """Only what a command says that it does."""
+        """Create a node; only for the description of what a command does."""
         self._must(path).create(path, data, ephemeral)
 
     def get(self, path: str) -> tuple[bytes, int] | None:
-        """Data and version of a node; EndpointAwayError when its endpoint does not answer."""
+        """Data and version of a node; raises EndpointAwayError if its endpoint does not answer."""
         endpoint = self._at(path)
         return endpoint.get(path) if endpoint is not None else None
 
@@ -51,7 +51,7 @@ class AccessState:
         self._must(path).delete(path, version)
 
     def children(self, path: str) -> list[str]:
-        """The topologies that this host knows; whether they have such a node is not asked."""
+        """The topologies that this host knows, whether or not they have such a node."""
         segments = check_path(path)
         return access.topologies_of(self._cluster) if len(segments) == 1 else self._must(path).children(path)
 
@@ -72,7 +72,7 @@ class AccessState:
         return self._must(path).lock(path, timeout_s)
 
     def gone(self, topology: str) -> None:
-        """The topology was removed, and its endpoint ends: what is held there is over, and nothing more is asked."""
+        """Record that the topology was removed with its endpoint: its locks are over, and it is not asked again."""
         with self._mutex:
             endpoint = self._endpoints.pop(topology, None)
         if endpoint is not None:
@@ -88,11 +88,11 @@ class AccessState:
     def _must(self, path: str) -> EndpointStateManager:
         endpoint = self._at(path)
         if endpoint is None:
-            raise StateError(f"this host has no access to what state node {path!r} belongs to")
+            raise StateError(f"this host has no access to the topology of state node {path!r}")
         return endpoint
 
     def _at(self, path: str) -> EndpointStateManager | None:
-        """The endpoint of the topology that a node belongs to; None when this host does not know the topology."""
+        """The endpoint of a node's topology; None if this host does not know the topology."""
         segments = check_path(path)
         name = segments[1] if len(segments) > 1 else ""
         with self._mutex:

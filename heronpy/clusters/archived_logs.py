@@ -1,7 +1,7 @@
 """The logs of a topology's ended containers in its archive, as folders of this host.
 
-Those of a shared folder are read where they are; those of an object store are copied, the newest runs first, at most
-`COPIED_MAX_BYTES` together.
+Logs in a shared folder are read in place. Logs in an object store are copied, newest runs first, up to
+`COPIED_MAX_BYTES` in total.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ COPIED_MAX_BYTES: Final = 256 << 20
 
 
 def not_reached(session: Session, record: plan_pb2.ExecutionState) -> str:
-    """The logs that no executor has and this host cannot read, and where they are, in a sentence; "" without any.
+    """The sentence on logs that no executor has and this host cannot read, with their place; "" without such logs.
 
-    What containers have sent when they ended is with the scheduler's own log, in a folder of its host.
+    Logs that ended containers sent are with the scheduler's own log, in a folder on its host.
     """
     at = session.elsewhere(record)
     if session.by_endpoint(record) is None or (at and Path(record.launch_file).exists()):
@@ -43,9 +43,9 @@ def not_reached(session: Session, record: plan_pb2.ExecutionState) -> str:
 def archived_runs(
     records: Records, topology: str, working_dir: Path, into: Path, said: Callable[[str], None]
 ) -> dict[Run, Path]:
-    """By run: a folder whose `log-files` has its logs; empty without an archive.
+    """Run to a folder with its logs in `log-files`; empty without an archive.
 
-    `into` is the caller's, private and empty; `said` is told what cannot be read, and what is left out.
+    `into` is the caller's private, empty folder; `said` gets messages about unreadable and omitted logs.
     """
     submitted = _submitted(records, topology, working_dir)
     place = settings_for(submitted, LoggingSettings).archive if submitted is not None else ""
@@ -61,7 +61,7 @@ def archived_runs(
 def _submitted(records: Records, topology: str, working_dir: Path) -> Submitted | None:
     try:
         found = records.submitted(topology)
-        # One that was killed has left its launch beside its logs.
+        # A killed run has left its launch file next to its logs.
         return found if found is not None else load_submitted(working_dir / "launch.json")
     except HeronError:
         return None

@@ -1,4 +1,4 @@
-"""What the state manager knows of the checkpoints of topologies."""
+"""The records of topologies' checkpoints in the state manager."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from heronpy.statemgr import paths
 
 
 def checkpoint_log(session: Session, topology: str) -> checkpoint_pb2.CheckpointLog:
-    """The checkpoints that the state manager knows of a topology; empty when it knows none."""
+    """The checkpoints of a topology in the state manager; may be empty."""
     found = session.state.get(paths.checkpoints(topology))
     return checkpoint_pb2.CheckpointLog.FromString(found[0]) if found else checkpoint_pb2.CheckpointLog()
 
 
 def newest_location(session: Session, topology: str) -> str:
-    """Where the newest intact checkpoint of a topology lies; "" when it has none."""
+    """Location of the newest intact checkpoint of a topology; "" without one."""
     log = checkpoint_log(session, topology)
     newest = newest_whole(log.complete)
     return newest.location if newest is not None else log.restore_from
 
 
 def used_locations(session: Session) -> set[str]:
-    """Checkpoints that running topologies of the cluster, of whatever name, start from or would start from.
+    """Checkpoints from which running topologies of the cluster, of any name, start or would start.
 
     A topology that was restored from another one's checkpoint needs its files until it has its own.
     """
@@ -36,7 +36,7 @@ def used_locations(session: Session) -> set[str]:
             used.add(newest.location)
         plan = session.physical_plan(name)
         if plan is not None:
-            # Once its tasks have started, a region needs only what a restore would read.
+            # Once its tasks have started, a region needs only the checkpoint that a restore would read.
             used.update(region.location for region in plan.regions if newest is None or not region.started)
         if newest is None:
             used.add(log.restore_from)
@@ -44,6 +44,6 @@ def used_locations(session: Session) -> set[str]:
 
 
 def newest_whole(records: Iterable[checkpoint_pb2.CheckpointRecord]) -> checkpoint_pb2.CheckpointRecord | None:
-    """The record that a restore starts from."""
+    """The record from which a restore would start."""
     whole = [record for record in records if not (record.damaged or record.abandoned)]
     return max(whole, key=lambda record: record.checkpoint, default=None)

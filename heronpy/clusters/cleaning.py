@@ -1,7 +1,7 @@
-"""Removes what topologies that have ended have left in the working folders of this host, such as logs.
+"""Removes files of ended topologies, such as logs, from the working folders of this host.
 
-Invariants: nothing outside HERON_HOME is touched, and no link is followed; the folder of a topology that the state
-manager knows, or of which a process lives, is left alone; what a later restore may need stays.
+Invariants: nothing outside HERON_HOME is touched, and links are not followed; the folder of a topology that the state
+manager knows, or that has a live process, is left alone; files that a later restore may need stay.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from heronpy.common.errors import DeadlineError
 from heronpy.common.folders import check_root, heron_home
 from heronpy.storage.stores import SPOOL
 
-#: Batches and checkpoints that are not handed over yet; a topology that is restored goes on with them.
+#: Batches and checkpoints that are not handed over yet, which a restored topology needs.
 KEPT = ("spark", SPOOL)
 
 
@@ -31,14 +31,14 @@ class Left:
     role: str
     folder: Path
     written_at: float
-    """The wall time at which anything in it was written last."""
+    """Wall time of the last write to the folder."""
     removable: tuple[Path, ...]
     bytes: int
-    """The size of what is removable."""
+    """Size of the removable files."""
 
 
 def left_over(session: Session, topology: str | None, older_than_s: float, now: float) -> list[Left]:
-    """What topologies of this cluster, or those of one name, have left that have written nothing for so long."""
+    """Leftovers of this cluster's topologies, or of one name, without a write for this long."""
     check_root(heron_home(), "HERON_HOME")
     cluster, role = session.target.cluster, session.target.role
     found = []
@@ -55,7 +55,7 @@ def left_over(session: Session, topology: str | None, older_than_s: float, now: 
 
 
 def remove(session: Session, left: Left) -> bool:
-    """Remove it; False when another command works on a topology of this name, or it has begun again."""
+    """Remove it; returns False if another command works on a topology of this name, or it runs again."""
     try:
         with session.operation(left.topology, 0.0):
             if not _has_ended(session, left.folder):
@@ -73,7 +73,7 @@ def remove(session: Session, left: Left) -> bool:
 
 
 def _folders(folder: Path) -> Iterator[Path]:
-    """The folders in a folder, without links, and none in a link."""
+    """The folders in a folder, without links; empty if the folder is a link."""
     if folder.is_symlink() or not folder.is_dir():
         return
     with os.scandir(folder) as entries:
@@ -86,7 +86,7 @@ def _has_ended(session: Session, folder: Path) -> bool:
 
 
 def _measured(folder: Path, removable: tuple[Path, ...]) -> tuple[float, int]:
-    """When anything in a folder was written last, and the bytes of some of what is in it."""
+    """Time of the last write in a folder, and the bytes of its `removable` files."""
     newest, size = folder.lstat().st_mtime, 0
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):

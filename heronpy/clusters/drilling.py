@@ -1,4 +1,4 @@
-"""Which processes of a topology on this machine a drill means, and the signals that it sends them."""
+"""Finds the processes of a topology on this machine for a drill, and signals them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SCHEDULER, MASTER, STMGR = "scheduler", "master", "stmgr"
 
 
 def find(session: Session, topology: str, what: str) -> dict[str, psutil.Process]:
-    """The living processes that `what` names, by name: a task, all tasks of a component, all of a container, ...
+    """Name to live process for `what`: a task, all tasks of a component, all processes of a container, ...
 
-    RequestError when there is no such thing, or the topology does not run on this machine alone; ClusterError when one
-    of them does not run now.
+    Raises RequestError for an unknown name, or if the topology does not run on this machine only, and ClusterError if
+    one of the processes does not run now.
     """
     record = session.find_begun(topology)
     engine = session.engine_of(topology)
@@ -65,7 +65,7 @@ def _named(session: Session, record: plan_pb2.ExecutionState, what: str) -> dict
 
 
 def _running(status: control_pb2.StatusReply, wanted: Callable[[int, str], bool]) -> dict[str, int]:
-    """Those that are wanted by container and name, executors before their children."""
+    """The wanted processes by container and name, executors before their children."""
     found = {}
     for executor in status.executors:
         processes = [(executor_id(executor.container), executor.pid)]
@@ -75,14 +75,14 @@ def _running(status: control_pb2.StatusReply, wanted: Callable[[int, str], bool]
 
 
 def kill(processes: dict[str, psutil.Process]) -> None:
-    """SIGKILL to each, all at once."""
+    """Send SIGKILL to all at once."""
     for process in processes.values():
-        with suppress(psutil.NoSuchProcess):  # a child of one that was killed before
+        with suppress(psutil.NoSuchProcess):  # a child of a process that was killed just before
             process.kill()
 
 
 def stop(processes: dict[str, psutil.Process], seconds: float) -> None:
-    """SIGSTOP to each, and SIGCONT when the time is up, also when this command is interrupted."""
+    """Send SIGSTOP to each, and SIGCONT when the time is up, even if this command is interrupted."""
     try:
         for process in processes.values():
             with suppress(psutil.NoSuchProcess):

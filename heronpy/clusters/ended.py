@@ -1,4 +1,4 @@
-"""What the working folders on this machine keep of topologies that have ended."""
+"""Reads the kept files of ended topologies in the working folders on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from heronpy.statemgr.base import MAX_BYTES
 
 
 def kept_files(home: Path, cluster: str) -> Iterator[Path]:
-    """What working folders keep of ended topologies; a name is a topology's id. Blocking."""
+    """The kept files of ended topologies; a file's name is the topology's id. Blocking."""
     for path in (home / "topologies" / cluster).glob(f"*/*/{ENDED}/*"):
         with suppress(OSError):
             if not path.name.startswith(".") and stat.S_ISREG(path.lstat().st_mode):
@@ -26,7 +26,7 @@ def kept_files(home: Path, cluster: str) -> Iterator[Path]:
 
 
 def read_kept(path: Path) -> control_pb2.EndedTopology | None:
-    """What a working folder keeps of an ended topology; None when there is nothing, or it is damaged."""
+    """The content of a kept file; None if it is missing or damaged."""
     kept = control_pb2.EndedTopology()
     try:
         kept.ParseFromString(read_own(path, MAX_BYTES))
@@ -36,7 +36,7 @@ def read_kept(path: Path) -> control_pb2.EndedTopology | None:
 
 
 def kept_of_last(session: Session, topology: str) -> control_pb2.EndedTopology | None:
-    """What is kept of the last run of this name that has ended, in the role that the session names, if it does."""
+    """The kept file of the last ended run of this name, in the session's role if it names one."""
     target = session.target
     found: control_pb2.EndedTopology | None = None
     for path in kept_files(heron_home(), target.cluster):
@@ -51,6 +51,6 @@ def kept_of_last(session: Session, topology: str) -> control_pb2.EndedTopology |
 
 
 def last_ended(session: Session, topology: str) -> plan_pb2.ExecutionState | None:
-    """The record of the last run of this name that has ended; None when nothing is kept of one."""
+    """The record of the last ended run of this name; None if no file is kept."""
     kept = kept_of_last(session, topology)
     return kept.record if kept is not None else None

@@ -1,7 +1,8 @@
-"""When a command that follows a topology has nothing to wait for any more. Pure.
+"""Decides when a command that follows a topology can stop waiting. Pure.
 
-A topology that was removed cannot be asked. On its own host the state manager says so; by way of its control endpoint
-nobody does, because the endpoint ends with it: then it counts that the scheduler was killing it when it was last heard.
+A removed topology cannot be asked. On its own host the state manager reports the removal. Through its control endpoint
+nothing does, because the endpoint ends with the topology: then the last report that the scheduler was killing it
+counts.
 """
 
 from __future__ import annotations
@@ -9,35 +10,35 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-#: A scheduler that is started again is back by then.
+#: A restarted scheduler is back after this time.
 AWAY_S: Final = 30.0
-#: One that was killing its topology ends with it; when it had been killed itself, its guardian takes less than this.
+#: A scheduler that was killing its topology ends with it; if it was killed itself, its guardian takes less than this.
 GONE_S: Final = 8.0
 
 
 class Life(Enum):
-    """What a look has found."""
+    """The result of a check."""
 
     RUNS = "runs"
-    #: All its input is processed; it stays until it is killed.
+    #: All input is processed; the topology stays until it is killed.
     FINISHED = "finished"
     KILLING = "killing"
     REMOVED = "removed"
     #: Another topology has its name.
     REPLACED = "replaced"
-    #: Nobody could be asked.
+    #: No process could be asked.
     UNKNOWN = "unknown"
 
 
 class End(Enum):
-    """How it came to its end."""
+    """How the topology ended."""
 
     FINISHED = "finished"
     REMOVED = "removed"
     REPLACED = "replaced"
-    #: It was being killed when it was last heard.
+    #: It was being killed at the last report.
     KILLED = "killed"
-    #: Whether it runs is not known, and nothing of it is to be had from here.
+    #: It is unknown whether it runs, and nothing of it can be read from here.
     AWAY = "away"
 
 
@@ -45,7 +46,7 @@ _ENDS = {Life.FINISHED: End.FINISHED, Life.REMOVED: End.REMOVED, Life.REPLACED: 
 
 
 class Ending:
-    """Takes what one look after the other has found; `by_endpoint`: this host has no other way to the topology."""
+    """Processes the results of checks; `by_endpoint`: this host has no other way to the topology."""
 
     def __init__(self, by_endpoint: bool, now: float) -> None:
         self._by_endpoint = by_endpoint
@@ -53,11 +54,11 @@ class Ending:
         self._known_at = now
 
     def look(self, life: Life, now: float) -> End | None:
-        """What the topology has come to; None while it may go on. `now` is monotonic, in seconds."""
+        """How the topology ended; None while it may still run. `now` is monotonic, in seconds."""
         if life is not Life.UNKNOWN:
             self._killing, self._known_at = life is Life.KILLING, now
             return _ENDS.get(life)
         silent_s = now - self._known_at
         if not self._by_endpoint or silent_s < (GONE_S if self._killing else AWAY_S):
-            return None  # on its own host its logs are read all the same
+            return None  # on its own host its logs can still be read
         return End.KILLED if self._killing else End.AWAY

@@ -1,6 +1,6 @@
-"""The engine of a cluster or of a topology, for commands: by its kind, with the nearest name for one that is not there.
+"""The engine of a cluster or of a topology, for commands.
 
-Commands ask an engine only for what the scheduler does not do: before it runs, and when it is gone.
+Commands ask an engine directly only before the scheduler runs, and when it is gone.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from heronpy.engines.lease import LeaseTimes
 from heronpy.engines.open import kinds, open_engine
 from heronpy.plan.launch import Submitted
 
-#: A container that is ended by hand gets this long to end by itself, where the engine lets us say so.
+#: Grace period of a container that a command ends, if the engine supports one.
 CANCEL_GRACE_S = 5.0
 LOOK_S = 0.5
-#: Who waits longer than this is told what for.
+#: After this time, a waiting command says what it waits for.
 QUIET_S = 2.0
 
 
 def kind_of(settings: HasSettings) -> str:
-    """The kind of the engine that the settings name; "" for this machine. ConfigError for one that is not there."""
+    """The kind of the engine in the settings; "" for this machine. Raises ConfigError for an unknown engine."""
     kind = settings_for(settings, EngineSettings).kind
     if kind:
         check_kind(kind)
@@ -41,11 +41,11 @@ def kind_of(settings: HasSettings) -> str:
 
 
 def check_kind(kind: str) -> None:
-    """ConfigError with the nearest name for an engine that is not there."""
+    """Raise ConfigError, with the nearest name, for an unknown engine."""
     known = kinds()
     if kind not in known:
         hint = suggestion(kind, known, f"; known engines are {', '.join(known)}")
-        raise ConfigError(f"engine '{kind}' is not there in this release{hint}")
+        raise ConfigError(f"this release has no engine '{kind}'{hint}")
 
 
 def python_of(settings: HasSettings) -> str:
@@ -62,25 +62,25 @@ def shared_folders(settings: HasSettings) -> list[Path]:
     for folder in named:
         if not os.path.isabs(folder):
             raise ConfigError(
-                f"heron.engine.shared names {folder!r}, which is not an absolute path; hosts agree on those only"
+                f"heron.engine.shared names {folder!r}, which is not an absolute path; give absolute paths"
             )
     return [absolute(folder) for folder in named]
 
 
 def is_shared(folder: str | os.PathLike[str], shared: list[Path]) -> bool:
-    """Whether a folder lies below one that all hosts reach."""
+    """Whether a folder is below one that all hosts reach."""
     path = absolute(folder)
     return any(path == one or one in path.parents for one in shared)
 
 
 def lease_times(settings: HasSettings) -> LeaseTimes:
-    """The times of leases; ConfigError when they do not leave each other room."""
+    """The times of leases; raises ConfigError if they contradict each other."""
     engine, scheduler = settings_for(settings, EngineSettings), settings_for(settings, SchedulerSettings)
     return LeaseTimes(engine.renew_s, engine.fence_s, engine.lost_s, scheduler.kill_grace_s, engine.permit_s)
 
 
 def engine_of(submitted: Submitted) -> Engine:
-    """The engine of a topology that was submitted; it starts nothing."""
+    """The engine of a submitted topology; starts nothing."""
     return open_engine(submitted.engine, submitted, submitted.topology_id, [python_of(submitted)])
 
 
@@ -90,14 +90,14 @@ def where(one: Seen) -> str:
 
 
 class Ends(Struct, frozen=True):
-    """What became of the objects of a topology that were to end."""
+    """The outcome of ending a topology's objects on the engine."""
 
     asked: int = 0
-    #: Those that have not ended.
+    #: Objects that have not ended.
     left: tuple[str, ...] = ()
-    #: Those that the engine has given up: their processes may run on, on a host that does not answer.
+    #: Objects that the engine has given up: their processes may still run on a host that does not answer.
     unconfirmed: tuple[str, ...] = ()
-    #: On which files may be left of those that were asked: hosts by name.
+    #: Names of hosts on which files of ended objects may be left.
     hosts: tuple[str, ...] = ()
 
 
@@ -107,9 +107,9 @@ def end_all(
     sleep: Callable[[float], None] = time.sleep,
     waits: Callable[[str], None] = lambda text: None,
 ) -> Ends:
-    """End all objects of a topology, and wait until they have; EngineError when the engine does not answer.
+    """End all objects of a topology, and wait until they have ended; raises EngineError if the engine does not answer.
 
-    `waits` is told once what for, if that takes a while.
+    `waits` is called once with the reason if this takes a while.
     """
     with engine.watch(lambda: None):  # it tells some engines how those ended that are gone by the next list
         return _end_all(engine, timeout_s, sleep, waits)

@@ -1,4 +1,4 @@
-"""What cannot be done with a cluster, by class: programs decide by it, people read the sentence."""
+"""Errors of clusters: programs decide by the class, and people read the sentence."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from heronpy.common.errors import HeronError, StateAwayError
 
 
 class ClusterError(HeronError):
-    """What was asked for cannot be done, as things are now."""
+    """The request cannot be carried out in the present state."""
 
 
 class EndpointAwayError(StateAwayError):
-    """The control endpoint of one topology's scheduler, by which its state is read from here, does not answer."""
+    """The control endpoint through which this host reads a topology's state does not answer."""
 
 
 class RequestError(ClusterError):
-    """What was asked for is wrong in itself."""
+    """The request itself is invalid."""
 
 
 class NotThereError(ClusterError):
-    """There is no such topology, or no such checkpoint."""
+    """The topology or the checkpoint does not exist."""
 
 
 class PartlyDoneError(ClusterError):
-    """Something is left, which the sentence names."""
+    """The request was partly done; the sentence names the rest."""

@@ -1,4 +1,4 @@
-"""Asks a topology master for what a diagnosis needs, and diagnoses."""
+"""Requests the data for a diagnosis from a topology master, and diagnoses."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Struct)
 
-#: All questions of one look together; what is not answered by then is left out, and named.
+#: Time limit of all requests of one look together; requests without an answer by then are named and left out.
 LOOK_S = 5.0
 
 
 class _Asking:
-    """Questions to one topology master over one connection, by one deadline."""
+    """Requests to one topology master over one connection, with one deadline."""
 
     def __init__(self, client: RpcClient, deadline: float) -> None:
         self._client, self._deadline = client, deadline
         self.unanswered: list[str] = []
 
     def __call__(self, body: Message, what: str) -> Any:
-        """The answer; None if there is none in time, or from a topology master of an earlier release."""
+        """The answer; None without an answer in time, or if a topology master of an earlier release cannot answer."""
         try:
             return self.must(body)
         except InvalidRpcError:
@@ -50,7 +50,7 @@ class _Asking:
             return None
 
     def must(self, body: Message) -> Any:
-        """The answer; DeadlineError without one."""
+        """The answer; raises DeadlineError without one."""
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             raise DeadlineError("no time is left to ask")
@@ -69,9 +69,9 @@ class _Asking:
 def look(
     session: Session, topology: str, window_s: float, within_s: float = LOOK_S, times: Times = TIMES
 ) -> tuple[Signals, list[Finding]]:
-    """Query the topology master, and diagnose its answers; DeadlineError if it answers too little to say anything.
+    """Query the topology master, and diagnose its answers; raises DeadlineError if too few answers come.
 
-    That an engine's topology has no scheduler is a finding as well.
+    A missing scheduler of a topology on an engine is a finding as well.
     """
     session.find(topology)
     with session.tmaster(topology) as client:
@@ -122,7 +122,7 @@ def _look(
     checkpoints = None
     if reliability_mode(status.plan.topology) == "EFFECTIVELY_ONCE":
         checkpoints = ask(control_pb2.GetCheckpoints(), "checkpoints")
-    # Before the launch file: that is on the host where it was submitted.
+    # Read before the launch file, which exists only on the submitting host.
     launch = session.submitted(topology) or session.launch_of(session.find(topology))
     signals = signals_of(
         status,
@@ -139,7 +139,7 @@ def _look(
     )
     signals.unanswered, signals.times = ask.unanswered, times
     signals.load = load.load if load is not None else None
-    # Of a part of the figures a wrong cause follows: what is unknown to us is known to the topology master.
+    # Incomplete figures would lead to a wrong cause, but the topology master knows all of them.
     own = load.findings if load is not None else []
     return signals, own if own and ask.unanswered else diagnose(signals, own)
 

@@ -1,6 +1,6 @@
 """The files of a topology's containers: through the file services of their executors, or on this machine.
 
-A topology that has ended has no executors any more; what it left on this machine is read there, by the same rules.
+An ended topology has no executors; its files on this machine are read directly, by the same rules.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EARLIER_MAX: Final = 50
 
 
 class FileService(Protocol):
-    """The files of one container: what there is, a piece of one of them, hits in one of the logs. HeronError."""
+    """The files of one container: a list, a piece of a file, hits in a log. Requests raise HeronError."""
 
     @overload
     async def ask(self, request: control_pb2.ListFiles) -> control_pb2.ListFilesReply: ...
@@ -71,7 +71,7 @@ async def logs_of(services: Mapping[int, FileService], unreachable: dict[int, st
 
 
 class MasterFileService:
-    """The file service of an executor, as its topology master's clients reach it."""
+    """The file service of an executor, reached through its topology master's clients."""
 
     def __init__(self, master: Master, container: int) -> None:
         self._master, self._container = master, container
@@ -82,7 +82,7 @@ class MasterFileService:
 
 
 class LocalFileService:
-    """The files of a container on this machine: of a topology that has ended, or whose executor is down."""
+    """The files of a container on this machine, if the topology has ended or the executor is down."""
 
     def __init__(self, working_dir: Path, container: int) -> None:
         self._files = ContainerFiles(working_dir, container)
@@ -93,13 +93,13 @@ class LocalFileService:
 
 
 class EitherFileService:
-    """The file service of an executor; when that does not answer, the files on this machine, if there are any."""
+    """The file service of an executor or, if it does not answer, the files on this machine."""
 
     def __init__(self, service: FileService, local: FileService) -> None:
         self._service, self._local = service, local
 
     async def ask(self, request: Any) -> Any:
-        """See `FileService`; a list decides where the requests that follow it go."""
+        """See `FileService`; a list request decides where later requests go."""
         if not isinstance(request, control_pb2.ListFiles):
             return await self._service.ask(request)
         try:
@@ -120,7 +120,7 @@ class WithEarlier:
         self._where: dict[str, tuple[FileService, str]] = {}
 
     async def ask(self, request: Any) -> Any:
-        """See `FileService`; a list decides where the requests that follow it go."""
+        """See `FileService`; a list request decides where later requests go."""
         if isinstance(request, control_pb2.ListFiles):
             return await self._list(request)
         service, request.name = self._where.get(request.name, (self._services[0], request.name))

@@ -8,10 +8,10 @@ from heronpy.common.errors import ConfigError
 
 
 def known_clusters(config_path: str | None = None) -> list[str]:
-    """Clusters that have settings files, in the folders that a command reads, or that of the client's own file."""
+    """Clusters with settings files, in the folders that a command reads or in the folder of the client's file."""
     try:
         found = set(settings.clusters_of(settings.find_conf(config_path)))
-    except ConfigError:  # a folder that is not there, which the command says
+    except ConfigError:  # a missing folder, which the command reports
         found = {"local"}
     home = config_home()
     named = [entry.name for entry in home.iterdir() if entry.is_dir()] if home.is_dir() else []

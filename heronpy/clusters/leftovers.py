@@ -1,4 +1,4 @@
-"""Removes what no complete checkpoint of an ended run needs."""
+"""Removes files that no complete checkpoint of an ended run needs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from heronpy.storage.stores import SPOOL, open_replica
 
 #: Greater than any checkpoint id.
 _EVERY = 1 << 63
-#: How long what a replica lacks of an ended run is copied.
+#: Time limit for copying the missing checkpoints of an ended run to its replica.
 REPLICA_S = 60.0
 
 
 def clear_leftovers(folder: Place) -> None:
-    """Remove what no complete checkpoint names from the folder of a run that has ended."""
+    """Remove files that no complete checkpoint names from the folder of an ended run."""
     store = open_store(folder)
     if not store.exists():
         return
@@ -42,9 +42,9 @@ def clear_leftovers(folder: Place) -> None:
 
 
 def clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:
-    """Remove what unfinished checkpoints have written; complete ones stay. Returns where the newest lies.
+    """Remove files of unfinished checkpoints; complete ones stay. Returns the location of the newest.
 
-    A HeronError says that an object store cannot be used.
+    Raises HeronError if an object store cannot be used.
     """
     whole = []
     if record.working_dir and not session.elsewhere(record):
@@ -63,9 +63,9 @@ def clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:
 
 
 def complete_replica(session: Session, record: plan_pb2.ExecutionState) -> str:
-    """Copy the newest checkpoint and savepoints of an ended run to its replica, as far as it lacks them.
+    """Copy missing files of the newest checkpoint and of savepoints of an ended run to its replica.
 
-    Returns what is lacking all the same, as a sentence; "" when nothing is, or there is no replica.
+    Returns a sentence on what is still missing; "" if nothing is, or without a replica.
     """
     try:
         settings = settings_for(session.settings_of(record), CheckpointSettings)
@@ -79,7 +79,7 @@ def complete_replica(session: Session, record: plan_pb2.ExecutionState) -> str:
         there = {*target.checkpoints()}
         found = [one for folder in folders if open_store(folder).exists() for one in in_folder(folder)]
     except (HeronError, OSError) as error:
-        return f"nobody knows what the replica {settings.replica} lacks: {error}"
+        return f"it is unknown what the replica {settings.replica} lacks: {error}"
     sound = [(one, one.metadata) for one in found if one.metadata is not None and not one.abandoned]
     newest = max((one.checkpoint for one, _ in sound), default=0)
     wanted = [(one, content) for one, content in sound if one.checkpoint == newest or content.kind == SAVEPOINT]

@@ -1,4 +1,4 @@
-"""The dead letters of a topology, read through its executors' file services: past ones, and new ones as they come."""
+"""Reads the past and new dead letters of a topology through its executors' file services."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heronpy.common.errors import HeronError
 from heronpy.proto import control_pb2
 from heronpy.storage.dead_letters import FOLDER, letter_of
 
-#: A letter as it stands in its file.
+#: A dead letter, in the format of its file.
 Letter = dict[str, Any]
 
 PIECE_BYTES = 256 * 1024
@@ -21,7 +21,7 @@ _LETTERS = re.compile(re.escape(FOLDER) + r"/.+\.jsonl(\.1)?")
 
 
 class Letters:
-    """Tells each letter once: how far a file was read is remembered by its number, whatever its name becomes."""
+    """Returns each dead letter once: the position in a file is kept by the file's number, regardless of renames."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class Letters:
         self.unreachable: dict[int, str] = {}
 
     async def new(self) -> list[Letter]:
-        """The letters that have come since the last look, the oldest first; all of them at the first."""
+        """Letters since the last call, oldest first; the first call returns all."""
         self.unreachable = {}
         services = self._services()
-        # At the same time: an executor that is down answers only after a while.
+        # In parallel, because an executor that is down answers only after a while.
         looks = await asyncio.gather(*(self._look(container, service) for container, service in services.items()))
         return sorted((one for letters in looks for one in letters if self._wanted(one)), key=when)
 
@@ -62,7 +62,7 @@ class Letters:
         return found
 
     async def _rest(self, container: int, service: FileService, file: control_pb2.FileEntry) -> list[Letter]:
-        """The letters of a file behind what was read; fewer when it was renamed meanwhile: the next look has them."""
+        """The unread letters of a file; fewer if it was renamed meanwhile, and then the next call returns them."""
         key = (container, file.file)
         name, at = self._read.get(key, (file.name, 0))
         if file.bytes < at or (name.endswith(_OLDER) and not file.name.endswith(_OLDER)):

@@ -1,4 +1,4 @@
-"""Evidence of one process of a topology: which process is meant, and what its executor's file service answers."""
+"""Evidence of one process of a topology: finds the process, and asks its executor's file service."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from heronpy.common.nearest import suggestion
 from heronpy.common.units import listed
 from heronpy.proto import control_pb2
 
-#: Time that an executor needs, beside that of the samples; py-spy may fail before the process samples itself.
+#: Time that an executor needs in addition to the samples; py-spy may fail before the process samples itself.
 ANSWER_S = 45.0
-#: How long a process stops, at most, while its objects are counted.
+#: Longest stop of a process while its objects are counted.
 HEAP_LIMIT_S = 2.0
 
 
@@ -33,9 +33,9 @@ class Process:
 
 
 def find_process(topology: str, status: control_pb2.StatusReply, what: str) -> Process:
-    """The process of this name, the task that is called so (`is_called`), or the only one of this component.
+    """The process or task of this name (`is_called`), or the only task of this component.
 
-    RequestError, which names the nearest one or all that may be meant, when it is not one; ClusterError when it does
+    Raises RequestError, with the nearest or all possible names, if this is not one process, and ClusterError if it does
     not run now.
     """
     known: dict[str, Process] = {}
@@ -69,12 +69,12 @@ def find_process(topology: str, status: control_pb2.StatusReply, what: str) -> P
 
 
 def pause_text(name: str, limit_s: float) -> str:
-    """What counting objects does to a process."""
+    """The sentence on the effect of counting objects on a process."""
     return f"{name} stops for up to {limit_s:g} s while its objects are counted"
 
 
 def answer_s(takes_s: float) -> float:
-    """How long an answer may take when the samples take so long."""
+    """How long an answer may take, given the time of the samples."""
     return 2 * takes_s + ANSWER_S
 
 

@@ -1,4 +1,4 @@
-"""The ends of a topology's logs, through its executors' file services; if one is silent, those of this machine."""
+"""Reads the ends of a topology's logs through its executors' file services, or else on this machine."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class End:
     """The end of one log."""
 
     data: bytes = b""
-    #: Whether it begins within the log, mostly within a line.
+    #: Whether it begins inside the log, mostly inside a line.
     cut: bool = False
-    #: Why it could not be read; empty: it was.
+    #: Why it could not be read; empty if it was read.
     error: str = ""
 
 
@@ -37,7 +37,7 @@ class End:
 class LogEnds:
     """What was read."""
 
-    #: By process, in the order that was asked for.
+    #: Process to the end of its log, in the requested order.
     found: Mapping[str, End] = field(default_factory=dict)
     #: Containers whose logs could not be listed, and why.
     unreachable: Mapping[int, str] = field(default_factory=dict)

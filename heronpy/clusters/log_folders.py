@@ -1,4 +1,4 @@
-"""Where the logs of a topology lie, and whose they are."""
+"""Locates the logs of a topology, and finds the processes that own them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def log_dir(records: Records, topology: str) -> Path:
     if record is not None:
         folder = Path(records.find(topology).working_dir) / "log-files"
         if isinstance(records, Session) and records.by_endpoint(record) is not None:
-            # What is at this path here is another topology's, unless the hosts share it.
+            # Files at this path on this host belong to another topology, unless the hosts share the folder.
             shared = records.elsewhere(record) and Path(record.launch_file).exists()
             return folder if shared else folder_of(records.target.cluster) / "log-files"
         if not folder.is_dir():
@@ -65,7 +65,7 @@ def is_meant(process: str, word: str) -> bool:
 
 
 def container_of(process: str) -> int:
-    """The container whose service lists the log of a process; 0 for what belongs to none."""
+    """The container whose service lists the log of a process; 0 for processes without a container."""
     match = _OF_CONTAINER.fullmatch(process)
     if match is not None:
         return int(match[1])

@@ -1,7 +1,7 @@
-"""Requests to topology masters and executors from an event loop, for programs that ask again and again.
+"""Requests to topology masters and executors from an event loop, for programs that poll.
 
-A connection is kept until it fails or its process is replaced. Addresses come from the state manager, and on TCP from
-the authenticated topology master, never from who asks.
+A connection is kept until it fails or its process is replaced. Addresses come from the state manager or, on TCP, from
+the authenticated topology master, never from the requesting client.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class NoMasterError(ClusterError):
 
 
 class Link:
-    """A connection to one endpoint, made when it is first used."""
+    """A connection to one endpoint, opened at its first use."""
 
     def __init__(self) -> None:
         self._way: Way | None = None
         self._client: ControlClient | None = None
 
     async def ask(self, way: Way, body: Message, timeout_s: float) -> Any:
-        """The body of the answer. DeadlineError when there is none in time, RpcError when it is refused."""
+        """The body of the answer; raises DeadlineError without an answer in time, and RpcError for a refusal."""
         if self._client is None or self._way != way:
             self.close()
             self._client = ControlClient(way.endpoint, _ignore, keys=way.keys, topology_id=way.topology_id)
@@ -68,7 +68,7 @@ class Link:
 
 
 def _ignore(envelope: control_pb2.Envelope) -> None:
-    """A master sends us nothing that we have not asked for."""
+    """Ignore unsolicited messages; a master sends none."""
 
 
 class Master:
@@ -91,7 +91,7 @@ class Master:
     @overload
     async def ask(self, body: control_pb2.GetCheckpoints, timeout_s: float = ...) -> control_pb2.CheckpointsReply: ...
     async def ask(self, body: Message, timeout_s: float = ASK_S) -> Any:
-        """Ask the topology master; NoMasterError when it does not run, DeadlineError when it does not answer."""
+        """Ask the topology master; raises NoMasterError if it does not run, DeadlineError if it does not answer."""
         return await self._link.ask(await asyncio.to_thread(self._way), body, timeout_s)
 
     def _way(self) -> Way:
@@ -133,7 +133,7 @@ class Master:
         return await self._ask_executor(self._services.setdefault(container, Link()), container, request, timeout_s)
 
     async def take(self, container: int, request: Message, timeout_s: float) -> Message:
-        """Evidence of a process of a container; RpcError when it cannot be taken."""
+        """Take evidence of a process of a container; raises RpcError if this fails."""
         # Not the connection for files: when a file is late, that one is closed.
         link = Link()
         try:
@@ -164,7 +164,7 @@ class Master:
         if len(path.encode()) > PATH_MAX_BYTES:
             return None
         session.check_here(record, "its executors listen for that host only")
-        if not os.path.exists(path):  # nobody would answer
+        if not os.path.exists(path):  # nothing would answer
             raise ClusterError(f"the executor of container {container} of '{self.name}' does not run now")
         return Way(f"ipc://{path}", f"the executor of container {container}")
 

@@ -1,8 +1,8 @@
-"""The logs of containers on other hosts, copied into a folder of this one as far as they are read.
+"""Copies logs of containers on other hosts into a folder on this host.
 
-They come through the file services of their executors, in pieces; a process whose log is long is copied from near its
-end. What is copied looks like the folder of logs of a topology on this machine, so the same code reads it. What a log
-had rotated away before is not copied.
+The logs come through the file services of their executors, in pieces. Of a long log, only the end is copied. The copy
+looks like the log folder of a topology on this machine, so the same code reads it. Files that were rotated earlier are
+not copied.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from heronpy.common.errors import HeronError
 from heronpy.common.folders import open_private
 from heronpy.proto import control_pb2, plan_pb2
 
-#: Of each log this much is copied at first; what is written later is copied whole.
+#: How much of each log is copied at first; later output is copied completely.
 FIRST_MAX_BYTES = 8 << 20
 PIECE_BYTES = 256 << 10
-#: Pieces of one log in a row, so that a busy one does not keep the others from being read.
+#: Most consecutive pieces of one log, so that a busy log does not delay the others.
 PIECES_MAX = 64
 AGAIN_S = 0.3
-#: While they are followed, a container may be moved, or end with its topology, before anybody is told of it.
+#: While following, how long a container may be unreachable before this is reported, because it may be moved or end.
 PATIENCE_S = 5.0
 _LOGS = "log-files/"
 
 
 class Mirror:
-    """The logs of one topology; `folder` is the caller's, private and empty.
+    """The logs of one topology; `folder` is the caller's private, empty folder.
 
-    `said` is told once of each container whose logs cannot be read, and of each log of which only the end is copied.
+    `said` is called once for each container with unreadable logs, and for each log of which only the end is copied.
     """
 
     def __init__(
@@ -46,18 +46,18 @@ class Mirror:
         self._folder = folder
         self._say = said
         self._told: set[str] = set()
-        #: By container: since when its logs cannot be read.
+        #: Container to the time since when its logs cannot be read.
         self._away_since: dict[int, float] = {}
         self._patience_s = 0.0
-        #: By name: which file it is, and how much of it is read.
+        #: Name of a log to its file and the number of bytes read.
         self._read: dict[str, tuple[int, int]] = {}
 
     def copy(self) -> None:
-        """What there is now."""
+        """Copy the present content."""
         asyncio.run(self._run(lambda: True))
 
     def follow(self, stopped: threading.Event) -> None:
-        """Also what comes, until it is stopped; returns at once."""
+        """Also copy new content, until stopped; returns at once."""
         self._patience_s = PATIENCE_S
         threading.Thread(target=lambda: asyncio.run(self._run(stopped.is_set)), daemon=True).start()
 
@@ -65,7 +65,7 @@ class Mirror:
         master = Master(self._session, self._record)
         try:
             while True:
-                # At the same time: an executor that is down answers only after a while.
+                # In parallel, because an executor that is down answers only after a while.
                 await asyncio.gather(*(self._copy(master, container) for container in self._containers()))
                 if over():
                     return
@@ -140,7 +140,7 @@ class Mirror:
 
 
 def append(path: Path, data: bytes) -> None:
-    """All of it or nothing: what is written in part, as on a full disk, is taken back, because it will come again."""
+    """Append all or nothing: a partial write, as on a full disk, is undone, because the data will come again."""
     with open(open_private(path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0) as out:
         before = os.fstat(out.fileno()).st_size
         try:

@@ -1,4 +1,4 @@
-"""The folders that hold checkpoints of a topology, and what is in them."""
+"""The folders that hold checkpoints of a topology, and their content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from heronpy.proto import plan_pb2
 
 
 def found_of(records: Records, topology: str) -> list[Found]:
-    """Checkpoints of a topology on disk, newest first, in every store that it may have been started with."""
+    """Checkpoints of a topology on disk, newest first, in every store that it may use."""
     return catalogue.of_topology(catalogue.roots_of(_settings(records, topology)), topology)
 
 
@@ -45,7 +45,7 @@ def _launches(records: Records, topology: str, record: plan_pb2.ExecutionState |
 
 
 def by_id(everything: list[Found], checkpoint: int, name: str) -> Found:
-    """The one checkpoint of this id; a ClusterError when there is none, or several."""
+    """The only checkpoint with this id; raises ClusterError if none or several have it."""
     matching = [found for found in everything if found.checkpoint == checkpoint]
     if len(matching) > 1:
         places = ", ".join(found.location for found in matching)

@@ -1,4 +1,4 @@
-"""By which address this host reaches the control endpoint of a topology's scheduler."""
+"""Finds the address at which this host reaches the control endpoint of a topology's scheduler."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _REFUSALS = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCO
 
 
 class Probe(enum.Enum):
-    """What became of a connection to an address."""
+    """The result of a connection to an address."""
 
     LET_IN = enum.auto()
-    #: Somebody is there who does not know our key, or has another one than we expect.
+    #: A process answers, but does not know our key, or has an unexpected key.
     REFUSED = enum.auto()
     SILENT = enum.auto()
 
 
 def address_of(topology: str, endpoint: JoinToken, cluster: str, resolve: Callable[[], HasSettings]) -> str:
-    """The first address of an endpoint that lets us in; else one of this host that the engine forwards to its port.
+    """The first address of an endpoint that admits us, or else a local address that the engine forwards to its port.
 
-    ClusterError when there is none. `resolve` reads the settings of the cluster, whose engine may be asked.
+    Raises ClusterError without such an address. `resolve` reads the settings of the cluster, whose engine may be asked.
     """
     refused = False
     why = "no answer"
@@ -52,7 +52,7 @@ def address_of(topology: str, endpoint: JoinToken, cluster: str, resolve: Callab
         refused = refused or found is Probe.REFUSED
     if refused:
         raise ClusterError(
-            f"the control endpoint of topology '{topology}' at {', '.join(endpoint.addresses)} does not take the key of"
+            f"the control endpoint of topology '{topology}' at {', '.join(endpoint.addresses)} refuses the key of"
             " this host; run 'heron cluster access' again"
         )
     for port in sorted({int(address.rpartition(":")[2]) for address in endpoint.addresses}):
@@ -72,7 +72,7 @@ def address_of(topology: str, endpoint: JoinToken, cluster: str, resolve: Callab
 
 
 def _unknown(address: str) -> str:
-    """Why the host of an address is none that can be connected to from here; "" if it may be one."""
+    """Why the host of an address cannot be reached from here; "" if it may be reachable."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     try:
         socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)
@@ -82,7 +82,7 @@ def _unknown(address: str) -> str:
 
 
 def _probe(endpoint: str, keys: Keys) -> Probe:
-    """Connect, and hear what the other side says of the handshake: nothing is asked."""
+    """Connect, and read the result of the handshake, without a request."""
     sock = configure(zmq.Context.instance().socket(zmq.DEALER))
     monitor = sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | _REFUSALS)
     try:

@@ -1,7 +1,7 @@
-"""The settings of a cluster, and what its state manager holds of its topologies.
+"""The settings of a cluster, and its state manager's records of topologies.
 
-Nothing is opened before it is asked for. Every lookup of a topology ends in its execution state or in a NotThereError
-that names the nearest topology. What the masters themselves have to be asked is in `session`.
+Nothing is opened before it is needed. Every lookup of a topology ends in its execution state or in a NotThereError
+that names the nearest topology. `session` has the requests to masters.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Message)
 
-#: Who waits longer for another command is told so.
+#: After this time, a command says that it waits for another command.
 TOLD_AFTER_S = 1.0
 
 
 class Doing(Enum):
-    """What the command that holds the lock of a topology's operations does."""
+    """The activity of the command that holds the lock of a topology's operations."""
 
     KILLING = "killing"
-    #: A submit removes what it has started.
+    #: A submit removes the topology that it has started.
     CLEANING_UP = "cleaning up"
-    #: A submit with --wait removes what has come to its end.
+    #: A submit with --wait removes the finished topology.
     FINISHING = "finishing"
 
 
@@ -80,7 +80,7 @@ def _pinned(store: Any) -> Any:
 
 
 class Records:
-    """One command's view of one cluster: its settings, and what the state manager holds of its topologies."""
+    """One command's view of one cluster: its settings, and the state manager's records of topologies."""
 
     def __init__(
         self,
@@ -89,12 +89,12 @@ class Records:
         lenient: bool = False,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`lenient` leaves out what is wrong with the client's own file and settings, and tells `warn`."""
+        """`lenient` ignores invalid parts of the client's file and settings, and reports them to `warn`."""
         self.common = common or Common()
         self._warn = warn
         self._lenient = lenient
         self._told: set[str] = set()
-        #: Topologies of which nothing is known, because their endpoints do not answer this host.
+        #: Topologies in an unknown state, because their endpoints do not answer this host.
         self.unseen: list[str] = []
         #: The topology whose lock this command holds.
         self._operating = ""
@@ -143,7 +143,7 @@ class Records:
         return list(settings.find_conf(Path(path).expanduser() if path else None))
 
     def _tell(self, texts: list[str]) -> None:
-        """Warn of each once."""
+        """Warn of each text once."""
         for text in texts:
             if text not in self._told:
                 self._warn(text)
@@ -214,7 +214,7 @@ class Records:
             return self._state_by_endpoints(room)
 
     def _state_by_endpoints(self, room: StatemgrSettings) -> StateManager:
-        # Only here: its connections take as long to import as all the rest.
+        # Imported here: as slow as all other imports together.
         from heronpy.clusters.access_state import AccessState
 
         return AccessState(self.target.cluster, room, self.reach)
@@ -225,7 +225,7 @@ class Records:
         return {}
 
     def reach(self, topology: str, token: JoinToken) -> JoinToken:
-        """The endpoint of a topology, at the one address at which it lets this host in; ClusterError if there is none.
+        """The endpoint of a topology, at the address that admits this host; raises ClusterError without one.
 
         This is the only way from another host to a topology, for its state and for requests to its processes.
         """
@@ -238,7 +238,7 @@ class Records:
         return found
 
     def of_this_host(self) -> str:
-        """To be added where no topology is known although another host may have submitted some; else empty."""
+        """The end of a sentence if no topology is known here but another host may have submitted some; else empty."""
         resolved, cluster = self.resolve(), self.target.cluster
         engine = settings.settings_for(resolved, EngineSettings).kind
         if not engine or self.state_place(resolved)[0] != "local" or (has_key(cluster) and not origin_of(cluster)):
@@ -302,7 +302,7 @@ class Records:
         return [path for path in (folder / topology / "log-files" for folder in roles) if path.is_dir()]
 
     def launch_of(self, record: plan_pb2.ExecutionState) -> LaunchSpec:
-        """The launch of a topology on the host that it was submitted on; HeronError when it cannot be read."""
+        """The launch of a topology on its submitting host; raises HeronError if it cannot be read."""
         try:
             return LaunchSpec.load(record.launch_file)
         except ConfigError as error:
@@ -310,7 +310,7 @@ class Records:
             raise
 
     def settings_of(self, record: plan_pb2.ExecutionState) -> HasSettings:
-        """The settings of a topology: on its host those of the launch file, on others those that were submitted."""
+        """The settings of a topology: from the launch file on its host, elsewhere as submitted."""
         try:
             return self.launch_of(record)
         except HeronError:
@@ -320,7 +320,7 @@ class Records:
             return submitted
 
     def submitted(self, name: str) -> Submitted | None:
-        """What was submitted, on any host; None while a submit has not written it."""
+        """The submitted launch, on any host; None if a submit has not written it yet."""
         found = self.state.get(paths.launch(name))
         return Submitted.from_bytes(found[0], f"the launch of '{name}' in the state manager") if found else None
 
@@ -363,7 +363,7 @@ class Records:
             raise RequestError(f"topology '{topology}' has no component '{component}'{hint}")
 
     def update_intent(self, name: str) -> plan_pb2.UpdateIntent | None:
-        """The update in progress; None when there is none."""
+        """The update in progress, or None."""
         found = self.state.get(paths.update_intent(name))
         # An empty node stands for a removed one.
         return self._parsed(plan_pb2.UpdateIntent, found[0], name, "update") if found and found[0] else None
@@ -433,7 +433,7 @@ class Records:
         return None
 
     def _what_runs(self, name: str) -> str:
-        """What the command does that holds the lock of a topology's operations."""
+        """The sentence on the command that holds the lock of a topology's operations."""
         found = self.state.get(paths.operation(name))
         words = found[0].decode(errors="replace") if found else ""
         does = next((text for doing, text in _DOES.items() if doing.value == words), _DOES_ANYTHING)

@@ -1,4 +1,4 @@
-"""What a cluster on an engine needs before a topology is submitted to it, tried one by one: `heron cluster check`."""
+"""`heron cluster check`: tests the requirements of a cluster on an engine one by one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """An engine to try, and the addresses of this host."""
+    """An engine to test, and the addresses of this host."""
 
     engine: Engine
     topology_id: str
@@ -41,7 +41,7 @@ class Checked:
 
 
 def check(records: Records, container: bool) -> Iterator[Found]:
-    """One line per requirement, as it is tried; `container`: run a throw-away container as well."""
+    """One line per requirement, as it is tested; `container`: also run a test container."""
     try:
         resolved = records.resolve()
         kind = kind_of(resolved)
@@ -66,7 +66,7 @@ def check(records: Records, container: bool) -> Iterator[Found]:
         engine = open_engine(kind, resolved, topology_id, trial_command(python_of(resolved)))
         found = list(engine.check())
     except ConfigError as error:
-        yield Found(kind, False, str(error), "correct the setting that the sentence names")
+        yield Found(kind, False, str(error), "correct the setting named here")
         return
     yield from found
     if not all(one.ok for one in found):
@@ -134,7 +134,7 @@ def _shared(folder: Path) -> Found:
     except OSError as error:
         return Found("shared folders", False, f"{folder}: {error.strerror}", f"make it: mkdir -m 700 {folder}")
     if not stat.S_ISDIR(mode) or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        return Found("shared folders", False, f"{folder} is no folder that you may write", "name another one")
+        return Found("shared folders", False, f"{folder} is not a folder that you may write", "name another one")
     try:
         check_root(folder, "The shared folder", sticky=True)
     except ConfigError as error:

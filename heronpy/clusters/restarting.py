@@ -27,10 +27,10 @@ def restart(
     timeout_s: float,
     force: bool = False,
 ) -> str:
-    """Restart what is named, through the topology master or, if there is none, the scheduler; says what was done.
+    """Restart a part through the topology master or, without one, through the scheduler; returns a sentence.
 
-    `what` is the number of a container, an instance or a component; with nothing named it is the whole topology. With
-    `force` the scheduler replaces containers of an engine whose end nobody can confirm: whoever says so knows it.
+    `what` is the number of a container, an instance or a component; without a name it is the whole topology. With
+    `force` the scheduler also replaces containers on an engine whose end is unconfirmed; the caller must be sure of it.
     """
     record = session.find_begun(topology)
     container, task_id, component = target_of(session, topology, what, task, component)
@@ -54,7 +54,7 @@ def restart(
 def target_of(
     session: Session, topology: str, what: str | None, task: int | None, component: str | None
 ) -> tuple[int, int, str | None]:
-    """(container, task, component) of what is named; RequestError when there is no such thing."""
+    """(container, task, component) of the named part; raises RequestError for an unknown name."""
     if task is not None:
         _check_task(session, topology, task)
     session.check_component(topology, component)

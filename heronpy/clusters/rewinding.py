@@ -1,4 +1,4 @@
-"""Says what the rewind of a running topology would do, asks for it, and waits for its end."""
+"""Previews the rewind of a running topology, requests it, and waits for its end."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def _check(session: Session, topology: str, known: control_pb2.CheckpointsReply,
 
 
 def preview(session: Session, topology: str, checkpoint: int) -> tuple[int, list[str]]:
-    """The checkpoint that a rewind would start from, 0: empty state; and what follows from it, a sentence each.
+    """The checkpoint from which a rewind would start (0: empty state), and sentences on the consequences.
 
-    RequestError when there is no such checkpoint, ClusterError when it does not fit the plan.
+    Raises RequestError for an unknown checkpoint, and ClusterError if it does not fit the plan.
     """
     session.find(topology)
     session.check_changes(topology)  # before anybody is asked to confirm it
@@ -40,7 +40,7 @@ def preview(session: Session, topology: str, checkpoint: int) -> tuple[int, list
     whole = {record.checkpoint: record for record in known.complete if not record.damaged}
     if checkpoint and checkpoint not in whole:
         there = ", ".join(str(one) for one in sorted(whole, reverse=True)[:10]) or "none"
-        raise RequestError(f"'{topology}' has no whole checkpoint {checkpoint}; there are: {there}")
+        raise RequestError(f"'{topology}' has no intact checkpoint {checkpoint}; there are: {there}")
     newest = newest_whole(known.complete)
     start = whole[checkpoint] if checkpoint else newest
     if start is not None:
@@ -66,10 +66,10 @@ def consequences(
         )
     for name in (name for name in spouts if name in fixed):
         found.append(
-            f"spout {name} keeps no position and cannot be rewound: what it emits again may be counted twice, and what"
-            " it does not emit again is lost"
+            f"spout {name} keeps no position and cannot be rewound: tuples that it emits again may be counted twice,"
+            " and others are lost"
         )
-    found.append(f"whatever else user code has done in {since}, such as requests and log lines, happens again")
+    found.append(f"other effects of user code in {since}, such as requests and log lines, happen again")
     newer = [
         one.checkpoint for one in known.complete if start and one.checkpoint > start.checkpoint and not one.abandoned
     ]

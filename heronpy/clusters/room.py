@@ -1,7 +1,7 @@
-"""Whether the hosts of an engine have room for the containers of a topology, before anything is submitted or changed.
+"""Checks whether an engine's hosts have room for a topology's containers, before a submit or a change.
 
-A container is one object of the engine, which gives it the room that was asked for when it was submitted: what an
-update adds to a container that runs gets no more.
+A container is one object of the engine with the resources requested at its submission; an update of a running container
+cannot extend them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def check_room(
         why = f"{submitted.engine} does not say how large its hosts are: {error}"
         if session.is_here(session.find(name)):
             raise ClusterError(f"{why}; nothing was changed") from None
-        return {**told, 0: f"nobody has checked whether the containers fit: {why}"}  # its commands may not be here
+        return {**told, 0: f"it was not checked whether the containers fit: {why}"}  # its commands may not be here
     problem = size_problem(larger, sizes)
     if problem:
         raise RequestError(f"{problem}; nothing was changed")
@@ -79,8 +79,8 @@ def _grows(before: ResourceRequest | None, after: ResourceRequest) -> bool:
 def _outgrown(session: Session, name: str, number: int, before: ResourceRequest, after: ResourceRequest) -> str:
     wants, had = (size_text(one.cpu, one.ram_bytes, one.disk_bytes) for one in (after, before))
     return (
-        f"container {number} asks for {wants} now, before for {had}, and goes on with the room that the engine gave it"
-        f" when it was submitted; spread its tasks with --container-number, or submit it anew with its new size:"
+        f"container {number} now asks for {wants}, earlier for {had}, and keeps the room that the engine gave it"
+        f" when it was submitted; spread its tasks with --container-number, or submit it again with its new size:"
         f" heron restart {session.target} {name} {number} --force"
     )
 

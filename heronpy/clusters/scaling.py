@@ -34,19 +34,19 @@ from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import key_group_problems, validate
 from heronpy.proto import components_of, control_pb2, plan_pb2, topology_pb2
 
-#: The scheduler keeps the time of what it is asked; its answer says why it was not enough.
+#: The scheduler enforces the timeout; its answer says what was not done in time.
 ANSWER_S = 5.0
 
 
 @dataclass(slots=True)
 class Scaled:
-    """What an update changes or has changed, by instance id."""
+    """The changes of an update, by instance id."""
 
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     #: As `old instance id -> new instance id`.
     moved: list[str] = field(default_factory=list)
-    #: Components whose tasks stay where they are, with other sizes.
+    #: Components whose tasks keep their places with new sizes.
     resized: list[str] = field(default_factory=list)
     #: Tuples that were queued in removed tasks; None: unknown, because the topology master was replaced meanwhile.
     discarded: int | None = 0

@@ -1,7 +1,6 @@
-"""Finds text in all logs of a topology, newest first, by searching beside the files: at the executors' file services.
+"""Finds text in all logs of a topology, newest first; the executors' file services search their own files.
 
-Bounded: the search ends after `limit` hits or `seconds`, and says so. One answer of a service is a few lines; nothing
-else of a file leaves its machine.
+The search ends after `limit` hits or `seconds`, and reports this. Only the lines of the answers leave a machine.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ AT_ONCE = 2
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to find."""
+    """The search request."""
 
-    #: What a line contains, letter by letter.
+    #: The literal text that a line must contain.
     text: str
-    #: Processes and components; empty: all.
+    #: Processes and components; empty for all.
     what: tuple[str, ...] = ()
     #: Lines before and after a hit.
     context: int = 0
@@ -58,7 +57,7 @@ class Match:
     logger: str
     #: The message, or this line of it.
     text: str
-    #: As it stands in the file, and whether a record begins with it.
+    #: The line in the file, and whether a record begins with it.
     line: str
     begins: bool
     before: tuple[str, ...]
@@ -73,13 +72,13 @@ class Search:
     #: Processes that have a log, whether searched or not; known from the first hit on.
     known: list[str] = field(default_factory=list)
     searched_bytes: int = 0
-    #: Why it ended before everything was searched; empty: it did not.
+    #: Why it ended before everything was searched; empty if the search is complete.
     stopped: str = ""
     #: Containers whose logs could not be searched, or not to the end.
     unreachable: dict[int, str] = field(default_factory=dict)
 
     async def run(self, services: Mapping[int, FileService]) -> AsyncIterator[Match]:
-        """The matches by time, newest first; each as soon as no newer one can come."""
+        """Yields the matches by time, newest first, each as soon as no newer match can come."""
         files = await self._listed(services)
         self._check_words()
         turns = {container: asyncio.Semaphore(AT_ONCE) for container in services}
@@ -100,7 +99,7 @@ class Search:
             self.stopped = f"after {self.wanted.seconds:g} s"
 
     def _check_words(self) -> None:
-        """A NotThereError for a word that is no process with a log, and no component of one."""
+        """Raise NotThereError for a word that is neither a process with a log nor a component."""
         for word in self.wanted.what:
             if not self.unreachable and not any(is_meant(process, word) for process in self.known):
                 words = {*self.known, *filter(None, map(component_of, self.known))}
@@ -142,7 +141,7 @@ class _Source:
         self.ended = False
 
     async def fill(self) -> None:
-        """Search until there is something, or nothing is left."""
+        """Search until there is a match, or nothing is left."""
         while not self.ready and not self.ended:
             if not self._files:
                 self.ended = True
@@ -186,7 +185,7 @@ class _Source:
 
 
 async def _merged(sources: Sequence[_Source], deadline: float) -> AsyncIterator[Match]:
-    """The matches of all by time, newest first; at the deadline those that are there."""
+    """The matches of all sources by time, newest first; at the deadline, those found so far."""
     in_time = await _by(deadline, asyncio.gather(*(source.fill() for source in sources)))
     while in_time:
         newest = max((one for one in sources if one.ready), key=lambda one: one.ready[0][0], default=None)
@@ -201,7 +200,7 @@ async def _merged(sources: Sequence[_Source], deadline: float) -> AsyncIterator[
 
 
 async def _by(deadline: float, work: Awaitable[object]) -> bool:
-    """Whether it was done by then."""
+    """Run `work` until the deadline; returns whether it finished."""
     try:
         async with asyncio.timeout_at(deadline):
             await work

@@ -1,6 +1,6 @@
-"""What a verb needs of a cluster: `Records`, and requests to the masters of its topologies.
+"""A verb's session with a cluster: `Records`, and requests to the masters of its topologies.
 
-A Session is made per command and knows one cluster.
+A Session is made per command, for one cluster.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _CHANGES = (*get_args(Order), control_pb2.UpdateTopology, control_pb2.TakeCheckp
 
 
 def failed_of(found: control_pb2.ContainersReply | None) -> control_pb2.ProcessRecord | None:
-    """A container that the scheduler has given up; None when there is none."""
+    """The first container that the scheduler has given up, or None."""
     containers = found.containers if found is not None else ()
     return next((one for one in containers if one.state == control_pb2.PROC_FAILED), None)
 
 
 def waiting_of(found: control_pb2.ContainersReply | None) -> list[control_pb2.ProcessRecord]:
-    """The containers that do not act yet, in order: they wait for a host, to start, or for their predecessor's end."""
+    """The inactive containers, in order: they wait for a host, for their start, or for their predecessor's end."""
     known = found.containers if found is not None else ()
     return [one for one in known if one.phase in ("QUEUED", "STARTING", "STANDBY")]
 
@@ -65,18 +65,18 @@ def named(container: control_pb2.ProcessRecord) -> str:
 
 
 class Waiting(Enum):
-    """What a topology that is being submitted waits for."""
+    """What a topology waits for while it is being submitted."""
 
     SCHEDULER = "its scheduler has not started yet"
     TMASTER = "its topology master has not started yet"
 
 
-#: The processes that are asked, by the names that a relay has for them.
+#: The relay's names of the processes that can be asked.
 _WHAT = {"scheduler": "its scheduler", "tmaster": "its topology master", "executor": "its executor"}
 
 
 class Way(Struct, frozen=True):
-    """How a process of a topology is asked."""
+    """How to reach a process of a topology."""
 
     #: Where the process listens; with `to`, where the control endpoint of its scheduler does, which passes requests on.
     endpoint: str
@@ -87,7 +87,7 @@ class Way(Struct, frozen=True):
 
     def client(self, registered: Callable[[], bool] | None = None) -> RpcClient:
         """A blocking client; see `RpcClient` for `registered`."""
-        # Only here: they take as long to import as all the rest, and a cluster may have no topology to ask.
+        # Imported here: as slow as all other imports together, and a cluster may have no topology to ask.
         if self.to is not None:
             from heronpy.net.relaying import RelayClient
 
@@ -250,7 +250,7 @@ class Session(Records):
             place = access.EndpointPlace(record.topology_id, tuple(location.control_endpoints), location.endpoint_key)
         if place is None or place.topology_id != record.topology_id:
             raise ClusterError(
-                f"the scheduler of '{name}' does not run, and other hosts reach a topology by its scheduler alone;"
+                f"the scheduler of '{name}' does not run, and other hosts reach a topology only through its scheduler;"
                 f" start it where it was submitted: heron scheduler start {self.target} {name}"
             )
         return self.reach(name, place.token(client))
@@ -298,7 +298,7 @@ class Session(Records):
         )
 
     def lacks_scheduler(self, name: str) -> bool:
-        """Whether nobody looks after the containers that an engine runs of a topology."""
+        """Whether a topology's containers on an engine lack a scheduler."""
         return bool(self.engine_of(name)) and self.scheduler_location(name) is None
 
     def no_scheduler(self, name: str) -> ClusterError:
@@ -331,7 +331,7 @@ class Session(Records):
         return self.way(name, self.record(name), "scheduler", location.endpoint).client() if location else None
 
     def containers(self, name: str, timeout_s: float = ASK_CONTAINERS_S) -> control_pb2.ContainersReply | None:
-        """What the scheduler says of its containers; None when it does not answer."""
+        """The scheduler's report on its containers; None if it does not answer."""
         try:
             scheduler = self.scheduler(name)
             if scheduler is None:
@@ -343,7 +343,7 @@ class Session(Records):
             return None
 
     def failed_container(self, name: str) -> control_pb2.ProcessRecord | None:
-        """A container that the scheduler has given up, such as the topology master's; None when there is none."""
+        """The first container that the scheduler has given up, such as the topology master's, or None."""
         return failed_of(self.containers(name))
 
     def engine_of(self, name: str) -> str:

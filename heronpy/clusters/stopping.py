@@ -1,4 +1,4 @@
-"""Ends the work of a topology gracefully, drained or with a savepoint; nothing is killed before that is complete.
+"""Ends the work of a topology gracefully, drained or with a savepoint; nothing is killed before this is complete.
 
 The spouts are deactivated first, so no new input arrives. A drain then waits until everything they emitted is
 processed and makes the bolts finish; a savepoint is taken and committed by the sinks. Only then may the
@@ -34,7 +34,7 @@ class Stop:
     deadline: float
     timeout_s: float
     show: Callable[[str], None] = lambda text: None
-    """Hears what is waited for."""
+    """Called with the reason for waiting."""
     topology_id: str = ""
     was_active: bool = False
     finishing: bool = False
@@ -69,7 +69,7 @@ class Stop:
 
     @contextmanager
     def spouts_at_rest(self) -> Iterator[None]:
-        """The spouts deactivated; activated again when the block fails, if they were active."""
+        """Context with deactivated spouts; if the block fails, spouts that were active are activated again."""
         try:
             if self.was_active:
                 self.session.ask(self.topology, control_pb2.SetState(active=False), self._left_s())
@@ -81,7 +81,7 @@ class Stop:
             raise
 
     def _as_before(self) -> str:
-        """Let the spouts emit again; returns a sentence on what was done."""
+        """Activate the spouts again; returns a sentence on the result."""
         if self.finishing:
             where = f"{self.session.target} {self.topology}"
             return f"its bolts are finishing: run 'heron stop {where} --drain' again, or 'heron kill {where}'"
@@ -130,7 +130,7 @@ class Stop:
         self.complete = True
 
     def _finished(self, status: control_pb2.StatusReply) -> bool:
-        """Whether the bolts have finished; a topology master that has just taken over is told once more."""
+        """Whether the bolts have finished; repeats the request to a topology master that has just taken over."""
         life = lifecycle_name(status.lifecycle)
         if life == "PAUSED" and status.drained:
             self.session.ask(self.topology, control_pb2.SetState(active=False, end_input=True), self._left_s())

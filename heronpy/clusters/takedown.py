@@ -33,12 +33,12 @@ from heronpy.scheduler import teardown
 if TYPE_CHECKING:
     import psutil
 
-#: What a topology consists of.
+#: Modules whose processes a topology consists of.
 _CONTROL = ("heronpy.scheduler", "heronpy.executor", "heronpy.tmaster", "heronpy.spark", "heronpy.ckpt.replicator")
 OUR_MODULES = frozenset((*_CONTROL, "stmgr", "instance"))
 TERM_GRACE_S = 2.0
 KILL_GRACE_S = 5.0
-#: How soon the processes of a topology have ended once its scheduler has said so.
+#: How long the processes of a topology may take to end after its scheduler reported the end.
 SOON_S = 0.5
 ASK_AGAIN_S = 2.0
 #: Of an answer before the request is late.
@@ -53,7 +53,7 @@ FORCE_S = 30.0
 
 
 def limit_s(session: Session, topology: str) -> float:
-    """How long a takedown waits: with an engine as long as it takes to know that a silent container is lost."""
+    """How long a takedown waits; with an engine, until silent containers count as lost."""
     with contextlib.suppress(HeronError):
         submitted = session.submitted(topology)
         if submitted is not None and submitted.engine:
@@ -71,10 +71,10 @@ def take_down(
     force: bool = False,
     waits: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
-    """Stop the topology's processes and remove its state; returns what happened.
+    """Stop the topology's processes and remove its state; returns the outcome.
 
-    `waits` is told what an engine's containers are waited for. With `force` a topology is removed although the end of
-    some of them is not confirmed.
+    `waits` is called with the reason for waiting for an engine's containers. With `force` a topology is removed even if
+    the end of some containers is unconfirmed.
     """
     outcome = Outcome(unseen_host=session.elsewhere(record))
     if session.scheduler_location(record.topology) is not None and session.by_endpoint(record) is not None:
@@ -116,7 +116,7 @@ def take_down(
 
 
 def _has_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> bool:
-    """Whether the run may have written checkpoints: also if nobody knows its mode."""
+    """Whether the run may have written checkpoints; True if its mode is unknown."""
     try:
         return reliability_mode(session.topology(record.topology)) == "EFFECTIVELY_ONCE"
     except HeronError:
@@ -148,7 +148,7 @@ def _ask_until_gone(
             if session.scheduler_location(record.topology) is None:
                 return  # it was killed meanwhile
             if not force:
-                # It goes on ending them, and the next command finds it there.
+                # The scheduler goes on ending them, and the next command finds it.
                 outcome.remains, outcome.scheduler_lives = outcome.may_run, True
                 outcome.look = _look_command(session, record)
                 return
@@ -164,7 +164,7 @@ def _kill_by_endpoint(
     waits: Callable[[str], None],
     outcome: Outcome,
 ) -> None:
-    """From another host all is the scheduler's: it ends the containers, and removes the state, keys and files."""
+    """Kill from another host: the scheduler ends the containers, and removes state, keys and files."""
     scheduler = session.scheduler(record.topology)
     if scheduler is None:
         return
@@ -239,7 +239,7 @@ def _look_command(session: Session, record: plan_pb2.ExecutionState) -> str:
 
 
 def end_unstarted(submitted: Submitted, waits: Callable[[str], None] = lambda text: None) -> Outcome:
-    """End what a submit that failed may have put on its engine; `remains` of it is what may still run."""
+    """End containers that a failed submit may have started on its engine; `remains` names those that may still run."""
     outcome = Outcome()
     outcome.remains = _end_submitted(submitted, outcome, ENGINE_END_S, False, waits)
     return outcome
@@ -253,9 +253,9 @@ def _asked_to_kill(
     outcome: Outcome,
     waits: Callable[[str], None],
 ) -> bool:
-    """Ask, and ask again when there is no answer: the scheduler may have ended without its answer arriving.
+    """Ask the scheduler to kill, repeatedly without an answer, because it may have ended before its answer arrived.
 
-    Whether it is done.
+    Returns whether it is done.
     """
     left_s = deadline - time.monotonic()
     within_s = max(min(left_s, ASK_AGAIN_S), 0.001)
@@ -289,7 +289,7 @@ def _asked_to_kill(
 def _wait_gone(launch_file: str, timeout_s: float) -> bool:
     """The scheduler answers before it ends; give its process time to end. Whether all processes have ended."""
     deadline = time.monotonic() + min(timeout_s, KILL_GRACE_S)
-    if launch_file and os.environ.get(LAUNCH_VARIABLE) != launch_file:  # else it would wait for its own shell
+    if launch_file and os.environ.get(LAUNCH_VARIABLE) != launch_file:  # otherwise it would wait for its own shell
         _await_ends(_naming(launch_file), SOON_S)
     while leftovers(launch_file):
         if time.monotonic() >= deadline:
@@ -299,7 +299,7 @@ def _wait_gone(launch_file: str, timeout_s: float) -> bool:
 
 
 def _naming(launch_file: str) -> list[int]:
-    """The processes that have the file in their command line or environment: all of a topology, and perhaps others."""
+    """The processes with the file in their command line or environment: a topology's processes, and perhaps others."""
     found, name = [], os.fsencode(launch_file)
     for pid in filter(str.isdigit, os.listdir("/proc")):
         for what in ("cmdline", "environ"):
@@ -311,7 +311,7 @@ def _naming(launch_file: str) -> list[int]:
 
 
 def _await_ends(pids: list[int], timeout_s: float) -> None:
-    """Wait for the end of these processes, but no longer than this: one may be none of the topology."""
+    """Wait for the end of these processes, for a limited time, because some may not belong to the topology."""
     deadline, living, waits = time.monotonic() + timeout_s, select.poll(), 0
     with contextlib.ExitStack() as opened:
         for pid in pids:
@@ -360,7 +360,7 @@ def leftovers(launch_file: str) -> list[psutil.Process]:
     pids = _naming(launch_file) if launch_file else []
     if not pids:
         return []
-    import psutil  # here, because most often there are none
+    import psutil  # imported here, because usually no processes are left
 
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     found = []

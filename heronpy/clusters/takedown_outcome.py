@@ -1,4 +1,4 @@
-"""What became of a takedown, and how it is told."""
+"""The outcome of a takedown, and its sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-#: Containers that a sentence names.
+#: Most containers that a sentence names.
 SHOWN = 5
 RECORD = "its record in the state manager"
 
@@ -26,23 +26,23 @@ class Outcome(Struct):
     files_on: tuple[str, ...] = ()
     """Hosts of these, where files are left if their engine killed them before they were done."""
     may_run: list[str] = field(default_factory=list)
-    """Containers on an engine whose end nobody has confirmed; those of `remains`, unless a user removes it by force."""
+    """Containers on an engine whose end is unconfirmed; they are in `remains`, unless a user forces the removal."""
     scheduler_lives: bool = False
     """The scheduler goes on ending them."""
     silent: bool = False
     """The scheduler of this host has let a request pass without an answer, and whoever waits was told."""
     look: str = ""
-    """The command by which they are looked for."""
+    """The command that looks for them."""
     why_waits: str = ""
-    """What the engine says, if it does not answer."""
+    """The error of an engine that does not answer."""
     replica_lacks: str = ""
-    """What the replica of the checkpoints lacks, in a sentence; "" if it is complete, or there is none."""
+    """The sentence on missing checkpoints of the replica; "" if it is complete, or without a replica."""
     unswept: str = ""
-    """Why the rest of unfinished checkpoints stays in the object store; "" if it does not."""
+    """Why files of unfinished checkpoints stay in the object store; "" if they do not."""
 
 
 def unseen(topology: str, host: str) -> str:
-    """What a takedown from another host leaves open, as a sentence."""
+    """The sentence on what a takedown from another host cannot know."""
     return (
         f"the scheduler of '{topology}' was gone, but what it left on host {host} cannot be seen from here;"
         " look for its processes there"
@@ -61,15 +61,15 @@ def away_text(engine_away: str) -> str:
 
 
 def what_remains(outcome: Outcome) -> str:
-    """Why a topology is not removed, as the middle of a sentence, and what to do."""
+    """Why a topology is not removed, as the middle of a sentence, with the fix."""
     if not outcome.may_run:
         return f"{', '.join(outcome.remains)} cannot be stopped; stop it and run the command again"
     goes_on = "its scheduler goes on ending it; " if outcome.scheduler_lives else ""
-    again = f"{goes_on}run the command again to finish, or with --force to remove the topology all the same"
+    again = f"{goes_on}run the command again to finish, or with --force to remove the topology anyway"
     return f"{what_may_run(outcome)}; {again}"
 
 
 def what_may_run(outcome: Outcome) -> str:
-    """The containers on an engine that may still run, why that is not known, and how to look for them."""
+    """The containers on an engine that may still run, the reason, and how to look for them."""
     look = f"; look for it with: {outcome.look}" if outcome.look else ""
     return f"{some(outcome.may_run)} may still run{away_text(outcome.why_waits)}{look}"

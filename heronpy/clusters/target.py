@@ -23,7 +23,7 @@ class Target(Struct, frozen=True):
     role: str | None = None
     environ: str | None = None
     implied: bool = False
-    """The user left the cluster out, and it is the only one there is."""
+    """Whether the user left out the cluster, because only one exists."""
 
     @classmethod
     def parse(cls, text: str, implied: bool = False) -> Target:

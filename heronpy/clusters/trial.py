@@ -1,8 +1,8 @@
-"""A throw-away container on a cluster: whether its hosts have this Python and heronpy, and reach this host.
+"""A test container on a cluster: tests whether hosts have this Python and heronpy, and reach this host.
 
-It is a job of the engine like any other container, under an id of its own, and is gone when the trial is over. What it
-reports comes in over plain TCP on one port that is open for the trial only, and counts if it has the trial's secret,
-which the engine hands to the container as standard input or as a mounted file.
+It is a job of the engine like any other container, with its own id, and is removed after the trial. Its report arrives
+over plain TCP on one port that is open only during the trial, and counts only with the trial's secret, which the engine
+passes to the container as standard input or as a mounted file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from heronpy.net.addresses import in_any_order, ports_of
 
 #: How long the container may take from its submit to its report, queue included,
 TRIAL_S = 9.0
-#: and from its start, when its host had to prepare it for so long at most: to pull an image, or to start a JVM.
+#: and from its start, where its host has to prepare it by pulling an image or starting a JVM.
 STARTING_S = 120.0
 END_S = 4.0
 LIST_EVERY_S = 0.5
@@ -51,7 +51,7 @@ def trial_command(python: str) -> list[str]:
 
 
 def listener(address: str, port_range: str) -> socket.socket:
-    """A socket that listens on a port of the range; ConfigError when there is none."""
+    """A socket that listens on a port of the range; raises ConfigError without a free port."""
     ports = ports_of(port_range)
     for port in in_any_order(ports) if ports is not None else (0,):
         found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -136,7 +136,7 @@ class Trial:
         return [(self._endpoint_host or address, port) for address, port in (one.getsockname() for one in sockets)]
 
     def _wait(self, sockets: list[socket.socket], deadline: float) -> dict[str, Any] | Found | None:
-        """The report; or why there is none; None if nothing is known."""
+        """The report, or the reason for its absence; None if neither is known."""
         look_at, why, starting_until = 0.0, None, time.monotonic() + STARTING_S
         was_starting = False
         while time.monotonic() < (starting_until if self._starting else deadline):

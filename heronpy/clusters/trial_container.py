@@ -1,7 +1,7 @@
-"""What the throw-away container of `heron cluster check` runs: it needs nothing but a Python, and reports over TCP.
+"""The program in the test container of `heron cluster check`: it needs only a Python, and reports over TCP.
 
-It is sent as an argument of `python -c`, so that it runs where heronpy is missing; its standard input, or a mounted
-file, says whom to call, what to show there, and which folders to look into. Exit code 3: none of the addresses could be
+It is sent as an argument of `python -c`, so that it also runs where heronpy is missing. Its standard input, or a
+mounted file, has the addresses to call, the secret, and the folders to examine. Exit code 3: no address could be
 reached.
 """
 
@@ -15,7 +15,7 @@ CONNECT_S = 3.0
 
 
 def looked_up(folders: dict[str, str]) -> dict[str, str]:
-    """Folder to what is wrong with it here; a folder is right if the file that was put into it has its content."""
+    """Folder to its problem on this host; a folder is right if the file that was put into it has its content."""
     wrong = {}
     for folder, nonce in folders.items():
         try:
@@ -28,7 +28,7 @@ def looked_up(folders: dict[str, str]) -> dict[str, str]:
 
 
 def home_problem(home: str) -> str:
-    """Why the host's folder cannot be used; what was not there is removed again."""
+    """Why the host's folder cannot be used; folders created for the test are removed again."""
     if not home:
         return ""
     missing, at = [], os.path.abspath(home)
@@ -53,7 +53,7 @@ def home_problem(home: str) -> str:
 
 
 def report(asked: dict[str, object]) -> dict[str, object]:
-    """What this host is like."""
+    """The report on this host."""
     try:
         from importlib.metadata import version
 
@@ -72,7 +72,7 @@ def report(asked: dict[str, object]) -> dict[str, object]:
 
 
 def main() -> int:
-    """Call the addresses in turn, and show the report at the first that answers."""
+    """Call the addresses in turn, and send the report to the first that answers."""
     mounted = os.environ.get("HERON_JOIN_TOKEN_FOLDER", "")
     with open(os.path.join(mounted, "join_token")) if mounted else sys.stdin as file:
         asked = json.loads(file.read())

@@ -95,7 +95,7 @@ def ask(
 def configure(
     session: Session, name: str, request: control_pb2.RuntimeConfig, timeout_s: float, say: Callable[[str], None]
 ) -> None:
-    """Change settings, by a master that takes over if need be; DeadlineError when there is none in time.
+    """Change settings, if necessary by a master that takes over; raises DeadlineError without an answer in time.
 
     A NotThereError when the topology was removed meanwhile, or another one has its name.
     """

@@ -31,18 +31,18 @@ class MonotonicClock:
 
 #: Spreads groups evenly over an interval, however many there are: the golden ratio (Knuth, TAOCP 6.4).
 _SPREAD = 0.6180339887498949
-#: A timer may fire so much early, and must not fire again at once.
+#: How early a timer may fire without firing again at once.
 _EARLY_S = 0.002
 #: Containers with neighbouring numbers whose processes wake together.
 _CONTAINERS = 4
 
 
 def shared_moment(now: float, interval_s: float, group: int = 0, every: int = 1) -> float:
-    """When to do next what is done once per interval, in monotonic seconds; the processes of a host do it together.
+    """The next moment, in monotonic seconds, of work done once per interval; the processes of a host share the moment.
 
-    Those that wake at the same moment read each other's messages in one go, where each would wake the others at a
-    moment of its own. Groups have moments of their own, so that not everything on a large host wakes at once. With
-    `every`, it is one of every so many moments.
+    Processes that wake at the same moment read each other's messages in one go; at moments of their own, each would
+    wake the others. Groups have different moments, so that not everything on a large host wakes at once. With
+    `every` = n, it is one of n moments.
     """
     shift = group * _SPREAD % 1.0 * interval_s
     apart_s = every * interval_s
@@ -50,7 +50,7 @@ def shared_moment(now: float, interval_s: float, group: int = 0, every: int = 1)
 
 
 def is_rare(now: float, interval_s: float, group: int = 0, every: int = 1) -> bool:
-    """Whether `now`, at a shared moment, is at one of those that come once in so many."""
+    """Whether the shared moment `now` falls on an every-n-th tick."""
     before = now - 0.5 * interval_s
     return shared_moment(before, interval_s, group) > shared_moment(before, interval_s, group, every) - 0.5 * interval_s
 
@@ -74,12 +74,12 @@ class Offset(Struct, frozen=True):
     error: int
 
     def aged(self, age_ns: int) -> Offset:
-        """As it is so much later."""
+        """The offset after this time, with a larger error."""
         return Offset(self.offset, self.error + int(max(0, age_ns) * DRIFT))
 
 
 def offset_of(sent_ns: int, at_ns: int, heard_ns: int) -> Offset:
-    """Of one round trip; `at_ns` is of the other clock."""
+    """The offset of one round trip; `at_ns` is a time of the other clock."""
     trip = max(0, heard_ns - sent_ns)
     return Offset(at_ns - (sent_ns + trip // 2), trip // 2 + 1)
 

@@ -1,4 +1,4 @@
-"""How a setting is declared, and the settings of engines and of work units; see `setting_types`."""
+"""How to declare a setting; the settings of engines and of work units. `setting_types` has the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SettingValue: TypeAlias = "bool | int | float | str | dict[str, SettingValue]"
 
 
 class Described(Struct, frozen=True):
-    """The default of a field, its documentation, and which values it may have."""
+    """The default of a field, its documentation, and its permitted values."""
 
     default: Any
     doc: str
@@ -37,7 +37,7 @@ def setting(
 
 
 class RoomType(StructMeta):
-    """Makes a struct of the defaults, and keeps the descriptions."""
+    """Makes a struct with the defaults as values, and keeps the descriptions in `described`."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> RoomType:
         described = {key: value for key, value in namespace.items() if isinstance(value, Described)}
@@ -46,13 +46,13 @@ class RoomType(StructMeta):
 
 
 class Room(Struct, frozen=True, metaclass=RoomType):
-    """What the classes of settings have in common."""
+    """Base class of the settings of a room."""
 
     described: ClassVar[dict[str, Described]]
 
 
 class EngineSettings(Room, frozen=True):
-    """The cluster that runs the containers; without it they run on this machine."""
+    """The engine: the cluster that runs the containers. Without one, they run on this machine."""
 
     kind: str = setting(
         "",
@@ -64,40 +64,40 @@ class EngineSettings(Room, frozen=True):
     )
     home: str = setting(
         "",
-        "Folder of each host for packages and logs; empty: heron-<uid> in the host's folder for temporary files.",
+        "Folder on each host for packages and logs; empty: heron-<uid> in the host's folder for temporary files.",
         absolute=True,
     )
-    shared: str = setting("", "Folders, separated by ':', that all hosts reach by the same path.")
+    shared: str = setting("", "Folders, separated by ':', that all hosts reach at the same path.")
     packages: str = setting(
         "",
-        "Where hosts fetch the package of a topology, so that they need not all ask the scheduler: the URL of an object"
-        " store, or a folder below heron.engine.shared; the scheduler puts it there. Empty, or where it cannot be read:"
-        " from the scheduler.",
+        "Where hosts fetch the package of a topology instead of asking the scheduler: the URL of an object store, or a"
+        " folder below heron.engine.shared. The scheduler puts the package there. If this is empty or cannot be read,"
+        " hosts fetch it from the scheduler.",
     )
     environment: str = setting(
         "",
-        "Wheelhouse made by 'heron env pack', below a folder of heron.engine.shared: each host installs it once, and"
-        " tasks run in that environment; empty: they run with heron.engine.python as it is.",
+        "Wheelhouse made by 'heron env pack', below a folder of heron.engine.shared. Each host installs it once, and"
+        " tasks run in that environment. Empty: tasks run with heron.engine.python as it is.",
     )
     fencing: str = setting(
         "auto",
-        "How a container whose host is silent is kept from doing harm: lease (it stops itself), epoch (what it sends is"
-        " refused), confirmation (nobody follows until its end is known), or auto.",
+        "How to fence a container whose host is silent: lease (it stops itself), epoch (its messages are refused),"
+        " confirmation (no successor starts until its end is confirmed), or auto.",
         choices=("auto", "lease", "epoch", "confirmation"),
     )
     renew_s: float = setting(5.0, "Interval at which a container renews its lease.", low=0.1)
-    fence_s: float = setting(40.0, "A container without a grant stops its tasks after this long.", low=1)
+    fence_s: float = setting(40.0, "A container whose lease is not renewed stops its tasks after this long.", low=1)
     lost_s: float = setting(60.0, "A container that is silent for this long is replaced.", low=1)
     permit_s: float = setting(
-        600.0, "How long a scheduler that does not reach the state manager goes on granting leases.", low=1
+        600.0, "How long a scheduler that cannot reach the state manager continues to grant leases.", low=1
     )
-    leave_s: float = setting(60.0, "How long before its end a container that has to leave is told.", low=1)
+    leave_s: float = setting(60.0, "How long in advance a container is told that it has to end.", low=1)
     start_s: float = setting(120.0, "Time from the start of a container on its host to its first message.", low=1)
-    poll_s: float = setting(2.0, "Interval at which the engine is asked for its list.", low=0.2)
-    avoid_s: float = setting(600.0, "How long a host that was lost gets no containers.")
+    poll_s: float = setting(2.0, "Interval at which the engine is asked for its list of containers.", low=0.2)
+    avoid_s: float = setting(600.0, "How long a lost host gets no containers.")
     endpoint_host: str = setting(
         "",
-        "Name or IPv4 address by which containers reach the scheduler, such as that of a Service; empty: an address of"
+        "Name or IPv4 address at which containers reach the scheduler, such as that of a Service; empty: an address of"
         " the scheduler's host.",
     )
 
@@ -108,56 +108,56 @@ class EngineSettings(Room, frozen=True):
 
 
 class SlurmSettings(Room, frozen=True):
-    """Slurm: what is asked of it for each container."""
+    """Slurm: the options of each container's job."""
 
     partition: str = setting("", "Partition; empty: the cluster's default.")
     account: str = setting("", "Account; empty: the user's default.")
     qos: str = setting("", "Quality of service; empty: the account's default.")
     time_limit_s: float = setting(0.0, "Wall time of a container; 0: the partition's default.")
     prologue: str = setting("", "Lines of shell that run on the host before the container.")
-    options: str = setting("", "More options of sbatch, separated by blanks, such as --constraint=ssd.")
+    options: str = setting("", "Additional options of sbatch, separated by blanks, such as --constraint=ssd.")
     output_dir: str = setting(
-        "", "Folder on every host for what the first process of a container prints; empty: it is not kept."
+        "", "Folder on every host for the output of a container's first process; empty: the output is not kept."
     )
 
 
 class KubernetesSettings(Room, frozen=True):
-    """Kubernetes: where pods are made, and from what."""
+    """Kubernetes: where pods are created, and from which image and template."""
 
     context: str = setting("", "Context of the kubeconfig; empty: its current one, or in a pod its service account.")
     namespace: str = setting("", "Namespace; empty: that of the context, or in a pod its own.")
     image: str = setting("", "Image of the containers, with Python and heronpy of this release.")
     pod_template: str = setting(
-        "", "YAML file with metadata and spec of a pod, into which heronpy's own are merged; empty: none."
+        "", "YAML file with metadata and spec of a pod, into which heronpy merges its own; empty: no template."
     )
     state_volume_bytes: int = setting(
-        1_000_000_000, "Size of the volume for state and packages in the manifest of a cluster.", low=1_000_000
+        1_000_000_000, "Size of the volume for state and packages that 'heron cluster manifest' writes.", low=1_000_000
     )
 
 
 class SparkEngineSettings(Room, frozen=True):
-    """Spark as the engine that runs the containers: the application whose executors they run in."""
+    """Spark as the engine: the Spark application whose executors run the containers."""
 
     master: str = setting(
-        "", "Master that gives the executors: spark://HOST:PORT; yarn and k8s://URL are taken, too, but unproven."
+        "", "Master that provides the executors: spark://HOST:PORT; yarn and k8s://URL are accepted but untested."
     )
     cores: int = setting(
         0,
-        "Cores of each executor, which runs one container; 0: what the largest container of an application asks for.",
+        "Cores of each executor, which runs one container; 0: the cores of the application's largest container.",
         high=1024,
     )
     memory_bytes: int = setting(
-        0, "Memory of each executor; 0: what the largest container of an application asks for, 512 MB at least."
+        0, "Memory of each executor; 0: the memory of the application's largest container, at least 512 MB."
     )
-    driver_memory: str = setting("512m", "Heap of the driver, in Spark's notation; it is a child of the scheduler.")
+    driver_memory: str = setting("512m", "Heap of the driver, a child of the scheduler, in Spark's notation.")
     conf: dict[str, Any] = setting(
         {},
-        "Additional Spark properties, a map of name to value; those that decide what runs are ours.",
+        "Additional Spark properties, a map of name to value. heronpy refuses properties that decide what runs.",
     )
 
 
 class IngestSettings(Room, frozen=True):
-    """Work units: pipelines of growing log files. What LogUnits.specs(...) is given by the program wins."""
+    """Work units: pipelines of growing log files. Arguments of LogUnits.specs(...) override these settings."""
 
     ledger: str = setting(
         "",
@@ -165,36 +165,36 @@ class IngestSettings(Room, frozen=True):
         " ledger/units.db in HERON_HOME.",
     )
     scan_interval_s: float = setting(
-        0.5, "Interval at which keepers look at the files; longer when a look takes long.", low=0.01, high=3600
+        0.5, "Interval at which keepers scan the files; longer when a scan takes long.", low=0.01, high=3600
     )
-    unit_bytes: int = setting(32 * MB, "A unit is cut when so many bytes wait.", low=1)
-    unit_wait_s: float = setting(2.0, "A unit is cut when the oldest byte has waited for this long.", high=86_400)
-    ready_per_worker: int = setting(4, "No unit is cut while so many are ready for each worker.", low=1, high=10_000)
+    unit_bytes: int = setting(32 * MB, "A unit is cut when this many bytes are waiting.", low=1)
+    unit_wait_s: float = setting(2.0, "A unit is cut when the oldest byte has waited this long.", high=86_400)
+    ready_per_worker: int = setting(4, "No unit is cut while this many are ready per worker.", low=1, high=10_000)
     unpublished_units: int = setting(
-        64, "No unit is handed out while so many are committed and not published.", low=1, high=100_000
+        64, "No unit is handed out while this many are committed but not published.", low=1, high=100_000
     )
     unpublished_bytes: int = setting(
-        4 * GB, "No unit is handed out while so many bytes are committed and not published.", low=1
+        4 * GB, "No unit is handed out while this many bytes are committed but not published.", low=1
     )
     silent_s: float = setting(
         15.0,
-        "A worker that the ledger has not seen for this long loses its units; each shows itself three times as often.",
+        "A worker that is silent for this long loses its units; workers report to the ledger three times as often.",
         low=1,
         high=1800,
     )
-    tries_max: int = setting(3, "Tries of a unit before its bad bytes are looked for, and cut out.", low=1, high=100)
+    tries_max: int = setting(3, "Tries of a unit before its bad bytes are searched for and cut out.", low=1, high=100)
     bad_max: int = setting(
-        100, "Bad ranges of one unit; when it has more the fault is not in its bytes, and it has failed.", low=1
+        100, "Most bad ranges of one unit. A unit with more has failed: the fault is not in its bytes.", low=1
     )
-    line_bytes_max: int = setting(32 * MB, "A longer line is bad.", low=1024)
+    line_bytes_max: int = setting(32 * MB, "A line with more bytes is bad.", low=1024)
     days: float = setting(
         7.0,
-        "Days for which the ledger remembers files that are gone; a file first seen when it is older is refused.",
+        "Days for which the ledger remembers deleted files. A file that is older when first seen is refused.",
         low=0.001,
         high=36_500,
     )
     site: str = setting(
         "",
-        "The site where the topology is submitted, for pipelines that run on several sites with one ledger: letters,"
-        " digits, - and _; empty: the one that the program names, if any.",
+        "Name of the site where the topology is submitted, for pipelines that run on several sites with one ledger:"
+        " letters, digits, - and _. Empty: the site that the program names, if any.",
     )

@@ -24,7 +24,7 @@ _PRIVATE: Final = 0o700
 _MOST_BYTES: Final = 1 << 16
 #: Names the volumes that only this process's pod mounts; orchestrators make them writable for everybody in there.
 POD_FOLDERS: Final = "HERON_POD_FOLDERS"
-#: As in Linux.
+#: The limit of Linux.
 _LINKS_MAX: Final = 40
 #: The user map of a process outside any user namespace.
 _ALL_USERS: Final = ["0", "0", "4294967295"]
@@ -52,7 +52,7 @@ def _make_folder(path: Path) -> None:
     except FileNotFoundError:
         raise
     except OSError:
-        # It exists; a read-only or foreign file system raises another error.
+        # The folder exists; a read-only or foreign file system raises another error.
         if not path.is_dir():
             raise
 
@@ -102,9 +102,9 @@ def read_own(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 def check_root(folder: str | os.PathLike[str], what: str, sticky: bool = False) -> None:
     """ConfigError unless only this user and root can replace the contents of a folder.
 
-    `what` names the folder in the error. A missing folder is fine: it will be made. `sticky` also accepts a
+    `what` names the folder in the error. A missing folder passes: it will be made. `sticky` also accepts a
     folder such as /tmp, where all users may write but may not touch each other's files; the caller then has
-    to check who owns what is inside. Folders above it, and links on the way, must belong to this user or root, and
+    to check the owners of the contents. Folders above it, and links on the way, must belong to this user or root, and
     must not be writable by all users; the rights of a group there are an administrator's choice.
     """
     path = Path(folder).absolute()

@@ -33,7 +33,7 @@ class Host(Struct, frozen=True):
 
     @classmethod
     def from_text(cls, text: str) -> Host | None:
-        """The host of a line; None when there is none, or it is damaged."""
+        """The host of a line; None without a host, or if the line is damaged."""
         parts = text.strip().split(" ", 2)
         if len(parts) != 3:
             return None

@@ -38,11 +38,11 @@ from heronpy.common.log_format import (
 
 RECORD_LINES_MAX: Final = 10_000
 _CHUNK: Final = 64 * 1024
-#: Of the end of a log, that are read at first, and at most before all of it is read piece by piece.
+#: Bytes of a log's end that are read at first, and at most before the whole log is read in pieces.
 TAIL_BYTES: Final = 128 * 1024
 TAIL_BYTES_MAX: Final = 64 << 20
 _LEVEL_NUMBERS: Final = {"DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
-#: Its device and inode, the time of its last write in ns, its path.
+#: Device and inode of a file, the time of its last write in ns, and its path.
 _File: TypeAlias = tuple[tuple[int, int], int, Path]
 _PROCESS_NAME: Final = re.compile(r"[^\x00-\x1f/\\.][^\x00-\x1f/\\]*")
 
@@ -364,7 +364,7 @@ def _lines(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) ->
 
 
 def _open_next(path: Path, descriptor: int) -> int:
-    """Open the file after the open one (the oldest when none is open); -1 when there is none.
+    """Open the file after the open one (the oldest if no file is open); -1 without a further file.
 
     A missing file was rotated away or removed: the next one is then the oldest file that was written
     to later.
@@ -376,7 +376,7 @@ def _open_next(path: Path, descriptor: int) -> int:
 
 
 def _after(files: list[_File], descriptor: int) -> list[_File]:
-    """Those that were written after the open file."""
+    """The files that were written after the open file."""
     if descriptor < 0:
         return files
     status = os.fstat(descriptor)
@@ -387,7 +387,7 @@ def _after(files: list[_File], descriptor: int) -> list[_File]:
 
 
 def _opened(files: list[_File]) -> int | None:
-    """The first file that can be opened; -1 when there is none, None when a rotation has moved it meanwhile."""
+    """The first file that can be opened; -1 without one, None if a rotation has moved it meanwhile."""
     for identity, _, file in files:
         try:
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -23,7 +23,7 @@ from msgspec import Struct
 CONTINUATION: Final = "  | "
 RAW: Final = "raw | "
 RAW_LOGGER: Final = "raw"
-#: Of the record between two topologies of one name.
+#: Logger of the record between two topologies of one name.
 DIVIDER_LOGGER: Final = "heron.submit"
 MESSAGE_MAX: Final = 256 * 1024
 _WORD_MAX: Final = 300

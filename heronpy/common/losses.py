@@ -1,7 +1,7 @@
 """How many tuples are missing from the result of a topology, in the words of every view. Pure.
 
-A number has no word before it where each tuple was counted; `about` where some are estimated, `at least` where it
-is a bound, and `an unknown number` where nothing bounds it, which may be none.
+A number has no word before it if each tuple was counted, `about` if some are estimated, and `at least` if it is a
+bound. The text is `an unknown number` if nothing bounds the number, which may be 0.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def losses_text(totals: Missing) -> str:
     """How many tuples are missing: `12`, `at least` or `about 12`, `an unknown number`; empty: none."""
     lost = 0 if totals.lost_unknown else totals.lost
     count = totals.dead_letters + lost + totals.not_resent
-    # What nobody has counted comes on top of what was.
+    # Uncounted losses come on top of the counted ones.
     uncounted = (totals.lost_estimated or totals.lost_unknown) and not lost
     least = not lost and (uncounted or totals.letters_at_least or (totals.at_least and totals.not_resent))
     if not count:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-#: So many of the most similar names are looked at.
+#: How many of the most similar names are examined.
 CANDIDATES = 5
 
 
@@ -30,7 +30,7 @@ def nearest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
 
 
 def _without_common_parts(one: str, other: str) -> tuple[str, str]:
-    """What is left of two dotted names without the leading parts that they share."""
+    """The two dotted names without their common leading parts."""
     ones, others = one.split("."), other.split(".")
     shared = next((at for at, (a, b) in enumerate(zip(ones, others, strict=False)) if a != b), None)
     if shared is None:

@@ -48,7 +48,7 @@ class Permits:
             await waiter
         except asyncio.CancelledError:
             if not waiter.cancelled():
-                # It was its turn already: the next one's now.
+                # The waiter already had its turn, which passes to the next one.
                 self.given -= 1
                 self.offer(self.free + 1)
             elif waiter in self._waiting:

@@ -33,8 +33,8 @@ class StmgrSettings(Room, frozen=True):
     backpressure_low_bytes: int = _setting(512 * KB, "Backpressure ends when the queue has shrunk to this size.")
     queue_target_ms: float = _setting(
         1000.0,
-        "How long a tuple may wait for a slow task, in its queues and on its way to them. The marks of its queue in "
-        "bytes shrink to that; 0: the marks are bytes alone.",
+        "How long a tuple may wait for a slow task, in the task's queues and on the way to them. The byte limits of "
+        "the queues shrink to match; 0 leaves the byte limits as they are.",
         low=0,
         high=60_000,
     )
@@ -44,7 +44,7 @@ class StmgrSettings(Room, frozen=True):
     backpressure_renew_s: float = _setting(1.0, "Interval at which ongoing backpressure is announced again.", low=0.01)
     link_window_bytes: int = _setting(
         MB,
-        "Most unconfirmed bytes that may be in transit to one other stream manager.",
+        "Most unconfirmed bytes in transit to one other stream manager.",
         low=1,
     )
     instance_out_window_bytes: int = _setting(
@@ -52,12 +52,12 @@ class StmgrSettings(Room, frozen=True):
     )
     heartbeat_interval_s: float = _setting(
         1.0,
-        "Interval at which the stream manager reports to the topology master; while nothing moves, and without other "
-        "stream managers, up to a third of the time after which it counts as lost.",
+        "Interval at which the stream manager reports to the topology master. A single stream manager that has nothing "
+        "to route may wait up to a third of the time after which it counts as lost.",
         low=0.01,
     )
     instance_lost_s: float = _setting(10.0, "An instance that is silent for this long counts as lost.", low=0.01)
-    frames_per_turn: int = _setting(64, "Frames taken from one socket before the next socket is served.", low=1)
+    frames_per_turn: int = _setting(64, "Frames read from one socket before the next socket is served.", low=1)
     frame_max_bytes: int = _setting(64 * MB, "Larger frames are refused; the largest tuple must fit.", low=KB)
     peer_reconnect_max_s: float = _setting(
         1.0, "Longest pause between two attempts to reach another stream manager.", low=0.001
@@ -76,7 +76,7 @@ class InstanceSettings(Room, frozen=True):
         "balanced",
         "Defaults of linger_max_us and spout_idle_min_us: 'latency' (0 and 50) sends each tuple at once and polls"
         " spouts most often, 'thrift' (10,000 and 5,000) saves processor time by waiting longer, 'balanced' (1,000"
-        " and 1,000) is in between. Values that are set themselves win.",
+        " and 1,000) is in between. Explicit values override the profile.",
         choices=("balanced", "latency", "thrift"),
     )
     tuple_max_bytes: int = _setting(32 * MB, "Emitting a larger tuple raises an error in the user's code.", low=1)
@@ -84,9 +84,9 @@ class InstanceSettings(Room, frozen=True):
     batch_bytes: int = _setting(64 * KB, "A batch is sent when it holds this many bytes.", low=1)
     linger_max_us: float = _setting(
         1000.0,
-        "Longest wait of an emitted tuple for others to travel with. A task that sends rarely sends at once; none sends"
-        " to one destination more often than this, unless batches are full. A task that has not slept since its last"
-        " send is saturated and waits up to five times as long, for larger frames. 0 never waits.",
+        "Longest time that an emitted tuple waits for its batch to fill. A task that sends rarely sends at once. No"
+        " task sends to one destination more often than this, unless batches are full. A task that has not slept since"
+        " its last send is saturated and waits up to five times as long, for larger frames. 0 never waits.",
         high=1_000_000,
     )
     in_queue_tuples_max: int = _setting(65536, "Upper limit of the capacity of the incoming queue, in tuples.", low=1)
@@ -107,7 +107,7 @@ class InstanceSettings(Room, frozen=True):
         " long while the spout emits fewer than four tuples at a time, unless linger_max_us is 0.",
     )
     spout_idle_max_ms: float = _setting(
-        500.0, "Longest pause of a spout with nothing to emit, after 50 times as long without a tuple."
+        500.0, "Longest pause of a spout with nothing to emit; reached after 50 times this long without a tuple."
     )
     heartbeat_interval_s: float = _setting(1.0, "Interval at which the instance reports its progress.", low=0.01)
     hang_timeout_s: float = _setting(
@@ -115,24 +115,24 @@ class InstanceSettings(Room, frozen=True):
     )
     ready_timeout_s: float = _setting(
         600.0,
-        "A bolt with is_ready() fails if it is not ready this long after initialising; 0 waits indefinitely.",
+        "A bolt with is_ready() fails if it is not ready this long after it was initialised; 0 waits indefinitely.",
     )
     execute_timeout_s: float = _setting(
         0.0,
-        "If a bolt's process() takes longer for one tuple, the task ends, and it counts as one of the tuple's"
-        " poison_tries; 0 disables this. hang_timeout_s also applies, to all user code; the next process looks for the"
-        " tuple, and counts it when it hangs again.",
+        "If a bolt's process() takes longer for one tuple, the task ends, and the tuple has used one of its"
+        " poison_tries; 0 disables this. hang_timeout_s applies to all user code; after it, the restarted task looks"
+        " for the tuple that hangs, and counts a try when the tuple hangs again.",
     )
     slow_ms: float = _setting(
         100.0,
-        "A tuple whose process() takes longer is kept with its value, see 'heron slow': the slowest ones of the last"
-        " hour; 0 keeps none.",
+        "Tuples whose process() takes longer are kept with their values for 'heron slow': the slowest ones of the last"
+        " hour. 0 keeps none.",
     )
     poison_tries: int = _setting(
         3,
         "A tuple whose processing raised, hung or crashed the task this many times goes to the dead letters"
-        " instead of being retried; 0 retries forever and writes no dead letters. A kill from outside does not count,"
-        " and tries are forgotten when a tuple with the same values succeeds.",
+        " instead of being retried; 0 retries forever and writes no dead letters. Killing the task does not count,"
+        " and the count is reset when a tuple with the same values succeeds.",
         high=1000,
     )
     dead_letters_max_bytes: int = _setting(
@@ -140,8 +140,8 @@ class InstanceSettings(Room, frozen=True):
     )
     async_concurrency: int = _setting(
         64,
-        "Tuples that an asynchronous bolt may have in progress at once; coroutines of ack and fail that run while an"
-        " asynchronous spout continues to emit.",
+        "Asynchronous bolts: tuples in progress at the same time. Asynchronous spouts: coroutines of ack and fail that"
+        " may run while the spout continues to emit.",
         low=1,
     )
     route_memo_keys: int = _setting(200_000, "Keys whose destination the fields grouping caches; 0 disables the cache.")
@@ -168,9 +168,7 @@ class TmasterSettings(Room, frozen=True):
     metrics_bucket_s: float = _setting(10.0, "Time resolution of the kept metrics.", low=0.1)
     exceptions_max: int = _setting(256, "Most exceptions of user code kept for display.", low=1)
     drain_timeout_s: float = _setting(30.0, "An update waits this long for removed tasks to empty their queues.")
-    standbys: int = _setting(
-        0, "Additional topology masters that run idle and take over when the active one dies or hangs.", high=16
-    )
+    standbys: int = _setting(0, "Standby topology masters, which take over when the active one dies or hangs.", high=16)
     takeover_s: float = _setting(
         5.0, "A standby takes over when the topology master has not answered for this long.", low=0.1
     )
@@ -185,40 +183,41 @@ class ExecutorSettings(Room, frozen=True):
     restart_backoff_s: float = _setting(0.05, "Pause before the first restart of a process.")
     restart_backoff_max_s: float = _setting(60.0, "Longest pause before a restart.")
     restart_budget: int = _setting(
-        10, "Restarts of a process for the same reason within the window before it is given up."
+        10, "Restarts of a process for the same reason within restart_window_s before the process is given up."
     )
     restart_budgets: dict[str, Any] = _setting(
         {},
-        "Budgets that override restart_budget for single reasons, a map of reason to number: user_exception,"
-        " oom, crashed, hung, ok, fenced, own_bug, spawn_failed; and killed, which is unlimited by default.",
+        "Budgets that override restart_budget for single reasons, as a map of reason to number. Reasons:"
+        " user_exception, oom, crashed, hung, ok, fenced, own_bug, spawn_failed, and killed (unlimited by default).",
     )
     restart_window_s: float = _setting(300.0, "Length of the window in which restarts are counted.", low=1)
     restart_exception_budget_s: float = _setting(
         600.0,
-        "How long the user code of a task that has run before may keep raising until the task is given up; the pauses"
-        " between its restarts double up to restart_backoff_max_s. With 0, or a number for user_exception in"
-        " restart_budgets, its exceptions are counted against the budget instead.",
+        "How long the user code of a task that has run before may keep raising until the task is given up. The pauses"
+        " between restarts double up to restart_backoff_max_s. With 0, or with a number for user_exception in"
+        " restart_budgets, exceptions count against the budget instead.",
     )
-    stop_grace_s: float = _setting(2.0, "Time for a process to stop by itself before it is killed.")
+    stop_grace_s: float = _setting(2.0, "How long a process may take to stop before it is killed.")
     control_groups: bool = _setting(
         True,
-        "On one machine, make the CPU and memory that a topology asks for the limits of its containers, by control"
-        " groups of Linux. Where these cannot be written `heron status` says why, and nothing is limited. An engine"
-        " has limits of its own.",
+        "On one machine, use Linux control groups to limit each container to the CPU and memory that the topology asks"
+        " for. Where control groups cannot be written, nothing is limited, and `heron status` says why. An engine"
+        " enforces its own limits.",
     )
     metrics_port: int = _setting(
         0,
-        "TCP port of container 0's metrics page; container c uses this port plus c. 0 uses any free ports.",
+        "TCP port of container 0's metrics page; container c uses this port plus c. 0 picks free ports.",
         high=65535,
     )
     metrics_host: str = _setting(
         "127.0.0.1",
-        "Address on which the metrics page is served. host: the one at which other hosts reach the container's host, as"
-        " heron.security.network and port_range say, for a Prometheus on another host; whoever reaches it can read it.",
+        "Address on which the metrics page is served. The word 'host' stands for the address at which other hosts reach"
+        " this one, according to heron.security.network and port_range; use it for a Prometheus on another host. Anyone"
+        " who can reach the page can read it.",
     )
     usage_interval_s: float = _setting(
         2.0,
-        "Interval at which memory and CPU use of the processes is measured; twice that while none of them does anything"
+        "Interval at which memory and CPU use of the processes is measured; twice as long while all processes are idle"
         " and none has a memory limit.",
         low=0.1,
     )
@@ -233,7 +232,7 @@ class SchedulerSettings(Room, frozen=True):
     container_restart_window_s: float = _setting(
         300.0, "Length of the window in which container restarts are counted.", low=1
     )
-    kill_grace_s: float = _setting(3.0, "Time for a container to stop by itself before it is killed.")
+    kill_grace_s: float = _setting(3.0, "How long a container may take to stop before it is killed.")
 
 
 class StatemgrSettings(Room, frozen=True):
@@ -249,8 +248,8 @@ class StatemgrSettings(Room, frozen=True):
     )
     session_timeout_s: float = _setting(
         10.0,
-        "ZooKeeper, and containers on other hosts than their scheduler. A process that is silent for this long counts"
-        " as dead and loses its locks and locations; the servers' limits apply.",
+        "For ZooKeeper, and for containers on other hosts than their scheduler. A process that is silent for this long"
+        " counts as dead and loses its locks and locations. ZooKeeper servers may impose limits.",
         low=0.1,
     )
     auth_file: str = _setting(
@@ -265,8 +264,8 @@ class PackingSettings(Room, frozen=True):
 
     algorithm: str = _setting(
         "balanced",
-        "How tasks are distributed over containers. With balanced, containers differ by one at most in their number of"
-        " tasks and in that of each component, also after an update.",
+        "How tasks are distributed over containers. With balanced, the numbers of tasks of any two containers differ by"
+        " at most one, in total and for each component, also after an update.",
         choices=(
             "balanced",
             "round_robin",
@@ -276,8 +275,9 @@ class PackingSettings(Room, frozen=True):
     )
     moves_percent: float = _setting(
         25.0,
-        "Share of the running tasks that an update which keeps the number of containers may move to keep them even;"
-        " each is started again. What needs more moves comes as near as they allow. Only balanced moves tasks then.",
+        "Share of the running tasks that an update may move to keep containers even, if the number of containers stays"
+        " the same. A moved task is restarted. If balance needs more moves, the update comes as close as this share"
+        " allows. Only the algorithm balanced moves tasks in such an update.",
         high=100,
     )
     container_padding_percent: float = _setting(
@@ -298,31 +298,31 @@ class SparkSettings(Room, frozen=True):
     )
     driver_memory: str = _setting(
         "",
-        "Memory of the Spark driver, in Spark's notation; empty means an eighth of what its container, else the machine"
-        " has: 1 to 4 GB.",
+        "Memory of the Spark driver, in Spark's notation. Empty means an eighth of the memory of its container, or else"
+        " of the machine, but 1 to 4 GB.",
     )
     batch_rows: int = _setting(10_000, "A micro-batch is committed when it has this many rows.", low=1)
     batch_bytes: int = _setting(16 * MB, "A micro-batch is committed when its rows have about this many bytes.", low=1)
-    batch_interval_s: float = _setting(1.0, "A micro-batch is committed no later than at this age.", low=0.001)
+    batch_interval_s: float = _setting(1.0, "A micro-batch is committed at this age at the latest.", low=0.001)
     batch_bytes_max: int = _setting(
         32 * MB,
-        "While two batches of a sink task wait for Spark, the next one grows up to about this many bytes, at most to 16"
-        " times batch_rows; not above batch_bytes, batches never grow.",
+        "While two batches of a sink task wait for Spark, the next one grows up to about this many bytes and 16 times"
+        " batch_rows. Batches never grow if this is not above batch_bytes.",
         low=1,
     )
     parallel_batches: int = _setting(
         1,
-        "Micro-batches of different sink tasks that Spark works on at once; those of one task stay in order. With more"
-        " than 1, aggregate functions run in several threads, which yours must allow, each sink task has a SparkSession"
-        " of its own, and the driver holds that many batches in memory.",
+        "Micro-batches of different sink tasks that Spark processes at once; batches of one task stay in order. With"
+        " more than 1, aggregate functions run in several threads, so yours must be thread-safe; each sink task has its"
+        " own SparkSession; and the driver holds this many batches in memory.",
         low=1,
         high=64,
     )
     max_retries: int = _setting(3, "Retries of a micro-batch after its first attempt failed.")
     handover: str = _setting(
         "",
-        "Where micro-batches wait for Spark if sinks and driver are on several hosts: a folder that all of them share,"
-        " or a URL s3://, gs:// or az:// with bucket and prefix; empty means the topology's folder, on one host.",
+        "Where micro-batches wait for Spark if sinks and driver are on different hosts: a folder that all hosts share,"
+        " or a URL s3://, gs:// or az:// with bucket and prefix. Empty means the topology's folder, on one host.",
     )
     start_timeout_s: float = _setting(
         300.0,
@@ -344,7 +344,7 @@ class CheckpointSettings(Room, frozen=True):
         low=0.05,
     )
     interval_min_s: float = _setting(
-        0.1, "Lower limit of interval_s, whatever a topology asks for: it protects the other users of the store."
+        0.1, "Lower limit of interval_s that no topology can go below; it protects the other users of the store."
     )
     min_pause_s: float = _setting(0.0, "Shortest time between the end of one checkpoint and the start of the next.")
     timeout_s: float = _setting(60.0, "A checkpoint that takes longer is aborted and counted.", low=0.1)
@@ -376,12 +376,12 @@ class CheckpointSettings(Room, frozen=True):
     )
     store_policy: str = _setting(
         "least_used",
-        "Which store a new topology gets: the one with the fewest topologies, by hash of its id (both by weight), or"
-        " the one with the most free space.",
+        "How the store of a new topology is chosen: least_used takes the store with the fewest topologies, hash hashes"
+        " the topology's id (both respect the weights), most_free takes the store with the most free space.",
         choices=("least_used", "hash", "most_free"),
     )
     store_writers: int = _setting(
-        0, "State files that this host writes to a store at a time; 0 means no limit.", high=10_000
+        0, "State files that this host writes to a store at the same time; 0 means no limit.", high=10_000
     )
     store_rate_bytes: int = _setting(0, "Bytes of state per second that this host writes to a store; 0 means no limit.")
     replica: str = _setting(
@@ -389,10 +389,10 @@ class CheckpointSettings(Room, frozen=True):
         "Folder or URL to which a separate process copies complete checkpoints; empty disables copying.",
     )
     replica_rate_bytes: int = _setting(0, "Bytes per second copied to the replica; 0 means no limit.")
-    replica_threads: int = _setting(4, "Files copied to the replica at a time.", low=1, high=64)
+    replica_threads: int = _setting(4, "Files copied to the replica at the same time.", low=1, high=64)
     spool_bytes_max: int = _setting(
         256 * MB,
-        "State of a task that waits on its host to be uploaded to an object store; a task that has more waits.",
+        "Most state of a task that may wait on its host for the upload to an object store; above this the task waits.",
         low=64 * KB,
     )
     retained: int = _setting(5, "Number of complete checkpoints to keep; savepoints are always kept.", low=1)
@@ -400,10 +400,10 @@ class CheckpointSettings(Room, frozen=True):
         20 * KB, "State up to this size is stored in the metadata instead of a separate file."
     )
     fork_above_bytes: int = _setting(
-        256 * KB, "State that was larger than this last time is written by a forked copy while the task continues."
+        256 * KB, "State above this size at the last checkpoint is written by a forked copy while the task continues."
     )
     compact_ratio: float = _setting(
-        0.5, "Keyed state is rewritten in full when its changes exceed this share of it.", low=0.01
+        0.5, "Keyed state is rewritten in full when its changes exceed this share of the state.", low=0.01
     )
     fsync: bool = _setting(True, "Flush files to disk before a checkpoint counts as complete.")
     allow_empty: bool = _setting(
@@ -411,17 +411,17 @@ class CheckpointSettings(Room, frozen=True):
     )
     restore_budget: int = _setting(
         20,
-        "Restores because of lost frames (not because a process ended) within restore_window_s, without a complete"
-        " checkpoint in between, before the topology counts as failed.",
+        "Restores because of lost frames (not because a process ended) within restore_window_s and without a complete"
+        " checkpoint in between, after which the topology counts as failed.",
     )
-    restore_window_s: float = _setting(300.0, "Restores older than this are forgiven.", low=1)
+    restore_window_s: float = _setting(300.0, "Restores older than this no longer count.", low=1)
 
 
 class MetricsSettings(Room, frozen=True):
     """Metrics of all processes."""
 
     export_interval_s: float = _setting(
-        1.0, "Interval at which a process exports its metrics; up to 9 s while it does nothing.", low=0.05
+        1.0, "Interval at which a process exports its metrics; up to 9 s while the process is idle.", low=0.05
     )
     sink_interval_s: float = _setting(60.0, "Interval at which an executor gives all metrics to its sinks.", low=0.5)
     file_sink: bool = _setting(
@@ -439,14 +439,13 @@ class MetricsSettings(Room, frozen=True):
 
 
 class TraceSettings(Room, frozen=True):
-    """A sample of tuples of which is measured how long they take, in all and hop by hop."""
+    """Tracing: how long a sample of tuples takes, in total and hop by hop."""
 
     per_s: float = _setting(
         5.0,
-        "Tuples per second that all spout tasks together trace: 'heron trace' and the page 'traces' show hop by hop"
-        " where their time goes. Also the frames to each destination that a task marks per second; the tasks at the"
-        " ends of the graph measure from them how long tuples take from their spout on (__end-to-end-latency). 0 turns"
-        " both off.",
+        "Tuples per second that all spout tasks together trace; 'heron trace' and the page 'traces' show hop by hop"
+        " where their time goes. Also the frames per second and destination that a task marks; from these marks the"
+        " tasks at the ends of the graph measure the latency since the spout (__end-to-end-latency). 0 turns off both.",
         high=1000,
     )
 
@@ -468,14 +467,14 @@ class LoggingSettings(Room, frozen=True):
     )
     archive: str = _setting(
         "",
-        "Where containers of an engine put their logs when they end: a folder below heron.engine.shared, or the URL of"
-        " an object store; empty: the last 1 MB of each log goes to the host of the scheduler.",
+        "Where containers on an engine put their logs when they end: a folder below heron.engine.shared, or the URL of"
+        " an object store. Empty: the last 1 MB of each log goes to the scheduler's host.",
     )
     echo: bool = _setting(
         False,
-        "Containers of an engine write their logs to the standard output of their first process as well, each line"
-        " behind the name of its process: for kubectl logs, or the job output of Slurm (heron.slurm.output_dir). An"
-        " output that is a file ends at file_max_bytes times files_max.",
+        "Containers on an engine also write their logs to the standard output of their first process, each line"
+        " prefixed with its process's name: for kubectl logs, or for Slurm's job output (heron.slurm.output_dir). If"
+        " the output is a file, writing stops at file_max_bytes times files_max.",
     )
 
 
@@ -485,7 +484,7 @@ class SecuritySettings(Room, frozen=True):
     transport: str = _setting(
         "auto",
         "How processes of one topology reach each other. ipc: sockets that only your user can reach, on one"
-        " machine; tcp: CurveZMQ with keys of the topology; auto: ipc if bind_host is loopback, else tcp.",
+        " machine; tcp: CurveZMQ with the topology's keys; auto: ipc if bind_host is loopback, else tcp.",
         choices=("auto", "ipc", "tcp"),
     )
     bind_host: str = _setting(
@@ -494,7 +493,7 @@ class SecuritySettings(Room, frozen=True):
     )
     network: str = _setting(
         "",
-        "Several hosts only. IPv4 network (CIDR) of the addresses on which processes listen; empty: the address by"
+        "Several hosts only. IPv4 network (CIDR) of the addresses on which processes listen; empty: the address from"
         " which a host reaches the scheduler.",
     )
     port_range: str = _setting(
@@ -546,10 +545,10 @@ PROFILES: Final[Mapping[str, Mapping[str, float]]] = {
     "latency": {"linger_max_us": 0.0, "spout_idle_min_us": 50.0},
     "thrift": {"linger_max_us": 10_000.0, "spout_idle_min_us": 5_000.0},
 }
-"""What `heron.instance.profile` changes among the defaults of the same room."""
+"""Profile to the defaults of `InstanceSettings` that it changes."""
 
 ALIASES: Final[Mapping[str, str]] = {"topology.stateful.checkpoint.interval.seconds": "heron.checkpoint.interval_s"}
-"""Keys of Apache Heron that set one of our settings, with our key."""
+"""Key of Apache Heron to the key of the setting that it sets here."""
 
 OPERATORS_KEYS: Final = frozenset(
     {"heron.checkpoint.interval_min_s", "heron.security.network", "heron.security.port_range"}

@@ -44,7 +44,7 @@ def process_state_name(state: control_pb2.ProcessState) -> str:
 
 
 def culprit_name(culprit: control_pb2.Culprit) -> str:
-    """Who holds the topology back: a task, or a link between two stream managers."""
+    """Name of the task, or the link between two stream managers, that holds the topology back."""
     return culprit.instance_id or culprit.component or f"the link from {culprit.stmgr_id} to {culprit.peer or 'a peer'}"
 
 

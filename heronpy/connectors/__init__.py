@@ -1,1 +1,1 @@
-"""Sources and sinks ready to use."""
+"""Ready-made sources and sinks."""

@@ -1,6 +1,6 @@
 """Files that survive a power failure: records, renames, and file names.
 
-A file written here is either complete or absent, whatever dies in between.
+A file written here is either complete or absent, whichever process dies.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 
 class UntilDone(Protocol):
-    """Calls an action again as long as a full disk, or a store that is away, refuses it; returns its result."""
+    """Repeats an action while the disk is full or the store is unreachable; returns the action's result."""
 
     def __call__(self, action: Callable[[], T], /) -> T: ...
 
 
 def safe_name(name: str) -> str:
-    """A file name for a component: its name if that is plain, else a plain form of it with a hash."""
+    """A file name for a component: its name if that is plain, else a plain form of the name with a hash."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     if plain == name and not name.startswith((".", "_")):
         return name
@@ -39,7 +39,7 @@ def run_token(topology_id: str) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A record, or None when there is none."""
+    """The record, or None if the file does not exist."""
     try:
         record = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -61,7 +61,7 @@ def write_record(path: Path, data: bytes) -> None:
 
 
 def make_record(path: Path, data: bytes) -> bool:
-    """The same for a file that is not there yet: False when somebody else has made it, and nothing changes."""
+    """Like `write_record`, but for a new file: returns False, and changes nothing, if the file exists."""
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     try:
         with open(open_private(temporary, os.O_WRONLY | os.O_EXCL), "wb") as out:
@@ -78,7 +78,7 @@ def make_record(path: Path, data: bytes) -> bool:
 
 
 def sync_path(path: str | os.PathLike[str]) -> None:
-    """Force a file to disk, or the renames in a folder."""
+    """Force a file, or the renames in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

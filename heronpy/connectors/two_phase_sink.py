@@ -18,13 +18,13 @@ from heronpy.common.errors import FencedError, StateError
 from heronpy.connectors.durable_files import run_token
 from heronpy.storage.objects.port import ObjectsError, Trouble
 
-#: How soon what a full disk or a store that is away refuses is tried again.
+#: Pause before an action is repeated after a full disk or an unreachable store.
 AGAIN_S: Final = 2.0
 T = TypeVar("T")
 
 
 class TaskIdentity(Struct, frozen=True):
-    """The names that distinguish the output of this process of a task from any other's."""
+    """Names that distinguish this process's output from that of any other process."""
 
     component: str
     task: int
@@ -38,7 +38,7 @@ class TaskIdentity(Struct, frozen=True):
 
     @property
     def is_checkpointed(self) -> bool:
-        """Whether checkpoints publish the output. Not in a simulator, where none are taken."""
+        """Whether checkpoints publish the output; False in a simulator, which takes no checkpoints."""
         return self.attempt > 0
 
     @property
@@ -82,17 +82,17 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
         raise NotImplementedError(f"{type(self).__name__} must define open(config, context)")
 
     def prepare(self, checkpoint: int) -> Any:
-        """Make the rows since the last checkpoint durable, not visible; returns what `take_over` needs to know."""
+        """Make the rows since the last checkpoint durable but invisible; returns the data that `take_over` needs."""
         raise NotImplementedError(f"{type(self).__name__} must define prepare(checkpoint)")
 
     def publish(self, checkpoint: int) -> None:
-        """Make visible what was prepared up to this checkpoint, which is complete. May be called twice."""
+        """Make the output prepared up to this complete checkpoint visible. May be called twice."""
         raise NotImplementedError(f"{type(self).__name__} must define publish(checkpoint)")
 
     def take_over(self, prepared: Any, checkpoint: int) -> None:
-        """Publish what the restored checkpoint (0: none) holds, and remove what came after it.
+        """Publish the output of the restored checkpoint (0: none), and remove later output.
 
-        `prepared` is what `prepare` returned for that checkpoint, None when there was none.
+        `prepared` is the result of `prepare` for that checkpoint, or None.
         """
         raise NotImplementedError(f"{type(self).__name__} must define take_over(prepared, checkpoint)")
 
@@ -105,7 +105,7 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
         self._restored = int(checkpoint_id)
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Opens the sink and publishes or removes what a predecessor left."""
+        """Opens the sink, and publishes or removes a predecessor's output."""
         self.who: TaskIdentity = identity_of(config, context)
         self.counts = MultiCountMetric()
         context.register_metric(self.metric, self.counts, 10)
@@ -125,17 +125,17 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
         self._is_whole = True
 
     def post_save(self, checkpoint_id: str) -> None:
-        """Publishes what was prepared up to this checkpoint."""
+        """Publishes the output prepared up to this checkpoint."""
         if self.who.is_checkpointed:
             with self.refusals_counted():
                 self.publish(int(checkpoint_id))
 
     def check_whole(self) -> None:
-        """Raise if a checkpoint could not be prepared: it is declined, but its rows must not be skipped."""
+        """Raise if a checkpoint could not be prepared. It is declined, but its rows must not be skipped."""
         if not self._is_whole:
             raise StateError(
                 f"{type(self).__name__} {self.who.component} could not prepare a checkpoint; "
-                "it starts again from the last one"
+                "it restarts from the last one"
             )
 
     @contextlib.contextmanager
@@ -148,9 +148,9 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
             raise
 
     def until_done(self, action: Callable[[], T], /) -> T:
-        """The result of `action`, which is called again as long as a full disk, or a store that is away, refuses it.
+        """Repeat `action` while the disk is full or the store is unreachable; returns the action's result.
 
-        The topology is DEGRADED meanwhile, with the cause.
+        Meanwhile the topology is DEGRADED, with the cause.
         """
         told = ""
         while True:
@@ -174,14 +174,14 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
         """Fail a tuple that does not fit the sink."""
         self._rejected += 1
         self.counts.incr("rows-rejected")
-        # Each is counted; the log gets the first ones and then every thousandth.
+        # Each rejection is counted; the log gets the first ones and then every thousandth.
         if self._rejected <= 10 or self._rejected % 1000 == 0:
             self.log(f"tuple of {self.who.component} rejected ({self._rejected} so far): {reason}", "error")
         self.fail(tup)
 
 
 def _outage_of(error: OSError | ObjectsError) -> str:
-    """What there is to wait for; empty when waiting does not help."""
+    """The outage to wait for; empty if waiting does not help."""
     if isinstance(error, ObjectsError):
         return str(error) if error.trouble in (Trouble.FULL, Trouble.AWAY, Trouble.BUSY) else ""
     if not is_full_error(error):

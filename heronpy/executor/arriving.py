@@ -61,7 +61,7 @@ def build(home: Path, archive: Path, digest: str, timeout_s: float = BUILD_MAX_S
     processes that need the same one make it once; nothing is downloaded, and no index is asked.
     """
     if not _SHA256.fullmatch(digest):
-        raise PackageError(f"{digest[:80]!r} is no digest of a wheelhouse; submit the topology again")
+        raise PackageError(f"{digest[:80]!r} is not the digest of a wheelhouse; submit the topology again")
     folder = home / "environments"
     entry = folder / digest
     deadline = time.monotonic() + timeout_s
@@ -139,7 +139,7 @@ def _name_scripts(made: Path, entry: Path) -> None:
 
 @contextmanager
 def _locked(file: Path, deadline: float) -> Iterator[None]:
-    """Of the processes of this host, one makes an environment."""
+    """Ensures that only one process of this host makes an environment."""
     while (descriptor := try_lock(file)) < 0:
         if time.monotonic() >= deadline:
             raise DeadlineError(f"{holder(file)} has not made environment {file.name[:12]} in time; look what it does")

@@ -79,7 +79,7 @@ def _token(who: Who) -> JoinToken:
 
 def _mounted(folder: str) -> bytes:
     if not is_mounted(folder):
-        raise ConfigError(f"{folder} is no mounted secret: it must be root's or your own, and mounted read-only")
+        raise ConfigError(f"{folder} is not a mounted secret: it must belong to root or you, and be read-only")
     return read_mounted(folder, "join_token", TEXT_MAX_CHARS)
 
 

@@ -66,7 +66,7 @@ class ClockProbe:
         self._filter.take(sent_ns, reply.at, heard_ns)
 
     def offset(self) -> control_pb2.ClockOffset | None:
-        """As heartbeats carry it; None on the same host, or when it is not known."""
+        """The offset for heartbeats; None on the same host, or if unknown."""
         best = self._filter.best(self._now_ns()) if self._clock != self._own() else None
         if best is None:
             return None

@@ -86,13 +86,13 @@ SLOT_MODULE = "heronpy.executor.slot"
 #: For the ends of all logs together; and if the engine waits for the end.
 LOGS_S = 15.0
 LOGS_SOON_S = 5.0
-#: Of that time for the archive; the rest is for what the endpoint gets instead.
+#: Share of that time for the archive; the rest is for the logs that the endpoint gets instead.
 ARCHIVE_PART = 0.6
 LOG_CHECK_TICKS = 120
 #: For the last word of a container that its engine ends.
 FAREWELLS_MAX = 8
 FAREWELL_S = 1.0
-#: Of an error that nobody foresaw.
+#: Exit reason of an unexpected error.
 SAID_MAX_CHARS = 500
 #: For a preparation that is cut short.
 PREPARING_ENDS_S = 3.0
@@ -126,7 +126,7 @@ class Container:
         self._begun_at = begun_at
         self._parent = parent
         self._jobs = Jobs()
-        #: By which the endpoint knows this process again.
+        #: Token by which the endpoint recognises this process.
         self._nonce = secrets.token_bytes(32)
         self._machine: ContainerState | None = None
         self._folder: HostFolder | None = None
@@ -167,7 +167,7 @@ class Container:
             said, code = " ".join(str(error).split()), code_of_error(error)
             log.error("%s", said)
         except Exception as error:
-            # Its traceback may be kept nowhere: what the endpoint and the engine hear has to do.
+            # The traceback may be lost, so the endpoint and the engine get the sentence.
             said = " ".join(f"an error of its own: {type(error).__name__}: {error}".split())[:SAID_MAX_CHARS]
             log.exception("%s cannot go on", self._name)
         log.info("%s ends: %s", self._name, said)
@@ -343,7 +343,7 @@ class Container:
             self._feed(LeaveHeard())
 
     async def _say_farewell(self) -> None:
-        """Its engine may be gone, and could not confirm the end: the endpoint hears of it from here."""
+        """Tell the endpoint about the end, because the engine may be gone and unable to confirm it."""
         machine = self._machine
         send = machine.farewell(_now()) if machine is not None else None
         if machine is None or send is None:

@@ -46,7 +46,7 @@ class Ending(Enum):
 
     #: The executor ended by itself; with its status.
     EXECUTOR = "executor"
-    #: Its engine asked it to.
+    #: The engine requested the end.
     ASKED = "asked"
     FENCED = "fenced"
     #: The executor gave no sign of life and was killed.
@@ -221,7 +221,7 @@ class ContainerState:
 
     @property
     def epoch(self) -> int:
-        """In which it acts; 0: it does not."""
+        """The epoch in which it is active; 0 if it is not active."""
         return self._lease.epoch
 
     @property

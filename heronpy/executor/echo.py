@@ -18,7 +18,7 @@ from heronpy.common.logs import LogFormatter
 log = logging.getLogger("heronpy.executor")
 
 MARK = b" | "
-#: Of lines that wait to be written.
+#: Most bytes of lines that wait to be written.
 WAITING_MAX_BYTES = 1 << 20
 #: A write of no more than this is one piece to a pipe; a longer line is cut.
 PIECE_MAX_BYTES = 4096
@@ -97,7 +97,7 @@ class Echo:
                 view = view[os.write(self._fd, view) :]
             if not full:
                 return True
-        except OSError as error:  # nobody reads it, or the disk is full
+        except OSError as error:  # no reader, or the disk is full
             log.warning("the standard output of the first process takes no more logs: %s", error.strerror)
         with self._wake:
             self._full = True
@@ -107,7 +107,7 @@ class Echo:
         return False
 
     def close(self, within_s: float = CLOSE_S) -> None:
-        """Write what waits, for so long; no further lines. Idempotent."""
+        """Write the waiting lines within this time, and accept no further lines. Idempotent."""
         with self._wake:
             self._over = True
             self._wake.notify()

@@ -112,7 +112,7 @@ class Evidence:
             return packed(profile_of(rows, by, note))
 
     async def heap(self, request: control_pb2.Heap) -> control_pb2.Answer:
-        """Its objects by type; the process stands still for up to about `limit_s`. RpcError when it ends meanwhile."""
+        """The objects of a process by type; it stops for up to about `limit_s`. RpcError if it ends meanwhile."""
         if not LIMIT_MIN_S <= request.limit_s <= LIMIT_MAX_S or not 1 <= request.top <= TOP_MAX:
             raise InvalidRpcError(
                 f"a heap takes from {LIMIT_MIN_S:g} to {LIMIT_MAX_S:g} s and names from 1 to {TOP_MAX} types"

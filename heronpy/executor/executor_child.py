@@ -21,7 +21,7 @@ log = logging.getLogger("heronpy.executor")
 
 #: Where the executor finds the pipe for its signs of life.
 SIGNS_FD = 3
-#: Those that Python or this process has changed.
+#: Signals whose handlers Python or this process has changed.
 _SIGNALS = tuple(getattr(signal, f"SIG{name}") for name in ("TERM", "INT", "HUP", "USR1", "CHLD", "PIPE", "XFSZ"))
 #: Killed processes are gone in moments, unless the kernel waits for a device.
 GONE_S = 10.0
@@ -141,7 +141,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """Those of all its threads."""
+    """The children of all its threads."""
     found = []
     with contextlib.suppress(OSError):  # it has ended
         for thread in os.listdir(f"/proc/{pid}/task"):

@@ -33,7 +33,7 @@ READ_MAX_BYTES = 256 * 1024
 LISTED_MAX = 20_000
 #: Requests at once; further ones are refused.
 ANSWERING_MAX = 8
-#: Of these at most so many searches, which read whole files.
+#: Most concurrent searches, which read whole files.
 SEARCHING_MAX = 2
 #: A log, or a file of dead letters, and the rotated ones: `P.log`, `P.log.1`.
 _FILE = re.compile(r"(?P<process>[^\x00-\x1f/\\.][^\x00-\x1f/\\]*?)\.(?P<kind>log|jsonl)(\.[0-9]{1,4})?")
@@ -100,7 +100,7 @@ class ContainerFiles:
         return control_pb2.ReadFileReply(data=data, offset=offset, size=status.st_size, file=status.st_ino)
 
     def search(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
-        """Hits in a log from its end on; InvalidRpcError for a name that is not listed, or a text that is no line's."""
+        """Hits in a log, from its end on; raises InvalidRpcError for an unlisted name or a text with a line end."""
         text = request.text.encode("utf-8", "surrogatepass")
         if not text or len(text) > TEXT_MAX_BYTES or b"\n" in text:
             raise InvalidRpcError(f"the text to find must be one line of 1 to {TEXT_MAX_BYTES} bytes")

@@ -35,7 +35,7 @@ log = logging.getLogger("heronpy.executor")
 _LOCK: Final = "lock"
 #: Making and sweeping folders takes moments.
 LOCK_WAIT_S: Final = 60.0
-#: A file system may show a file of a process that has just ended; it is looked at again so often.
+#: How often to check again, because a file system may still show a file of a process that has just ended.
 _REMOVE_TRIES: Final = 5
 _FIX: Final = "set heron.engine.home to a folder that you may write to on every host"
 
@@ -141,7 +141,7 @@ class HostFolder:
 
 
 def _host() -> str:
-    """Of this host, the same after its next boot."""
+    """Id of this host, which survives a reboot."""
     here = this_host()
     return hashlib.sha256(f"{here.machine or here.boot} {here.name}".encode()).hexdigest()[:8]
 
@@ -155,7 +155,7 @@ def _take_over(folder: Path) -> int | None:
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
-        # Its owner ended before it had a lock, for folders are made one at a time; or a removal was cut short.
+        # The owner ended before it had a lock, because folders are made one at a time; or a removal was interrupted.
         check_private(folder)
         return os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -36,7 +36,7 @@ KEEP_S = 0.5
 
 #: Returns content type and body.
 Page = Callable[[], tuple[str, str]]
-#: By path.
+#: Path to page.
 Pages = dict[str, Page]
 
 
@@ -54,7 +54,7 @@ class _Visit(Struct, eq=False):
     writer: asyncio.StreamWriter
     since: float
     asked: bool = False
-    """Its request has arrived in full."""
+    """Whether the request has arrived completely."""
 
 
 class MetricsPage:
@@ -110,7 +110,7 @@ class MetricsPage:
                 if error.errno != errno.EADDRINUSE:
                     raise
         raise ConfigError(
-            f"all ports {self._ports.start}-{self._ports.stop - 1} of {self._host} are taken, so there is none for the"
+            f"all ports {self._ports.start}-{self._ports.stop - 1} of {self._host} are taken, so none is left for the"
             " metrics page; free some, or widen heron.security.port_range"
         )
 

@@ -237,9 +237,9 @@ def archive_logs(archive: LogArchive, run: Run, folder: Path, archived: set[str]
 async def send_logs(
     link: SchedulerLink, folder: Path, first: Sequence[str], kept_bytes: int, archived: Container[str] = ()
 ) -> None:
-    """Send the end of each log, those of the processes in `first` before the others, until the endpoint takes no more.
+    """Send the end of each log, the logs of the processes in `first` first, until the endpoint takes no more.
 
-    Of those that are archived only the very first one sends its last line: by it the endpoint knows why it ends.
+    Of the archived logs, only the last line of the very first one is sent: it tells the endpoint the reason of the end.
     """
     for path in sorted(folder.glob("*.log"), key=lambda path: (path.stem not in first, path)):
         if path.stem in archived and path.stem != first[0]:

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("heronpy.executor")
 
 HEARTBEAT_S = 2.0
-#: While no process does anything, processes are measured and heartbeats sent once in so many times.
+#: While no process works, processes are measured and heartbeats sent in one of this many rounds.
 CALM_ROUNDS = 2
 #: A new try to reach a topology master after an unexpected failure.
 RETRY_S = 1.0

@@ -129,7 +129,7 @@ def _rest_of_line(descriptor: int, name: str, at: int, data: bytes, limit: int) 
 
 
 def _next_line(descriptor: int, name: str, at: int, limit: int) -> int:
-    """Where the next line begins; the end of the file when there is none."""
+    """Where the next line begins; the end of the file without one."""
     start = at
     while True:
         piece = os.pread(descriptor, BLOCK_BYTES, at)

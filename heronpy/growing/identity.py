@@ -24,7 +24,7 @@ class Identity(Enum):
     RENAMED = "the same, with another name"
     SHORTER = "shorter than what was read, and as far as one can tell with the same beginning"
     MUTATED = "the same beginning, but bytes that were read have changed"
-    NEW = "another one: truncated and written anew, or another file"
+    NEW = "another one: truncated and rewritten, or another file"
 
 
 class Mark(NamedTuple):
@@ -90,7 +90,7 @@ def advanced(mark: Mark, context: bytes, data: bytes) -> Mark:
 def fits(mark: Mark, context: bytes, beginning: bytes) -> bool:
     """Whether bytes were read from the marked file: by those before the cut, and the first 1024 of the file.
 
-    To be sure, the beginning is read last: a file is truncated and written anew at any moment.
+    The beginning is read last, because a file may be truncated and rewritten at any moment.
     """
     return digest(context) == mark.before and digest(beginning[: mark.head_bytes]) == mark.head
 

@@ -20,7 +20,7 @@ from heronpy.common.units import counted
 from heronpy.growing.patterns import ANY_FOLDERS, Pattern, is_wild, join, key_of, matcher
 
 INTERVAL_S = 0.5
-#: A look is made at most every so many times its own duration.
+#: Shortest interval between scans, as a multiple of a scan's duration.
 COST_FACTOR = 20
 FILES_MAX = 200_000
 _LINK = "is a link, which is not followed; name its target in the pattern"
@@ -50,7 +50,7 @@ class Look(Struct):
 class Pace:
     """When to look next. Times are of a monotonic clock.
 
-    `lookers`: so many look at the same files, and share the time that it may cost.
+    `lookers`: how many processes scan the same files and share the permitted cost.
     """
 
     def __init__(self, interval_s: float = INTERVAL_S, lookers: int = 1) -> None:
@@ -60,7 +60,7 @@ class Pace:
         self.due = float("-inf")
 
     def looked(self, now: float, took_s: float) -> None:
-        """A look has ended now, and took so long.
+        """Record that a scan has just ended, and how long it took.
 
         The shorter of the last two counts: many new files at once make one look long, and not the next one late.
         """
@@ -72,7 +72,7 @@ class Pace:
         self.due = min(self.due, now + max(within_s, self._took_s))
 
 
-#: Of a pattern that matches no file: for who follows files, and for who reads what is there.
+#: Messages for a pattern that matches no file: when following files, and when reading the present ones.
 WAITS = "matches no file yet; waiting for one"
 NOTHING = "matches no file, so nothing of it is processed"
 
@@ -126,7 +126,7 @@ def siblings(path: str) -> list[tuple[str, int]]:
 
 
 def entry_of(path: str) -> Entry | None:
-    """The regular file at a path; None when there is none."""
+    """The regular file at a path; None without one."""
     try:
         status = os.lstat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether table, ledger and lineage agree, and what a ledger is rebuilt from. Pure."""
+"""Checks whether table, ledger and lineage agree, and derives the content of a rebuilt ledger. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heronpy.ingest.ledger.types import PART, File, Pipeline, Row, Span, SpanSta
 from heronpy.ingest.ledger.validate import validate
 from heronpy.ingest.outputs.lineage import Lineage, Range, folder_name
 
-#: Of the units that one sentence names.
+#: Most units that one sentence names.
 NAMES_MAX = 50
 
 _File = tuple[str, int]
@@ -24,18 +24,18 @@ _Spans = dict[_File, list[Bytes]]
 
 
 def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]) -> str:
-    """Why ledgers do not know all that their table has, as a clause; "" when they may.
+    """Why ledgers lack units that their table has, as a clause; "" if they do not.
 
-    `given`: what each of them has given out; `newest`: the highest generation of the table, and `units`: generation and
-    id of what is published, both read before the ledgers were asked. An id is given out before its unit is published,
-    and a power cut takes back none that was, so one that the ledger would give out next is of a later life of it.
+    `given`: the ids that each ledger has handed out; `newest`: the highest generation of the table; `units`: generation
+    and id of the published units, both read before the ledgers were asked. An id is handed out before its unit is
+    published, even across a power cut. So a published id that the ledger has yet to hand out shows an older ledger.
     """
     nexts = {}
     for one in given:
         if one.generation < newest:
             return f"generation {newest} has begun in the table, and the ledger has generation {one.generation}"
         nexts[one.generation, one.next_unit // PART] = one.next_unit
-    # Ids of a ledger that is not asked any more are of no part that is known.
+    # Ids of a ledger that is no longer asked belong to an unknown part.
     later = [(one, unit) for one, unit in units if unit >= nexts.get((one, unit // PART), unit + 1)]
     if not later:
         return ""
@@ -45,11 +45,11 @@ def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]
 
 
 def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequence[Lineage]) -> list[str]:
-    """One sentence for each way in which a ledger and the lineage of its table differ.
+    """One sentence for each difference between a ledger and the lineage of its table.
 
-    `rows`: of one ledger, or of several one after the other, each beginning with its `Pipeline`.
-    `earlier` was read before the rows of the ledger and `later` after them, so that a pipeline may run meanwhile: what
-    was published earlier is done in the ledger (or about to be), and what is done is published later.
+    `rows`: the rows of one or several ledgers, each beginning with its `Pipeline`. `earlier` was read before the rows
+    of the ledger and `later` after them, so that a pipeline may run meanwhile: units published earlier are done in the
+    ledger (or about to be), and units done in the ledger are published later.
     """
     found = [problem for part in _parts(rows) for problem in validate(part)]
     done, settled = _of_ledger(rows)
@@ -68,10 +68,11 @@ def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequen
 def contradictions(
     lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]] = (), rows: Iterable[Row] = ()
 ) -> list[str]:
-    """One sentence for each file of which units, records of bad ranges or a ledger say different beginnings: then they
-    are of several files, which two lives of a ledger have given one name.
+    """One sentence for each file for which units, records of bad ranges or a ledger name different beginnings. These
+    are different files, which two generations of a ledger gave one name.
 
-    The first line of a file never changes; of its first bytes, ever more are known, and only equal many are compared.
+    The first line of a file never changes. More of its first bytes become known over time; only equal lengths are
+    compared.
     """
     heads: dict[_File, dict[str, list[str]]] = {}
     for lineage in lineages:
@@ -90,14 +91,14 @@ def contradictions(
         if len(parts) > 1:
             first, *others = (listed(list(dict.fromkeys(part)), NAMES_MAX) for part in parts)
             found.append(
-                f"{_shown(name)}: {first} say{'s' if len(parts[0]) == 1 else ''} that it begins otherwise than"
+                f"{_shown(name)}: {first} give{'s' if len(parts[0]) == 1 else ''} it another beginning than"
                 f" {', or than '.join(others)}, so these are different files"
             )
     return found
 
 
 def _parts_of(heads: Mapping[str, list[str]]) -> list[list[str]]:
-    """Who says which beginning; one part when nothing contradicts."""
+    """Sources grouped by the beginning that they name; one group if all agree."""
     by_line: dict[str, list[str]] = {}
     by_bytes: dict[tuple[str, str], list[str]] = {}
     for head, sources in heads.items():
@@ -113,13 +114,13 @@ def _parts_of(heads: Mapping[str, list[str]]) -> list[list[str]]:
 
 
 def waiting_bytes(rows: Iterable[Row]) -> int:
-    """Bytes that the ledger knows, and that are neither done nor bad."""
+    """Bytes that the ledger knows and that are neither done nor bad."""
     in_none = sum(row.size - row.cut for row in rows if isinstance(row, File))
     return in_none + sum(row.end - row.begin for row in rows if isinstance(row, Span) and row.state is SpanState.UNIT)
 
 
 def bad_bytes(rows: Iterable[Row]) -> int:
-    """Bytes of bad ranges: they are in no unit and in no row of the table."""
+    """Bytes of bad ranges, which are in no unit and in no row of the table."""
     return sum(row.end - row.begin for row in rows if isinstance(row, Span) and row.state is SpanState.BAD)
 
 
@@ -133,23 +134,23 @@ def _parts(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def found_files(lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]]) -> tuple[FoundFile, ...]:
-    """What a table and its records of bad ranges say, by file.
+    """The content of a table and its records of bad ranges, by file.
 
-    KeyError, TypeError or ValueError for a record that is none.
+    Raises KeyError, TypeError or ValueError for an invalid record.
     """
     heads: dict[_File, str] = {}
     done: dict[_File, list[FoundRange]] = {}
     for lineage in lineages:
         for chunk in lineage.chunks:
             name = chunk.key, chunk.generation
-            # The longest beginning that was seen: it is that of the file as it is now.
+            # The longest known beginning is that of the present file.
             heads[name] = max(heads.get(name, ""), chunk.head, key=_head_bytes)
             done.setdefault(name, []).append(FoundRange(chunk.begin, chunk.end, _unit(lineage)))
     wrong: dict[_File, list[FoundRange]] = {}
     for record in bad:
         name = str(record["key"]), int(record["file_generation"])
         begin, end = int(record["begin"]), int(record["end"])
-        Range(*name, begin, end, "")  # ValueError for what is none
+        Range(*name, begin, end, "")  # raises ValueError for an invalid record
         heads[name] = max(heads.get(name, ""), str(record["head"]), key=_head_bytes)
         # After a fix the bytes may have been processed since.
         ranges = [(one.begin, one.end) for one in done.get(name, ())]
@@ -164,7 +165,7 @@ def found_files(lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]]) -
 
 
 def _apart(ranges: Iterable[FoundRange]) -> tuple[FoundRange, ...]:
-    """Each byte once: a retry may have made a second record of a part of the first."""
+    """The ranges without overlaps: a retry may have made a second record for a part of the first."""
     kept: list[FoundRange] = []
     for one in sorted(ranges, key=lambda one: (one.begin, -one.end)):
         left = subtract([(one.begin, one.end)], [(other.begin, other.end) for other in kept])
@@ -178,7 +179,7 @@ def _head_bytes(head: str) -> int:
 
 
 def _of_ledger(rows: Sequence[Row]) -> tuple[_Spans, _Spans]:
-    """What is done, and that together with what is committed, by file."""
+    """The done ranges, and the done and committed ranges, by file."""
     names = {row.id: (row.key, row.generation) for row in rows if isinstance(row, File)}
     committed = {row.id for row in rows if isinstance(row, Unit) and row.state is UnitState.COMMITTED}
     done: _Spans = {}
@@ -194,8 +195,8 @@ def _of_ledger(rows: Sequence[Row]) -> tuple[_Spans, _Spans]:
 
 
 class _Forgotten:
-    """What a ledger has known and forgotten since: a file of which nothing is left to process, and which has been gone
-    for longer than its horizon. A unit that it has never given out is another thing."""
+    """Files that a ledger has forgotten, because they are fully processed and have been gone for longer than its
+    horizon. A unit that the ledger has never handed out is a different case."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._files = {(row.key, row.generation) for row in rows if isinstance(row, File)}
@@ -204,7 +205,7 @@ class _Forgotten:
         }
 
     def has(self, lineage: Lineage, chunk: Range) -> bool:
-        """Whether it has forgotten the file of a range of a unit."""
+        """Whether the ledger has forgotten the file of a unit's range."""
         if (chunk.key, chunk.generation) in self._files:
             return False
         generation, following = self._next.get(lineage.unit // PART, (0, 0))
@@ -221,7 +222,7 @@ def _of_lineage(lineages: Iterable[Lineage], besides: _Forgotten | None = None) 
 
 
 def overlaps(lineages: Iterable[Lineage]) -> list[str]:
-    """Bytes that two units have: their rows are in the table twice."""
+    """Bytes that belong to two units, so that their rows are in the table twice."""
     owned: dict[_File, list[tuple[int, int, str]]] = {}
     for lineage in lineages:
         for chunk in lineage.chunks:

@@ -1,4 +1,4 @@
-"""One attempt at a unit: its bytes through the user's function into a stage."""
+"""One attempt at a unit: the user's function turns the bytes into rows, which are written to a stage."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from heronpy.ingest.outputs.lineage import Lineage, Range
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.unit import LogUnit, MovedError, SuspectPage
 
-#: Rows that are taken at once, at most, and the time that they should take.
+#: Most rows that are taken at once, and the time that they should take.
 MANY_MAX, MANY_S = 512, 0.005
 
 
 class RowError(Exception):
-    """User code, or a row of it, is to blame: `__cause__` says how; `line` where, if that is known."""
+    """User code or one of its rows is at fault; `__cause__` has the error, and `line` the place if known."""
 
     def __init__(self, line: Line | None) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class RowError(Exception):
 
 
 class Attempt:
-    """See the module. Work in slices, so that the task stays reachable while a unit takes long."""
+    """One attempt at a unit. It works in slices, so that the task stays reachable while a unit takes long."""
 
     def __init__(self, work: Work, options: UnitOptions, rows: Rows, stages: Stages, page: SuspectPage) -> None:
         self.work = work
@@ -42,20 +42,20 @@ class Attempt:
         self._writer: Writer | None = None
         self._rows: Iterator[object] | None = None
         self._count = 0
-        #: Rows are taken one by one, so that an error is that of the line which was given out last.
+        #: Whether rows are taken one by one, so that an error belongs to the last line that was read.
         self._exact = work.tries > 0
         self._many = 1
         self._unit = self._unit_of()
 
     @property
     def rows(self) -> int:
-        """How many rows the function has given so far that could be used."""
+        """Number of usable rows that the function has returned so far."""
         return self._count
 
     def go_on(self, until: float) -> Commit | None:
-        """Work until that time (monotonic) or the end; then the commit to ask for.
+        """Work until this time (monotonic) or the end; returns the commit request at the end.
 
-        RowError, MovedError; OSError of the disk of the table, which nothing that the function raises is taken for.
+        Raises RowError, MovedError, and OSError of the table's disk (never an OSError of the function).
         """
         if self._writer is None:
             self._stages.refuse_other_ledger(self.work.ledger)
@@ -72,7 +72,7 @@ class Attempt:
                 raise
             except Exception as error:
                 if self._exact:
-                    # What is many rows was made of many lines.
+                    # Many rows come from many lines.
                     of_many = bool(rows) and getattr(rows[0], "num_rows", 1) != 1
                     raise RowError(None if of_many else self._unit.suspect) from error
                 self._begin_anew()
@@ -92,7 +92,7 @@ class Attempt:
             raise RowError(None) from error
 
     def _taken(self) -> list[object]:
-        """The next rows of the function; none behind the last one."""
+        """The next rows of the function; empty after the last row."""
         try:
             if self._rows is None:
                 self._rows = iter(rows_of(self._rows_of(self._unit)))
@@ -103,7 +103,7 @@ class Attempt:
             raise row_error(self._unit, error) from error
 
     def discard(self) -> None:
-        """It does not count: remove what it has staged."""
+        """Abandon the attempt and remove its stage."""
         self._unit.close()
         if self._writer is not None:
             try:
@@ -119,7 +119,7 @@ class Attempt:
         return LogUnit(work, options.pattern.root, options.decoder(), options.line_bytes_max, page)
 
     def _begin_anew(self) -> None:
-        """One of several rows cannot be written: find out which."""
+        """Start over, row by row, to find the row that cannot be written."""
         self.discard()
         self._writer = self._rows = None
         self._count, self._exact, self._many = 0, True, 1
@@ -151,14 +151,14 @@ def _next_many(many: int, took_s: float) -> int:
 
 
 def rows_of(rows: object) -> Iterable[object]:
-    """What the user's function has given, if it can be rows; TypeError."""
+    """Check that the function's result can be rows; raises TypeError."""
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
-        raise TypeError(f"rows(unit) must give rows, such as a generator or a list, not {type(rows).__name__}")
+        raise TypeError(f"rows(unit) must return rows, such as a generator or a list, not {type(rows).__name__}")
     return rows
 
 
 def row_error(unit: LogUnit, error: Exception) -> RowError | MovedError:
-    """What an error of the user's function means: of it, or of a file that cannot be read, also if it was caught."""
+    """The error to report for an error of the user's function: its own, or a read error that it may have caught."""
     try:
         unit.check()
     except MovedError as moved:

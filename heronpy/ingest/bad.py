@@ -1,4 +1,4 @@
-"""Records of bad ranges: what the bytes were, and what happened to them."""
+"""Records of bad ranges: their bytes and their errors."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from heronpy.ingest.ledger.requests import Bad, Chunk, Line
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.unit import MovedError, opened
 
-#: Of a range that is longer, the beginning is kept.
+#: Most bytes kept of a range, from its beginning.
 BYTES_MAX = 64 * 1024
 RECORD_MAX = 1 << 20
 
 
 log = logging.getLogger("heron.ingest")
 
-#: Of a traceback the end is kept, in the records of bad ranges, too.
+#: Most characters kept of a traceback, from its end; also in the records of bad ranges.
 TRACEBACK_MAX = 16 * 1024
 _SIZE_MAX = 1 << 20
-#: So long a keeper may take to write the records that a worker has left out.
+#: How long a keeper may take to write the records that a worker has omitted.
 KEPT_S = 300.0
 
 
 class Tries:
-    """Tracebacks of failed tries, kept until it is known whether their bytes are bad: often another process finds out.
+    """Tracebacks of failed tries, kept until it is known whether their bytes are bad, which another process may find
+    out.
 
     One small file per unit whose last try has failed, in the folder of the stages.
     """
@@ -46,7 +47,7 @@ class Tries:
         self._folder = home / "tries"
 
     def write(self, generation: int, unit: int, chunks: Sequence[Chunk], trace: str) -> None:
-        """Keep a traceback; a disk that is full costs it, and nothing else."""
+        """Keep a traceback. A full disk loses the traceback, but has no other effect."""
         pieces = [[one.file, one.begin, one.end] for one in chunks]
         text = json.dumps({"pieces": pieces, "traceback": trace[-TRACEBACK_MAX:]})
         try:
@@ -56,7 +57,7 @@ class Tries:
             log.warning("the traceback of unit %d is not kept: %s", unit, error)
 
     def of(self, generation: int, found: Line) -> str:
-        """The traceback of the last try of the smallest unit that had these bytes; "" when none is known."""
+        """The traceback of the last try of the smallest unit with these bytes; "" if unknown."""
         best, trace = None, ""
         for number, _, path in self._all():
             if number != generation:
@@ -74,11 +75,11 @@ class Tries:
         return trace
 
     def units(self, generation: int) -> tuple[int, ...]:
-        """Units of which a traceback is kept."""
+        """Units with a kept traceback."""
         return tuple(unit for number, unit, _ in self._all() if number == generation)
 
     def forget(self, generation: int, live: Iterable[int]) -> None:
-        """Remove those of units that have ended some time ago, and of older generations."""
+        """Remove the tracebacks of units that ended some time ago, and of older generations."""
         kept = set(live)
         for number, unit, path in self._all():
             with suppress(FileNotFoundError):
@@ -86,7 +87,7 @@ class Tries:
                     path.unlink()
 
     def _all(self) -> Iterator[tuple[int, int, Path]]:
-        """Generation, unit and path."""
+        """Generation, unit and path of each traceback."""
         for path in sorted(self._folder.glob("g*-u*.json")):
             generation, _, unit = path.stem.removeprefix("g").partition("-u")
             if generation.isdecimal() and unit.isdecimal():
@@ -96,7 +97,7 @@ class Tries:
 def dead_bytes(root: str, chunk: Chunk, found: Line) -> tuple[bytes, bool]:
     """The beginning of a bad range, and whether it could be read.
 
-    The last line is whole, also where it ends in the next range, to which its first byte does not belong.
+    The last line is complete, even if it ends in the next range.
     """
     try:
         with opened(root, chunk) as descriptor:
@@ -107,8 +108,8 @@ def dead_bytes(root: str, chunk: Chunk, found: Line) -> tuple[bytes, bool]:
 
 
 def line_end(root: str, chunk: Chunk, end: int) -> int:
-    """Where the line ends that goes on behind a range, which ends with its unit; `end` when none does, or the file is
-    not there."""
+    """Where the line ends that continues after the end of a range. Returns `end` if no line continues, or the file is
+    missing."""
     try:
         with opened(root, chunk) as descriptor:
             if os.pread(descriptor, 1, end - 1) == b"\n":
@@ -134,7 +135,7 @@ def bad_record(
     known: bool,
     trace: str,
 ) -> tuple[str, str]:
-    """The name and the JSON of a record; the same range has the same name."""
+    """Name and JSON of a record; equal ranges have equal names."""
     record = {
         "pipeline": pipeline,
         "generation": generation,
@@ -160,8 +161,8 @@ def record_name(generation: int, found: Line) -> str:
 
 
 class BadRecord(Struct, frozen=True):
-    """What the record of a bad range has, for people. `data`: None when the bytes could not be read; `cut`: it is the
-    beginning of them."""
+    """The record of a bad range, for display. `data`: None if the bytes could not be read; `cut`: whether `data` is
+    only the beginning."""
 
     path: str
     traceback: str
@@ -170,15 +171,15 @@ class BadRecord(Struct, frozen=True):
 
 
 class BadRecords:
-    """The records of a pipeline by range: a rebuilt ledger has other numbers than they were written with."""
+    """The records of a pipeline, by range, because a rebuilt ledger has other numbers than the records."""
 
     def __init__(self, place: str) -> None:
-        """`place`: the folder of the table, or the one that stands in for it; "" when it is not known."""
+        """`place`: the folder of the table, or its substitute; "" if unknown."""
         self._stages = Stages(place) if place else None
         self._known: dict[tuple[str, int], list[tuple[int, int, BadRecord]]] | None = None
 
     def of(self, one: BadRange) -> BadRecord | None:
-        """The record of a range; None when there is none here."""
+        """The record of a range; None if this host has none."""
         if self._known is None:
             self._known = {}
             for key, generation, begin, end, record in self._read():

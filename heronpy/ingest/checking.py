@@ -35,28 +35,28 @@ _RECORD_MAX = 1 << 20
 
 
 class Checked(Struct, frozen=True):
-    """What a check has compared; `problems` is empty when all agrees."""
+    """The result of a check; `problems` is empty if everything agrees."""
 
     problems: list[str]
     units: int
     rows: int
     bytes: int
-    #: Bytes that could not be compared, because their file is not where a keeper has seen it last;
+    #: Bytes that could not be compared, because their file is not where a keeper last saw it;
     bytes_gone: int
-    #: because the ledger knows no place of it: it is gone, or no keeper has looked since the ledger was made;
+    #: because the ledger has no place for it: it is gone, or no keeper has scanned since the ledger was made;
     bytes_unseen: int
-    #: or because another file is in its place, or it cannot be read.
+    #: or because it was replaced by another file, or cannot be read.
     bytes_other: int
-    #: Bytes that are not in the table yet: what was compared may be less than all.
+    #: Bytes that are not in the table yet, so the comparison may be incomplete.
     bytes_waiting: int
-    #: Files that are not read, because a keeper takes them for copies of others.
+    #: Files that are not read, because a keeper considers them copies of others.
     copies: int = 0
-    #: Bytes of bad ranges, which are left out of the table.
+    #: Bytes of bad ranges, which are not in the table.
     bad_bytes: int = 0
 
 
 class _Bytes(Enum):
-    """What the bytes of a log are, compared with those that a unit was made of."""
+    """Result of comparing the bytes of a log with the bytes from which a unit was made."""
 
     EQUAL = auto()
     DIFFER = auto()
@@ -66,7 +66,7 @@ class _Bytes(Enum):
 
 
 def command_of(ledger: str, pipeline: str) -> Reached:
-    """A ledger as a command asks it. NoPipelineError when it has no such pipeline."""
+    """A ledger for a command; raises NoPipelineError if it does not have the pipeline."""
     return Reached.existing(ledger, pipeline, _command())
 
 
@@ -75,7 +75,7 @@ def _command() -> Who:
 
 
 def check(ledger: str, pipeline: str, table: str) -> Checked:
-    """Compare table, ledger and bytes; the pipeline may run meanwhile."""
+    """Compare table, ledger and bytes; the pipeline may keep running."""
     _refuse_missing(table)
     with closing(command_of(ledger, pipeline)) as reached:
         earlier = _lineages(table, pipeline)
@@ -101,8 +101,8 @@ def check(ledger: str, pipeline: str, table: str) -> Checked:
             sizes[outcome] += chunk.end - chunk.begin
             if outcome is _Bytes.DIFFER:
                 problems.append(
-                    f"{chunk.key} {chunk.begin}-{chunk.end} has other bytes now than"
-                    f" {lineage.batch or folder_name(lineage.generation, lineage.unit)} was made of"
+                    f"{chunk.key} {chunk.begin}-{chunk.end} now differs from the bytes of"
+                    f" {lineage.batch or folder_name(lineage.generation, lineage.unit)}"
                 )
     return Checked(
         problems,
@@ -124,14 +124,14 @@ def _refuse_missing(table: str) -> None:
 
 
 def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:
-    """Make the ledger anew from what the table and its records of bad ranges say; holes are processed again.
+    """Rebuild the ledger from the table and its records of bad ranges; missing ranges are processed again.
 
-    LedgerError while workers are seen, when units overlap, or when the table does not say which pipeline it is of.
+    Raises LedgerError while workers are active, if units overlap, or if the table does not name its pipeline.
     """
     stages, about = _about(table, pipeline)
     if not is_home(stages.home):
         return _rebuild(ledger, pipeline, table, stages, about)
-    # Nothing is published meanwhile, and nothing that was decided before is published later.
+    # Nothing is published meanwhile, and earlier decisions are not published later.
     lock = lock_out_gateways(stages.home)
     try:
         finish_decided(stages.home)
@@ -143,7 +143,7 @@ def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:
 
 
 def _about(table: str, pipeline: str) -> tuple[Stages, About]:
-    """The stages of the units in a table, and whose they are."""
+    """The stages of a table's units, and the pipeline that owns them."""
     _refuse_missing(table)
     stages = Stages(table)
     about = stages.pipeline()
@@ -151,7 +151,7 @@ def _about(table: str, pipeline: str) -> tuple[Stages, About]:
         ours = [batch for batch in batches(table) if batch.pipeline == pipeline]
         if not ours:
             raise LedgerError(
-                f"{table} is no table of work units: it has no {stages.home.name}/pipeline.json, and no batch of"
+                f"{table} is not a table of work units: it has no {stages.home.name}/pipeline.json, and no batch of"
                 f" pipeline {pipeline!r}"
             )
         last = max(ours, key=lambda batch: (batch.generation, batch.dispatch))
@@ -172,8 +172,8 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
         files, highest = _found(table, pipeline, stages)
         generation = reached.ask(Rebuild(config, files, highest + 1, trial=True)).generation
         while True:
-            # First, and also when nobody was seen: a process may hold the file of a ledger that was removed. What older
-            # generations have staged can no longer be published, so what is in the table then is all.
+            # First, and even if no worker was seen: a process may hold the file of a removed ledger. Stages of older
+            # generations can no longer be published, so the table is complete then.
             stages.begin(generation)
             stages.drop_older(generation)
             files, _ = _found(table, pipeline, stages)
@@ -182,11 +182,11 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
             if answer.generation == generation:
                 stages.claim(replace(about, config=config, ledger=ledger), rebuilt=True)
                 return answer
-            generation = answer.generation  # another rebuild was between
+            generation = answer.generation  # another rebuild came in between
 
 
 def _found(table: str, pipeline: str, stages: Stages) -> tuple[tuple[FoundFile, ...], int]:
-    """What a table says by file, and its highest generation; LedgerError when it contradicts itself."""
+    """A table's content by file, and its highest generation; raises LedgerError if it contradicts itself."""
     lineages = _lineages(table, pipeline)
     try:
         bad = list(_bad_records(stages))
@@ -211,7 +211,7 @@ def _lineages(table: str, pipeline: str) -> list[Lineage]:
     others = {one.pipeline for one in found} - {pipeline}
     if others:
         raise LedgerError(f"{table} has units of pipeline {sorted(others)[0]!r}, too; each needs a table of its own")
-    # A table that Spark writes may be of several pipelines.
+    # A table that Spark writes may belong to several pipelines.
     return found + [unit for batch in batches(table) if batch.pipeline == pipeline for unit in units_of(batch)]
 
 
@@ -226,13 +226,13 @@ def _places(rows: tuple[Row, ...]) -> dict[tuple[str, int], list[tuple[str, str]
 
 
 def _compared(root: str, chunk: Chunk, sha256_hex: str, head: str) -> _Bytes:
-    """Compare the range of a file at its place; `head` is how the ledger says that the file begins."""
+    """Compare the range of a file at its place; `head` is the file's beginning according to the ledger."""
     try:
         return _Bytes.EQUAL if _digest(root, chunk) == sha256_hex else _Bytes.DIFFER
     except (MovedError, OSError):
         if not os.path.lexists(os.path.join(root, chunk.path)):
             return _Bytes.GONE
-    # The file of the ledger, and not the one that the unit was made of: they never were one.
+    # This is the ledger's file, but not the file of the unit: they are different files.
     with suppress(MovedError, OSError), opened(root, replace(chunk, head=head)) as descriptor:
         if not is_marked(chunk.head, descriptor):
             return _Bytes.DIFFER
@@ -240,7 +240,7 @@ def _compared(root: str, chunk: Chunk, sha256_hex: str, head: str) -> _Bytes:
 
 
 def _digest(root: str, chunk: Chunk) -> str:
-    """MovedError also for a copy of another site that lags behind, and for a file that was cut off."""
+    """The digest of the range; raises MovedError, also for another site's lagging copy and for a truncated file."""
     digest = sha256()
     with opened(root, chunk) as descriptor:
         try:
@@ -252,7 +252,7 @@ def _digest(root: str, chunk: Chunk) -> str:
 
 
 def _rows_of(folder: Path, lineage: Lineage) -> Iterator[str]:
-    """Whether the files of a unit have as many rows as its lineage says, where their kind is known."""
+    """Compare the number of rows in a unit's files with its lineage, if the kind of file is known."""
     counted = 0
     for path in sorted(folder.iterdir()):
         if path.suffix == ".parquet":
@@ -265,7 +265,7 @@ def _rows_of(folder: Path, lineage: Lineage) -> Iterator[str]:
         elif not path.name.startswith("_"):
             return
     if counted != lineage.rows:
-        yield f"{folder.name} has {counted:,} rows, and its lineage says {lineage.rows:,}"
+        yield f"{folder.name} has {counted:,} rows, but its lineage says {lineage.rows:,}"
 
 
 def _bad_records(stages: Stages) -> Iterator[dict[str, Any]]:

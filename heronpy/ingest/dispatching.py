@@ -1,7 +1,7 @@
-"""A keeper's way to Spark: it has dispatches made, hands them to the gateway, and tells the ledger how they ended.
+"""The keeper's side of Spark: it requests dispatches, hands them to the gateway, and reports outcomes to the ledger.
 
-All keepers do it at once, and each step may be repeated: a dispatch and its units are in the ledger before it is handed
-over, and so are the same for everybody; the gateway decides once what becomes of it.
+All keepers do this concurrently, and each step may be repeated. A dispatch and its units are in the ledger before it is
+handed over, so all keepers hand over the same dispatch. The gateway decides its fate once.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from heronpy.storage.objects.port import ObjectsError
 
 A = TypeVar("A")
 
-#: How often the ledger is asked for dispatches, and the gateway is reminded.
+#: Intervals at which the ledger is asked for dispatches, and the gateway is reminded.
 LOOK_S, REMIND_S = 0.5, 5.0
-#: How long it waits when the home cannot be written or read.
+#: Pause after the home could not be written or read.
 DISK_S = 2.0
 _UNIT_MAX = 4 << 20
 
@@ -49,7 +49,7 @@ class Ask(Protocol):
 
 
 class Dispatcher:
-    """The dispatches of one pipeline, as one of its keepers sees them."""
+    """The dispatches of one pipeline, handled by one of its keepers."""
 
     def __init__(
         self,
@@ -67,13 +67,13 @@ class Dispatcher:
         self._function = output.aggregate, output.options
         self._is_written = False
         self._link = _link(safe_name(component), context.get_task_id())
-        #: The dispatches that are handed over, by id.
+        #: Id to handed-over dispatch.
         self._open: dict[int, tuple[str, OpenDispatch]] = {}
         self._told: set[int] = set()
         self._look_at = self._remind_at = 0.0
 
     def turn(self, ask: Ask, generation: int, now: float) -> bool | None:
-        """Do what is due; whether something ended. None: the ledger is of another generation by now."""
+        """Do what is due; returns whether a dispatch ended, or None if the ledger has a new generation."""
         try:
             if not self._is_written:
                 self._folder.write_function(*self._function)
@@ -101,7 +101,7 @@ class Dispatcher:
 
     # ---- steps ------------------------------------------------------------------------------
     def _take(self, found: tuple[OpenDispatch, ...], generation: int) -> None:
-        """Hand over what is not; what the ledger does not name any more has ended."""
+        """Hand over new dispatches; dispatches that the ledger no longer names have ended."""
         self._open = {one.id: self._open[one.id] for one in found if one.id in self._open}
         for one in found:
             if one.id in self._open:
@@ -136,7 +136,7 @@ class Dispatcher:
                 self._report(
                     DispatchError(
                         f"dispatch {number} of {pipeline}, {len(dispatch.units)} units, has failed: {outcome.error};"
-                        f" mend what is wrong, then run: heron units retry {pipeline}"
+                        f" fix the cause, then run: heron units retry {pipeline}"
                     )
                 )
             ended.append(number)
@@ -146,7 +146,7 @@ class Dispatcher:
         return bool(ended)
 
     def _remind(self, now: float) -> None:
-        """Messages only save time: the gateway looks for itself, and how a dispatch ended is read from its record."""
+        """Send hints, which only save time: the gateway also scans by itself, and outcomes are read from records."""
         if self._link is None:
             return
         self._link.finished()
@@ -169,7 +169,7 @@ class Dispatcher:
 
 
 def token_of(pipeline: str, dispatch: OpenDispatch) -> int:
-    """A digest of what a dispatch is made of, the same for every keeper and on every site (pure)."""
+    """A digest of a dispatch's content, equal for every keeper and site (pure)."""
     units = [
         [one.generation, one.unit, one.winner, one.rows, [[c.key, c.generation, c.begin, c.end] for c in one.chunks]]
         for one in dispatch.units
@@ -192,6 +192,6 @@ def _lineage_of(stages: Stages, unit: Finished, dispatch: int) -> Lineage:
 
 
 def _link(component: str, task: int) -> GatewayLink | None:
-    """None outside a submitted topology: then nobody is reminded."""
+    """The link to the gateway; None outside of a submitted topology."""
     launch = os.environ.get("HERON_LAUNCH")
     return link_to_gateway(LaunchSpec.load(launch), component, task, 0) if launch else None

@@ -1,4 +1,4 @@
-"""One attempt at a unit whose rows go to bolts: each is emitted with an id, again if it fails, until all are acked."""
+"""One attempt at a unit whose rows go to bolts: each row is emitted with an id, and again on failure, until acked."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from heronpy.ingest.ledger.requests import Commit, Work
 from heronpy.ingest.options import Rows, UnitOptions
 from heronpy.ingest.unit import LogUnit, SuspectPage
 
-#: A row that has failed is emitted again after so long, doubled each time.
+#: Pause before a failed row is emitted again; it doubles each time.
 AGAIN_S, AGAIN_MAX_S = 0.1, 10.0
-#: How long there is nothing to do while rows are not acked; an ack or a fail ends the wait.
+#: How long to wait for acks; an ack or a fail ends the wait.
 REST_S = 1.0
-#: A row is given up, and its unit with it, after so many failures in a row; as long as no other row of the attempt was
-#: acked the bolts may be what is broken, and not the row.
+#: A row and its unit are given up after this many consecutive failures. The higher limit applies while no row of the
+#: attempt was acked, because then the bolts may be broken, and not the row.
 ROW_FAILS, ROW_FAILS_ALONE = 5, 100
 
-#: Ids over all attempts of this process, so that a late ack of an earlier one means nothing.
+#: Ids across all attempts of this process, so that late acks of earlier attempts are ignored.
 _IDS = count(1)
 
 
 class RefusedRowError(HeronError):
-    """Bolts fail a row each time."""
+    """Bolts repeatedly fail a row."""
 
 
 class EmittedAttempt:
-    """See the module. What is neither acked nor given out is bounded by `topology.max.spout.pending`: a call of `go_on`
-    emits one row at most, and the runtime makes none above it."""
+    """One attempt at a unit whose rows go to bolts. `topology.max.spout.pending` bounds the unacked rows: a call of
+    `go_on` emits at most one row, and the runtime makes no calls above the limit."""
 
     def __init__(
         self,
@@ -53,26 +53,26 @@ class EmittedAttempt:
         self._rows: Iterator[object] | None = None
         self._is_read = False
         self._count = 0
-        #: What is neither acked nor given up, and how often each of it has failed.
+        #: Unacked rows that are not given up, with their number of failures.
         self._pending: dict[int, tuple[Sequence[Any], int]] = {}
         self._acked = 0
-        #: Why a row was given up; "" as long as none was.
+        #: Why a row was given up; "" if none was.
         self._refused = ""
-        #: When what has failed is emitted again.
+        #: When failed rows are emitted again.
         self._again: list[tuple[float, int]] = []
-        #: How long there is nothing to emit; 0: the last call has emitted.
+        #: Seconds without anything to emit; 0 if the last call has emitted.
         self.rest_s = 0.0
 
     @property
     def rows(self) -> int:
-        """How many rows the function has given so far that could be used."""
+        """Number of usable rows that the function has returned so far."""
         return self._count
 
     def go_on(self, until: float) -> Commit | None:
-        """Emit a row; the commit once all rows are acked. RowError, MovedError."""
+        """Emit a row; returns the commit request once all rows are acked. Raises RowError and MovedError."""
         self.rest_s = 0.0
         if self._refused:
-            # Which line it was made of is not known: `rows` may have taken many before it gave the first row.
+            # The line of a row is unknown: `rows` may have read many lines before it returned the first row.
             raise RowError(None) from RefusedRowError(self._refused)
         now = time.monotonic() if self._again else 0.0
         if self._again and self._again[0][0] <= now:
@@ -94,11 +94,11 @@ class EmittedAttempt:
         return Commit(work.unit, work.attempt, work.generation, self._count, time.monotonic() - self._began)
 
     def acked(self, number: int) -> None:
-        """A row is processed; one of an earlier attempt is ignored."""
+        """Record that a row is processed; rows of earlier attempts are ignored."""
         self._acked += self._pending.pop(number, None) is not None
 
     def failed(self, number: int) -> None:
-        """A row failed or timed out; it is emitted again later."""
+        """Record that a row failed or timed out; it is emitted again later."""
         known = self._pending.get(number)
         if known is not None:
             values, failures = known
@@ -110,7 +110,7 @@ class EmittedAttempt:
             heappush(self._again, (time.monotonic() + pause_s, number))
 
     def discard(self) -> None:
-        """It does not count: what is not acked is forgotten, and the files are closed."""
+        """Abandon the attempt: forget unacked rows and close the files."""
         self._pending.clear()
         self._again.clear()
         self._is_read = True
@@ -120,7 +120,7 @@ class EmittedAttempt:
         self._unit.close()
 
     def _next(self) -> Sequence[Any] | None:
-        """The values of the next row; None behind the last one."""
+        """The values of the next row; None after the last row."""
         try:
             if self._rows is None:
                 self._rows = iter(rows_of(self._rows_of(self._unit)))
@@ -136,13 +136,13 @@ class EmittedAttempt:
 
 
 def values_of(row: object, fields: Sequence[str]) -> Sequence[Any]:
-    """The values of a row in the order of the fields; TypeError or ValueError when it does not fit them."""
+    """The values of a row in field order; raises TypeError or ValueError if the row does not fit the fields."""
     if isinstance(row, Mapping):
         if row.keys() != set(fields):
-            raise ValueError(f"a row has {sorted(map(str, row))}, and the stream has the fields {list(fields)}")
+            raise ValueError(f"a row has {sorted(map(str, row))}, but the stream has the fields {list(fields)}")
         return [row[name] for name in fields]
     if not isinstance(row, list | tuple):
-        raise TypeError(f"a row that goes to bolts is a list, tuple or dict, not {type(row).__name__}: {row!r:.200}")
+        raise TypeError(f"a row for bolts must be a list, tuple or dict, not {type(row).__name__}: {row!r:.200}")
     if len(row) != len(fields):
-        raise ValueError(f"a row has {len(row)} values, and the stream {len(fields)} fields: {row!r:.200}")
+        raise ValueError(f"a row has {len(row)} values, but the stream has {len(fields)} fields: {row!r:.200}")
     return row

@@ -1,4 +1,4 @@
-"""The figures of a pipeline as metrics: what its keepers find in the ledger, and what this task has done."""
+"""The figures of a pipeline as metrics: its keepers' figures from the ledger, and this task's own counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from heronpy.ingest.ledger.commands import Figures
 from heronpy.ingest.ledger.requests import Settled
 from heronpy.ingest.ledger.types import UnitState
 
-#: Gauges of keepers; each tells of the whole pipeline, so over several keepers the largest counts.
+#: Gauges of keepers; each covers the whole pipeline, so the largest value of several keepers counts.
 BACKLOG, WAITING, OLDEST = "units-backlog-bytes", "units-waiting-bytes", "units-oldest-seconds"
 UNFINISHED, BAD_BYTES, BAD_RANGES = "units-unfinished-bytes", "units-bad-bytes", "units-bad-ranges"
 STATES = {
@@ -18,7 +18,7 @@ STATES = {
     UnitState.FAILED: "units-failed",
 }
 GAUGES = (BACKLOG, WAITING, OLDEST, UNFINISHED, BAD_BYTES, BAD_RANGES, *STATES.values())
-#: The same of each site; their label is the pipeline and the site, with / between.
+#: Gauges by site; their label is the pipeline and the site, separated by /.
 SITE_GAUGES = ("units-site-bytes", "units-site-workers", "units-site-leased", "units-site-silent-seconds")
 #: Counters of keepers,
 PUBLISHED = ("units-published", "units-published-bytes", "units-published-rows")
@@ -26,7 +26,7 @@ PUBLISHED = ("units-published", "units-published-bytes", "units-published-rows")
 ATTEMPTS, TRIES_FAILED, IN_VAIN = "units-attempts", "units-tries-failed", "units-attempts-in-vain"
 BACKUPS, BACKUPS_WON = "units-backups", "units-backups-won"
 WORK = (ATTEMPTS, TRIES_FAILED, IN_VAIN, BACKUPS, BACKUPS_WON)
-#: How often the runtime collects them.
+#: Interval at which the runtime collects them.
 _COLLECT_S = 1.0
 
 
@@ -46,7 +46,7 @@ class Counters:
 
 
 class KeeperFigures:
-    """What a keeper reports."""
+    """The figures that a keeper reports."""
 
     def __init__(self, context: TopologyContext, pipeline: str) -> None:
         self._pipeline = pipeline
@@ -56,12 +56,12 @@ class KeeperFigures:
             context.register_metric(name, gauge, _COLLECT_S)
 
     def published(self, settled: Settled) -> None:
-        """Units were published, of which the ledger did not know yet."""
+        """Count units whose publication is new to the ledger."""
         for name, by in zip(PUBLISHED, (settled.units, settled.bytes, settled.rows), strict=True):
             self._counters.add(name, by)
 
     def show(self, figures: Figures, unfinished_bytes: int) -> None:
-        """What the ledger has now."""
+        """Report the ledger's present figures."""
         for name, value in values_of(figures, unfinished_bytes).items():
             self._gauges[name].update(self._pipeline, value)
         for site in figures.sites:

@@ -1,6 +1,6 @@
-"""The keeper of a pipeline: looks at the files, has units cut, publishes what is committed, and cleans up.
+"""The keeper of a pipeline: scans the files, requests cuts of units, publishes committed units, and cleans up.
 
-Several keepers work at once and none is elected: what they ask for and what they rename may be done twice.
+Several keepers work concurrently without an election: their requests and renames are idempotent.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from heronpy.ingest.watch import Watch
 
 A = TypeVar("A")
 
-#: How often what is committed is looked for, while there are units and while none is known, and what nobody needs is
+#: Intervals: looking for committed units, with and without known units; and removal of files that are not needed.
 #: removed.
 PUBLISH_S, QUIET_S, CLEAN_S = 0.1, 0.5, 60.0
-#: After a cut or a publication there may be units for so long at least.
+#: After a cut or a publication, units may exist for at least this long.
 LIVELY_S = 10.0
-#: How often figures are taken, which reads all rows; a bounded run ends by them.
+#: Interval of the figures, which read all rows; a bounded run ends by them.
 FIGURES_S, BOUNDED_S = 5.0, 0.5
-#: So long the end of a bounded run waits for bytes of bad ranges that cannot be read now.
+#: How long the end of a bounded run waits for unreadable bytes of bad ranges.
 RECORDS_S = 10.0
 
 
 class LogFileError(HeronError):
-    """Bytes of log files are lost, or are not processed."""
+    """Bytes of log files are lost or not processed."""
 
 
-#: A stage that is gone is looked for again after so long, doubled each time: somebody may restore it.
+#: Pause before a missing stage is looked for again, in case it is restored; it doubles each time.
 AGAIN_S, AGAIN_MAX_S = 1.0, 30.0
-#: Units that are passed over at once, and how often people are told of new ones.
+#: Most units that are skipped at once, and how often new ones are reported.
 GONE_MAX, TELL_S = 512, 10.0
 
 
@@ -60,24 +60,24 @@ class _Gone(Struct):
 class Publisher:
     """Makes committed units visible. Times are monotonic.
 
-    A unit whose stage is gone is passed over, looked for again later and later, and told once, so that it neither
-    holds up the others nor fills the log.
+    A unit whose stage is missing is skipped, looked for again with growing pauses, and reported once, so that it
+    neither delays the others nor fills the log.
     """
 
     def __init__(self, publish: Callable[[requests.Finished], Any], report: Callable[[Exception], Any]) -> None:
         """`publish` makes one unit visible, or raises StageGoneError."""
         self._publish, self._report = publish, report
         self._gone: dict[int, _Gone] = {}
-        #: Why new ones cannot be published, by unit, until it is told.
+        #: Unit to the reason why it cannot be published, until reported.
         self._untold: dict[int, StageGoneError] = {}
         self._tell_at = float("-inf")
 
     def besides(self, now: float) -> tuple[int, ...]:
-        """Units that need not be listed yet."""
+        """Units that are skipped for now and need not be listed."""
         return tuple(unit for unit, one in self._gone.items() if now < one.due)
 
     def publish(self, units: Iterable[requests.Finished], now: float) -> list[int]:
-        """Publish what is listed; the units that are visible now."""
+        """Publish the listed units; returns the units that are now visible."""
         units = list(units)
         listed, done = {one.unit for one in units}, []
         for number in [unit for unit, one in self._gone.items() if now >= one.due and unit not in listed]:
@@ -110,7 +110,7 @@ class Publisher:
             return
         self._tell_at = now + TELL_S
         first, *others = self._untold.values()
-        more = f"; so it is with {counted(len(others), 'more unit')}" if others else ""
+        more = f"; the same holds for {counted(len(others), 'more unit')}" if others else ""
         self._report(StageGoneError(f"{first}{more}"))
         self._untold.clear()
 
@@ -124,7 +124,7 @@ class LogKeeper(Spout):
         """Joins the pipeline."""
         self._options = options_here(config)
         self._run = context.get_topology_id()
-        #: As the ledger knows it; "" for an endless run.
+        #: The run's id in the ledger; "" for an endless run.
         self._bounded_run = self._run if self._options.bounded else ""
         self._keepers = len(context.get_component_tasks(context.get_component_id()) or (0,))
         self._stages = self._options.stages()
@@ -139,7 +139,7 @@ class LogKeeper(Spout):
             if isinstance(output, SparkBatches)
             else None
         )
-        #: A time of the ledger, before the next look; None: not known.
+        #: A time of the ledger before the next scan; None if unknown.
         self._looking_since: float | None = None
         self._lively_until = 0.0
         self._clean_at = self._show_at = 0.0
@@ -149,17 +149,17 @@ class LogKeeper(Spout):
         self._asking.show_alive(self._options.config.silent_s)
 
     def next_tuple(self) -> None:
-        """One round of what is due. A ledger that is away is waited for; every step may be repeated."""
+        """Do one round of what is due. Waits for an unreachable ledger; every step may be repeated."""
         if self._ended:
             return
         try:
             wait_s = self._round(time.monotonic())
         except LedgerAwayError as error:
-            self._watch = None  # what it had asked for is not known
+            self._watch = None  # the outcome of its request is unknown
             self._asking.wait(error)
             return
         except (OlderGenerationError, OtherLedgerError, MovedLedgerError):
-            # The ledger says whether it has that generation, name or map, too: then the keeper goes on with it.
+            # The ledger says whether it still has this generation, name or map; the keeper then continues with it.
             self._watch = None
             wait_s = PUBLISH_S
         self.wait(wait_s)
@@ -172,11 +172,11 @@ class LogKeeper(Spout):
 
     # ---- a round ----------------------------------------------------------------------------
     def _round(self, now: float) -> float:
-        """Returns how long there is nothing to do."""
+        """Do what is due; returns the seconds until there is something to do."""
         if self._watch is None:
             self._watch = self._open()
         if now >= self._watch.due:
-            # Before it has anything cut: who holds the file of a ledger that was removed would not hear of it else.
+            # Before any cut: otherwise a process that holds the file of a removed ledger would not notice.
             self._stages.refuse_older(self._generation)
             self._look(self._watch, now)
         busy = self._publish()
@@ -193,15 +193,15 @@ class LogKeeper(Spout):
         if busy:
             self._lively_until = now + LIVELY_S
             return 0.0
-        # In small steps: what another keeper has cut is soon found, too.
+        # In small steps, so that units cut by another keeper are found soon.
         return PUBLISH_S if self._dispatcher is not None or now < self._lively_until else QUIET_S
 
     def _open(self) -> Watch:
         self._looking_since = None
-        # Before the ledger is asked: what others give out and publish meanwhile is not behind it.
+        # Before the ledger is asked, because units that others hand out and publish meanwhile are newer.
         newest, units = self._stages.highest(), self._stages.published_units()
         opened = self._asking.ask(self._asking.opening())
-        # First, as a table of another pipeline has stages of its own.
+        # First, because a table of another pipeline has its own stages.
         self._claim(opened)
         self._refuse_lost(opened, newest, units)
         if opened.generation != self._generation:
@@ -224,7 +224,7 @@ class LogKeeper(Spout):
         )  # fmt: skip
 
     def _claim(self, opened: requests.Opened) -> None:
-        """GaveUpError when the table belongs to another ledger."""
+        """Claim the table; raises GaveUpError if it belongs to another ledger."""
         options, partitions = self._options, partitions_of(opened.partitions)
         if self._watch is None and (why := not_used(options.ledger, opened.partitions)):
             self.log(why, "warn")
@@ -234,12 +234,12 @@ class LogKeeper(Spout):
             raise GaveUpError(str(error)) from None
 
     def _refuse_lost(self, opened: requests.Opened, newest: int, units: Sequence[tuple[int, int]]) -> None:
-        """GaveUpError when the ledger does not know what the table has, whose lines would come again."""
+        """Raise GaveUpError if the ledger lacks units of the table, because their lines would be processed again."""
         name, place = self._options.pipeline, self._options.place
         again = f"heron units rebuild {name} --from {place}, then submit again"
         if opened.is_new and self._stages.published_units():
             raise GaveUpError(
-                f"the ledger of pipeline {name!r} is new, and the table {place} has units, whose lines would come"
+                f"the ledger of pipeline {name!r} is new, but the table {place} has units, whose lines would come"
                 f" again: {again}; or give the pipeline the ledger with which that table was written until now (no"
                 " backup of it, which is older than the table), or an empty table"
             )
@@ -257,7 +257,7 @@ class LogKeeper(Spout):
                 break
             report = requests.ReportScan(seen, gone, self._generation, watch.made, self._bounded_run)
             if not watch.answered(self._asking.ask(report)):
-                # Another keeper was faster: begin with what the ledger has.
+                # Another keeper was faster: start from the ledger's content.
                 self._watch = None
                 break
         for notice in watch.notices():
@@ -293,7 +293,7 @@ class LogKeeper(Spout):
         return bool(done)
 
     def _make_visible(self, unit: requests.Finished) -> None:
-        """Rows that went to bolts are in no stage."""
+        """Publish a unit; rows that went to bolts have no stage."""
         self._stages.refuse_other_ledger(unit.ledger)
         if self._options.output is not None and self._stages.publish(unit.generation, unit.unit, unit.winner):
             self.log(f"the stage of unit {unit.unit} is gone, so its copy was published", "warn")
@@ -316,15 +316,15 @@ class LogKeeper(Spout):
             collected = self._asking.ask(requests.Collect())
             if collected.lost:
                 self.report_error(
-                    LogFileError(f"{collected.lost} bytes of files that are gone were not processed; heron units bad")
+                    LogFileError(f"{collected.lost} bytes of deleted files were not processed; see: heron units bad")
                 )
             if not collected.more:
                 return
 
     def _complete_records(self, watch: Watch, at_once: bool = False) -> bool:
-        """A worker may have died before it wrote down what it was told to be bad, or may not have found the bytes.
+        """Write missing records of bad ranges: a worker may have died before it wrote them, or lacked the bytes.
 
-        Whether all have their record; `at_once`: also without their bytes.
+        Returns whether all ranges have a record; with `at_once`, records are written even without their bytes.
         """
         complete = True
         ranges: list[commands.BadRange] = []
@@ -334,7 +334,7 @@ class LogKeeper(Spout):
             page = self._asking.ask(commands.ListBad(last.file, last.begin) if last is not None else commands.ListBad())
             ranges, more = list(page.ranges), page.more
             for one in ranges:
-                # Without a unit it was found in a record, when the ledger was rebuilt.
+                # A range without a unit comes from a record, when the ledger was rebuilt.
                 if one.span.unit and one.span.tries:
                     complete &= self._complete_record(watch, one, at_once)
         return complete
@@ -348,7 +348,7 @@ class LogKeeper(Spout):
         chunk = requests.Chunk(span.file, one.key, one.generation, span.begin, span.end, head, path)
         data, known = dead_bytes(self._options.pattern.root, chunk, found)
         if not known and not at_once and watch.is_there(one.key, one.generation):
-            return False  # it is being rotated: the next look knows where it is
+            return False  # the file is being rotated: the next scan finds it
         answer, trace = requests.Bad(span.unit, span.tries, (found,), span.error), self._tries.of(generation, found)
         name, text = bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, trace)
         self._stages.write_bad(name, text)
@@ -371,7 +371,7 @@ class LogKeeper(Spout):
         self.end_of_input()
 
     def _is_recorded(self, watch: Watch) -> bool:
-        """Whether all that is bad has its record: a bounded run does not end before."""
+        """Whether all bad ranges have records; a bounded run does not end before."""
         now = time.monotonic()
         if self._records_by is None:
             self._records_by = now + RECORDS_S

@@ -1,4 +1,4 @@
-"""Keys of a component's configuration by which a pipeline of work units is known without loading any code of it."""
+"""Configuration keys that describe a pipeline of work units without loading its code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from heronpy.plan.component_config import config_of
 from heronpy.proto import components_of, topology_pb2
 
-#: Has the options, and of a worker its function.
+#: The options and, for a worker, its function.
 OPTIONS_KEY: Final = "ingest.options"
 ROWS_KEY: Final = "ingest.rows"
 #: What a submit can check: the ledger, and whether it is the default, which the settings may replace; the table and the

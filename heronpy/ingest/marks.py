@@ -1,4 +1,4 @@
-"""What a ledger keeps of a file's content, as text (pure but for one read)."""
+"""The marks of a file's content that a ledger keeps, as text (pure except for one read)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heronpy.growing.identity import HEAD_BYTES, Mark, digest
 
 
 def head_text(mark: Mark) -> str:
-    """The beginning of a file: the digest of its first line, and that of its first bytes."""
+    """The mark of a file's beginning: digests of its first line and of its first bytes."""
     return f"{mark.first}:{mark.head_bytes}:{mark.head}"
 
 
@@ -19,15 +19,15 @@ def tail_text(mark: Mark) -> str:
 
 
 def mark_from(head: str, tail: str) -> Mark:
-    """The mark of two texts; ValueError when they are none."""
+    """The mark of two texts; raises ValueError for invalid texts."""
     first, size, beginning = head.split(":")
     cut, _, before = tail.partition(":")
     return Mark(first, int(size), beginning, int(cut), before)
 
 
 def is_marked(head: str, descriptor: int, tail: str = "") -> bool:
-    """Whether an open file begins as `head` says, also one whose beginning has grown since; and has the bytes of
-    `tail`, if one is given: a file that was truncated and written anew may begin as before."""
+    """Whether an open file begins as `head` says, even if the beginning has grown since, and has the bytes of `tail`,
+    if given, because a truncated and rewritten file may begin as before."""
     try:
         _, size, beginning = head.split(":")
         wanted = min(int(size), HEAD_BYTES)
@@ -37,5 +37,5 @@ def is_marked(head: str, descriptor: int, tail: str = "") -> bool:
         return False
     if end and digest(bytes_before(descriptor, end)) != context:
         return False
-    # Last: it is truncated and written anew at any moment.
+    # Checked last, because the file may be truncated and rewritten at any moment.
     return digest(os.pread(descriptor, wanted, 0)) == beginning

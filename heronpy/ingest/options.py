@@ -1,4 +1,4 @@
-"""The options of a pipeline of work units, as its workers and keepers get them."""
+"""The options of a pipeline of work units, for its workers and keepers."""
 
 from __future__ import annotations
 
@@ -23,49 +23,49 @@ from heronpy.ingest.outputs.stages import Stages
 from heronpy.plan.launch import LaunchSpec
 
 _SITE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-#: What stands for the name of the site in the folders of a pattern.
+#: Placeholder for the name of the site in the folders of a pattern.
 SITE_MARK = "{site}"
 
 
 class UnitOptions(Struct, frozen=True):
-    """See `LogUnits.specs`."""
+    """The options; `LogUnits.specs` describes them."""
 
     pipeline: str
     #: Absolute, with wildcards.
     logs: str
-    #: Its URL, or several ledgers as `reaching` writes them.
+    #: The URL of the ledger, or several ledgers in the format of `reaching`.
     ledger: str
-    #: None: the rows go to bolts.
+    #: None if the rows go to bolts.
     output: Output | None
     config: Config
-    #: What is there when it starts is all there is.
+    #: Whether only the files and bytes that exist at the start are processed.
     bounded: bool = False
     encoding: str = "utf-8"
     decode_errors: str = "strict"
     line_bytes_max: int = 32 << 20
-    #: "": the pipeline has no sites.
+    #: Name of the site; "" for a pipeline without sites.
     site: str = ""
-    #: Folders that have a copy of each stage until it is published.
+    #: Folders for copies of each stage until it is published.
     replicas: tuple[str, ...] = ()
     scan_interval_s: float = 0.5
-    #: Without an output: the fields of the stream, and the folder for what is beside the ledger, such as bad bytes.
+    #: Without an output: the fields of the stream, and the folder for records of bad bytes.
     fields: tuple[str, ...] = ()
     home: str = ""
-    #: Names of options, of numbers in `config` too, that the program has given: all others are up to the settings.
+    #: Names of options, including numbers in `config`, that the program gives; settings determine all others.
     given: frozenset[str] = frozenset()
 
     @property
     def pattern(self) -> Pattern:
-        """The pattern on this site, taken apart."""
+        """The parsed pattern on this site."""
         return pattern_at(self.logs, self.site)
 
     @property
     def place(self) -> str:
-        """The folder of the table, or the one that stands in for it."""
+        """The folder of the table, or its substitute."""
         return self.output.table if self.output is not None else self.home
 
     def stages(self) -> Stages:
-        """The stages in that folder, which is private unless it is a table."""
+        """The stages in `place`, which is private unless it is a table."""
         if self.output is None:
             make_folders(Path(self.home))
         return Stages(self.place, self.replicas)
@@ -76,18 +76,18 @@ class UnitOptions(Struct, frozen=True):
 
 
 def pattern_at(logs: str, site: str) -> Pattern:
-    """A pattern on a site, taken apart; ValueError when it names no file."""
+    """A parsed pattern on a site; raises ValueError if it cannot name a file."""
     return parse(logs.replace(SITE_MARK, site))
 
 
 def site_problem(site: object) -> str:
-    """Why something cannot be the name of a site; "" when it can."""
+    """Why this cannot be the name of a site; "" if it can."""
     if isinstance(site, str) and _SITE.fullmatch(site):
         return ""
-    return f"site {site!r} is no name of a site: it begins with a letter and has letters, digits, - and _ only"
+    return f"site {site!r} is not a valid name: begin with a letter, and use only letters, digits, - and _"
 
 
-#: What a user gives to turn a unit into rows.
+#: The user's function from a unit to rows.
 Rows = Callable[[Any], Any]
 
 
@@ -102,7 +102,7 @@ def default_home(pipeline: str) -> str:
 
 
 def settled(options: UnitOptions, settings: IngestSettings) -> UnitOptions:
-    """The options with what the program has not given, by the settings (pure); the submit settles site and ledger."""
+    """The options completed by the settings (pure); the submit determines site and ledger."""
     names = IngestSettings.described.keys() - {"site", "ledger"} - options.given
     free = {name: getattr(settings, name) for name in names}
     numbers = {*Config.__struct_fields__}
@@ -111,14 +111,14 @@ def settled(options: UnitOptions, settings: IngestSettings) -> UnitOptions:
 
 
 def options_of(config: Mapping[str, Any]) -> UnitOptions:
-    """The options in the configuration of a component, with the site and the ledger that the submit has settled."""
+    """The options in a component's configuration, with the site and ledger that the submit determined."""
     options: UnitOptions = config[OPTIONS_KEY]
     site, ledger = config.get(SITE_KEY, options.site), config.get(LEDGER_KEY, options.ledger)
     return replace(options, site=str(site), ledger=str(ledger))
 
 
 def options_here(config: Mapping[str, Any]) -> UnitOptions:
-    """The options of a component in this process, settled by the settings of its topology."""
+    """The options of a component in this process, completed by the settings of its topology."""
     launch = os.environ.get("HERON_LAUNCH")
     settings = settings_for(LaunchSpec.load(launch), IngestSettings) if launch else IngestSettings()
     return settled(options_of(config), settings)

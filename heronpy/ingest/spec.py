@@ -1,4 +1,4 @@
-"""Specifies the components of a pipeline, and refuses what cannot work before anything starts."""
+"""Specifies the components of a pipeline, and refuses invalid arguments before anything starts."""
 
 from __future__ import annotations
 
@@ -47,15 +47,14 @@ from heronpy.ingest.worker import LogWorker, RowWorker
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 UNTIL = ("forever", "now")
 ON_BAD = ("split", "fail")
-#: Follows the name of the component.
+#: The end of a sentence that begins with the component's name.
 _WHY_ACKS = (
-    "gives rows of work units to bolts, which counts by acks: no checkpoint could take back what the ledger has"
-    " committed"
+    "gives rows of work units to bolts and relies on acks: no checkpoint could undo what the ledger has committed"
 )
 
 
 class LogUnits:
-    """Growing log files into a table, each line once: in the table, or in the list of bad ranges.
+    """Turns growing log files into a table, with each line once: in the table, or in the list of bad ranges.
 
         def rows(unit):
             for line in unit.lines():
@@ -65,10 +64,10 @@ class LogUnits:
         builder.add_spec(*LogUnits.specs("clicks", logs="/logs/clicks-*.log", rows=rows, workers=4,
             output=ParquetTable("/data/clicks", schema={"user": "string", "ms": "int64"})))
 
-    The bytes of the files are bundled into *work units*, which workers process one by one (Google's Ubiq). What
-    became of each byte is in a *ledger*, and nowhere else: so a unit counts whole or not at all, in every reliability
-    mode of the topology, whoever is killed when. Ledger and table outlive the topology; the next one of the same
-    pipeline goes on where this one ended.
+    The bytes of the files are bundled into *work units*, which workers process one by one (as in Google's Ubiq). Only
+    the *ledger* records the state of each byte. So a unit counts completely or not at all, in every reliability mode
+    of the topology, even if processes are killed. Ledger and table outlive the topology; the next topology of the same
+    pipeline continues where this one ended.
     """
 
     @classmethod
@@ -102,42 +101,43 @@ class LogUnits:
     ) -> list[HeronComponentSpec]:
         """The components of a pipeline: `<name>-worker` and `<name>-keeper`.
 
-        name: of the pipeline, in its ledger and in `heron units`.
+        name: name of the pipeline in its ledger and in `heron units`.
         logs: absolute path with wildcards (`*`, `?`, `[...]`, `**` for folders). Links are not followed. `{site}` in
             its folders before the first wildcard stands for the site.
-        rows: function(unit) that gives the rows of a `LogUnit`, as a generator or a list.
-        output: `ParquetTable`, `LineFiles` or `SparkBatches`, or your own `Output`. Without one the rows go to bolts,
-            at least once: the worker is a spout, a unit is done when all its rows are acked, and the topology must be
-            ATLEAST_ONCE.
-        fields: of the stream, without an output; a row is then a list, tuple or dict of their values.
+        rows: function(unit) that returns the rows of a `LogUnit`, as a generator or a list.
+        output: `ParquetTable`, `LineFiles` or `SparkBatches`, or your own `Output`. Without an output, rows go to bolts
+        at least once: the worker is a spout, a unit is done when all its rows are acked, and the topology must be
+        ATLEAST_ONCE.
+        fields: without an output, the fields of the stream; a row is then a list, tuple or dict of their values.
         home: without an output, the folder for records of bad bytes; the default is in HERON_HOME.
-        workers, keepers: numbers of tasks. Workers run `rows`; keepers look for files and publish. Two keepers, so that
-            one may die.
+        workers, keepers: numbers of tasks. Workers run `rows`; keepers scan files and publish. Use two keepers, so that
+        one may die.
         ledger: its URL, `sqlite:/folder/file` or `postgresql://user@host/database`; or a list of entries,
             `[{"until": "2026-12-01T17:00", "urls": [...]}, {"urls": [...]}]`, for several.
-        until: "now" processes what is there and ends; "forever" follows the files.
-        encoding, decode_errors, line_bytes_max: of `unit.lines()`.
-        unit_bytes, unit_wait_s: a unit is cut when so much waits, or the oldest byte has waited so long;
-            with `SparkBatches` 10 s.
-        bytes_per_s: limit of what is handed out; 0: none.
-        tries_max: tries before bytes count as bad, and are cut out. bad_max: bad ranges of one unit before all of it
-            has failed, because the fault is not in the bytes.
-        on_bad: "split" cuts bad bytes out; "fail" ends the topology instead, as FAILED, with file, offset and error.
-        days: how long files that are gone are remembered; files first seen older than that are refused.
-        after: pipelines of the same ledger that must have published what is older than a unit before it is processed.
-        after_all: those that must first have published all that was there when both had begun: a set of units that does
-            not grow, as of a history that is loaded.
-        site: where the topology is submitted, when it runs on several sites with one ledger; left out, the setting
-            `heron.ingest.site` says it.
-        replicas: folders on other disks. A unit counts when a copy of its rows is in each of them, too; a copy is used
-            when the rows are gone before they are published.
+        until: "now" processes the present bytes and ends; "forever" follows the files.
+        encoding, decode_errors, line_bytes_max: options of `unit.lines()`.
+        unit_bytes, unit_wait_s: a unit is cut when this many bytes are waiting, or the oldest byte has waited this long
+            (10 s with `SparkBatches`).
+        bytes_per_s: limit for handing out bytes; 0: no limit.
+        tries_max: tries before bytes count as bad and are cut out. bad_max: most bad ranges of one unit; a unit with
+            more has failed, because the fault is not in the bytes.
+        on_bad: "split" cuts out bad bytes; "fail" ends the topology as FAILED, with file, offset and error.
+        days: how long deleted files are remembered; files that are older when first seen are refused.
+        after: pipelines of the same ledger that must have published everything older than a unit before it is
+            processed.
+        after_all: pipelines that must first have published everything that existed when both had begun, such as a
+            history that is loaded once.
+        site: the site where the topology is submitted, if it runs on several sites with one ledger; the default is the
+            setting `heron.ingest.site`.
+        replicas: folders on other disks. A unit counts only when each of them has a copy of its rows; a copy is used
+            if the rows are lost before they are published.
 
-        What is not given here is up to the settings `heron.ingest.*` of the topology or its cluster.
+        The settings `heron.ingest.*` of the topology or its cluster determine options that are not given here.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ConfigError(f"pipeline {name!r}: the name begins with a letter and has letters, digits, - and _ only")
+            raise ConfigError(f"pipeline {name!r}: the name must be a letter and then letters, digits, - and _")
         if not callable(rows):
-            raise ConfigError(f"pipeline {name!r} needs rows=: a function(unit) that gives rows, not {rows!r:.100}")
+            raise ConfigError(f"pipeline {name!r} needs rows=: a function(unit) that returns rows, not {rows!r:.100}")
         if output is not None and not isinstance(output, Output):
             raise ConfigError(f"pipeline {name!r} needs output=: such as ParquetTable(...), not {output!r:.100}")
         _check_stream(name, output, fields, home, replicas)
@@ -168,7 +168,7 @@ class LogUnits:
             several = text.lstrip().startswith("[")
             for what, present in (("the site", site), ("replicas", replicas), ("several ledgers", several)):
                 if present:
-                    raise ConfigError(f"pipeline {name!r}: SparkBatches does not go with {what}; use a ParquetTable")
+                    raise ConfigError(f"pipeline {name!r}: SparkBatches does not work with {what}; use a ParquetTable")
         numbers: dict[str, Any] = {
             "unit_bytes": _bytes(name, "unit_bytes", unit_bytes) if unit_bytes is not None else None,
             "unit_wait_s": _seconds(name, "unit_wait_s", unit_wait_s) if unit_wait_s is not None else None,
@@ -206,11 +206,11 @@ class LogUnits:
             given=frozenset([*given, *(("line_bytes_max",) if line_bytes_max is not None else ())]),
         )
         try:
-            # Where the site is not known yet, any name does.
+            # If the site is not known yet, any name will do.
             pattern_at(logs, site or "site")
             if SITE_MARK in "/".join(parse(logs).parts):
                 raise ValueError(
-                    f"{logs} has {SITE_MARK} behind its first wildcard; names below it are the same everywhere"
+                    f"{logs} has {SITE_MARK} after its first wildcard, where names must be the same on all sites"
                 )
         except ValueError as error:
             raise ConfigError(f"pipeline {name!r}: logs: {error}") from None
@@ -240,8 +240,8 @@ class LogUnits:
 
 
 def _refuse_own(options: UnitOptions) -> None:
-    """What a pipeline writes may not come back as its input: it would grow for ever."""
-    # Where the site is not known yet, it may be any.
+    """Refuse a pipeline that would read its own output, which would never end."""
+    # If the site is not known yet, it may be any site.
     logs = options.logs.replace(SITE_MARK, options.site or "*")
     roots = {parse(logs).root, os.path.realpath(parse(logs).root)}
     for what, place in (("table", options.place), *(("replica", one) for one in options.replicas)):
@@ -254,7 +254,7 @@ def _refuse_own(options: UnitOptions) -> None:
 
 
 def _check_stream(name: str, output: Output | None, fields: Sequence[str], home: str, replicas: Sequence[str]) -> None:
-    """What only one of the two kinds has, and what the one without an output needs."""
+    """Check the arguments that only one kind of pipeline has, and those that a pipeline without output needs."""
     if output is not None:
         for what, value in (("fields", fields), ("home", home)):
             if value:
@@ -262,7 +262,7 @@ def _check_stream(name: str, output: Output | None, fields: Sequence[str], home:
         return
     if isinstance(fields, str) or not fields or not all(isinstance(one, str) and one for one in fields):
         raise ConfigError(
-            f"pipeline {name!r} needs output=, such as ParquetTable(...), or fields=[...] of the stream that takes its"
+            f"pipeline {name!r} needs output=, such as ParquetTable(...), or fields=[...] of the stream for its"
             f" rows to bolts, not {fields!r:.100}"
         )
     if replicas:
@@ -281,7 +281,7 @@ def _after(name: str, what: str, after: Sequence[str], ledger: str) -> tuple[str
     names = (after,) if isinstance(after, str) else tuple(after)
     for one in names:
         if not isinstance(one, str) or not _NAME.fullmatch(one):
-            raise ConfigError(f"pipeline {name!r}: {what} names {one!r}, which is no name of a pipeline")
+            raise ConfigError(f"pipeline {name!r}: {what} names {one!r}, which is not a valid name of a pipeline")
     if name in names:
         raise ConfigError(f"pipeline {name!r} would wait for itself; leave it out of its `{what}`")
     if names and len(reaching.urls_of(ledger)) > 1:

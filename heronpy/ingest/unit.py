@@ -1,7 +1,7 @@
-"""A work unit as `rows(unit)` sees it: some ranges of some files, read as whole lines.
+"""A work unit for `rows(unit)`: ranges of files, read as complete lines.
 
-It notes the line that was given out last, so that an error can be blamed on it, and the digest of what was read,
-for the lineage.
+It records the line that was handed out last, so that an error can be assigned to it, and the digest of the bytes, for
+the lineage.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from heronpy.growing.chunks import LINE_BYTES_MAX, UnfinishedLineError, read_chu
 from heronpy.ingest.ledger.requests import Chunk, Halve, Line, Work
 from heronpy.ingest.marks import is_marked
 
-#: How far behind a place the next line end is looked for at once.
+#: How many bytes after a place are searched for the next line end at once.
 _LOOK_BYTES = 64 * 1024
 
 
 class MovedError(HeronError):
-    """A file is not where the ledger has it, or cannot be read: nothing that the bytes are to blame for."""
+    """A file is not at its place in the ledger, or cannot be read; its bytes are not at fault."""
 
 
 class UnreadError(MovedError):
-    """The disk with the logs does not give their bytes."""
+    """The disk with the logs cannot be read."""
 
 
 class Block(NamedTuple):
-    """Whole lines with their ends; `key` is the name that the file had when it was first seen, `offset` the place of
-    the first byte in it."""
+    """Complete lines with their ends; `key` is the name of the file when it was first seen, and `offset` the position
+    of the first byte."""
 
     key: str
     offset: int
@@ -50,7 +50,7 @@ _SIZE = mmap.PAGESIZE
 
 
 class Suspect(NamedTuple):
-    """The unit and the attempt that were at a line."""
+    """The unit and the attempt that were processing a line."""
 
     unit: int
     attempt: int
@@ -58,10 +58,10 @@ class Suspect(NamedTuple):
 
 
 class SuspectPage:
-    """A page of memory that says at which line the worker of a task was, for its successor to read when it has died.
+    """A page of memory with the line that a worker is processing, which its successor reads if the worker dies.
 
-    It is a small file that is mapped: what was written survives the process, not the machine. An attempt writes it
-    only when the unit has failed before, because each line costs a write.
+    It is a small mapped file: its content survives the process but not the machine. An attempt writes it only if the
+    unit has failed before, because each line costs a write.
     """
 
     def __init__(self, folder: Path, task: str) -> None:
@@ -75,23 +75,24 @@ class SuspectPage:
             os.close(descriptor)
 
     def read(self) -> Suspect | None:
-        """What the predecessor has written; None when it was at no line that is to be blamed."""
+        """The predecessor's line; None if no line is suspect."""
         unit, attempt, file, begin, end = _FORM.unpack_from(self._map)
         return Suspect(unit, attempt, Line(file, begin, end)) if unit and begin < end else None
 
     def write(self, unit: int, attempt: int, file: int, begin: int, end: int) -> None:
-        """The attempt is at this line now."""
+        """Record that the attempt is processing this line."""
         _FORM.pack_into(self._map, 0, unit, attempt, file, begin, end)
 
     def clear(self) -> None:
-        """It is at none."""
+        """Record that the attempt is processing no line."""
         _FORM.pack_into(self._map, 0, 0, 0, 0, 0, 0)
 
 
 class LogUnit:
-    """What an attempt processes. Read it once, by `lines()` or by `blocks()`.
+    """The unit of an attempt. Read it once, by `lines()` or by `blocks()`.
 
-    id: of the unit in its ledger. attempt: 1, then 2 ... bytes: of all ranges. tries: how often it has failed before.
+    id: id of the unit in its ledger. attempt: 1, then 2 ... bytes: size of all ranges. tries: number of earlier
+        failures.
     """
 
     def __init__(
@@ -113,8 +114,8 @@ class LogUnit:
         self._line_bytes_max = line_bytes_max
         self._blocks = self._read()
         self._digests: list[str] = []
-        # The block whose lines are given out, their offsets as soon as somebody asks, and which was the last: by its
-        # index, or by what is left of so many.
+        # The block whose lines are handed out, their offsets once requested, and the last line: by its
+        # index, or by the number of lines left.
         self._chunk: Chunk | None = None
         self._block: Block | None = None
         self._offsets: list[int] | None = None
@@ -127,7 +128,7 @@ class LogUnit:
         return f"LogUnit({self.id}, attempt {self.attempt}, {self.bytes} bytes)"
 
     def lines(self) -> Iterator[str]:
-        """The lines, without their ends, in the order of each file."""
+        """The lines without their line ends, in file order."""
         for block in self._blocks:
             key, offset, data = block
             self._block, self._offsets, self._index, self._left = block, None, -1, None
@@ -141,7 +142,7 @@ class LogUnit:
                     yield from self._left
                     self._blame_nothing()
                     continue
-            # One by one: the error is that of its line.
+            # One by one, so that the error belongs to its line.
             self._offsets = offsets = offsets_of(offset, data)
             for self._index, one in enumerate(raw_lines(data)):
                 if self._page is not None:
@@ -155,7 +156,7 @@ class LogUnit:
             self._blame_nothing()
 
     def blocks(self) -> Iterator[Block]:
-        """Whole lines as bytes, in blocks of about 256 KiB; an error cannot be blamed on a line then."""
+        """Complete lines as bytes, in blocks of about 256 KiB; errors cannot be assigned to a line then."""
         for block in self._blocks:
             self._blame_nothing()
             yield block
@@ -163,10 +164,10 @@ class LogUnit:
     # ---- for the worker ---------------------------------------------------------------------
     @property
     def suspect(self) -> Line | None:
-        """The line that was given out last, as far as it lies in the unit.
+        """The part of the last handed-out line that lies in the unit.
 
-        None when blocks were given out, and when a line was asked for behind the last one of a block: then several
-        lines are in the hands of the function, or all of them, and the last one is no more to blame than the others.
+        None if blocks were handed out, or if a line after the last one of a block was requested. The function then has
+        several lines, and the last one is not more suspect than the others.
         """
         if self._chunk is None or self._block is None:
             return None
@@ -182,7 +183,7 @@ class LogUnit:
         return Line(self._chunk.file, self._offsets[index], min(end, self._chunk.end))
 
     def _note(self, page: SuspectPage) -> None:
-        """Say at which line the attempt is, in case that its process dies of it."""
+        """Record the line that the attempt is processing, in case its process dies."""
         line = self.suspect
         if line is not None:
             page.write(self.id, self.attempt, line.file, line.begin, line.end)
@@ -193,17 +194,17 @@ class LogUnit:
             self._page.clear()
 
     def check(self) -> None:
-        """Raises what reading has ended with before the last line, also if the function has caught it."""
+        """Raise the error that ended the reading before the last line, even if the function has caught it."""
         if self._broken is not None:
             raise self._broken
 
     def close(self) -> None:
-        """Close the file that is being read, whoever still holds the lines."""
+        """Close the file, even if the lines are still in use."""
         self._blocks.close()
 
     def digests(self) -> list[str]:
-        """The digest of the lines of each chunk; what `rows` has left unread is read for it. Raises what `check`
-        does."""
+        """The digest of the lines of each chunk; lines that `rows` has not read are read for it. Raises the errors of
+        `check`."""
         for _ in self._blocks:
             pass
         self.check()
@@ -222,7 +223,7 @@ class LogUnit:
                         digest.update(lines.data)
                         yield Block(chunk.key, lines.offset, lines.data)
             except OSError as error:
-                # Of the disk with the logs: neither the bytes nor the function are to blame.
+                # An error of the disk with the logs: neither the bytes nor the function are at fault.
                 self._broken = UnreadError(f"{self._root}/{path} cannot be read, it is tried again: {error}")
                 raise self._broken from error
             except UnfinishedLineError as error:
@@ -236,7 +237,7 @@ class LogUnit:
 
 @contextmanager
 def opened(root: str, chunk: Chunk) -> Iterator[int]:
-    """A descriptor of the file of a chunk; MovedError when it is another one by now, or has become one meanwhile."""
+    """A descriptor of a chunk's file; raises MovedError if the file has been replaced, or is replaced meanwhile."""
     try:
         descriptor = open_below(root, chunk.path)
     except (OSError, UnfitFileError) as error:
@@ -245,7 +246,7 @@ def opened(root: str, chunk: Chunk) -> Iterator[int]:
         if not is_marked(chunk.head, descriptor, chunk.tail):
             raise MovedError(f"{root}/{chunk.path} is another file by now")
         yield descriptor
-        # Once more, when all was read: what is truncated under the reader ends early, and would be lines that are lost.
+        # Checked again after reading: a file that is truncated during the read ends early, and lines would be lost.
         if not is_marked(chunk.head, descriptor, chunk.tail) or os.fstat(descriptor).st_size < chunk.end:
             raise MovedError(f"{root}/{chunk.path} was truncated while it was read")
     finally:
@@ -253,9 +254,9 @@ def opened(root: str, chunk: Chunk) -> Iterator[int]:
 
 
 def middle(work: Halve, root: str) -> tuple[int, int] | None:
-    """File and offset of the line start nearest to the middle of all bytes, not the first one; None if there is none.
+    """File and offset of the line start nearest to the middle of all bytes, except the first; None without one.
 
-    MovedError when a file cannot be read.
+    Raises MovedError if a file cannot be read.
     """
     goal, before = work.bytes // 2, 0
     best: tuple[int, int, int] | None = None
@@ -269,7 +270,7 @@ def middle(work: Halve, root: str) -> tuple[int, int] | None:
 
 
 def _starts_near(root: str, chunk: Chunk, goal: int) -> Iterator[int]:
-    """The beginning of the chunk, and the line starts next to a place, where they are in it."""
+    """The beginning of the chunk, and the line starts next to a place, if they are in the chunk."""
     yield chunk.begin
     if not chunk.begin <= goal < chunk.end:
         return
@@ -288,7 +289,7 @@ def _starts_near(root: str, chunk: Chunk, goal: int) -> Iterator[int]:
         at = goal
         while at > chunk.begin:
             start = max(chunk.begin, at - _LOOK_BYTES)
-            # Not the end of the line before `goal` itself: that is what was found above.
+            # Not the end of the line before `goal` itself, which was found above.
             found = os.pread(descriptor, at - start, start).rfind(b"\n") + 1
             if found:
                 if start + found > chunk.begin:

@@ -1,8 +1,8 @@
-"""What a keeper sees of the files of a pattern, and how it differs from what the ledger knows.
+"""A keeper's view of the files of a pattern, and how it differs from the ledger.
 
-`Finder` decides which file is which (an inode proposes, content decides; renamed and copied files stay the same); here
-the answers get the names that the ledger uses, key and generation, and sizes that end behind a line end. What a
-site's keepers know is rebuilt from the ledger when one starts, or when another one was faster.
+`Finder` identifies files (the inode is a hint, and the content decides; renamed and copied files stay the same). This
+module translates its answers into the ledger's terms: key, generation, and sizes that end at a line end. The view is
+rebuilt from the ledger when a keeper starts, or when another keeper was faster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILES_MAX = 200_000
 
 
 class _Known(Struct):
-    """A file as the ledger has it; `id` is 0 until the ledger has answered."""
+    """A file as recorded in the ledger; `id` is 0 until the ledger has answered."""
 
     key: str
     generation: int
@@ -41,12 +41,12 @@ class _Known(Struct):
     inode: str = ""
     mutated: bool = False
     gone: bool = False
-    #: How the file was when it was last compared, and found to be as the ledger has it.
+    #: State of the file when it was last compared, and found to agree with the ledger.
     settled: tuple[object, ...] | None = None
 
 
 class Watch:
-    """The files of one pattern on one site, at which so many `keepers` look."""
+    """The files of one pattern on one site, which `keepers` keepers scan."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Watch:
         made: Iterable[int] = (),
         bounded: bool = False,
     ) -> None:
-        """`bounded`: no file is waited for."""
+        """`bounded`: whether the watch does not wait for new files."""
         self._root = pattern.root
         self._site = site
         self._table = Table()
@@ -73,7 +73,7 @@ class Watch:
             self._notices,
             header_lines=0,
             header_bytes=BLOCK_BYTES,
-            # A file is forgotten here after the ledger has forgotten it.
+            # Files are forgotten here after the ledger has forgotten them.
             forget_s=(days + 1) * 86_400,
             files_max=FILES_MAX,
         )
@@ -81,30 +81,30 @@ class Watch:
         self._known: dict[int, _Known] = {}
         self._generations: dict[str, int] = {}
         self._asked: list[tuple[_Known, SeenFile | GoneFile]] = []
-        #: Ids of files that this watch knows, and up to which it knows all.
+        #: Ids of files that this watch knows, and the id up to which it knows all.
         self._ids: set[int] = set()
         self._made = tuple(made)
         self._unfinished = 0
-        #: Whether the last look has seen all that was there: nothing was moved under its eyes.
+        #: Whether the last scan saw all files, without moves during the scan.
         self.is_complete = False
-        #: Likewise, but for known files that cannot be read now.
+        #: The same, ignoring known files that cannot be read now.
         self.has_all_readable = False
         for one in known:
             self._learn(one)
         following = {one // PART: one for one in self._made}
         number = sum(one % PART - 1 for one in self._made)
         remembered = sum(one < following.get(one // PART, 0) for one in self._ids)
-        #: The highest generation that a file may have had which the ledger has forgotten: there were no more files.
+        #: The highest possible generation of a file that the ledger has forgotten.
         self._seen_before = number if remembered < number else 0
 
     @property
     def due(self) -> float:
-        """When to look next (monotonic)."""
+        """Time of the next scan (monotonic)."""
         return self._pace.due
 
     @property
     def made(self) -> tuple[int, ...]:
-        """Up to which ids all files are known; see `ReportScan`."""
+        """The ids up to which all files are known; see `ReportScan`."""
         self._made = tuple(map(self._after, self._made))
         return self._made
 
@@ -114,7 +114,7 @@ class Watch:
         return number
 
     def look(self, now: float) -> None:
-        """Look at the files, and measure what has grown."""
+        """Scan the files, and measure those that have grown."""
         begun, begun_cpu = time.monotonic(), time.thread_time()
         moving = self._finder.look(now)
         self.is_complete, unreadable = not moving, False
@@ -133,13 +133,13 @@ class Watch:
                 self._unfinished += file.size - file.mark.cut
         self.has_all_readable = self.is_complete
         self.is_complete &= not unreadable
-        # What it takes from others counts, and not how long they made it wait; but a slow disk gets a rest, too.
+        # The CPU time of the scan counts, and not its waiting time; but a slow disk also gets a rest.
         self._pace.looked(now, max(time.thread_time() - begun_cpu, (time.monotonic() - begun) / COST_FACTOR))
         if moving:
             self._pace.sooner(now, 0.05)
 
     def changes(self, limit: int) -> tuple[tuple[SeenFile, ...], tuple[GoneFile, ...]]:
-        """What the ledger does not know yet, at most so many files; to be followed by `answered`."""
+        """Changes that the ledger does not know yet, for at most `limit` files; call `answered` afterwards."""
         self._asked = []
         for file in self._table:
             if len(self._asked) == limit:
@@ -158,7 +158,7 @@ class Watch:
         return seen, gone
 
     def answered(self, answer: Reported) -> bool:
-        """The ledger has taken the changes; False when it has decided otherwise: then make a new `Watch`."""
+        """Record the ledger's answer; False if it decided differently, so that a new `Watch` is needed."""
         if answer.stale:
             return False
         ids = {(one.file.key, one.file.generation): one.file for one in answer.known}
@@ -174,7 +174,7 @@ class Watch:
             self._ids.add(row.id)
             if row.state is FileState.LATE:
                 self._notices.say(
-                    f"{change.path} is older than what is kept of processed files, so it is not processed; copy it to"
+                    f"{change.path} is older than the memory of processed files, so it is not processed; copy it to"
                     " another name if it is new",
                     is_error=True,
                 )
@@ -182,27 +182,27 @@ class Watch:
         return True
 
     def place_of(self, key: str, generation: int) -> tuple[str, str]:
-        """The path of a file and its head, as the ledger has them; ("", "") when it is not known."""
+        """Path and head of a file as recorded in the ledger; ("", "") if unknown."""
         for known in self._known.values():
             if (known.key, known.generation) == (key, generation):
                 return known.path, known.head
         return "", ""
 
     def is_there(self, key: str, generation: int) -> bool:
-        """Whether the last look has seen a file."""
+        """Whether the last scan has seen a file."""
         names = ((one.key, one.generation, one.gone) for one in self._known.values())
         return (key, generation, False) in names
 
     def notices(self) -> list[Notice]:
-        """What people should know, since the last call."""
+        """Notices since the last call."""
         return self._notices.taken()
 
     def unfinished_bytes(self) -> int:
-        """Bytes of last lines that had no end yet when it last looked."""
+        """Bytes of unfinished last lines at the last scan."""
         return self._unfinished
 
     def copies(self) -> int:
-        """How many files are not read, because they are taken for copies of files that are."""
+        """The number of files that are not read because they are considered copies."""
         return self._finder.copies
 
     # ---- inside -----------------------------------------------------------------------------
@@ -214,16 +214,16 @@ class Watch:
         try:
             mark = mark_from(row.head, copy.tail if copy is not None else "0:")
         except ValueError:
-            return  # of another release; the file is then a new generation
+            return  # written by another release; the file then gets a new generation
         if copy is None:
-            # Known from elsewhere: of its content only the beginning counts until it is found here.
+            # Known from another site: only the beginning of its content counts until it is found here.
             device, inode, mark, path = 0, 0, mark._replace(cut=0, before=digest(b"")), row.key
         else:
             place, _, number = copy.inode.partition(":")
             device, inode, path = int(place), int(number), copy.path
         file = self._table.add(join(self._root, path), device, inode, mark, mark.cut, mark.cut)
         file.renamed = copy is not None and copy.path != row.key
-        # Without sites nobody else has it, so what is shorter is no copy that grows.
+        # Without sites no other host has the file, so a shorter file is not a growing copy.
         file.least = 0 if one.copies or self._site else row.size
         known = self._known[file.number] = _Known(row.key, row.generation, row.id, row.head)
         known.mutated = row.state is FileState.MUTATED
@@ -233,7 +233,7 @@ class Watch:
             known.gone = True
 
     def _measure(self, file: Followed) -> bool:
-        """Extend the mark of a file to its last line end; False when it is not where it was."""
+        """Extend the mark of a file to its last line end; False if the file has moved."""
         mark = file.mark
         try:
             with self._places.open(file.path) as descriptor:
@@ -245,7 +245,7 @@ class Watch:
                 context = bytes_before(descriptor, cut)
                 head = os.pread(descriptor, min(HEAD_BYTES, cut), 0)
         except UNREADABLE:
-            return False  # the next look says what it is
+            return False  # the next scan finds out what it is
         if digest(head[: mark.head_bytes]) == mark.head:
             grown = max(mark.head_bytes, len(head))
             file.mark = Mark(mark.first, grown, digest(head[:grown]), cut, digest(context))
@@ -263,7 +263,7 @@ class Watch:
         if path is None or (known is None and not file.mark.cut):
             return None
         if known is None:
-            # Of a name, later files may be forgotten while an earlier one is still there.
+            # Later files of a name may be forgotten while an earlier one still exists.
             generation = max(self._generations.get(path, 0), self._seen_before) + 1
             self._generations[path] = generation
             known = self._known[file.number] = _Known(path, generation)

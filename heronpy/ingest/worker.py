@@ -1,7 +1,7 @@
-"""The worker of a pipeline: leases a unit, stages its rows, commits it, and begins anew.
+"""The worker of a pipeline: leases a unit, stages its rows, commits it, and takes the next unit.
 
-It holds no state: what it was at is in the ledger, so a worker that dies costs the attempt. One request to the ledger
-is open at a time, and the same one is asked until it is answered.
+It holds no state: the ledger knows its unit, so the death of a worker costs only the attempt. One request to the ledger
+is open at a time, and it is repeated until it is answered.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from heronpy.ingest.options import Rows, options_here
 from heronpy.ingest.outputs.stages import OlderGenerationError, OtherLedgerError
 from heronpy.ingest.unit import MovedError, SuspectPage, UnreadError, middle
 
-#: How long it works before it looks whether anybody wants something of its task.
+#: How long it works before the task handles other requests.
 SLICE_S = 0.05
-#: How long it waits when a file has moved, or the disk of the table fails.
+#: Pause after a file has moved or the table's disk failed.
 MOVED_S, DISK_S = 0.5, 2.0
-#: How often people are told that the logs cannot be read.
+#: Interval at which unreadable logs are reported.
 TELL_S = 30.0
-#: How often the first worker asks the ledger for the backlog, between two units.
+#: Interval at which the first worker asks the ledger for the backlog, between two units.
 BACKLOG_S = 5.0
-#: Ends of a process that its unit may be to blame for.
+#: Exit reasons of a process that its unit may have caused.
 OWN_FAULT = frozenset({"crashed", "oom", "hung", "user_exception"})
 
 
 class BadBytesError(HeronError):
-    """Bytes of a log cannot be processed; they are listed by `heron units bad`."""
+    """Bytes of a log cannot be processed; `heron units bad` lists them."""
 
 
 class LogWorker(Spout):
@@ -58,7 +58,7 @@ class LogWorker(Spout):
     outputs: list[Any] = []
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Joins the pipeline, and says how its predecessor ended."""
+        """Joins the pipeline, and reports how its predecessor ended."""
         self._options = options_here(config)
         if self._options.output is not None:
             self._options.output.load()
@@ -68,7 +68,7 @@ class LogWorker(Spout):
         self._asking = Asking(self._options, Kind.WORKER, context, self)
         after = context.process.after
         task = f"{context.get_component_id()}-{context.get_task_id()}"
-        # Sites share the table, and their tasks have equal names.
+        # Sites share the table, and their tasks have the same names.
         site = f"{self._options.site}." if self._options.site else ""
         self._tries = Tries(self._stages.home)
         self._page = SuspectPage(self._stages.own_folder("pages"), site + task)
@@ -80,20 +80,20 @@ class LogWorker(Spout):
         self._error = ""
         self._request: requests.Request[Any] | None = None
         self._ended = False
-        #: The partition map has changed: the ledgers are to be opened again.
+        #: Whether the partition map has changed, so that the ledgers must be opened again.
         self._moved = False
         self._tell_at = 0.0
         self._context = context
         self._backlog: int | None = None
         self._backlog_at = 0.0
-        #: It ends in the middle of an attempt, which is a try: the successor says so.
+        #: Whether it ends in the middle of an attempt that counts as a try; the successor reports it.
         self._breaks = False
         self._asking.show_alive(self._options.config.silent_s)
 
     def backlog(self) -> Backlog:
-        """Bytes that the workers of the pipeline have yet to process: the first worker tells them for all.
+        """Bytes that the workers of the pipeline have yet to process; the first worker reports them for all.
 
-        They are those of its last look at the ledger, which it takes between two units.
+        The value comes from its last request to the ledger, between two units.
         """
         return Backlog(bytes=self._backlog if self._tells_backlog() else None)
 
@@ -120,7 +120,7 @@ class LogWorker(Spout):
                 self._moved = False
             answer = self._asking.ask(self._request)
         except MovedLedgerError:
-            self._moved = True  # the same is asked again then
+            self._moved = True  # the same request is repeated then
             return
         except LedgerAwayError as error:
             self._asking.wait(error)
@@ -136,7 +136,7 @@ class LogWorker(Spout):
         return commands.Show()
 
     def close(self) -> None:
-        """Gives back what it holds, so that nobody need wait; but not a unit that has broken this process."""
+        """Returns its unit, so that no one has to wait, unless the unit has broken this process."""
         self._discard()
         if self._breaks:
             self._asking.close()
@@ -144,7 +144,7 @@ class LogWorker(Spout):
             self._asking.leave()
 
     def _farewell(self, after: str) -> requests.GiveBack:
-        """What the predecessor held, and whether its unit may have killed it."""
+        """The request that reports the predecessor's unit, and whether the unit may have killed it."""
         suspect = self._page.read() if after in OWN_FAULT else None
         error = f"the worker ended: {after}" if after else ""
         unit, line = (suspect.unit, suspect.line) if suspect is not None else (0, None)
@@ -194,13 +194,13 @@ class LogWorker(Spout):
                 pass  # Again, Taken: the next lease goes on
 
     def _notice(self, generation: int) -> None:
-        """Say that the ledger is another one than that with which this worker has begun."""
+        """Report that the ledger was replaced since this worker began."""
         if self._generation not in (0, generation):
             self.report_error(ReplacedLedgerError(self._options.pipeline, self._generation, generation))
         self._generation = generation
 
     def _count_end(self, request: requests.Request[Any], lost: requests.Lost | None) -> None:
-        """An attempt counts, or another one has made it needless."""
+        """Count an attempt that succeeded, or that another one made unnecessary."""
         if lost is not None:
             if isinstance(request, requests.Commit | requests.TryFailed):
                 self._counters.add(IN_VAIN)
@@ -208,8 +208,8 @@ class LogWorker(Spout):
             self._counters.add(BACKUPS_WON)
 
     def _fail(self, unit: int, error: str) -> None:
-        """A unit waits for a user; GaveUpError when the topology is to end by it."""
-        text = f"unit {unit} of {self._options.pipeline} has failed: {error}; mend what is wrong, then run: heron units"
+        """Report a unit that waits for the user; raises GaveUpError if the topology must end."""
+        text = f"unit {unit} of {self._options.pipeline} has failed: {error}; fix the cause, then run: heron units"
         if self._options.config.on_bad == "fail":
             raise GaveUpError(f"{text} retry {self._options.pipeline}, and submit the topology again")
         self.report_error(BadBytesError(f"{text} retry {self._options.pipeline}"))
@@ -232,11 +232,11 @@ class LogWorker(Spout):
             self._request = requests.SplitAt(work.unit, work.attempt, work.generation, *place)
 
     def _bury(self, answer: requests.Bad, chunks: Sequence[requests.Chunk], generation: int) -> None:
-        """Bad ranges get a record with their bytes, and people are told."""
+        """Write a record with the bytes of each bad range, and report it."""
         for found in answer.ranges:
             chunk = next(chunk for chunk in chunks if chunk.file == found.file)
             data, known = dead_bytes(self._options.pattern.root, chunk, found)
-            # What was rotated away since it was read has its record from a keeper, which knows where it is now.
+            # A keeper writes the record of a file that was rotated since it was read, because it knows the new place.
             if known:
                 trace = self._tries.of(generation, found)
                 name, text = bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, trace)
@@ -257,13 +257,13 @@ class LogWorker(Spout):
         self._step(attempt)
 
     def _step(self, attempt: Attempt | EmittedAttempt) -> None:
-        """Work for a moment; what follows from it is the next request."""
+        """Work for a moment; the result is the next request."""
         work = attempt.work
         try:
             self._request = attempt.go_on(time.monotonic() + SLICE_S)
         except MovedError as error:
             self._discard()
-            # A file that has only moved is found again at once.
+            # A file that has merely moved is found at once.
             if isinstance(error, UnreadError) and time.monotonic() >= self._tell_at:
                 self._tell_at = time.monotonic() + TELL_S
                 self.report_error(error)
@@ -285,7 +285,7 @@ class LogWorker(Spout):
             self.report_error(error)
             self._give_back(str(error), DISK_S)
         except MemoryError:
-            # Only a new process has its memory again.
+            # Only a new process frees the memory.
             self._breaks = True
             raise
 
@@ -295,7 +295,7 @@ class LogWorker(Spout):
             self._attempt = None
 
     def _give_back(self, error: str, pause_s: float) -> None:
-        """Nobody's fault: the unit is ready again, and this worker waits a moment."""
+        """Return the unit without counting a try, and wait a moment."""
         self._request = requests.GiveBack(counts=False, error=error, own=True)
         self.wait(pause_s)
 
@@ -303,7 +303,7 @@ class LogWorker(Spout):
 class RowWorker(LogWorker):
     """The worker of a pipeline whose rows go to bolts: emits the rows of its unit, and commits it when all are acked.
 
-    At least once: a unit whose worker ends, or whose function raises, is emitted anew.
+    At least once: if the worker ends or the function raises, the whole unit is emitted again.
     """
 
     def ack(self, tup_id: Any) -> None:

@@ -29,7 +29,7 @@ LEAVE_S = 10.0
 #: A task that has not counted more of these has not worked.
 _WORK = frozenset({"__emit-count", "__execute-count"})
 
-#: Which process beside tasks says with its last report that it is the last: without, its last counts are not known.
+#: Processes other than tasks that mark their last report as the last; without the mark, their last counts are unknown.
 _GATEWAY = "spark-gateway"
 
 _GAUGE, _HISTOGRAM = control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM

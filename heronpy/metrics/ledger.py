@@ -14,9 +14,9 @@ from math import isfinite
 
 from heronpy.proto import control_pb2
 
-#: Of all values; a node of the state manager is written at once.
+#: Most bytes of all values, because a node of the state manager is written at once.
 LEDGER_BYTES_MAX = 512 << 10
-#: Of the values of one process, inflated; more is damage.
+#: Most inflated bytes of one process's values; more indicates damage.
 _INFLATED_MAX = 4 << 20
 
 #: What is told of a process, called as in its reports.
@@ -31,7 +31,7 @@ class CountedSeries:
     """One counter or histogram of a process."""
 
     kind: int
-    #: By part: what ended processes of that name have counted, and what the current one has.
+    #: Part to the counts of ended processes of that name, and of the current one.
     parts: dict[Part, tuple[float, float]] = field(default_factory=dict)
 
 

@@ -38,7 +38,7 @@ def of_task(name: str) -> str:
 
 
 def of_sum(name: str) -> str:
-    """A name on the tracker's page; KeyError when there is none."""
+    """A name on the tracker's page; raises KeyError for an unknown name."""
     return SUMS[name].shown
 
 
@@ -68,7 +68,7 @@ class Alert:
     fix: str
 
     def as_rule(self) -> dict[str, Any]:
-        """As it stands in a file of rules."""
+        """The rule in the format of a rules file."""
         return {
             "alert": self.name,
             "expr": self.expr,
@@ -87,7 +87,7 @@ _DOCTOR = f"heron doctor {_WHERE}"
 
 
 def _grown(labels: str, name: str) -> str:
-    """That a counter has grown in ten minutes."""
+    """The condition that a counter has grown in ten minutes."""
     return by(labels, "sum", f"increase({name}[10m])") + " > 0"
 
 

@@ -254,7 +254,7 @@ _SPARK = (
 )
 
 _PIPELINE = "pipeline"
-#: Of work units; each keeper tells of its whole pipeline, and of each site as `<pipeline>/<site>`.
+#: Metrics of work units; each keeper reports its whole pipeline, and each site as `<pipeline>/<site>`.
 _UNITS = (
     *(
         Metric(name, _G, unit, _PIPELINE, text, largest=True)

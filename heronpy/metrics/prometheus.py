@@ -60,7 +60,7 @@ class _Series(NamedTuple):
 
 #: Name and type of a sample.
 _Name = tuple[str, int]
-#: Labels of a line beside those of its process.
+#: Additional labels of a line, besides those of its process.
 _Own = tuple[tuple[str, str], ...]
 #: Process, name, label, type, bounds of the buckets.
 _Key = tuple[str, str, str, int, tuple[float, ...]]
@@ -76,7 +76,7 @@ class Page:
 
     def __init__(self, topology: str) -> None:
         self._topology = topology
-        #: Those of the last page.
+        #: Series of the last page.
         self._known: dict[_Key, _Series] = {}
 
     def text(self, reports: Iterable[control_pb2.MetricsReport]) -> str:
@@ -185,7 +185,7 @@ class _Families(Collector):
 
 
 def _lines(families: list[Family]) -> list[str]:
-    """As prometheus_client writes them."""
+    """The lines in the format of prometheus_client."""
     return generate_latest(_Families(families)).decode().split("\n")[:-1]
 
 

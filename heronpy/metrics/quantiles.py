@@ -77,7 +77,7 @@ def _mean_in(bounds: Sequence[float], each: Sequence[float], lower: float, upper
 
 
 def quantile(samples: Iterable[control_pb2.Sample], part: float) -> Quantile | None:
-    """Of what several samples have counted, in the unit of the metric; None without observations."""
+    """The quantile over several samples, in the unit of the metric; None without observations."""
     return quantiles(samples, (part,))[0]
 
 
@@ -99,7 +99,7 @@ def quantiles(samples: Iterable[control_pb2.Sample], parts: Sequence[float]) -> 
 
 
 def quantiles_s(samples: Iterable[control_pb2.Sample], parts: Sequence[float]) -> list[Quantile | None]:
-    """The same in seconds; None for a metric that is no time."""
+    """The quantile in seconds; None for a metric that is not a time."""
     listed = list(samples)
     registered = find(listed[0].name) if listed else None
     factor = _SECONDS.get(registered[0].unit) if registered is not None else None

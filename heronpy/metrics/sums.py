@@ -24,7 +24,7 @@ class Sum:
 
     @property
     def shown(self) -> str:
-        """As a series is called."""
+        """Name of the series."""
         return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
 
 
@@ -36,7 +36,7 @@ REFUSED = Sum(
     "heron_tracker_refused_requests", _C, "Requests refused for want of a token, or because another site led to them."
 )
 
-#: Of a topology.
+#: Figures of a topology.
 TOPOLOGY = (
     Sum("heron_topology_uptime_seconds", _G, "Time since its first topology master started.", "uptime_s"),
     Sum("heron_topology_tasks", _G, "Tasks in the plan.", "tasks"),
@@ -45,7 +45,7 @@ TOPOLOGY = (
     Sum("heron_topology_held_ratio", _G, "Share of time that the spouts were held back.", "held"),
     Sum("heron_topology_latency_p99_seconds", _G, "From the spout to the slowest sink.", "latency_p99_s"),
 )
-#: Of its totals, since it was submitted.
+#: Totals of a topology, since it was submitted.
 TOTALS = (
     Sum("heron_topology_acked", _C, "Tuple trees that were acked.", "acked"),
     Sum("heron_topology_failed", _C, "Tuple trees that failed or timed out.", "failed"),
@@ -53,7 +53,7 @@ TOTALS = (
     Sum("heron_topology_lost", _C, "Tuples lost.", "lost"),
     Sum("heron_topology_restores", _C, "How often a part of the topology went back to a checkpoint.", "restores"),
 )
-#: Of a component, all its tasks together.
+#: Figures of a component, over all its tasks.
 COMPONENT = (
     Sum("heron_component_tasks", _G, "Tasks in the plan.", "tasks"),
     Sum("heron_component_tasks_up", _G, "Tasks that run.", "up"),

@@ -28,7 +28,7 @@ from heronpy.net.private import make_private, read_private, write_private
 #: How an `Authenticator` knows the clients.
 USER: Final = "client"
 _ENDPOINT: Final = ".endpoint.json"
-#: Of what is brought from another host: topologies and bytes.
+#: Most topologies and bytes that are brought from another host.
 TOPOLOGIES_MAX: Final = 10_000
 BROUGHT_MAX_BYTES: Final = 16 << 20
 
@@ -39,7 +39,7 @@ class EndpointPlace(Struct, frozen=True):
     topology_id: str
     #: ZeroMQ endpoints, best first.
     addresses: tuple[str, ...]
-    #: Its public key, in Z85.
+    #: Public key of the server, in Z85.
     server: bytes
 
     def token(self, client: Pair) -> JoinToken:
@@ -105,7 +105,7 @@ def known_endpoint(cluster: str, topology: str) -> EndpointPlace | None:
 
 
 def topologies_of(cluster: str) -> list[str]:
-    """Those whose endpoints are known on this host, by name."""
+    """Names of the topologies whose endpoints are known on this host."""
     folder = folder_of(cluster)
     names = os.listdir(folder) if folder.is_dir() else []
     return sorted(
@@ -135,7 +135,7 @@ def to_text(cluster: str, host: str) -> str:
 def bring(cluster: str, text: str) -> int:
     """Replace what this host has by what `to_text` of another host says; returns how many topologies there are.
 
-    ConfigError, which says nothing of the text, when it is none, or this host has a cluster of that name itself.
+    Raises ConfigError, without quoting the text, if it is invalid, or if this host itself has a cluster of that name.
     """
     try:
         found = json.loads(text)

@@ -25,6 +25,6 @@ def has_key(cluster: str) -> bool:
 
 
 def origin_of(cluster: str) -> str:
-    """The host from which the access was brought; "" when this one has made it, or there is none."""
+    """The host from which the access was brought; "" if this host has made it, or without an access."""
     file = folder_of(cluster) / ORIGIN
     return read_private(file, ORIGIN_MAX_BYTES).decode(errors="replace").strip() if file.exists() else ""

@@ -17,7 +17,7 @@ from heronpy.common.errors import ConfigError
 
 _RANGE: Final = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _PORT_MAX: Final = 65535
-#: Of heron.executor.metrics_host: the address at which other hosts reach this one.
+#: Value of heron.executor.metrics_host for the address at which other hosts reach this one.
 PAGE_ON_HOST: Final = "host"
 _HOST: Final = re.compile(r"[0-9A-Za-z]([0-9A-Za-z.\-]{0,251}[0-9A-Za-z])?")
 
@@ -35,7 +35,7 @@ def network_of(text: str) -> ipaddress.IPv4Network | None:
 
 
 def ports_of(text: str) -> range | None:
-    """The value of heron.security.port_range, None if it is empty; ConfigError when it is no range of ports."""
+    """The value of heron.security.port_range, None if it is empty; raises ConfigError if it is not a range of ports."""
     if not text:
         return None
     match = _RANGE.fullmatch(text)
@@ -89,7 +89,7 @@ def address_here(network: str, towards: str) -> str:
     """The address of this host on which its processes listen.
 
     The one inside `network` (CIDR), if that is not empty; else the one from which this host reaches `towards`, a
-    ZeroMQ endpoint or host:port. Nothing is sent. ConfigError when there is none.
+    ZeroMQ endpoint or host:port. Nothing is sent. Raises ConfigError without such an address.
     """
     wanted = network_of(network)
     if wanted is None:

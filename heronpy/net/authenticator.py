@@ -48,7 +48,7 @@ GREETED_BYTES: Final = 256
 LOOK_S: Final = 0.01
 #: ZeroMQ reports within this time that a connection was closed here, unless it has ended it before.
 CLAIM_S: Final = 1.0
-#: Of such reports that are still to come.
+#: Most such reports that are still expected.
 CLAIMS_MAX: Final = 4096
 _RESET: Final = struct.pack("ii", 1, 0)
 #: In struct tcp_info: tcpi_bytes_acked and tcpi_bytes_received.
@@ -109,7 +109,7 @@ class HandshakeLimiter:
             self._timer = self._loop.call_later(LOOK_S, self._look_again)
 
     def claim(self) -> bool:
-        """Whether a connection that has just ended was closed here; each that was is told once."""
+        """Whether a connection that has just ended was closed here; True once for each such connection."""
         while self._closed_at and self._loop.time() - self._closed_at[0] > CLAIM_S:
             self._closed_at.popleft()
         if not self._closed_at:
@@ -164,10 +164,10 @@ class Authenticator:
     def __init__(
         self, keys: Keys, context: zmq.Context[Any] | None = None, users: Mapping[bytes, str] | None = None
     ) -> None:
-        """`users`: further public keys, in Z85, and whose they are, which `ControlServer.user` tells; not ""."""
+        """`users`: further public keys, in Z85, with their owners, which `ControlServer.user` returns; not ""."""
         self._domain = keys.domain.encode()[:255]
         admitted = {keys.client.public: "", **(users or {})}
-        #: By the key as ZeroMQ tells it.
+        #: Key, in ZeroMQ's form, to its user.
         self._keys: dict[bytes, str] = {z85.decode(key): user for key, user in admitted.items()}
         #: Connections that had the right key.
         self.admitted = 0
@@ -227,7 +227,7 @@ class Authenticator:
         self._socket.send([*envelope, _VERSION, request[1], status, text, (user or "").encode(), b""])
 
     def _user(self, request: list[bytes]) -> str | None:
-        """Who connects; None for a stranger."""
+        """The user who connects; None for an unknown client."""
         if len(request) != 7 or (request[0], request[2], request[5]) != (_VERSION, self._domain, b"CURVE"):
             return None
         return next((user for key, user in self._keys.items() if hmac.compare_digest(request[6], key)), None)

@@ -140,7 +140,7 @@ class EndpointStateManager:
             raise
 
     def children(self, path: str) -> NoReturn:
-        """Nobody in a container lists nodes."""
+        """Refuses: containers do not list nodes."""
         self._link.check_open()
         raise StateError(f"the nodes below {path or 'the root'!r} are not listed at the scheduler's control endpoint")
 
@@ -265,7 +265,7 @@ class EndpointStateManager:
         with self._mutex:
             mine = dict(self._mine)
         for path, data in mine.items():
-            # It may still be there.
+            # The node may still exist.
             put = endpoint_pb2.StateCall(again=True, put=endpoint_pb2.StatePut(path=path, data=data, ephemeral=True))
             with suppress(StateError):
                 self._link.start(put, partial(self._put_back, path))

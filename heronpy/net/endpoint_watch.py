@@ -6,7 +6,7 @@ once the endpoint reports changes again, because nobody knows what happened in b
 
 A watched node is read once after each change: until the next one its value is in memory. Like a read from a ZooKeeper
 server, that one may be behind for as long as a change needs to get here, and for a session at most when the connection
-is lost; any write of this process to the node, and any refusal of one, makes it read anew.
+is lost; any write of this process to the node, and any refusal of one, makes it read the node again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class EndpointWatch:
     callback: Callable[[str], None]
     owner: Watches
     active: bool = True
-    #: Its next call is on the way, which also tells of what happens until then.
+    #: Whether the next call is scheduled, which also reports changes until then.
     queued: bool = False
 
     def cancel(self) -> None:
@@ -158,7 +158,7 @@ class Watches:
                 place.value = value
 
     def forget(self, path: str) -> None:
-        """Read the node anew next time."""
+        """Read the node again next time."""
         with self._mutex:
             place = self._places.get(path)
             if place is not None:

@@ -54,7 +54,7 @@ class JoinToken(Struct, frozen=True):
 
     @classmethod
     def from_text(cls, text: str, source: str) -> JoinToken:
-        """Read `to_text`; ConfigError, which names `source` and nothing of the text, when it is no join token."""
+        """Read `to_text`; raises ConfigError, naming `source` but not the text, if it is not a join token."""
         try:
             found = json.loads(text[:TEXT_MAX_CHARS])
             keys = [str(key) for key in (found["server"], *found["client"])]

@@ -29,7 +29,7 @@ class To:
 
     #: `scheduler`, `tmaster` or `executor`.
     kind: str
-    #: Of an executor.
+    #: Number of the container, for an executor.
     container: int = 0
 
     def request(self, body: Message, timeout_s: float) -> endpoint_pb2.Relay:
@@ -62,12 +62,12 @@ def relayed(answer: Any) -> Any:
         raise RetryableRpcError(answer.why)
     reply = parse(answer.reply)
     if reply is None:
-        raise RpcError("the control endpoint has passed on an answer that is none; is it of another release?")
+        raise RpcError("the control endpoint has forwarded an invalid answer; is it of another release?")
     return answer_of(reply)
 
 
 class RelayClient(RpcClient):
-    """Blocking, as `RpcClient`; `endpoint` and `keys` are those of the control endpoint, `to` is whom it asks."""
+    """Blocking, as `RpcClient`; `endpoint` and `keys` are those of the control endpoint, `to` is the process to ask."""
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ _REFUSALS: tuple[tuple[tuple[type[HeronError], ...], control_pb2.Refusal], ...] 
     ((FencedError,), control_pb2.REFUSAL_FENCED),
     ((RetryableError,), control_pb2.REFUSAL_AGAIN),
     ((InvalidRpcError, ConfigError, PackageError, TopologyError), control_pb2.REFUSAL_INVALID),
-    # Whoever ended before it answered may have done it.
+    # A process that ended before it answered may have carried out the request.
     ((LostReplyError,), control_pb2.REFUSAL_FAILED),
     ((DeadlineError, LateRpcError), control_pb2.REFUSAL_LATE),
 )
@@ -79,7 +79,7 @@ def seal(envelope: control_pb2.Envelope) -> bytes:
 
 
 def body_of(envelope: control_pb2.Envelope) -> tuple[str, Any]:
-    """The name of the body's field and the body; ("", None) when there is none."""
+    """The name of the body's field and the body; ("", None) without a body."""
     field = envelope.WhichOneof("body")
     return (field, getattr(envelope, field)) if field else ("", None)
 

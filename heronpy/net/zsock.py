@@ -26,7 +26,7 @@ HEARTBEAT_TIMEOUT_MS = 3000
 RARE_HEARTBEAT_MS = 3000
 #: A peer that has not finished its handshake after this is disconnected; ZeroMQ's own default is 30 s.
 HANDSHAKE_MS = 2000
-#: As plain numbers: the operators of enumerations take longer than the system call.
+#: As plain numbers, because operators of enumerations take longer than the system call.
 _EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 _NOW, _MORE = int(zmq.DONTWAIT), int(zmq.DONTWAIT | zmq.SNDMORE)
 #: Event and value, in the first part of a monitor's message.

@@ -36,7 +36,7 @@ ALGORITHMS: dict[str, Packing] = {
 
 
 def get_algorithm(name: str) -> Packing:
-    """The packing algorithm of this name; ConfigError naming the nearest one when there is none."""
+    """The packing algorithm of this name; raises ConfigError with the nearest name if unknown."""
     found = ALGORITHMS.get(name)
     if found is None:
         raise ConfigError(

@@ -61,12 +61,12 @@ class Shuffle:
 
     def __init__(self, tasks: Iterable[int], start: int = 0) -> None:
         self.tasks = _sorted_tasks(tasks)
-        #: Those that get tuples now.
+        #: The tasks that get tuples now.
         self.open = self._near(self.tasks)
         self._next = start % len(self.open)
 
     def _near(self, tasks: list[int]) -> list[int]:
-        """Of tasks with room, those that get tuples."""
+        """The tasks, out of those with room, that get tuples."""
         return tasks
 
     def avoid(self, full: Container[int]) -> None:

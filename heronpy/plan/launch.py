@@ -76,7 +76,7 @@ def read_json(kind: type[T], path: str | os.PathLike[str], what: str) -> T:
 def write_json(item: Struct, path: str | os.PathLike[str], durable: bool = True) -> None:
     """Write the file: whole or not at all, readable by its owner only.
 
-    A file that is not `durable` is written anew after a crash of the machine, so nothing waits for the disk.
+    A file that is not `durable` is written again after a crash of the machine, so nothing waits for the disk.
     """
     target = Path(path)
     make_folders(target.parent)
@@ -178,7 +178,7 @@ class Submitted(Struct, frozen=True):
     """Whether its first argument is the topology's name, which the program's parser may not know."""
 
     def to_bytes(self) -> bytes:
-        """As it is kept in the state manager."""
+        """The launch in the format of the state manager."""
         return dump_json(self).encode()
 
     @classmethod
@@ -189,9 +189,9 @@ class Submitted(Struct, frozen=True):
         """
         found = parse_json(cls, data.decode(errors="replace"), source)
         if found.package is not None and not _DIGEST.fullmatch(found.package):
-            raise ConfigError(f"field 'package' of {source} is no digest; submit the topology again")
+            raise ConfigError(f"field 'package' of {source} is not a digest; submit the topology again")
         if found.environment and not _DIGEST.fullmatch(found.environment):
-            raise ConfigError(f"field 'environment' of {source} is no digest; submit the topology again")
+            raise ConfigError(f"field 'environment' of {source} is not a digest; submit the topology again")
         for name in ("package_main", "package_archive"):
             file = PurePosixPath(getattr(found, name) or "file")
             if file.is_absolute() or ".." in file.parts:

@@ -25,7 +25,7 @@ class StreamDef(Struct, frozen=True):
     name: str
     fields: tuple[str, ...]
     direct: bool = False
-    #: Its Arrow schema, serialised; empty when it has none.
+    #: The serialised Arrow schema; empty without one.
     schema: bytes = b""
 
 
@@ -47,7 +47,7 @@ class ComponentDef(Struct, frozen=True):
     parallelism: int
     inputs: tuple[InputDef, ...]
     outputs: tuple[StreamDef, ...]
-    #: Its own configuration only, typed, with serialized values not loaded.
+    #: The component's own configuration only, typed, with serialized values not loaded.
     config: ConfigMap
     #: Module and name of its class.
     class_name: str = ""
@@ -63,7 +63,7 @@ class LogicalPlan(Struct, frozen=True, dict=True):
     """The graph of a topology."""
 
     name: str
-    #: As defined, spouts first; may have duplicate names until validated.
+    #: In the order of definition, spouts first; may have duplicate names until validated.
     definitions: tuple[ComponentDef, ...]
     config: ConfigMap
 
@@ -99,7 +99,7 @@ class LogicalPlan(Struct, frozen=True, dict=True):
         return result
 
     def component(self, name: str) -> ComponentDef:
-        """The component of this name; TopologyError with the nearest name when there is none."""
+        """The component of this name; raises TopologyError with the nearest name if unknown."""
         found = self.components.get(name)
         if found is None:
             raise TopologyError(
@@ -160,7 +160,7 @@ class LogicalPlan(Struct, frozen=True, dict=True):
         return seen
 
     def cycle(self) -> list[str] | None:
-        """A shortest cycle as a path that ends with its first name; None when there is none."""
+        """A shortest cycle as a path that ends with its first name; None without a cycle."""
         for group in self.groups():
             members = set(group)
             if len(group) > 1 or group[0] in self.downstream(group[0]):

@@ -178,7 +178,7 @@ def warnings(plan: LogicalPlan) -> Iterator[str]:
 
 
 def _slow(name: str, config: Mapping[str, Any], hold: Hold) -> Iterator[str]:
-    """That a spout may have too few tuples pending to emit at a useful rate."""
+    """The warning that a spout may have too few tuples pending to emit at a useful rate."""
     pending = _number(config.get(TOPOLOGY_MAX_SPOUT_PENDING), DEFAULT_PENDING)
     if pending < hold.pending:
         yield (

@@ -28,7 +28,7 @@ _CAPTURE_MAX_BYTES = 256 * 1024
 #: A line of raw output is broken after this number of bytes; a line of a record is never broken.
 _RAW_LINE_MAX_BYTES = 16 * 1024
 _RECORD_LINE_MAX_BYTES = 2 * 1024 * 1024
-#: Of the record that a supervisor adds when a child has ended.
+#: Logger of the record that a supervisor adds when a child has ended.
 ENDS_LOGGER = "heronpy.executor"
 #: The levels of what is logged without need.
 _ROUTINE = ("DEBUG", "INFO")

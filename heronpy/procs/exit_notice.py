@@ -66,7 +66,7 @@ def leave(code: int) -> NoReturn:
 
 # ---- in the fork server -----------------------------------------------------------------------------
 def open_pipe() -> tuple[int, int]:
-    """Reading end, for the fork server, and writing end, for the process; OSError when there is no room for them."""
+    """Reading end, for the fork server, and writing end, for the process; raises OSError without room for them."""
     reader, writer = os.pipe()
     # Neither may wait: a descendant of the process may keep the writing end, and may fill it.
     os.set_blocking(reader, False)

@@ -30,14 +30,14 @@ class ExitReason(Enum):
     HUNG = "hung"
     PREEMPTED = "preempted"
     REWOUND = "rewound"
-    #: It lost its supervisor, its host, or the state manager.
+    #: The process lost its supervisor, its host, or the state manager.
     LOST_HOST = "lost_host"
     FENCED = "fenced"
     OWN_BUG = "own_bug"
     SPAWN_FAILED = "spawn_failed"
-    #: It said that no later attempt can succeed.
+    #: The process said that no later attempt can succeed.
     GAVE_UP = "gave_up"
-    #: Of a container: somebody drains its host, or asked for its restart.
+    #: For a container: its host is drained, or its restart was requested.
     MOVED = "moved"
     RESTARTED = "restarted"
 
@@ -48,7 +48,7 @@ NEVER_RESTARTED = frozenset({ExitReason.STARTUP_FAILURE, ExitReason.FINISHED, Ex
 UNCOUNTED = frozenset(
     {ExitReason.PREEMPTED, ExitReason.REWOUND, ExitReason.LOST_HOST, ExitReason.MOVED, ExitReason.RESTARTED}
 )
-#: Somebody wanted it to end, and it did.
+#: The process ended as requested.
 ORDERLY = frozenset({ExitReason.PREEMPTED, ExitReason.MOVED, ExitReason.RESTARTED})
 #: Reasons that may have their own budget.
 COUNTED = frozenset(ExitReason) - NEVER_RESTARTED - UNCOUNTED
@@ -63,15 +63,15 @@ class ExitHints(Struct, frozen=True):
     hung: bool = False
     #: The kernel's counter of out-of-memory kills has moved since the last check.
     oom_moved: bool = False
-    #: Its last reported exception was a MemoryError, or its last output mentions memory.
+    #: Whether its last reported exception was a MemoryError, or its last output mentions memory.
     memory_error: bool = False
     #: What is known of its end has limit and peak of the control group.
     memory_told: bool = False
     #: We stopped it because it used too much memory.
     overgrown: bool = False
-    #: Its resident memory reached its limit.
+    #: Whether its resident memory reached its limit.
     at_limit: bool = False
-    #: It runs user code (a task), so an exit code that its runtime did not announce is the user's.
+    #: Whether it runs user code (a task), so that an exit code that its runtime did not announce is the user's.
     user_code: bool = False
     #: The runtime of a process that runs user code announced this exit code (`exit_notice`).
     announced: bool = False

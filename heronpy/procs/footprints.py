@@ -25,7 +25,7 @@ _OPEN_FILES = re.compile(r"^Max open files +(\d+)", re.MULTILINE)
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 #: Fields of /proc/PID/stat behind the name: CPU time of the user and the system, its own and of children that ended.
 _TIMES = slice(11, 15)
-#: At most so many processes are looked at in one tree.
+#: Most processes that are examined in one tree.
 PROCESSES_MAX = 10_000
 #: The children of a process that uses no CPU are looked for again after this.
 LOOK_AGAIN_S = 10.0
@@ -93,7 +93,7 @@ class TreeMeter:
         return max(0.0, used_s - last[2]) / (now - last[1])
 
     def forget(self) -> None:
-        """Begin anew: there is no figure for the time in which nobody asked."""
+        """Start over: there is no figure for a time without requests."""
         self._last = None
         for pid in list(self._families):
             self._drop(pid)
@@ -145,7 +145,7 @@ class FootprintMeter:
                 self.disk = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
     def of(self, name: str) -> control_pb2.Footprint | None:
-        """Of the process with this name; None: not known yet."""
+        """The footprint of the process with this name; None if unknown."""
         found = self._found.get(name)
         return found[3] if found is not None else None
 

@@ -44,9 +44,9 @@ class Command(Struct, frozen=True):
     fresh: bool = False
     python: str = ""
     env: tuple[tuple[str, str], ...] = ()
-    #: Its output goes to a `ChildLog`, which has to distinguish records from raw output.
+    #: Whether its output goes to a `ChildLog`, which has to distinguish records from raw output.
     sealed: bool = False
-    #: It runs user code, so its runtime announces the exit codes that it ends with on purpose (`exit_notice`).
+    #: Whether it runs user code, so that its runtime announces intended exit codes (`exit_notice`).
     announces: bool = False
 
 
@@ -72,7 +72,7 @@ class ChildExited(Struct, frozen=True):
     status: int
     cpu_s: float
     rss_bytes: int
-    #: Its runtime had announced this exit code.
+    #: Whether its runtime had announced this exit code.
     announced: bool = False
 
 

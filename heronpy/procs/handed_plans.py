@@ -36,5 +36,5 @@ def hand(file: Path, data: bytes) -> None:
 
 
 def handed(file: Path) -> bytes:
-    """The content of one of them; OSError when there is none."""
+    """The content of a plan; raises OSError if it is missing."""
     return read_own(file, _MAX_BYTES)

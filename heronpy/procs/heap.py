@@ -40,10 +40,10 @@ NAME_MAX = 200
 #: Objects are looked at in this many rounds, each spread over all of them: when the time is over, what was seen
 #: stands for the rest.
 ROUNDS = 32
-#: Of what one container refers to, about this many are looked at, spread over all.
+#: About how many of a container's references are examined, spread over all of them.
 BELOW_MAX = 20_000
 LOOK_EVERY = 256
-#: Frozen objects are looked for until so many were met, and not in containers with more than `WIDE` others.
+#: Most frozen objects to search for; containers with more than `WIDE` references are not searched.
 FROZEN_MAX, WIDE = 50_000, 1000
 #: References below this weight are not followed further.
 WEIGHT_MIN = 0.001
@@ -70,7 +70,7 @@ class HeapCount(Struct, frozen=True):
     kinds: int
     objects: int
     bytes: int
-    #: Of the objects that were looked at; below 1 all figures are estimates.
+    #: Share of the objects that were examined; below 1 all figures are estimates.
     share: float
     seconds: float
 
@@ -223,7 +223,7 @@ class _Walk:
 
 
 def _name(kind: type) -> str:
-    """As `module.Class`; of the interpreter's own types the name only."""
+    """The type as `module.Class`; for built-in types only the name."""
     module, name = _MODULE(kind), _QUALNAME(kind)
     whole = name if module == "builtins" else f"{module}.{name}"
     return str(whole)[:NAME_MAX]

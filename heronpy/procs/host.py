@@ -245,7 +245,7 @@ class ProcessHost:
             return
         if self._timer is not None:
             if at >= self._timer_at:
-                return  # It fires early, finds nothing and is set again.
+                return  # The timer fires early, finds nothing and is set again.
             self._timer.cancel()
         self._timer_at = at
         self._timer = self._loop.call_later(max(at - time.monotonic(), 0.0), self._on_timer)

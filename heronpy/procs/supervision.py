@@ -21,7 +21,7 @@ class ProcessSpec(Struct, frozen=True):
     component: str = ""
     #: Stopped in ascending order: all of a rank are down before the next rank is asked.
     stop_rank: int = 0
-    #: Its permanent failure ends the supervisor itself.
+    #: Whether its permanent failure ends the supervisor itself.
     critical: bool = False
     user_code: bool = False
     #: Under an earlier supervisor its user code has run: an exception at its start counts like one while running.
@@ -134,7 +134,7 @@ class Exited(Struct, frozen=True):
     status: int
     hints: ExitHints = field(default_factory=ExitHints)
     detail: str = ""
-    #: Its peak resident memory; 0 if unknown.
+    #: Peak resident memory of the process; 0 if unknown.
     peak_bytes: int = 0
 
 
@@ -153,7 +153,7 @@ class Reported(Struct, frozen=True):
     name: str
     number: int
     loop_age_s: float
-    #: It has initialised: an end from now on is not a failure to start.
+    #: Whether it has initialised, so that a later end is not a failure to start.
     ready: bool = False
 
 
@@ -222,7 +222,7 @@ class Ended(Struct, frozen=True):
     spec: ProcessSpec
     reason: ExitReason
     detail: str
-    #: By an exception of user code, which the process has reported.
+    #: Whether an exception of user code, which the process has reported, ended it.
     raised: bool = False
     #: User code ended it with an exit code.
     left: bool = False

@@ -272,7 +272,7 @@ class Supervisor:
         if self._stopping:
             return []
         effects: list[Effect] = []
-        # Those that are about to start anyway need nothing else.
+        # Processes that are about to start anyway need nothing else.
         chosen = [name for name in names or tuple(self._processes) if name not in self._wave]
         asked = [process for name in chosen if (process := self._processes.get(name)) is not None]
         for process in asked:

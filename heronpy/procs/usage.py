@@ -67,7 +67,7 @@ class KeptFiles:
 
 
 class Usage(Struct):
-    """Of one process; zero when not known yet."""
+    """Usage of one process; zero if not known yet."""
 
     cpu_s: float = 0.0
     rss_bytes: int = 0

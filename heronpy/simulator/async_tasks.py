@@ -190,7 +190,7 @@ class AsyncSpoutTask(SpoutTask):
     # -- coroutines ---------------------------------------------------------------------------
 
     def _beside(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """The method; if it is a coroutine, it runs beside all others."""
+        """The method; a coroutine runs concurrently with all others."""
 
         def call(*args: Any) -> Any:
             result = method(*args)

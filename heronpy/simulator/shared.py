@@ -27,7 +27,7 @@ from heronpy.simulator.sinks import CollectingSink, is_spark_sink
 from heronpy.simulator.tuples import Delivery
 
 # Spouts pause while more tuples than this are queued in bolts: the simulator's backpressure. Where a topology drops
-# tuples instead, a task is full with so many.
+# tuples instead, the number of tuples with which a task is full.
 QUEUED_MAX = 1000
 
 
@@ -57,7 +57,7 @@ class Shared:
         self._settings = resolve("simulator", (), self.plan.config, components, ())
         self.frame_max_bytes: int = settings_for(self._settings, StmgrSettings).frame_max_bytes
         groups: int = settings_for(self._settings, CheckpointSettings).key_groups
-        # As in the runtime, fields groupings follow the key groups of keyed state if that is saved.
+        # Like the runtime: fields groupings follow the key groups of keyed state if that is saved.
         self.key_groups = groups if mode == TopologyReliabilityMode.EFFECTIVELY_ONCE else 0
         times_out = config.get(api_constants.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS, True)
         timeout_s = float(config.get(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))

@@ -179,7 +179,7 @@ class Simulator:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """By component: tuples that topology.droptuples.upon.backpressure has discarded, because a task was full."""
+        """Component to tuples that topology.droptuples.upon.backpressure has discarded because a task was full."""
         return dict(self._world.dropped)
 
     def emitted(self, component: str, stream: str = "default") -> list[list[Any]]:

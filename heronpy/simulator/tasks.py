@@ -287,7 +287,7 @@ class SpoutTask(SimTask):
 
     def step(self) -> None:
         if self.outcomes:
-            # It may have something to emit now, such as a replay.
+            # The task may have something to emit now, such as a replay.
             if self._call_on is not None:
                 self._call_at = self._call_on = None
             self._report(*self.outcomes.popleft())

@@ -37,14 +37,14 @@ _KEPT = 3
 def archive_path(java: str) -> Path:
     """Where the archive for this Java program and the installed Spark belongs."""
     spec = importlib.util.find_spec("pyspark")
-    # Of an installation: one that replaces it has other files.
+    # Identifies the installation; a new one has other files.
     installed = f"{spec.origin}\n{os.stat(spec.origin).st_mtime_ns}" if spec and spec.origin else ""
     who = f"{os.path.realpath(java)}\n{installed}\n{os.environ.get('SPARK_HOME', '')}"
     return heron_home() / "cache" / "spark" / f"{hashlib.sha256(who.encode()).hexdigest()[:16]}.jsa"
 
 
 def find_archive() -> str | None:
-    """The archive for this machine; None when there is none, or others could have written it."""
+    """The archive for this machine; None without one, or if others could have written it."""
     java = find_java()
     if java is None:
         return None
@@ -82,7 +82,7 @@ def make_archive() -> Path:
         if not made.exists():
             raise HeronError("the JVM wrote no class archive; Java 13 or newer with its own archive can do it")
         os.replace(made, target)
-        # Those of installations that were replaced; a JVM that runs with one keeps it.
+        # Archives of replaced installations; a JVM that runs with one keeps it.
         for old in sorted(target.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
             old.unlink(missing_ok=True)
     finally:

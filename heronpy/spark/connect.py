@@ -1,6 +1,6 @@
 """A Spark Connect server as driver (`sc://HOST:PORT`): no JVM runs here, and what needs one fails with a sentence.
 
-Retries of requests are few: the gateway itself starts anew when the server has gone. A token for the server is taken
+Retries of requests are few: the gateway itself restarts when the server is gone. A token for the server is taken
 from SPARK_CONNECT_AUTHENTICATE_TOKEN in the environment of the gateway's host, never from the settings.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heronpy.spark")
 
-#: Of each request, with pauses of at most a second.
+#: Retries of each request, with pauses of at most a second.
 RETRIES = 3
 _PAUSE_MAX_MS = 1000
 _STOP_S = 3.0

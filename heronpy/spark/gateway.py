@@ -1,10 +1,10 @@
 """The gateway's loop: takes hints from sinks and results from the worker, and gives it tickets.
 
-Owns the ROUTER socket for sinks and the record of who waits for which outcome. The source of truth is the records of
-`connectors.spark.records`, so the loop may be killed anywhere: its successor scans them, and the sinks repeat
-their hints. Of several gateways the latest one counts: an earlier one that still runs cannot decide anything twice, and
-stops when it sees the latest. On one host a file lock keeps the next one from starting before that, because both would
-listen at the same socket.
+Owns the ROUTER socket for sinks and the record of which sinks wait for which outcomes. The source of truth is the
+records of `connectors.spark.records`, so the loop may be killed anywhere: its successor scans them, and the sinks
+repeat their hints. Of several gateways the latest one counts: an earlier one that still runs cannot decide anything
+twice, and stops when it sees the latest. On one host a file lock keeps the next one from starting before that, because
+both would listen at the same socket.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ log = logging.getLogger("heronpy.spark")
 
 #: Interval of the scan for batches whose hint was lost together with their sink.
 SCAN_S = 5.0
-#: Its last figures are in a file of this name and the topology's id.
+#: Name, with the topology's id, of the file with its last figures.
 LAST_REPORT = ".last-"
 _TURN_MAX_S = 0.5
 _METRICS_S = 1.0

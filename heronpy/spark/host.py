@@ -39,13 +39,13 @@ LOOK_S = 0.25
 START_S = 300.0
 STOP_S = 5.0
 ENDS_S = 2.0
-#: So begins the id of an application that no master of Spark's own has taken, so that it ran nothing.
+#: Prefix of the id of an application that no master of Spark's own has accepted, so that it ran nothing.
 _UNTAKEN = "spark-application-"
-#: Threads of jobs; more containers than this are none of ours.
+#: Most threads of jobs; heronpy never has more containers than this.
 JOBS_MAX = 2000
 _WORDS_MAX = 1000
 SETTLE_S = 0.5
-#: So Java says that a file is missing, or is no program.
+#: Java's messages for a missing file, or one that is not a program.
 _NO_PYTHON = "Cannot run program"
 
 
@@ -69,7 +69,7 @@ class HostJob(Struct):
         return self.phase not in ("queued", "running")
 
     def shown(self) -> dict[str, Any]:
-        """As the engine reads it."""
+        """The job in the form that the engine reads."""
         return {name: getattr(self, name) for name in ("id", "phase", "status", "words", "printed")}
 
 
@@ -126,7 +126,7 @@ class HostJobs:
                 self._sc.cancelJobGroup(job.group)
 
     def _lose(self, job: HostJob, why: str) -> None:
-        """Its executor is gone, and Spark would start the task again; or Spark has killed it."""
+        """Record a lost job: its executor is gone and Spark would restart the task, or Spark has killed it."""
         what = "Spark has killed its task" if job.killed else "its executor is lost"
         job.phase, job.words = "lost", f"{what}: {_first_line(why)}".rstrip(": ")
         if not job.killed:
@@ -232,7 +232,7 @@ def main(argv: list[str] | None = None) -> int:
     told = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     logs.setup("spark-driver", descriptor=2)
-    # It tells at length of each connection that ends with its JVM.
+    # py4j logs at length about each connection that ends with its JVM.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     return Host(told).run()
 
@@ -379,7 +379,7 @@ class Host:
         try:
             self._out.write(json.dumps(words) + "\n")
             self._out.flush()
-        except (OSError, ValueError):  # nobody is there
+        except (OSError, ValueError):  # no process listens there
             self._over.set()
 
     def _read(self) -> None:

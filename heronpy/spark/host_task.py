@@ -12,7 +12,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 
-#: Of what the process prints.
+#: Limit for the process's output.
 TAIL_BYTES = 4096
 DRAIN_S = 2.0
 #: What Spark sets for its own Python workers.

@@ -191,7 +191,7 @@ class Inbox:
             return outcome
         if stands.fate is Fate.PUBLISHED and not manifest.prepared:
             return self.commit(ticket, replace(manifest, tables=stands.tables, prepared=True))
-        # Its own fate, or one that cannot be carried out.
+        # The fate is its own, or cannot be carried out.
         return self._give_up(folder, stem, manifest, replace(stands, error=error))
 
     def _give_up(self, folder: SinkFolder, stem: str, manifest: Manifest, decision: Decision) -> Outcome:

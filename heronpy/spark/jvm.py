@@ -62,7 +62,7 @@ class Output:
         os.close(self.writer)
 
     def termination_report(self, wait_s: float = 0.0) -> str:
-        """Its last lines, which may explain an exit; waits this long for the end of the pipe."""
+        """The last lines, which may explain an exit; waits this long for the end of the pipe."""
         self._thread.join(wait_s)
         telling = [line.strip() for line in self._telling]
         return "; ".join(telling[-LINES_NAMED:])
@@ -110,7 +110,7 @@ class Jvm:
         """Start spark-submit; `listen` waits for it."""
         output = Output()
         try:
-            # It ends when its stdin is closed, so it does not outlive this process for long.
+            # The JVM ends when its stdin is closed, so it does not outlive this process for long.
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=output.writer, stderr=output.writer, env=dict(environ)
             )

@@ -37,7 +37,7 @@ class Times:
         self._sum += seconds
 
     def sample(self, name: str, label: str) -> control_pb2.Sample:
-        """It as a metric."""
+        """The distribution as a metric."""
         below = list(accumulate(self._counts))
         sample = control_pb2.Sample(
             name=name, label=label, type=control_pb2.Sample.HISTOGRAM, value=self._sum, sum=self._sum, count=below[-1]
@@ -58,7 +58,7 @@ class Reports:
         connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
         #: The outage that batches wait for, or empty.
         self.waits_for = ""
-        #: By name and label.
+        #: Name and label to value.
         self._counters: dict[tuple[str, str], float] = {}
         self._times: dict[tuple[str, str], Times] = {}
 

@@ -28,7 +28,7 @@ LOCAL_MAX_BYTES = 256 * 1024
 _PART_MAX_BYTES = 16 * MB
 #: Options for the small JVM of Spark's scripts that only prints the command line of the large one.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-#: What is left is for the tasks: on one machine all containers share it.
+#: The rest is for the tasks: on one machine all containers share it.
 MEMORY_SHARE = 1 / 8
 _MEMORY_MIN, _MEMORY_MAX = GB, 4 * GB
 #: Spark refuses to start below 450 MB.

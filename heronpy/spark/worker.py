@@ -58,7 +58,7 @@ class Lost(Struct):
     error: BaseException | None = None
     #: Spark did not start, and its JVM was not killed.
     refused: bool = False
-    #: Its JVM has ended.
+    #: Whether its JVM has ended.
     gone: bool = False
 
 

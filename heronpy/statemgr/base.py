@@ -41,7 +41,7 @@ class StateManager(Protocol):
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
         """Write a node and return its new version.
 
-        Without `version` the write is unconditional and creates a missing node. With it the node
+        Without `version` the write is unconditional and creates a missing node. With `version` the node
         must have that version (0: must not exist), else VersionMismatchError; NoNodeError if it
         is missing. An ephemeral node stays ephemeral, with the same owner.
         """

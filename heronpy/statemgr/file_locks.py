@@ -1,8 +1,8 @@
-"""Locks on files, held by a process until it releases them or dies; and the host whose processes they hold between.
+"""Locks on files, which a process holds until it releases them or dies, and the record of the host they work on.
 
-The root of a state in files records the host that uses it. Another host is refused where it could use it at the same
-time: on a file system that several hosts reach. On any other, a disk has moved or a container was made anew, and the
-record follows.
+The root of a state in files records the host that uses it. Another host is refused on a file system that several
+hosts can reach, because both could use the state at the same time. On any other file system, the disk has moved or
+the container was made again, and the record is changed.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def file_system_of(folder: Path) -> str:
                 if len(parts) < 5 or not after:
                     continue
                 point = _unescaped(parts[4])
-                # Of mounts at one point the last one is on top.
+                # The last of several mounts at one point is on top.
                 if len(point) >= length and os.path.commonpath((path, point)) == point:
                     found, length = after.split()[0], len(point)
     except OSError:

@@ -321,7 +321,7 @@ class LocalStateManager:
             os.close(descriptor)
 
     def _read(self, file: Path) -> _Node | None:
-        """The node in a file, None if there is none or its owner is dead."""
+        """The node in a file; None without a node, or if its owner is dead."""
         with self._trouble():
             try:
                 with open(file, "rb", buffering=0) as opened:

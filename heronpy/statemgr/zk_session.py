@@ -60,7 +60,7 @@ _kazoo_log.setLevel(logging.CRITICAL)
 
 PATIENCE_S: Final = 10.0
 #: For a caller whose thread runs an event loop, which blocks everything else in its process: the timeouts
-#: of an answer, and of a connection when there is none.
+#: of an answer, and of a new connection.
 PATIENCE_OF_LOOP_S: Final = 2.0
 PATIENCE_OF_LOOP_AWAY_S: Final = 0.1
 _LOOK_CLOSED_S: Final = 0.1
@@ -122,7 +122,7 @@ class Session:
 
     @property
     def number(self) -> int:
-        """The number of the session as in a znode's ephemeralOwner; 0 while there is none."""
+        """The number of the session as in a znode's ephemeralOwner; 0 without a session."""
         found = self.client.client_id
         return int(found[0]) if found else 0
 

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 METADATA: Final = "metadata"
-#: Empty; its topology was sent back to an older checkpoint.
+#: An empty file: its topology was later restored from an older checkpoint.
 ABANDONED: Final = "abandoned"
 
 _FOLDER: Final = re.compile(r"chk-([0-9]{1,19})")

@@ -2,7 +2,7 @@
 
     chk-<id>/metadata                names every file of the checkpoint; written last, by put-if-absent
     chk-<id>/<name>                  files of this checkpoint alone
-    chk-<id>/abandoned               empty; its topology was sent back to an older checkpoint
+    chk-<id>/abandoned               empty; its topology was restored from an older checkpoint
     shared/<sha256>-<checkpoint>     immutable pieces that later checkpoints share, named by who wrote them too
     taskowned/                       never touched here
 
@@ -89,7 +89,7 @@ class CheckpointStore:
     ) -> None:
         self.folder: Place = folder if isinstance(folder, Url) else Path(folder).absolute()
         self.bytes_written = 0
-        """Of all files, by this object; those in the spool included."""
+        """Bytes of all files written by this object, including those in the spool."""
         if objects is None:
             assert isinstance(self.folder, Path), "only a folder needs no objects"
             objects = FolderObjects(self.folder, fsync)
@@ -305,7 +305,7 @@ class CheckpointStore:
             self._looking.release()
 
     def missing(self, refs: Iterable[FileRef]) -> list[FileRef]:
-        """Those that are not there in their size."""
+        """The files that are missing or have another size."""
         refs = list(refs)
         found = self._sizes(refs)
         return [ref for ref in refs if found.get(self._path(ref)) != ref.bytes]
@@ -373,7 +373,7 @@ class CheckpointStore:
         return parse_metadata(self._get(path_in(checkpoint)), str(path), checkpoint)
 
     def size_of_metadata(self, checkpoint: int) -> int:
-        """Bytes of the metadata itself; 0 if there is none."""
+        """Bytes of the metadata itself; 0 without metadata."""
         return self._objects.head(path_in(checkpoint)) or 0
 
     def exists(self) -> bool:

@@ -17,7 +17,7 @@ from heronpy.common.folders import make_folders
 
 FOLDER = "dead-letters"
 _SUFFIX = ".jsonl"
-#: Of a payload larger than this, only the beginning of its text is kept.
+#: Largest payload that is kept completely; of a larger one, only the beginning of its text is kept.
 PAYLOAD_MAX_BYTES = 1 << 20
 TRACEBACK_MAX_CHARS = 64 * 1024
 
@@ -48,7 +48,7 @@ class DeadLetterFile:
             os.close(descriptor)
 
     def last_number(self, topology_id: str) -> int:
-        """The `number` of the newest letter of this topology; 0 if there is none, or the file cannot be read."""
+        """The `number` of the newest letter of this topology; 0 without one, or if the file cannot be read."""
         try:
             lines = self.path.read_bytes().splitlines()
         except OSError:
@@ -96,7 +96,7 @@ def files_of(working_dir: str | os.PathLike[str]) -> list[Path]:
 
 
 def letter_of(line: bytes) -> dict[str, Any] | None:
-    """The letter of a line; None for what is none."""
+    """The dead letter of a line; None for an invalid line."""
     try:
         letter = json.loads(line)
     except (ValueError, RecursionError):

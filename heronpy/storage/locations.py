@@ -60,7 +60,7 @@ def open_location(location: str, fsync: bool = True, patience_s: float = 0.0) ->
 def check_trusted(location: str) -> None:
     """DamagedFileError if another user of this host may have written a checkpoint: call it before a restore.
 
-    An object store says nothing about writers: whoever may write to a prefix is trusted.
+    An object store says nothing about writers: everyone who may write to a prefix is trusted.
     """
     place = place_of(location)
     if isinstance(place, Url):

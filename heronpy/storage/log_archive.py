@@ -32,12 +32,12 @@ class Run(Struct, frozen=True, order=True):
 
     @property
     def name(self) -> str:
-        """As in keys."""
+        """The name of the run in keys."""
         return f"{self.container}.{self.submission}@{re.sub(r'[^A-Za-z0-9._-]', '_', self.host)[:100] or 'unknown'}"
 
 
 class LogArchive:
-    """Of one topology, below `place`: a folder, or a URL. ConfigError if it cannot be opened here.
+    """The archive of one topology, below `place`: a folder or a URL. Raises ConfigError if it cannot be opened here.
 
     The calls raise ObjectsError when the place does not answer, or refuses.
     """

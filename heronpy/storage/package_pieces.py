@@ -17,7 +17,7 @@ PIECE_BYTES: Final = 8 << 20
 
 
 class PackagePieces:
-    """Of one topology, below `place`: a folder, or a URL. ConfigError if it cannot be opened here.
+    """The package of one topology, below `place`: a folder or a URL. Raises ConfigError if it cannot be opened here.
 
     The calls raise ObjectsError when the place does not answer, or refuses.
     """

@@ -61,7 +61,7 @@ class Source(Protocol):
         """sha256 of the content, in hexadecimal."""
 
     def entries(self) -> Iterator[Entry]:
-        """Its content."""
+        """The entries of the source."""
 
 
 class _Readable(Protocol):
@@ -310,7 +310,7 @@ def _check_name(name: str) -> str:
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\\" in name or (parts[0] and parts[0][-1] == ":"):
         raise PackageError(f"{name!r} in the package leads out of it; use relative names only")
-    if not is_plain(name.encode(errors="replace").decode()):  # bytes that are no UTF-8 do no harm
+    if not is_plain(name.encode(errors="replace").decode()):  # bytes that are not UTF-8 do no harm
         raise PackageError(
             f"{name!a} in the package has a control character, or one that hides or reorders text; rename it"
         )

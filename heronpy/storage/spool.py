@@ -50,7 +50,7 @@ class Spool:
         while self._held() + len(data) > self._max_bytes:
             if os.getpid() == self._pid:
                 upload(checkpoint)
-                # What is left belongs to another checkpoint, whose thread gives up.
+                # The rest belongs to another checkpoint, whose thread gives up.
                 if self._held() + len(data) <= self._max_bytes:
                     break
             time.sleep(LOOK_S)

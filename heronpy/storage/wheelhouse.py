@@ -88,11 +88,11 @@ def wheels_of(archive: Path) -> list[str]:
     except OSError as error:
         raise _unreadable(archive, error) from None
     except zipfile.BadZipFile:
-        raise PackageError(f"{archive} is no wheelhouse; make one with 'heron env pack'") from None
+        raise PackageError(f"{archive} is not a wheelhouse; make one with 'heron env pack'") from None
     names = [entry.filename for entry in entries]
     strange = next((name for name in names if not _WHEEL.fullmatch(name)), "")
     if strange or not names or len(set(names)) != len(names):
-        what = f"holds {strange[:100]!r}, which is no wheel" if strange else "does not hold wheels, each once"
+        what = f"holds {strange[:100]!r}, which is not a wheel" if strange else "does not hold wheels, each once"
         raise PackageError(f"{archive} {what}; make a wheelhouse with 'heron env pack'")
     if len(names) > WHEELS_MAX or sum(entry.file_size for entry in entries) > BYTES_MAX:
         raise PackageError(f"{archive} has more than {WHEELS_MAX} wheels or {BYTES_MAX} bytes; take fewer dependencies")

@@ -1,4 +1,4 @@
-"""The root of a streamlet computation: it knows all sources and lays out the topology."""
+"""The root of a streamlet computation, which knows all sources and builds the topology."""
 
 from __future__ import annotations
 

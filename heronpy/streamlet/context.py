@@ -41,7 +41,7 @@ class Context(ABC):
 
     @abstractmethod
     def get_state(self) -> HashMapState:
-        """The state kept in checkpoints; an empty one where the topology keeps none."""
+        """The state that checkpoints save; empty and not saved if the topology takes no checkpoints."""
 
     @abstractmethod
     def emit(self, values: Any) -> None:
@@ -49,21 +49,21 @@ class Context(ABC):
 
     @abstractmethod
     def wait(self, seconds: float) -> None:
-        """For a source: `get` should not be called again before this much time has passed (see `Spout.wait`)."""
+        """For a source: postpones the next call of `get` by this many seconds (see `Spout.wait`)."""
 
     @abstractmethod
     def wait_readable(self, fd: int | HasFileno) -> None:
-        """For a source: `get` should be called again once this can be read (see `Spout.wait_readable`)."""
+        """For a source: postpones the next call of `get` until this is readable (see `Spout.wait_readable`)."""
 
     @abstractmethod
     def busy(self) -> None:
-        """For a source: `get` has worked, found no element, and should be called again at once (see `Spout.busy`)."""
+        """For a source: requests the next call of `get` at once, although it found no element (see `Spout.busy`)."""
 
 
 class ContextImpl(Context):
     """Answers from the task's TopologyContext; emits through a function, or through a spout or bolt.
 
-    `spout` is the source's spout, whose next call its generator may put off.
+    `spout` is the source's spout, whose next call the generator may postpone.
     """
 
     def __init__(

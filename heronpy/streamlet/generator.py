@@ -21,7 +21,7 @@ class Generator(ABC, Generic[_T_co]):
     def get(self) -> _T_co | None:
         """The next element, or None if none is available yet.
 
-        Raise StopIteration when the input has ended. It is called again at once after an element. After None it is
+        Raise StopIteration when the input has ended. After an element, `get` is called again at once. After None it is
         polled, about a thousand times a second at first and then less and less often, unless it has said when to
         call it, with `wait(seconds)`, `wait_readable(fd)` or `busy()` of the context passed to `setup`.
         """
@@ -29,7 +29,7 @@ class Generator(ABC, Generic[_T_co]):
     def pre_save(self, checkpoint_id: str) -> None:
         """Called just before a checkpoint (EFFECTIVELY_ONCE): put your position into the state.
 
-        The state is what `context.get_state()` gave in `setup`. After a failure, `setup` of a new object finds
-        in it what the last complete checkpoint saved, and must continue from there. A source that does not
-        loses the elements between that checkpoint and the failure, or repeats all earlier ones.
+        The state is the result of `context.get_state()` in `setup`. After a failure, `setup` of a new object finds
+        the position of the last complete checkpoint in the state, and must continue from there. Otherwise the source
+        loses the elements between that checkpoint and the failure, or repeats all earlier elements.
         """

@@ -1,4 +1,4 @@
-"""What runs in the tasks of sources and of one-element operators, and the groupings in front of them.
+"""The spouts of sources, the bolts of one-element operators, and their groupings.
 
 Each operator has one output stream with one field. Outputs are anchored to the element that they were made
 from. The runtime handles an exception of the user's function: it ends the task, and an unacked element is
@@ -68,7 +68,7 @@ class ElementBolt(StreamletBoltBase, Bolt, StatefulComponent):
 
 
 class FunctionBolt(ElementBolt):
-    """Applies a function of the user's."""
+    """Applies a user function."""
 
     #: The key of the function in the component's configuration.
     FUNCTION = "function"
@@ -86,7 +86,7 @@ class MapBolt(FunctionBolt):
 
 
 class FlatMapBolt(FunctionBolt):
-    """The elements of the function's result; one that cannot be iterated over is an element itself."""
+    """The elements of the function's result; a result that is not iterable is one element."""
 
     def handle(self, element: Any, tup: Tuple) -> None:
         result = self.function(element)
@@ -123,7 +123,7 @@ class LogBolt(ElementBolt):
 
 
 class PassBolt(ElementBolt):
-    """Passes elements on: in a union, or after a repartition, which is only routing."""
+    """Passes elements on unchanged: in a union, or after a repartition, which only routes."""
 
     def handle(self, element: Any, tup: Tuple) -> None:
         self.emit_element(element, tup)
@@ -162,7 +162,7 @@ class TransformBolt(ElementBolt):
 
 
 class KeyGrouping(ICustomGrouping):
-    """Routes (key, value) elements: equal keys meet in one task.
+    """Routes (key, value) elements so that equal keys go to one task.
 
     The hash of a key is the same in every process and after every restart; builtin hash() would send one key
     to different tasks from different senders.
@@ -235,7 +235,7 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-#: A source at its end waits for acks, which end the input; a fail that comes meanwhile is seen after this.
+#: At its end, a source waits for acks, which end the input; a fail in this time is noticed after this pause.
 _ENDING_WAIT_S = 0.05
 #: How many elements a generator function has yielded, in the state of its task.
 _TAKEN = "elements.taken"
@@ -300,7 +300,7 @@ class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
             self.end_of_input()
 
     def fail(self, tup_id: int) -> None:
-        """Have a failed element emitted again."""
+        """Queue a failed element for another emit."""
         if tup_id in self._pending:
             self._replays.append(self._pending.pop(tup_id))
 
@@ -329,8 +329,8 @@ class GeneratorSpout(ElementSpout):
         return self._generator.get()
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Have the generator put its position into the state."""
-        # An object with only the methods of Apache's Generator lacks this one.
+        """Let the generator put its position into the state."""
+        # An object with only the methods of Apache's Generator lacks this method.
         save = getattr(self._generator, "pre_save", None)
         if save is not None:
             save(checkpoint_id)

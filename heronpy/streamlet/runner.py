@@ -1,4 +1,4 @@
-"""The last step of a streamlet program: from builder and configuration to a submitted topology."""
+"""Runs a streamlet program: from builder and configuration to a submitted topology."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Runner:
     def build(self, name: str, config: Config, builder: Builder) -> TopologyBuilder:
         """The topology builder that `run` would submit; unit tests hand it to the simulator.
 
-        At least once, topology.message.timeout.secs and topology.max.spout.pending follow from the windows
+        Under ATLEAST_ONCE, topology.message.timeout.secs and topology.max.spout.pending are derived from the windows
         unless the configuration sets them.
         """
         if not isinstance(name, str):

@@ -1,7 +1,7 @@
 """Streamlet: a (possibly endless) collection of elements, and the operators over it.
 
 Calling an operator only records it. `Builder.build` later walks the graph from the sources and adds one spout
-or bolt per streamlet; a stage that has two parents is added when both are there. The number of partitions is
+or bolt per streamlet; a stage with two parents is added when both exist. The number of partitions is
 copied from the parent when the operator is called.
 """
 
@@ -234,7 +234,7 @@ class Streamlet(Generic[_T_co]):
                 waiting.extend(reversed(stage._children))
 
     def _build_this(self, builder: TopologyBuilder, stage_names: set[str]) -> bool:
-        """Add this stage to the topology; False if a parent is not there yet."""
+        """Add this stage to the topology; returns False if a parent does not exist yet."""
         raise NotImplementedError(f"{type(self).__name__} must define _build_this")
 
     def _claim_name(self, prefix: str, stage_names: set[str]) -> str:

@@ -1,6 +1,6 @@
 """The length of windows and the interval between their starts.
 
-Durations are seconds (int or float) or timedeltas; days and fractions of a second count.
+Durations are seconds (int or float) or timedeltas, including days and fractions of a second.
 A tumbling window is a sliding one whose slide equals its length, so windows never overlap.
 """
 

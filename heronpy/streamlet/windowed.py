@@ -1,9 +1,9 @@
-"""What runs in the tasks of the windowed operators.
+"""The bolts of the windowed operators.
 
-Where the slide equals the length, windows tumble: each begins exactly where the one before ended, even if a
-tick comes early or late, so no element is in two of them. Results are anchored to the elements that they were
-made from, so under ATLEAST_ONCE an element is done only when all results of its windows are; the message
-timeout must be longer than a window.
+If the slide equals the length, windows tumble: each begins exactly where the previous one ended, even if a
+tick comes early or late, so no element is in two windows. Results are anchored to their elements, so under
+ATLEAST_ONCE an element is done only when all results of its windows are done. The message timeout must be
+longer than a window.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from heronpy.streamlet.keyedwindow import KeyedWindow
 from heronpy.streamlet.operators import StreamletBoltBase, key_and_value, part_of
 from heronpy.streamlet.window import Window
 
-#: A value of one side of a join with the tuple that it came in, both None for the side that is missing.
+#: A value of one side of a join with its tuple; both are None for a missing side.
 Member = tuple[Any, Tuple | None]
 _MISSING: list[Member] = [(None, None)]
 
 
 class WindowedBolt(StreamletBoltBase, SlidingWindowBolt):
-    """A window bolt that applies a function of the user's. Subclasses define `processWindow`."""
+    """A window bolt that applies a user function. Subclasses define `processWindow`."""
 
     #: The key of the function in the component's configuration.
     FUNCTION = "function"

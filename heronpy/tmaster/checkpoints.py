@@ -25,7 +25,7 @@ from heronpy.tmaster.shared_state import SharedState
 _SEAL = 0
 #: Interval at which CheckpointComplete of the last checkpoint is repeated to tasks that have not handled it.
 ANNOUNCE_AGAIN_S = 1.0
-#: Tasks that a reply names of those that a checkpoint waits for.
+#: How many of the tasks that a checkpoint waits for a reply names.
 NAMES_MAX = 100
 
 
@@ -131,7 +131,7 @@ class Checkpoints:
     # ---- requests ---------------------------------------------------------------------------
 
     def on_requested(self, token: int, savepoint: bool, now: float) -> None:
-        """A client wants a checkpoint; RpcError when none can be taken."""
+        """A client requests a checkpoint; raises RpcError if it cannot be taken."""
         if self._shared.failure is not None:
             raise RpcError(f"{self._shared.book.topology.name} has failed: {self._shared.failure}")
         self.coordinator.request(token, savepoint, now)
@@ -144,7 +144,7 @@ class Checkpoints:
         self._shared.confirm([token], f"{self._shared.book.topology.name} goes back to {where}")
 
     def on_delete(self, token: int, checkpoints: list[int]) -> None:
-        """A client wants checkpoints deleted: all or none; answered when their files are deleted."""
+        """A client requests the deletion of checkpoints, all or none; answered when their files are deleted."""
         used = self.restorer.in_use()
         for number in checkpoints:
             if number in used:

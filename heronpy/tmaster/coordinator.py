@@ -40,7 +40,7 @@ class UnknownCheckpointError(InvalidRpcError):
 
 
 class WithdrawnCheckpointError(InvalidRpcError):
-    """The topology was sent back to an older checkpoint, and its sinks may have withdrawn the output of this one.
+    """The topology was restored from an older checkpoint, and its sinks may have withdrawn the output of this one.
 
     An attempt whose checkpoint proves damaged counts as well: whichever sink restored first has done it.
     """
@@ -368,7 +368,7 @@ class Coordinator:
     # ---- restoring --------------------------------------------------------------------------
 
     def newest(self) -> checkpoint_pb2.CheckpointRecord | None:
-        """The checkpoint that a restore should start from; None when none is undamaged."""
+        """The checkpoint from which a restore should start; None if all are damaged."""
         return next((r for r in reversed(self.log.complete) if not (r.damaged or r.abandoned)), None)
 
     def back_to(self, checkpoint: int) -> None:

@@ -250,7 +250,7 @@ class Prune(Struct, frozen=True):
     keep: tuple[int, ...]
     #: Kept checkpoints that the topology has abandoned: they are marked on disk, the others are not.
     abandoned: tuple[int, ...] = ()
-    #: The request that waits for its end; 0: none.
+    #: The request that waits for its end; 0 for none.
     token: int = 0
 
 

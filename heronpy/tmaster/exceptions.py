@@ -45,7 +45,7 @@ class ExceptionStore:
         kept.traceback = _clip(kept.traceback, TRACEBACK_MAX_CHARS)
         kept.count = max(1, kept.count)
         self.seen = min(self.seen + kept.count, COUNT_MAX)
-        # Without a traceback it is the end of a process, whose message contains numbers that differ each time.
+        # Without a traceback it is the end of a process, with a message whose numbers differ each time.
         message = kept.message if kept.traceback else ""
         key = (kept.process, kept.task_id, kept.type, message, kept.traceback)
         known = self._entries.get(key)

@@ -1,4 +1,4 @@
-"""When spouts are first asked for tuples, and the end of a topology whose input has ended. Pure.
+"""Decides when spouts are first asked for tuples, and when a topology whose input has ended is finished. Pure.
 
 When every spout task is exhausted and all queues are empty, the bolts are told to finish,
 component by component in the order of the streams, so that the bolts downstream still process what a
@@ -21,12 +21,12 @@ from heronpy.proto import control_pb2
 from heronpy.tmaster.shared_state import SharedState
 
 RESEND_S = 10.0
-#: A tuple makes a bolt resume its ticks; this many seconds later it is told again to hold them.
+#: A tuple makes a bolt resume its ticks; after this many seconds it is told again to hold them.
 HOLD_TICKS_S = 1.0
 
 
 class Readiness:
-    """When spouts are first asked for tuples: once each task of every bolt has initialised, and its `is_ready` says so.
+    """Decides when spouts are first asked for tuples: once each bolt task has initialised and its `is_ready` is true.
 
     The plan records that the spouts are held, so a successor of this master and a restarted task know it.
     The hold ends once per run and returns only when all tasks restart (`hold`): when a sink restarts alone,

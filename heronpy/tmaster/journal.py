@@ -29,14 +29,14 @@ KEPT_MAX, HANDED_OVER_MAX = 1_000, 200
 #: A repetition within this time is merged with the last event; of a lifecycle state only within the second time.
 #: Longer than the longest pause before a restart (heron.executor.restart_backoff_max_s), so a crash loop is one event.
 MERGE_S, FLAP_S = 150.0, 5.0
-#: An episode of backpressure that has lasted so long is an event before its end.
+#: Backpressure that has lasted this long becomes an event before its end.
 LASTING_S = 1.0
 TEXT_MAX_CHARS = 500
 #: Exits caused by a restore, an update or a command; each of those is a separate event.
 _EXPLAINED = frozenset(
     {control_pb2.EXIT_NONE, control_pb2.EXIT_REWOUND, control_pb2.EXIT_FINISHED, control_pb2.EXIT_OK}
 )
-#: Reasons of exits that are no failures.
+#: Exit reasons that are not failures.
 _WANTED = frozenset(reason.value for reason in ORDERLY)
 
 _Key = tuple[EventKind, str, str]
@@ -108,7 +108,7 @@ class Journal:
     def go_on(
         self, kind: EventKind, text: str, *, subject: str, reason: str = "", lasted_s: float | None = None
     ) -> bool:
-        """What happened last goes on, however long ago it began: it gets this text, under a new number.
+        """Continue the last event, no matter when it began: it gets this text, under a new number.
 
         With `lasted_s`, which is added to what it has lasted, it has ended just now. False if it is not known.
         """
@@ -155,7 +155,7 @@ class Journal:
         )
 
     def take_over(self, kept: control_pb2.EventLedger | None, topology_id: str) -> None:
-        """Continue a predecessor's journal; does nothing if there is none, or if it is of another topology."""
+        """Continue a predecessor's journal; does nothing without one, or if it belongs to another topology."""
         if kept is None or kept.topology_id != topology_id:
             return
         # A reader may know later events of the predecessor, so their numbers are skipped.
@@ -197,7 +197,7 @@ class Watcher(Struct):
     """Derives events from reports: processes that ended and were restarted, and backpressure episodes."""
 
     journal: Journal
-    #: Containers whose executors this topology master has heard itself.
+    #: Containers whose executors have reported to this topology master.
     _heard: set[int] = field(default_factory=set)
     #: Per container and process: its number of restarts when it was last seen.
     _restarts: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -216,7 +216,7 @@ class Watcher(Struct):
         `after` is why its container follows another, where its scheduler says it.
         """
         known = self.journal.executors.get(container)
-        # What only a predecessor has heard is believed where the container says itself why it follows another.
+        # A report to a predecessor is believed if the container itself says why it follows another.
         if known not in (None, epoch) and (container in self._heard or after is not None):
             name, text = f"container {container}", after.text if after is not None else ""
             self.journal.add(
@@ -239,7 +239,7 @@ class Watcher(Struct):
         self._restarts[container] = seen
 
     def _restarted(self, process: control_pb2.ProcessRecord, times: int) -> None:
-        """A process has ended so often, 0: not again, and is started again now or after its pause."""
+        """A process has ended `times` more times (0: not again), and restarts now or after its pause."""
         kind = control_pb2.EVENT_OOM if process.exit == control_pb2.EXIT_OOM else control_pb2.EVENT_RESTART
         reason = process.exit_reason
         detail = next(iter(process.exit_detail.strip().splitlines()), "")
@@ -277,7 +277,7 @@ class Watcher(Struct):
             del self._episodes[stmgr]
 
     def _lasts(self, stmgr: str, episode: _Episode) -> None:
-        """Many episodes are over within a moment; one that is not is told while it lasts."""
+        """Report a lasting episode before its end; most episodes are over within a moment."""
         episode.told = True
         what = f"the spouts are held because {episode.name} is too slow"
         if episode.avoided:

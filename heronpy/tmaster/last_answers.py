@@ -1,4 +1,4 @@
-"""What the topology master knows at the end, for those who ask when it is gone. Pure.
+"""The topology master's last answers, for requests after its end. Pure.
 
 Once a topology has finished, all its rates are 0. So its figures are kept as they were when it began to finish.
 Exceptions, tasks and minutes are left out, or cut, where they exceed their limits.

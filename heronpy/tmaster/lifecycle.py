@@ -55,7 +55,7 @@ def _failed_tasks(shared: SharedState) -> list[int]:
 def derive_cause(
     shared: SharedState, operation: Operation | None, lifecycle: control_pb2.Lifecycle, age_s: float, now: float
 ) -> str:
-    """What failed, what is awaited, or which processes are lost; empty when all is well."""
+    """The cause of the state: a failure, something awaited, or lost processes; empty if there is no problem."""
     if lifecycle == control_pb2.LIFE_FAILED:
         return derive_failure(shared)
     if lifecycle == control_pb2.LIFE_STARTING:
@@ -68,7 +68,7 @@ def derive_cause(
 
 
 def derive_failure(shared: SharedState) -> str:
-    """What failed permanently and why; empty if nothing did."""
+    """The permanent failure with its reason; empty without one."""
     registry = shared.registry
     failures: dict[str, str] = {}
     for task in _failed_tasks(shared):
@@ -136,7 +136,7 @@ def _restoring_or_down(shared: SharedState, now: float) -> str:
 
 
 def outages(shared: SharedState) -> list[str]:
-    """What processes wait for outside of the topology, a sentence each."""
+    """Sentences on external causes for which processes wait."""
     return [f"{process} waits: {why[:DETAIL_MAX]}" for process, why in sorted(shared.outages.items())]
 
 
@@ -149,7 +149,7 @@ def _down(shared: SharedState, now: float) -> list[str]:
     """A sentence for each component with tasks that are down, and for each other process that is down."""
     registry = shared.registry
     tasks: dict[str, list[int]] = {}
-    #: Of these the predecessor of this topology master has heard, and maybe nobody since.
+    #: Tasks of which this topology master's predecessor has heard, and perhaps nothing since.
     news: dict[str, list[int]] = {}
     names = {name for found in registry.resting.values() for name in found}
     for task, place in registry.places.items():
@@ -210,7 +210,7 @@ def _exit_line(shared: SharedState, process: control_pb2.ProcessRecord) -> str:
 
 
 def _state_of(registry: Registry, tasks: list[int]) -> str:
-    """What is known about tasks whose processes have not ended."""
+    """The state of tasks whose processes have not ended."""
     errors = [registry.tasks[task].error for task in tasks if task in registry.tasks and registry.tasks[task].error]
     return f": {errors[0].strip().splitlines()[-1]}" if errors else " and starting"
 

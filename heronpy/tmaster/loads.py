@@ -87,7 +87,7 @@ class Counts(Struct):
 
 
 class _Totals(Struct):
-    """What a process has counted at one moment."""
+    """The counts of a process at one moment."""
 
     at: float
     values: list[float]
@@ -118,7 +118,7 @@ class _Process(Struct):
 
 
 class Times(NamedTuple):
-    """Median and 99th percentile, seconds; whether the latter, and a median that is no less, are lower bounds."""
+    """Median and 99th percentile, seconds; whether the latter, and a median that equals it, are lower bounds."""
 
     p50: float
     p99: float
@@ -129,11 +129,11 @@ class Part(Struct):
     """One component: the row to which the registry and its tasks add, and what the row does not show."""
 
     row: ComponentLoad
-    #: Nobody receives what it emits.
+    #: Whether its output has no receivers.
     sink: bool = False
     #: For how long a task of it has been in one call.
     call_s: float = 0.0
-    #: By how much the resident sizes of its tasks exceed what they take together, as forked processes share pages.
+    #: By how much the resident sizes of its tasks exceed their total memory, because forked processes share pages.
     shared_bytes: int = 0
     #: A process of it is in the window.
     heard: bool = False
@@ -141,7 +141,7 @@ class Part(Struct):
     emitted_at: float | None = None
     #: Tuples emitted per second, by stream.
     streams: dict[str, float] = field(default_factory=dict)
-    #: How many tasks have told their shares of time, and the latencies of all.
+    #: Number of tasks that have reported their shares of time, and the latencies of all tasks.
     shares: int = 0
     #: Of each task what it did per second, and its keys if it tells; of all, seconds in user code per second.
     rates: list[float] = field(default_factory=list)
@@ -194,7 +194,7 @@ class Part(Struct):
 
 
 class Window(Struct):
-    """What a window says of the topology."""
+    """The load of the topology in a window."""
 
     #: The longest time that a process was measured over, seconds.
     over_s: float = 0.0

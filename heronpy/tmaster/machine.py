@@ -32,7 +32,7 @@ from heronpy.tmaster.update import Phase, Update, check_request, resume_point, s
 
 #: A plan sent this recently is not sent again to a stream manager that reports an older one.
 RESEND_PLAN_S = 1.0
-#: Nothing makes so many plans: who knows a later one is wrong, and is not believed.
+#: No topology has this many plans: a process that claims a later one is wrong, and is ignored.
 PLAN_VERSION_MAX = 1 << 48
 #: If a deadline is missed by this much, this process itself was stopped: silence in that time proves nothing.
 PAUSED_S = 0.5
@@ -230,7 +230,7 @@ class TopologyMaster:
         restoring = self.checkpoints is not None and not self.checkpoints.restorer.regions.all_started
         if not restoring:
             self.readiness.advance(now)
-        # What is about to restart is not told to finish.
+        # Processes that are about to restart are not told to finish.
         waits = isinstance(self.operation, Restart) and self.operation.is_emptying
         if not isinstance(self.operation, Update) and not waits and not restoring:
             self.finisher.advance(now)
@@ -240,7 +240,7 @@ class TopologyMaster:
         if life != self.life:
             self.life = life
             cause, word = self.cause(now), control_pb2.Lifecycle.Name(life)[5:]
-            # What an order takes down for a moment is no fault.
+            # A process that a command takes down for a moment is not a fault.
             ordered = life == control_pb2.LIFE_DEGRADED and isinstance(self.operation, Restart)
             by = f" by the {self.operation.name}" if ordered and self.operation is not None else ""
             text = f"{book.topology.name} is {word}{by}{': ' + cause if cause else ''}"
@@ -362,7 +362,7 @@ class TopologyMaster:
             raise RpcError(f"{self.shared.book.topology.name} has finished; kill it and submit it again")
         if self.checkpoints is not None:
             self.checkpoints.restorer.forgive(now)
-        # What is lost on the way comes again from a checkpoint.
+        # Lost tuples come again from a checkpoint.
         restart = Restart(self.shared, event, now, empties=self.checkpoints is None)
         if restart.of_all:
             self.readiness.hold(now, self.shared.book.bolts)
@@ -387,7 +387,7 @@ class TopologyMaster:
         self.operation = Update.begin(self.shared, event.request, event.message, now, self.checkpoints)
 
     def _resize(self, request: int, message: control_pb2.UpdateTopology, now: float) -> None:
-        """Other sizes in the same places: executors follow the packing plan, and no task restarts.
+        """Change sizes without moving tasks: executors follow the packing plan, and no task restarts.
 
         The packing plan is stored last, so who finds its new version knows that all of it was done.
         """
@@ -503,7 +503,7 @@ class TopologyMaster:
         return lifecycle.derive_cause(self.shared, self.operation, self.lifecycle, age_s, now)
 
     def totals(self, moment: float) -> control_pb2.TupleTotals:
-        """What became of all tuples, at a moment; 0: the latest."""
+        """The outcome of all tuples at a moment; 0: the latest."""
         return self.shared.registry.totals.summed(moment, reliability_mode(self.shared.book.topology))
 
     def _is_drained(self) -> bool:

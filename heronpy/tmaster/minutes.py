@@ -25,13 +25,13 @@ from heronpy.views.past import Series, Timeline, metric_name
 
 #: A day; and 4 bytes each.
 KEPT_MAX, VALUES_MAX = 1_440, 4_000_000
-#: What a successor gets at most: it is written to the state manager each minute in which something moved.
+#: Most minutes and bytes for a successor; written to the state manager each minute with activity.
 HANDED_OVER_MAX, HANDED_OVER_BYTES_MAX = 30, 64 << 10
 POINTS_MAX = 1_000
 MINUTE_S = 60.0
 
 _MEAN, _MOST, _SUM, _LAST = "mean", "most", "sum", "last"
-#: A minute in which none of these is above 0 is one of rest.
+#: A minute without a positive value among these is idle.
 MOVES = ("emitted", "executed", "acked", "failed", "restarts", "dead_letters", "lost")
 #: Name of each series, and how minutes are joined into one point.
 SERIES: dict[str, str] = {
@@ -86,7 +86,7 @@ _JOINS: dict[str, Callable[[list[float]], float]] = {
 
 class _Minute(Struct, frozen=True):
     number: int
-    #: Shared by the minutes that have the same.
+    #: Shared by minutes with equal values.
     components: tuple[str, ...]
     values: array[float]
 
@@ -100,7 +100,7 @@ class Minutes:
         self._minutes: deque[_Minute] = deque()
         self._values = 0
         self.baseline = Baseline()
-        #: The number of the newest minute in which something moved since this process began; 0 if there is none.
+        #: The number of the newest minute with activity since this process began; 0 without one.
         self.moved = 0
 
     def __len__(self) -> int:
@@ -108,12 +108,12 @@ class Minutes:
 
     @property
     def last(self) -> int:
-        """The number of the newest minute; 0 if there is none."""
+        """The number of the newest minute; 0 without minutes."""
         return self._minutes[-1].number if self._minutes else 0
 
     @property
     def known_since(self) -> float:
-        """Wall time at which the oldest minute begins; 0 if there is none."""
+        """Wall time at which the oldest minute begins; 0 without minutes."""
         return self._minutes[0].number * MINUTE_S if self._minutes else 0.0
 
     @property
@@ -266,7 +266,7 @@ class Minutes:
 
 
 def _joined(values: array[float], step: int, join: Callable[[list[float]], float]) -> array[float]:
-    """One value for so many minutes."""
+    """One value for this many minutes."""
     found = array("f")
     for start in range(0, len(values), step):
         known = [value for value in values[start : start + step] if not isnan(value)]

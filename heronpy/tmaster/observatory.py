@@ -1,4 +1,4 @@
-"""What a topology master knows about the figures of its topology: reports in, answers out.
+"""The figures of a topology in its topology master: reports in, answers out.
 
 The findings are worked out while somebody asks, and else once a minute, because a cause that was found is said until it
 has gone. They never take more than about a hundredth of a CPU: the next ones wait a hundred times as long as the last
@@ -64,10 +64,10 @@ class Observatory:
         #: Names of the instances when a packing plan was last stored.
         self._placed: set[str] = set()
         self._findings: list[Finding] = []
-        #: The last ones that said more than that the topology changes.
+        #: The last findings other than that the topology is changing.
         self._said: list[Finding] = []
         self._found_at = 0.0
-        #: When they may be worked out again, and if an event comes after the last one that they know.
+        #: When the findings may be computed again, and whether an event came after the last one they consider.
         self._due = self._due_by_event = float("-inf")
         self._known_event = 0
 
@@ -120,7 +120,7 @@ class Observatory:
 
     def _diagnose(self, now: float) -> None:
         """Work out the findings, if they are due."""
-        # A topology has run for a minute before the first ones, or somebody has asked: no task has these modules.
+        # Imported after the topology has run for a minute, or on request; tasks do not have these modules.
         from heronpy.health.diagnose import diagnose
         from heronpy.views.findings import Verdict
 

@@ -60,7 +60,7 @@ class Emptying:
         return self.empty or now >= self.deadline
 
     def release(self, now: float) -> None:
-        """Let the spouts go on."""
+        """Let the spouts continue."""
         self._shared.book.held_to_empty = False
         self._shared.change_plan(now)
         self._shared.publish_if_due(now)

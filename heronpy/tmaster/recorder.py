@@ -30,14 +30,14 @@ M = TypeVar("M", control_pb2.StatusReply, control_pb2.MetricsReply)
 
 #: Minimum pause after a write of the totals, after one of something else, and after a failed write.
 TOTALS_PAUSE_S, OTHERS_PAUSE_S, RETRY_S = 1.0, 5.0, 10.0
-#: Counts that only grow are written so often, and when they are shown: tasks tell them again, unless they die with the
-#: topology master.
+#: Interval at which counts that only grow are written, in addition to when they are shown: tasks tell them again,
+#: unless they die with the topology master.
 GROWTH_PAUSE_S = 30.0
 #: They take at most this share of the loop's time.
 _SHARE = 1 / 200
 #: How long the end of the process may wait for the last write.
 LAST_WRITE_S = 1.0
-#: How long an answer may wait until what it shows is written.
+#: How long an answer may wait until its data is written.
 SHOWN_S = 1.0
 
 
@@ -125,7 +125,7 @@ class Recorder:
         )
         self._task: asyncio.Task[None] | None = None
         self._written: set[Node] = set()
-        #: The write in progress; it goes on when the task that waits for it is cancelled.
+        #: The write in progress, which continues if the waiting task is cancelled.
         self._writing: asyncio.Future[None] | None = None
         #: Two writes of one node at the same time would fence each other.
         self._turn = asyncio.Lock()
@@ -144,7 +144,7 @@ class Recorder:
             self._task.cancel()
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=LAST_WRITE_S)
-        # Counts change all the time, and a successor may not hear of them from anybody else.
+        # Counts change all the time, and a successor may have no other source for them.
         last = [self._totals, self._counts, *(one for one in (self._events, self._minutes) if one.is_ahead())]
         self._ends = True
         for ledger in (*last, self._last):
@@ -172,7 +172,7 @@ class Recorder:
         return answer
 
     def _unkept(self) -> _Ledger | None:
-        """What is due and was written longest ago."""
+        """The due record that was written longest ago."""
         now = time.monotonic()
         ledgers = (self._totals, self._counts, self._events, self._minutes, self._last)
         due = [one for one in ledgers if one.due(now)]
@@ -181,12 +181,12 @@ class Recorder:
     async def _write(self, ledger: _Ledger) -> None:
         changes, growth = ledger.changes(), ledger.growth()
         began = time.thread_time()
-        # Made here, because what it is made of changes during the write.
+        # Built here, because its data changes during the write.
         message = ledger.make(self._topology)
         ledger.cost_s = time.thread_time() - began
         async with self._turn:
             if self._writing is not None and not self._writing.done():
-                await asyncio.wait([self._writing])  # who waited for it has given up
+                await asyncio.wait([self._writing])  # the waiting task has given up
             self._writing = asyncio.ensure_future(asyncio.to_thread(self._store.write, ledger.node, message))
 
             def note(writing: asyncio.Future[None]) -> None:

@@ -133,7 +133,7 @@ class Restorer:
         return found
 
     def _in_doubt(self, record: plan_pb2.RegionRecord) -> bool:
-        """Whether the predecessor may have heard that this start cannot be restored: its tasks tell nobody again.
+        """Whether the predecessor may have heard that this start cannot be restored, which tasks report only once.
 
         The log says so only of checkpoints of this topology; any other start is tried again.
         """
@@ -360,7 +360,7 @@ class Restorer:
         return float("inf") if self._shared.failure is not None else self.regions.deadline()
 
     def _cause(self) -> str:
-        """What is being restored and why; empty if everything runs."""
+        """The restore in progress with its reason; empty if everything runs."""
         waiting = [region for region in self.regions.regions if not region.started and region.why is not None]
         if not waiting:
             return ""

@@ -1,4 +1,4 @@
-"""What the operations of the topology master share: the state they read and the effects that they have decided. Pure.
+"""State shared by the operations of the topology master: what they read, and the effects that they decided. Pure.
 
 A `SharedState` decides only one thing: when a changed plan is published. Changes of addresses are
 collected for a moment, so that a restart of a thousand containers does not make a thousand plans;
@@ -39,7 +39,7 @@ class SharedState(Struct):
     book: PlanBook
     exceptions: ExceptionStore
     journal: Journal
-    #: Of the process of this topology master.
+    #: Epoch of this topology master's process.
     process: str = "tmaster"
     #: Whether this topology master has known every task to be up.
     started: bool = False

@@ -317,7 +317,7 @@ class Shell:
         if handler is None:
             raise InvalidRpcError(f"the topology master does not answer {field}")
         if self._exit is not None and self._exit.done():
-            # It would begin what nobody carries out, after the others were told that it stops.
+            # It would begin work that is not carried out, after other processes were told that it stops.
             raise self._stopping()
         self._running()
         answer = handler(peer, body)

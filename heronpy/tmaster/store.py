@@ -41,7 +41,7 @@ class TopologyRemovedError(StateError):
 
 
 class Loaded(Struct, frozen=True):
-    """What a topology master finds."""
+    """The state that a topology master finds at its start."""
 
     topology: topology_pb2.Topology
     packing: plan_pb2.PackingPlan
@@ -100,7 +100,7 @@ class Store:
         return None
 
     def holder(self) -> bytes | None:
-        """The location of the current master; None if there is none and one is needed.
+        """The location of the current master; None if a master is needed but missing.
 
         StateError when the topology itself is gone: then no master is needed.
         """

@@ -1,4 +1,4 @@
-"""What tasks report beside their figures: where they are found and raise, their memory, slow tuples. Pure."""
+"""What tasks report in addition to their figures: hot lines, exceptions, memory, slow tuples. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from heronpy.proto import control_pb2
 from heronpy.views.exception_groups import short_line
 from heronpy.views.past import Slow, SlowTuple
 
-#: Of what exceptions have in common.
+#: Limits for the text that exceptions have in common.
 ALIKE_MAX_CHARS = 500
-#: A word that so many of the messages have at one place is common to them, and what stands for the other words.
+#: Share of messages that must have a word at the same place, and the placeholder for other words.
 COMMON, OTHER = 0.9, "…"
-#: Of a trail of memory.
+#: Step and most points of a memory trail.
 STEP_S, POINTS_MAX = 4.0, 30
 TRAIL_KEPT_S = 300.0
-#: A trail that has changed by less is not told.
+#: Smaller changes of a trail are not reported.
 TOLD_BYTES = 2 << 20
 _METRIC = "__py-physical-memory-byte"
 #: Slow tuples of a process.
@@ -39,7 +39,7 @@ class _Trail(Struct):
         return len(self.sizes) > 1 and max(self.sizes) - min(self.sizes) >= TOLD_BYTES
 
     def add(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Note the memory that a report tells, unless that was done just now."""
+        """Add the memory of a report, unless one was added just now."""
         if self.times and now - self.times[-1] < STEP_S:
             return
         value = next((sample.value for sample in report.samples if sample.name == _METRIC), 0.0)
@@ -66,7 +66,7 @@ class _Task(Struct):
 
 
 class TaskReports:
-    """The slow tuples of each task, where it was found by who looked at it, and its memory over the last two minutes.
+    """The slow tuples and hot lines of each task, and its memory over the last two minutes.
 
     A process reports all slow tuples that it keeps; of its predecessors in the same task the slowest stay. Minutes are
     too coarse for a leak that fills its limit within one. Invariants: of a task at most `SLOW_KEPT` slow tuples of its
@@ -114,7 +114,7 @@ class TaskReports:
     def looks(
         self, component: str, exceptions: Iterable[control_pb2.ExceptionReport], now: float
     ) -> dict[str, LookSignals]:
-        """What is known by process; an empty component selects all. Memory is left out where it has hardly changed."""
+        """The reports by process; an empty component selects all. Memory that has hardly changed is left out."""
         reports: defaultdict[str, list[control_pb2.ExceptionReport]] = defaultdict(list)
         for report in exceptions:
             if component in ("", report.component):

@@ -40,7 +40,7 @@ RETIRED_MAX = 10_000
 BEGUN_AGAIN_NAMED = 3
 #: Counters are u64 on the wire; a sum stays there, whatever a broken process reports.
 _MOST = (1 << 64) - 1
-#: Ends in which a process hands over, or reports, what it held.
+#: Exit reasons with which a process hands over or reports the tuples that it held.
 ORDERLY_ENDS = frozenset(
     {
         control_pb2.EXIT_NONE,
@@ -55,7 +55,7 @@ ORDERLY_ENDS = frozenset(
 )
 
 
-#: What a successor is told of a task, called the same there.
+#: Fields of a task for a successor, with the same names there.
 _TOLD = (
     "spout", "epoch", "before", "latest", "pending", "abandoned", "forgets_failed", "component", "begun_again",
     "container", "rewinds", "ends", "saves_nothing", "at_least", "has_run",
@@ -82,13 +82,13 @@ class TaskCounts(Struct):
     #: A spout that may have emitted when another process took its place, which calls `initialize` again: unless that
     #: resumes, everything is emitted again.
     begun_again: bool = False
-    #: A spout that goes back to a checkpoint with the others, so what it emits again counts once.
+    #: A spout that is rewound to a checkpoint with the others, so that repeated emits count once.
     rewinds: bool = False
     #: It said so of itself, but keeps nothing that it could go back to.
     saves_nothing: bool = False
-    #: What its current process has reported is all that it has counted: it ends.
+    #: Whether the report of its current process is final, because the process ends.
     ends: bool = False
-    #: An earlier process ended without such a report, so the totals lack what it counted last.
+    #: Whether an earlier process ended without a final report, so that the totals lack its last counts.
     at_least: bool = False
     #: Its current process has ended without such a report and has no successor.
     given_up: bool = False
@@ -140,9 +140,9 @@ class _StmgrCounts(Struct):
     before: tuple[int, int] = (0, 0)
     #: It left the plan: if its name returns with another epoch, that is not a death.
     left: bool = False
-    #: `latest` is all that it has counted, what it held when it ended included.
+    #: Whether `latest` is final, including the tuples that it held at its end.
     ends: bool = False
-    #: By component: what it and its predecessors have discarded on purpose.
+    #: Component to the tuples that it and its predecessors have discarded on purpose.
     dropped: Mapping[str, int] = field(default_factory=dict)
     dropped_before: Mapping[str, int] = field(default_factory=dict)
 
@@ -158,7 +158,7 @@ class Totals(Struct):
     queues_lost: bool = False
     #: Stream managers that are being replaced in order, with nothing in them.
     emptied: frozenset[str] = frozenset()
-    #: At least once: tuples were sent that belong to no tuple tree, so nobody sends them again.
+    #: Under ATLEAST_ONCE: whether tuples without a tuple tree were sent, which are not sent again.
     untracked: bool = False
     #: Effectively once: how often a region went back.
     restores: int = 0
@@ -242,7 +242,7 @@ class Totals(Struct):
         same_witness = known.witness == stmgr_epoch and not moved
         if status.epoch > known.epoch or moved:
             let = status.task_id in self.let
-            # Its stream manager tells what came from a process that has ended; without it nobody does.
+            # Only its stream manager reports the tuples of a process that has ended.
             unsure = let and not (same_witness and stmgr_epoch)
             known.begun_again = known.begun_again or (spout and (unsure or known.totals()[_EMITTED] > 0))
             known.witness = stmgr_epoch if same_witness or not let else 0
@@ -295,12 +295,12 @@ class Totals(Struct):
         known.left = False
 
     def take_dropped(self, name: str, dropped: Mapping[str, int]) -> None:
-        """Take what the same process of a stream manager has discarded on purpose, by component."""
+        """Record the tuples, by component, that one stream manager process has discarded on purpose."""
         known = self.stmgrs[name]
         known.dropped = max(known.dropped, dict(dropped), key=lambda counts: sum(counts.values()))
 
     def take_restarts(self, process: control_pb2.ProcessRecord, epoch: int) -> None:
-        """Take how often the executor of this epoch has started a process again; its own counts begin at zero."""
+        """Record how often the executor of this epoch has restarted a process; its counts begin at zero."""
         known, told = self.restarts.get(process.name), process.restarts
         found = (epoch, 0, told)
         if known is not None:
@@ -354,7 +354,7 @@ class Totals(Struct):
             known.left = known.left or name not in stmgrs
         gone = [task for task in self.tasks if task not in tasks]
         if not self._gone.issuperset(gone):
-            self.changes += 1  # nobody else reports their counts to a successor
+            self.changes += 1  # their counts reach a successor only this way
         self._gone = frozenset(gone)
         self.let = {task: epoch for task, epoch in self.let.items() if task in tasks or task in self._gone}
         for task in gone[: max(0, len(gone) - RETIRED_MAX)]:
@@ -363,7 +363,7 @@ class Totals(Struct):
             _retire(self._retired_of, counts, 0.0)
 
     def _follows_unseen(self, status: control_pb2.TaskStatus) -> bool:
-        """Whether an earlier process of a task that nobody has heard of may have emitted."""
+        """Whether an earlier, unreported process of a task may have emitted."""
         then = self.let.get(status.task_id)
         # The first epoch of a container is 1.
         return then is not None and not is_first_start(status.epoch, container_epoch_of(then) if then else 1)
@@ -399,7 +399,7 @@ class Totals(Struct):
             status.at_least = known.at_least
 
     def fill_unheard(self, status: control_pb2.TaskStatus, moment: float = 0.0) -> None:
-        """The counts of a task of which only a predecessor has heard: by now they may be more."""
+        """The counts of a task that has reported only to a predecessor, as lower bounds."""
         if status.task_id in self.tasks:
             self.fill(status, moment)
             status.at_least = True
@@ -436,7 +436,7 @@ class Totals(Struct):
 
     @classmethod
     def of(cls, kept: control_pb2.TotalsLedger | None, topology_id: str) -> Totals:
-        """The totals that a predecessor left; new ones if it left none, or those of another topology."""
+        """The totals of a predecessor; new totals without one, or if they belong to another topology."""
         totals = cls()
         if kept is None or kept.topology_id != topology_id:
             return totals

@@ -19,7 +19,7 @@ from heronpy.views.traces import HOPS, Hop, Trace, TracePart, Traces, TraceSpan
 
 TRACES_MAX = 1000
 SPANS_MAX = 200
-#: What people may ask for.
+#: Limits of requests.
 RATE_MAX, LEASE_MAX_S = 1000.0, 10.0
 #: A trace in which something may be under way is left out for this long.
 SETTLE_S = 2.0
@@ -46,7 +46,7 @@ class Way(Struct, frozen=True):
     parts: tuple[tuple[str, float], ...]
     #: False: a part is between two hosts, so it is not measured by one clock.
     exact: bool
-    #: By how much that part may be wrong; None: it is not known at all.
+    #: Error of that part; None if the part is unknown.
     error_s: float | None = 0.0
 
     @property
@@ -139,7 +139,7 @@ _SETTLED = (control_pb2.SPAN_ACKED, control_pb2.SPAN_FAILED)
 
 
 def shown(one: Placed) -> TraceSpan:
-    """A span as it is told."""
+    """A span in the form of an answer."""
     span = one.span
     return TraceSpan(
         number=f"{span.number:016x}",
@@ -170,11 +170,11 @@ class Clocks:
 
     def __init__(self, own: int) -> None:
         self._own = own
-        #: By number: since when, and how it differs.
+        #: Clock to the time of the sample, and its difference.
         self._known: OrderedDict[int, tuple[int, Offset]] = OrderedDict()
 
     def take(self, told: control_pb2.ClockOffset, now_ns: int) -> None:
-        """What an executor says of its host's clock. Of several on one host the most exact one counts."""
+        """Record an executor's sample of its host's clock; the most exact sample of a host counts."""
         if not told.clock or told.clock == self._own or not told.error:
             return
         new, known = Offset(told.offset, told.error), self.offset(told.clock, now_ns)
@@ -185,7 +185,7 @@ class Clocks:
                 self._known.popitem(last=False)
 
     def offset(self, clock: int, now_ns: int) -> Offset | None:
-        """Added to a time of this clock, it is one of the topology master's; None when that was not heard lately."""
+        """The offset from this clock to the topology master's; None without a recent sample."""
         if clock == self._own:
             return Offset(0, 0)
         at_ns, offset = self._known.get(clock, (0, None))
@@ -227,7 +227,7 @@ class _Trace:
 
     @property
     def joined(self) -> _Joined:
-        """What its spans say together; there must be a root."""
+        """The joined trace of its spans; there must be a root."""
         if self._joined is None:
             spans = self.spans.values()
             parents = {span.parent for span in spans}
@@ -276,7 +276,7 @@ class _Figures(Struct):
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of the values does not exceed; 0 when there are none."""
+    """The smallest value that at least this share of the values does not exceed; 0 without values."""
     if not ordered:
         return 0.0
     return ordered[max(0, -int(-len(ordered) * share // 1) - 1)]
@@ -355,7 +355,7 @@ class TraceStore:
 
 
 def _figures(traces: Iterable[_Trace]) -> list[Hop]:
-    """Of each way between two components, each hop; in the order of a tuple's way."""
+    """The hops of each connection between two components, in the order of a tuple's way."""
     found: dict[tuple[str, str], dict[str, _Figures]] = {}
     for trace in traces:
         for way, hop, took_s, error_s in trace.joined.hops:

@@ -170,7 +170,7 @@ class App:
         return Response(msgspec.json.encode(found), media_type=route.media)
 
     def _openapi(self) -> Response:
-        """The OpenAPI document, made for who asks first: it takes as long as a page may wait for its figures."""
+        """The OpenAPI document, made at the first request: it takes as long as a page may wait for its figures."""
         if not self._document:
             own = [one for one in self.routes if one.path.startswith(reading.V1)]
             self._document = msgspec.json.encode(document(own))

@@ -1,4 +1,4 @@
-"""Routes: what each needs, takes and gives, declared beside the function that answers (no I/O here). Pure.
+"""Routes: what each needs, takes and returns, declared next to the function that answers (no I/O here). Pure.
 
 A route without a scope cannot be declared, a change cannot have the scope of reading: both fail when the module is
 imported. The guard, the checks of parameters and the OpenAPI document are made from these declarations.
@@ -92,7 +92,7 @@ class Call:
 
     @property
     def source(self) -> ClusterSource:
-        """Its cluster."""
+        """The cluster of the call."""
         assert self.cluster is not None
         return self.cluster
 

@@ -62,7 +62,7 @@ def told_by(kept: control_pb2.EndedTopology) -> tuple[Topology, list[Event], Tim
 
 
 def _load(kept: control_pb2.EndedTopology) -> LoadAnswer | None:
-    """Its last figures; None when none are kept, or those of a release that wrote others."""
+    """The last figures; None if none are kept, or if another release wrote them."""
     try:
         return read(kept.last.load, LoadAnswer)
     except AnswerError:
@@ -96,7 +96,7 @@ def summary_of(kept: control_pb2.EndedTopology) -> Topology:
     lost = missing_text(totals) if how == "finished" and totals is not None else ""
     text = f"topology '{known.name}' {SENTENCES[how]}" + (f" with losses: {lost}" if lost else "")
     cause = f"{text}: {failure}" if failure else text
-    # Of a topology that has failed the doctor has said the same.
+    # For a failed topology, the doctor has already said the same.
     known = _with_last_words(known if how != "failed" else _said_nothing(known), cause)
     return msgspec.structs.replace(
         known, state=state_label(how.upper(), totals), cause=cause, next=None,
@@ -245,7 +245,7 @@ class EndedTopology(Watched):
         return found
 
     async def diagnosis(self) -> Diagnosis:
-        """Nobody examines what has ended."""
+        """An ended topology cannot be examined."""
         raise EndedError(self.gone)
 
 

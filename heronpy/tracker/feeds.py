@@ -43,7 +43,7 @@ GLANCE_FRESH_S = 0.05
 APART_S = 0.01
 #: Rows of the list that are made before others have their turn.
 TURN = 10
-#: A state that nobody has renewed for so long is not shown any more before it is renewed.
+#: A state that was not renewed for this long is hidden until it is renewed.
 RECENT_S = 10.0
 #: New events that a viewer gets at once; all are in `GET /events`.
 EVENTS_MAX = 100
@@ -182,7 +182,7 @@ class Feed:
         if change is not None and not change.fields and not change.tables and not events:
             return
         if change is not None:
-            # Those who have seen the last state get it as it is.
+            # Clients that have seen the last state get only the change.
             number = self.version + 1
             self._encoded[True] = number - 1, number, live.message("delta", change, f"{self._id}-{number}")
         async with self._changed:
@@ -231,7 +231,7 @@ class Feeds:
         async def ask_tasks() -> None:
             nonlocal known
             if level == "tasks" and watched.answers:
-                # Without an answer those that are known stay; the head says that nobody answers.
+                # Without an answer the known ones stay; the head says that there is no answer.
                 with contextlib.suppress(HeronError):
                     known = await watched.tasks()
 

@@ -1,7 +1,7 @@
 """Finds the tracker of a HERON_HOME, or starts it: what `heron ui` does.
 
-What it takes to read a record and to ask a tracker is imported in functions: where there is none, the new one starts
-meanwhile.
+The modules that read a record and ask a tracker are imported in functions: if no tracker runs, the new one starts
+during these imports.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ START_S, STOP_S, LOOK_S = 15.0, 10.0, 0.02
 
 
 def find(home: Path) -> Running | None:
-    """The tracker that runs and answers; None when there is none."""
+    """The tracker that runs and answers, or None."""
     check_root(home, "HERON_HOME")
     folder = folder_of(home)
     return _answering(folder) if (folder / RECORD).exists() else None
@@ -125,7 +125,7 @@ def _ended(running: Running) -> bool:
 
 
 def stop(home: Path) -> Running | None:
-    """End the tracker that runs; None when there was none. ConfigError for one that `heron ui` did not start."""
+    """End the running tracker; None if none runs. Raises ConfigError if `heron ui` did not start it."""
     import psutil
 
     from heronpy.tracker import place

@@ -22,7 +22,7 @@ from heronpy.tracker.pages import INDEX, Page
 from heronpy.views.overview import Problem as ProblemShape
 
 HEALTH = "/health"
-#: Of a sentence of a problem, in characters.
+#: Most characters of a problem's sentence.
 SENTENCE_MAX = 2000
 
 HEADERS = {

@@ -55,7 +55,7 @@ _NEW_ADDRESS = "run heron ui, and open the address that it prints"
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks, and what it may."""
+    """The client, and its rights."""
 
     who: str
     scope: Scope
@@ -66,7 +66,7 @@ class Asker:
         return self.scope is Scope.ALL
 
 
-#: Who asks for something open.
+#: A client that requests something open.
 NOBODY = Asker("nobody", Scope.OPEN)
 
 
@@ -177,7 +177,7 @@ def _unproven(facts: Facts) -> Refusal | None:
 
 
 def is_forwarded(names: Iterable[str]) -> bool:
-    """Whether a proxy says that it asks for somebody else."""
+    """Whether a proxy forwards the request for another client."""
     return any(name in ("forwarded", "via") or name.startswith("x-forwarded-") for name in names)
 
 
@@ -212,6 +212,6 @@ def has_room(peer: str, owner: str, connected: Sequence[str]) -> bool:
 
 
 def bearer(headers: Mapping[str, str]) -> str | None:
-    """The token of an Authorization header; None when there is none."""
+    """The token of an Authorization header; None without one."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None

@@ -186,7 +186,7 @@ async def metrics(call: Call) -> Json:
 _OF_TOPOLOGY = ("held", "plan_version", "spark_waiting", "spark_lag_s", "spark_done", "spark_batch_s")
 #: Heron's counters: a series of the topology master, which is a rate, and what makes it the count of a minute.
 _COUNTS = {"__emit-count": "emitted", "__execute-count": "executed", "__ack-count": "acked", "__fail-count": "failed"}
-#: As many minutes as a topology master gives at once.
+#: Most minutes that a topology master returns at once.
 MINUTES_MAX = 1000
 _TIMELINE = (
     *NAMED, COMPONENT, INSTANCES,
@@ -235,7 +235,7 @@ async def metrics_timeline(call: Call) -> Json:
 
 
 def _series_name(metric: str) -> str:
-    """The series that a metric is made of; a Problem when there is none."""
+    """The series of a metric; raises Problem for an unknown metric."""
     name = _COUNTS.get(metric, series_name(metric))
     if name in SERIES and name not in _OF_TOPOLOGY:
         return name

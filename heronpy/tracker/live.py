@@ -27,7 +27,7 @@ _ROUGH = frozenset(("queue_tuples", "pending"))
 _TIME_OF_DAY = 1e9
 #: What `settled` takes for the same: a share, and the part of any other figure.
 SHARE_STEP, STEP = 0.015, 0.01
-#: Who a row is, and limits: both change only by a change of the topology.
+#: Identity of a row, and limits; both change only with the topology.
 _EXACT = frozenset(("name", "id", "task_id", "container", "queue_bound_bytes", "memory_limit_bytes"))
 #: What `stands_out` looks at, and the part of the larger figure that it must have changed by.
 _RATES, JUMP = ("emitted_per_s", "executed_per_s", "failed_per_s"), 0.5
@@ -87,10 +87,10 @@ def settled(old: Snapshot | None, new: Snapshot) -> Snapshot:
 
 
 def stands_out(shown: Load, now: Load) -> bool:
-    """Whether something has changed that somebody who looks would miss: at once, not with the next poll.
+    """Whether something has changed that a viewer should see at once, not with the next poll.
 
-    Work that begins, ends or changes by half, tasks that come or go, and who holds the spouts back. Queues and
-    latencies swing too much to tell.
+    This is work that begins, ends or changes by half, tasks that come or go, and the culprits that hold the
+    spouts back. Queues and latencies vary too much to count.
     """
     if (shown.state, shown.cause, shown.plan_version) != (now.state, now.cause, now.plan_version):
         return True

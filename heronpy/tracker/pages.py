@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*(/[A-Za-z0-9_][A-Za-z0-9_.@-]*)
 VENDOR = "vendor/"
 #: No text of a page depends on it: a browser takes all of it for one space.
 _INDENT = re.compile(r"^ +", re.MULTILINE)
-#: Parts of a module that are no code.
+#: Parts of a module that are not code.
 _NO_CODE = re.compile(
     r"(?P<comment>//[^\n]*|/\*(?:(?!\*/).)*\*/)"
     r"|'(?:\\.|[^'\\\n])*'"
@@ -96,7 +96,7 @@ def compact(text: str) -> str:
     """
     text = _INDENT.sub("", text)
     kept: list[str] = []
-    #: Of each template that is open, the braces that are open in its present expression, and whether it is `html`.
+    #: For each open template, the open braces of its present expression, and whether it is `html`.
     open_in: list[tuple[int, bool]] = []
     place = 0
     last, spaced = "", False

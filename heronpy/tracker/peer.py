@@ -75,7 +75,7 @@ def owner(answer: bytes, family: int, wanted: bytes) -> int | None:
     _, kind, *_ = _HEADER.unpack_from(answer)
     found_family, state, _, _ = _MESSAGE.unpack_from(answer, _HEADER.size)
     *_, uid, inode = _FIGURES.unpack_from(answer, begin + _ID_BYTES)
-    # Of an id the ports and addresses, 36 bytes; then come interface and cookie.
+    # An id begins with ports and addresses, 36 bytes; then come interface and cookie.
     same = answer[begin : begin + 36] == wanted[:36]
     if kind != _SOCK_DIAG_BY_FAMILY or found_family != family or state != _ESTABLISHED or not same or not inode:
         return None

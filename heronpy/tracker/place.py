@@ -73,7 +73,7 @@ def write(folder: Path, address: str, release: str, by_ui: bool) -> Running:
 
 
 def last_port(folder: Path) -> int | None:
-    """The port of the last tracker here; None if there was none."""
+    """The port of the last tracker here, or None."""
     try:
         text = read_own(folder / LAST_PORT, _MAX_BYTES)
     except (OSError, ConfigError):
@@ -82,7 +82,7 @@ def last_port(folder: Path) -> int | None:
 
 
 def read(folder: Path) -> Running | None:
-    """The tracker that runs; None when there is none. A damaged record counts as none."""
+    """The running tracker, or None. A damaged record counts as None."""
     try:
         found = msgspec.json.decode(read_own(folder / RECORD, _MAX_BYTES), type=Running)
     except (OSError, msgspec.DecodeError, ConfigError):

@@ -55,7 +55,7 @@ TASK = TOPOLOGY + "/tasks/{id}/"
 PAGE_MAX = 200
 EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 EVENTS_MAX = 1000
-#: Above so many tasks a page gets their figures only where it asks for them.
+#: With more tasks than this, a page gets their figures only on request.
 TASKS_MAX = 600
 #: A page for Prometheus serves all who ask within this time.
 KEEP_S = 1.0
@@ -67,7 +67,7 @@ _TASK = Param("task", "only the task with this id", int, 0, low=0, high=(1 << 32
 
 
 def no_answer(call: Call) -> Problem:
-    """That the topology master has never answered."""
+    """The problem that the topology master has never answered."""
     shown = without_values(call.watched.summary())  # an error is said to all who may ask
     if shown.ended_at is not None:
         return Problem(410, "ended", f"{shown.cause}; no figures of it were kept")
@@ -77,7 +77,7 @@ def no_answer(call: Call) -> Problem:
 
 @table.route("GET", V1 + "/me", Scope.VIEW, returns=Me)
 async def me(call: Call) -> Me:
-    """Who asks, and what it may do."""
+    """The client, and its rights."""
     asker = call.asker
     return Me(who=asker.who, scope=asker.scope.value, release=VERSION)
 
@@ -251,7 +251,7 @@ async def slow(call: Call) -> Slow:
         "since", "only traces that began later, seconds since 1970; negative: seconds before now", float, 0.0,
         low=-TIME_MAX, high=TIME_MAX,
     ),
-    Param("min_ms", "only traces that took at least so long", float, 0.0, low=0, high=TIME_MAX),
+    Param("min_ms", "only traces that took at least this many milliseconds", float, 0.0, low=0, high=TIME_MAX),
     Param("limit", "the slowest of them", int, 50, low=0, high=200),
     returns=Traces,
 )  # fmt: skip

@@ -81,7 +81,7 @@ async def logs(call: Call) -> LogFiles:
     returns=LogHits,
 )  # fmt: skip
 async def search(call: Call) -> LogHits:
-    """Find text in all logs, searched beside the files for at most 10 s; the newest first."""
+    """Find text in all logs, newest first, for at most 10 s."""
     watched, query, tracker = call.watched, call.query, call.tracker
     if "\n" in query["text"] or not 0 < len(query["text"].encode()) <= TEXT_MAX_BYTES:
         raise Problem(400, "bad-request", f"text must be one line of 1 to {TEXT_MAX_BYTES} bytes")
@@ -247,7 +247,7 @@ async def letters(call: Call) -> Letters:
 
 
 def _parsed(data: bytes, topology_id: str) -> list[Letter]:
-    """The letters of this run; lines that are no letters are left out."""
+    """The dead letters of this run; invalid lines are left out."""
     found = []
     for line in data.splitlines():
         try:

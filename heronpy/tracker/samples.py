@@ -23,7 +23,7 @@ SAMPLE_S = 1.9
 KEPT_S, SAMPLES_MAX = 660.0, 330
 #: Least distance of two looks at batches: their rates are what is done between them.
 BATCHES_S = 1.0
-#: Of each component, by their names in its row.
+#: Figures of each component, by their names in its row.
 _OF_COMPONENT = (
     "emitted_per_s", "executed_per_s", "acked_per_s", "failed_per_s", "busy", "busy_max", "blocked", "idle",
     "queue_bytes", "queue_bytes_max", "latency_p50_s", "latency_p99_s", "end_to_end_p50_s", "end_to_end_p99_s",
@@ -32,7 +32,7 @@ _OF_COMPONENT = (
 _figures = attrgetter(*_OF_COMPONENT)
 _LONGEST = _OF_COMPONENT.index("queue_bytes_max")
 _OF_SPARK = ("spark_waiting", "spark_lag_s", "spark_done", "spark_batch_s")
-#: Of the topology, whose component is "".
+#: Figures of the topology, whose component is "".
 _OF_TOPOLOGY = ("held", *_OF_SPARK)
 
 
@@ -41,7 +41,7 @@ class Samples:
 
     def __init__(self) -> None:
         self._times: list[float] = []
-        #: By component: as many values as it has figures, for each time.
+        #: Component to one value per figure, for each time.
         self._rows: dict[str, array[float]] = {}
         #: The batches of Spark, when they were seen last, and what is known of them since the time before.
         self._batches: tuple[Batches, float] | None = None
@@ -87,7 +87,7 @@ class Samples:
     def timeline(
         self, since: float = 0.0, points: int = 0, components: Collection[str] = (), metrics: Collection[str] = ()
     ) -> Timeline:
-        """What was seen from a time on, at most so many samples, the newest among them; 0: all. Empty: all components,
+        """Samples from a time on, limited to this number including the newest; 0: all. Empty: all components,
         all series. Its steps are not all of one length."""
         first, count = bisect_left(self._times, since), len(self._times)
         step = ceil((count - first) / points) if points and first < count else 1

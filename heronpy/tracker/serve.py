@@ -49,7 +49,7 @@ log = logging.getLogger("heronpy.tracker")
 LOOPBACK = ("127.0.0.1", "::1")
 #: What a machine without IPv6 says.
 _NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-#: So many ports after the wanted one are tried.
+#: How many ports after the wanted one are tried.
 PORTS_TRIED = 50
 #: A request has arrived in full within this, or its connection is closed.
 REQUEST_MAX_S = 10.0
@@ -65,7 +65,7 @@ class Protocol(H11Protocol):
     """uvicorn's, with two limits that it lacks: connections, and the time for a request to arrive."""
 
     _timer: asyncio.TimerHandle | None = None
-    #: Who is at the other end, a user or an address.
+    #: The peer, a user or an address.
     peer = ""
     #: The tracker's own user, where a connection tells who it is.
     owner = ""
@@ -146,7 +146,7 @@ def check(options: Options, tokens: Tokens) -> None:
         )
     if not tokens.are_there:
         raise ConfigError(
-            "others reach the tracker with a token only, and there is none; make one: heron ui token view"
+            "others reach the tracker only with a token, and no token exists; make one: heron ui token view"
         )
 
 
@@ -334,5 +334,5 @@ async def _watch(tracker: Tracker, idle_s: float, each_second: Callable[[], None
         if tracker.feeds.streams:
             tracker.asked_at = time.monotonic()
         elif idle_s and time.monotonic() - tracker.asked_at >= idle_s:
-            log.info("nobody has asked for %g s; the tracker ends", idle_s)
+            log.info("no request for %g s; the tracker ends", idle_s)
             return

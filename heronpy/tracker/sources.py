@@ -45,12 +45,12 @@ ASK_S = 2.0
 PAUSE_MAX_S = 10.0
 #: Rates and quantiles of single tasks are over this time.
 TASK_WINDOW_S = 10.0
-#: As `heron doctor`.
+#: The windows of `heron doctor`.
 DIAGNOSIS_WINDOW_S, DIAGNOSIS_FRESH_S = 300.0, 5.0
 #: The state of a topology while a command removes it, and what such a command says that it does.
 KILLING = "KILLING"
 _REMOVING = frozenset(doing.value for doing in Doing)
-#: What is said of a topology that has ended.
+#: Sentences on ended topologies.
 SENTENCES = {"finished": "has finished", "failed": "has failed and was removed", "killed": "was killed"}
 #: Distance of the points of `recent_per_s`, and how many are kept.
 RECENT_S, RECENT_MAX = 10.0, 30
@@ -108,7 +108,7 @@ class Watched:
         self._absent, self._cause = STARTING, ""
         self._heard_at: float | None = None
         self._ask_at = self._pause_s = 0.0
-        #: Of what runs, its figures in the last minutes.
+        #: The last minutes' figures of running topologies.
         self.samples = Samples()
         self._recent: deque[float | None] = deque(maxlen=RECENT_MAX)
         self._recent_at = 0.0
@@ -196,7 +196,7 @@ class Watched:
             return  # the figures stand without it; it is read again with the next answer
 
     def _plan_node(self) -> int:
-        """The version of the packing plan's node; 0 when there is none. Blocking."""
+        """The version of the packing plan's node; 0 without one. Blocking."""
         found = self.session.state.get(paths.packing_plan(self.name))
         return found[1] if found is not None else 0
 
@@ -236,7 +236,7 @@ class Watched:
     # ---- what is shown ----------------------------------------------------------------------
 
     def summary(self) -> Topology:
-        """As far as it is known now."""
+        """The summary, as far as it is known now."""
         return topology_of(
             self.record, self.reply, self.definition, self.packing,
             absent=self._absent, cause=self._cause, recent=list(self._recent), spark=self._spark,
@@ -276,11 +276,11 @@ class Watched:
         return await self._diagnosis.get()
 
     async def _examine(self) -> Diagnosis:
-        # It asks a dozen things, one after the other, as the command does.
+        # It sends a dozen requests, one after the other, like the command.
         return await asyncio.to_thread(_look, self.session, self.name)
 
     def close(self, why: str) -> None:
-        """It is no longer there."""
+        """Record that the topology is gone."""
         self.gone = why
         self.master.close()
 

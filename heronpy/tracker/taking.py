@@ -104,7 +104,7 @@ async def _why_none(watched: Watched, process: Process, error: HeronError) -> st
 
 
 def why_down(status: control_pb2.StatusReply, what: str) -> str:
-    """That the process that is called so has ended, or is between two starts; empty: it runs, or is none."""
+    """The sentence that the named process has ended or is restarting; empty if it runs or does not exist."""
     for executor in status.executors:
         for one in executor.processes:
             if is_called(one.name, what) and one.state in _DOWN:
@@ -121,7 +121,7 @@ def _newest(call: Call, kind: str) -> Evidence:
     what, watched = call.path["id"], call.watched
     entry = call.tracker.evidence.find(watched.record.topology_id, what, kind)
     if entry is None:
-        raise Problem(404, "not-found", f"nobody has asked for {kind} of {what[:200]!r}", f"POST .../{kind} asks")
+        raise Problem(404, "not-found", f"{kind} of {what[:200]!r} was not requested", f"POST .../{kind} asks")
     if isinstance(entry.problem, RetryableRpcError):
         raise Problem(409, "busy", str(entry.problem), "ask again")
     if entry.problem is not None:

@@ -59,14 +59,14 @@ class Tokens:
         return secret
 
     def remove(self, scope: Scope) -> None:
-        """Make the token of a scope void; ConfigError when there is no such token."""
+        """Revoke the token of a scope; raises ConfigError if it does not exist."""
         found = self._digests()
         if not getattr(found, scope.value):
             raise ConfigError(f"there is no token '{scope.value}'; make one with: heron ui token {scope.value}")
         self._write(msgspec.structs.replace(found, **{scope.value: ""}))
 
     def holder(self, secret: str) -> Asker | None:
-        """Whose token this is; None for an unknown one. Takes as long for every token."""
+        """The owner of a token; None for an unknown token. Takes the same time for every token."""
         digest, kept = _digest(secret), self._digests()
         is_view, is_all = (hmac.compare_digest(one, digest) for one in (kept.view, kept.all))
         if not (is_view or is_all):

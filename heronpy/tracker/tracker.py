@@ -19,7 +19,7 @@ from heronpy.tracker.tokens import Tokens
 
 #: Changes at once; each holds a thread.
 CHANGES_MAX = 8
-#: The log has so many characters of the outcome of a change.
+#: Most characters of a change's outcome in the log.
 OUTCOME_MAX = 500
 
 log = logging.getLogger("heronpy.tracker")

@@ -72,7 +72,7 @@ class Doctor(Struct, kw_only=True):
 class Change(Struct, kw_only=True):
     """What an action would do, or did, to one component or the topology."""
 
-    #: As `count: 3 -> 4 tasks`, `pauses 2 spouts`.
+    #: Such as `count: 3 -> 4 tasks`, `pauses 2 spouts`.
     text: str
 
 

@@ -16,7 +16,7 @@ from heronpy.views.quotes import without_values
 
 #: Figures are of this time before the end, as those of a topology that runs; events of this.
 FIGURES_S, EVENTS_S = 300.0, 1800.0
-#: As the doctor has them of a topology that runs: shares from which spouts are held, and a task is full.
+#: The doctor's limits for a running topology: shares above which spouts are held, and a task is full.
 HELD, FULL = 0.2, 0.8
 NEVER_KEPT = "what single tasks did at the end, their stacks and what the machine did are not known any more"
 NO_FIGURES = "no figures of its last minutes are kept: its topology master ended before it had written them"
@@ -44,7 +44,7 @@ class _Window:
         return sum(found) / len(found) if found else None
 
     def components(self) -> list[str]:
-        """Those of which anything is known."""
+        """The components with any figures."""
         return list(dict.fromkeys(component for component, _ in self._series if component))
 
     def emitted(self) -> float | None:

@@ -23,9 +23,9 @@ class Profile(Struct, kw_only=True):
     frames: list[str]
     #: The heaviest first.
     stacks: list[WeightedStack]
-    #: Of all stacks; CPU time, or with `idle` wall time of all threads.
+    #: Seconds of all stacks: CPU time or, with `idle`, wall time of all threads.
     seconds: float
-    #: Of stacks that are not listed: there were too many.
+    #: Seconds of stacks that are not listed, because there were too many.
     left_out_s: float
     #: `py-spy` or `the process itself`.
     sampler: str
@@ -51,7 +51,7 @@ class Heap(Struct, kw_only=True):
     kinds: int
     objects: int
     bytes: int
-    #: Of the objects that were looked at; below 1 the figures are estimates.
+    #: Share of the objects that were examined; below 1 the figures are estimates.
     share: float
     #: How long the process stood still.
     paused_s: float
@@ -62,7 +62,7 @@ class Heap(Struct, kw_only=True):
 class Evidence(Struct, kw_only=True):
     """`GET /tasks/{id}/{kind}`: what was asked for last. Only the part of its kind is there."""
 
-    #: As `container_1_word_3`.
+    #: Such as `container_1_word_3`.
     process: str
     #: `stacks`, `profile`, `heap`
     kind: str
@@ -94,6 +94,6 @@ class EvidenceBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def rows_of(profile: Profile) -> list[Row]:
-    """Its stacks with names."""
+    """The stacks with names."""
     frames = profile.frames
     return [(tuple(frames[number] for number in one.stack), one.seconds) for one in profile.stacks]

@@ -61,9 +61,9 @@ class LogHit(Struct, kw_only=True):
 
     process: str
     container: int
-    #: Of the record that it is a line of; None: no record was found near.
+    #: Time of the record that has the line; None if no record was found near.
     at: float | None
-    #: As in `LogLine`.
+    #: See `LogLine`.
     level: str | None
     logger: str
     #: The message, or this line of it.

@@ -1,4 +1,4 @@
-"""A diagnosis as data: what it is, whom it concerns, and its figures. Pure."""
+"""A diagnosis as data: the verdict, the affected component and task, and the figures. Pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Finding(Struct, frozen=True):
     #: Quoted text: a cause, the last line of a process's exit, the line of code or the key that takes the time.
     quote: str = ""
     names: tuple[str, ...] = ()
-    #: Of the task.
+    #: Host of the task.
     host: str = ""
 
     @property
@@ -66,5 +66,5 @@ class Finding(Struct, frozen=True):
         return "machine" if self.verdict in OF_MACHINES else "topology"
 
 
-#: Of an engine: the scheduler, which is of no component.
+#: For an engine: the scheduler, which belongs to no component.
 SCHEDULER_DOWN = Finding(Verdict.DOWN, names=("scheduler",))

@@ -29,7 +29,7 @@ class Snapshot(Struct, kw_only=True):
     #: `list` has topologies only; `component` has topology, plan and load; `tasks` has tasks as well.
     level: str
     topology: Topology | None
-    #: Of level `list`.
+    #: Only at level `list`.
     topologies: list[Topology] | None
     #: None while the topology master has never answered.
     plan: Plan | None

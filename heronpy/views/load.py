@@ -43,7 +43,7 @@ class ComponentLoad(Struct, kw_only=True):
     busy: float | None
     blocked: float | None
     idle: float | None
-    #: Of its busiest task, which colours the node, and which task that is.
+    #: Busy share of its busiest task, which colours the node, and the name of that task.
     busy_max: float | None
     busiest: str | None
     blocked_max: float | None
@@ -76,10 +76,10 @@ class ComponentLoad(Struct, kw_only=True):
     keys: float | None
     #: Tuples that a task of an asynchronous bolt may have in progress at once.
     concurrency: int | None
-    #: Of a sink: from emit at the spout to the end of its processing.
+    #: For a sink: from emit at the spout to the end of its processing.
     end_to_end_p50_s: float | None
     end_to_end_p99_s: float | None
-    #: Of a spout with acks: from emit to the full ack.
+    #: For a spout with acks: from emit to the full ack.
     complete_p50_s: float | None
     complete_p99_s: float | None
     #: Whether the quantiles above are lower bounds, those of 99 % at least: beyond the last bucket of what is counted,
@@ -90,12 +90,12 @@ class ComponentLoad(Struct, kw_only=True):
     #: CPU seconds per second, all tasks.
     cpu: float | None
     memory_bytes: int | None
-    #: Of its largest task, and which task that is.
+    #: Memory of its largest task, and the name of that task.
     memory_bytes_max: int | None
     largest: str | None
-    #: Of one task; None: no limit.
+    #: Limit of one task; None: no limit.
     memory_limit_bytes: int | None
-    #: Of its processes, since `Load.since`.
+    #: Restarts of its processes since `Load.since`.
     restarts: int | None
     #: Tuples given up, and tuples lost, since submit; None: not all that the topology has lost was counted.
     dead_letters: int | None
@@ -111,7 +111,7 @@ class EdgeLoad(Struct, kw_only=True):
 
 
 class Culprit(Struct, kw_only=True):
-    """Who holds the spouts back now."""
+    """The task that holds the spouts back now."""
 
     #: The instance, or the link between two stream managers.
     name: str
@@ -127,7 +127,7 @@ class Culprit(Struct, kw_only=True):
 class Load(Struct, kw_only=True):
     """`GET /load`"""
 
-    #: Of the packing plan, as `Plan.version`.
+    #: Version of the packing plan, as `Plan.version`.
     plan_version: int
     state: str
     cause: str
@@ -152,7 +152,7 @@ class Load(Struct, kw_only=True):
     #: ack. The largest of the components' quantiles.
     latency_p50_s: float | None
     latency_p99_s: float | None
-    #: It takes longer than that, or a part does of which no more is known.
+    #: Whether the latency is a lower bound.
     latency_at_least: bool = False
 
 
@@ -164,12 +164,12 @@ class LoadAnswer(Struct, kw_only=True):
     plan: bytes | None = None
     #: With the version of the physical plan.
     load: Load
-    #: Of the topology.
+    #: Uptime of the topology.
     uptime_s: float
     totals: Totals
     #: The highest number of an event, see `Event.number`.
     last_event: int
-    #: By spout: seconds since a task of it has emitted last; those that were never seen to emit are missing.
+    #: Spout to seconds since one of its tasks has last emitted; spouts that were never seen to emit are missing.
     still_s: dict[str, float]
     #: The most urgent first, at most three.
     findings: list[Finding]
@@ -200,7 +200,7 @@ class TaskLoad(Struct, kw_only=True):
     emitted_per_s: float | None
     executed_per_s: float | None
     failed_per_s: float | None
-    #: As of its component.
+    #: See its component.
     frames_per_s: float | None
     tuples_per_frame: float | None
     busy: float | None
@@ -223,12 +223,12 @@ class TaskLoad(Struct, kw_only=True):
     exit_detail: str | None
     #: Since its loop last made a turn.
     silent_s: float | None
-    #: It holds the spouts back now.
+    #: Whether it holds the spouts back now.
     culprit: bool
 
 
 class ProcessRow(Struct, kw_only=True):
-    """A process of a container that is no task: executor, stream manager, topology master, Spark gateway."""
+    """A process of a container other than a task: executor, stream manager, topology master, Spark gateway."""
 
     name: str
     container: int
@@ -246,7 +246,7 @@ class ProcessRow(Struct, kw_only=True):
 class Tasks(Struct, kw_only=True):
     """`GET /tasks`: all tasks in the order of the plan, or those of `component`; and the other processes."""
 
-    #: Of the packing plan, as `Plan.version`.
+    #: Version of the packing plan, as `Plan.version`.
     plan_version: int
     at: float
     #: None: nothing was reported over a time.
@@ -256,7 +256,7 @@ class Tasks(Struct, kw_only=True):
 
 
 def culprit_of(culprit: control_pb2.Culprit) -> Culprit:
-    """Who holds the spouts back."""
+    """The task that holds the spouts back."""
     return Culprit(
         name=culprit_name(culprit),
         component=culprit.component or None,

@@ -70,7 +70,7 @@ class Topology(Struct, kw_only=True):
     uptime_s: float | None
     #: ATMOST_ONCE, ATLEAST_ONCE or EFFECTIVELY_ONCE.
     mode: str | None
-    #: Of the packing plan, as `Plan.version`.
+    #: Version of the packing plan, as `Plan.version`.
     plan_version: int | None
     tasks: int | None
     tasks_up: int | None
@@ -92,7 +92,7 @@ class Topology(Struct, kw_only=True):
     #: When it ended; its state is then FINISHED, FINISHED WITH LOSSES, KILLED or FAILED. None: it
     #: has not.
     ended_at: float | None = None
-    #: Of the leading finding: the component and task that it is about, and the task's machine; empty: the topology.
+    #: Component and task of the leading finding, and the task's machine; empty: the topology.
     component: str = ""
     task: str = ""
     host: str = ""
@@ -106,7 +106,7 @@ class Topologies(Struct, kw_only=True):
     """`GET /topologies`: one page of at most 200, the worst first, then by name."""
 
     topologies: list[Topology]
-    #: Give it as `after` to get the next page; None: there is none.
+    #: Pass it as `after` to get the next page; None without a next page.
     next: str | None
     #: All that fit the filters.
     total: int

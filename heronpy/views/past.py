@@ -28,7 +28,7 @@ class Series(Struct, kw_only=True):
     #: `pending`, `wall_s`; `restarts`, `dead_letters`, `lost` in the step; of the topology `held`, `plan_version`,
     #: `spark_waiting`, `spark_lag_s`, `spark_done` (batches per second), `spark_batch_s`.
     metric: str
-    #: As many as `Timeline.times`; None where nothing was reported.
+    #: One value per entry of `Timeline.times`; None where nothing was reported.
     values: list[float | None]
 
 
@@ -49,21 +49,21 @@ class Event(Struct, kw_only=True):
     #: Grows, over all topology masters.
     number: int
     at: float
-    #: Of a repeated event: the first time, and how often.
+    #: For a repeated event: the first time, and how often.
     first_at: float
     times: int
     #: `life`, `master`, `restart`, `oom`, `silent`, `backpressure`, `checkpoint`, `restore`, `update`.
     kind: str
     #: A process, component or region; empty: the topology.
     subject: str
-    #: Of a restart: the named reason of the exit.
+    #: For a restart: the named reason of the exit.
     reason: str
     #: One line.
     text: str
-    #: Of an episode, checkpoint or restore.
+    #: Duration of an episode, checkpoint or restore.
     lasted_s: float | None
     warning: bool
-    #: Of a restart: the first line of what the process said last.
+    #: For a restart: the first line of the process's last words.
     detail: str
 
 
@@ -116,11 +116,11 @@ class SlowTuple(Struct, kw_only=True):
     instance_id: str
     component: str
     task_id: int
-    #: Its stream, `component/stream`, and the task that sent it.
+    #: The tuple's stream, `component/stream`, and the task that sent it.
     source: str
     source_task: int
     took_s: float
-    #: As text, shortened; null: it is not known which of `tuples` tuples it was.
+    #: The value as shortened text; null: it is unknown which of `tuples` tuples it was.
     value: str | None
     #: Tuples of the call, or among which the slow one is.
     tuples: int

@@ -40,7 +40,7 @@ class Edge(Struct, kw_only=True):
     stream: str
     #: SHUFFLE, LOCAL_OR_SHUFFLE, FIELDS, ALL, LOWEST, NONE, DIRECT or CUSTOM.
     grouping: str
-    #: Of FIELDS: the fields that decide; else empty.
+    #: For FIELDS: the fields that decide; otherwise empty.
     fields: list[str]
 
 
@@ -72,7 +72,7 @@ class Plan(Struct, kw_only=True):
     """`GET /plan`: nodes in the order of the topology, spouts first."""
 
     topology: str
-    #: Of the packing plan; give it as `If-Match` with an action.
+    #: Version of the packing plan; give it as `If-Match` with an action.
     version: int
     mode: str
     nodes: list[Node]

@@ -23,7 +23,7 @@ class Checkpoint(Struct, kw_only=True):
     written_bytes: int
     #: One sentence; empty: it is whole as far as known.
     damage: str
-    #: The topology was sent back to an older one since.
+    #: Whether the topology was later restored from an older one.
     abandoned: bool
 
 
@@ -87,7 +87,7 @@ class CheckpointDetail(Struct, kw_only=True):
 
     checkpoint: Checkpoint
     unaligned: bool
-    #: Of the physical plan that the tasks had, which also grows when a container moves.
+    #: Version of the tasks' physical plan, which also grows when a container moves.
     plan_version: int
     tasks: list[CheckpointTask]
 
@@ -102,7 +102,7 @@ class Sink(Struct, kw_only=True):
     #: Attempts that raised and are repeated.
     retried: int
     running: int
-    #: Of all sinks of the topology together.
+    #: Batches that wait, over all sinks of the topology.
     waiting: int | None
     #: Spark's mean time for one batch.
     seconds_per_batch: float | None

@@ -34,7 +34,7 @@ class Hop(Struct, kw_only=True):
     p50_s: float
     p99_s: float
     max_s: float
-    #: By how much a time of a wire between two hosts may be wrong, as their clocks are compared; 0: it is one clock's.
+    #: Error of a wire time between two hosts, from the comparison of their clocks; 0 within one clock.
     error_s: float
 
 
@@ -64,7 +64,7 @@ class TraceSpan(Struct, kw_only=True):
     tuples: int
     #: False: the wire is between two hosts, so it is not measured by one clock.
     exact: bool
-    #: By how much that wire may be wrong; null: it is not known, and counts as 0.
+    #: Error of that wire time; null: the time is unknown, and counts as 0.
     error_s: float | None
 
 

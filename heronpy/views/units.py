@@ -39,9 +39,9 @@ class Pipeline(Struct, kw_only=True):
     #: Not published yet: in units, or in none.
     backlog_bytes: int
     waiting_bytes: int
-    #: Age of the oldest of them; 0 when there are none.
+    #: Age of the oldest of them; 0 if there are none of them.
     oldest_s: float
-    #: Of last lines that have no end yet.
+    #: Bytes of unfinished last lines.
     unfinished_bytes: int
     #: Units by what they wait for: a worker, its commit, publication, a user.
     ready: int
@@ -56,7 +56,7 @@ class Pipeline(Struct, kw_only=True):
     published_rows: int
     attempts: int
     tries_failed: int
-    #: Attempts beside one that took long, those of them that won, and attempts of any kind that others made needless.
+    #: Backup attempts, backups that won, and attempts of any kind that others made unnecessary.
     backups: int
     backups_won: int
     attempts_in_vain: int

@@ -55,7 +55,7 @@ def schema_to_bytes(schema: pa.Schema) -> bytes:
 
 
 def schema_of(data: bytes) -> pa.Schema:
-    """The inverse of `schema_to_bytes`; TopologyError if it is none, or without pyarrow."""
+    """The inverse of `schema_to_bytes`; raises TopologyError for invalid bytes, or without pyarrow."""
     pa = arrow()
     try:
         return pa.ipc.read_schema(pa.py_buffer(data))
@@ -182,7 +182,7 @@ def _mark_of(schema: pa.Schema) -> bytes:
 
 
 def decode_batch(payload: bytes, schema: pa.Schema, count: int) -> pa.RecordBatch:
-    """The batch of `count` tuples in a payload, which it refers to; RemoteWireError if there is none."""
+    """The batch of `count` tuples in a payload, which it refers to; raises RemoteWireError for an invalid payload."""
     pa = arrow()
     if payload[: _MARK.size] != _mark_of(schema):
         raise RemoteWireError(f"payload of {len(payload)} bytes is of another Arrow schema than that of its stream")
@@ -191,7 +191,7 @@ def decode_batch(payload: bytes, schema: pa.Schema, count: int) -> pa.RecordBatc
         if message.type != "record batch":
             raise RemoteWireError(f"payload of {len(payload)} bytes is an Arrow message of type {message.type}")
         if _is_compressed(message.metadata.to_pybytes()):
-            # Its size in memory would not be bounded by that of the frame.
+            # The size in memory would not be bounded by that of the frame.
             raise RemoteWireError(f"payload of {len(payload)} bytes is a compressed Arrow record batch")
         batch = pa.ipc.read_record_batch(message, schema)
         problem = batch_problem(batch) if batch.num_rows == count else f"has {batch.num_rows} rows"

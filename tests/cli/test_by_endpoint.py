@@ -206,9 +206,7 @@ def test_with_a_key_of_others_nothing_is_asked(endpoint: EndpointInThread, wordy
     (access.folder_of("local") / "client.key").unlink()
     access.make_client("local")
     result = heron("status", "local", "wordy")
-    assert result.code == 1 and "does not take the key of this host; run 'heron cluster access' again" in result.err, (
-        result
-    )
+    assert result.code == 1 and "refuses the key of this host; run 'heron cluster access' again" in result.err, result
     assert endpoint.endpoint.strangers >= 1 and not wordy.asked
 
 
@@ -260,7 +258,7 @@ def test_a_state_of_another_host_is_read_by_the_endpoints(
     result = heron("list", "local")
     assert result.code == 1 and "the control endpoint of topology 'gone' does not answer this host" in result.err
     assert "No topology runs" not in result.out, "nobody knows"
-    assert result.err.strip().endswith("it is not known whether 'gone' still runs, as said above")
+    assert result.err.strip().endswith("it is not known whether 'gone' still runs; the reasons are above")
     assert json.loads(heron("list", "local", "--json").out) == []
     assert "it is not known whether 'gone' still runs" in heron("status", "local").err
     result = heron("status", "local", "gone")

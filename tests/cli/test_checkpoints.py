@@ -243,7 +243,7 @@ def test_a_copy_is_whole_in_another_store_and_what_is_there_is_not_copied_again(
     assert again["checkpoint"] == 1 and again["files_there"] > 0, again
     assert CheckpointStore(store / folder.name).checkpoints() == [1, 2], "nothing is removed"
     refused = heron("checkpoints", "copy", "local", "wordy", "1", str(root(home)))
-    assert refused.code == 2 and "lies in" in refused.err, refused
+    assert refused.code == 2 and "is already in" in refused.err, refused
     spoiled = next(path for path in (folder / "shared").rglob("*") if path.is_file())
     spoiled.write_bytes(b"x" * spoiled.stat().st_size)
     other = tmp_path / "other"

@@ -201,7 +201,7 @@ def test_a_cluster_is_named_where_there_are_several(
     (tmp_path / "conf" / "prod").mkdir(parents=True)
     monkeypatch.setenv("HERON_CONF", str(tmp_path / "conf"))
     result = heron("list")
-    assert (result.code, "name a cluster: there are local, prod" in result.err.lower()) == (2, True)
+    assert (result.code, "name a cluster; the clusters are local, prod" in result.err.lower()) == (2, True)
     assert heron("status", "local", "wordy").code == 0
     unclear = heron("status", "wordy")
     assert unclear.code == 2 and "'wordy' is not one of the clusters local, prod" in unclear.err

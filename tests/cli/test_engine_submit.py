@@ -175,7 +175,7 @@ def test_a_spark_that_cannot_be_used_is_named_at_submit(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="is not a folder"):
         on_engine.check_spark_of(settings(spark={"handover": tmp_path / "file"}))
-    with pytest.raises(ConfigError, match="no Spark master; use"):
+    with pytest.raises(ConfigError, match="not a Spark master; use"):
         on_engine.check_spark_of(settings(spark={**here, "master": "localhost"}))
 
 

@@ -41,8 +41,8 @@ def is_replaced(wordy: FakeTopology) -> None:
     ("ends", "sentence"),
     [
         (finishes, "topology 'wordy' has finished; heron kill local wordy removes it"),
-        (is_killed, "topology 'wordy' has ended; what it logged is kept: heron logs local wordy"),
-        (is_replaced, "another one has its name now; follow that: heron logs local wordy -f"),
+        (is_killed, "topology 'wordy' has ended; its logs are kept: heron logs local wordy"),
+        (is_replaced, "a new one has its name; to follow that one: heron logs local wordy -f"),
     ],
 )
 def test_it_ends_with_its_topology_after_the_last_line(

@@ -49,7 +49,7 @@ def test_hits_are_shown_newest_first_with_their_lines_around_them(heron: Heron, 
     assert heron("logs", "local", "wordy", "--find", "Needle").err.splitlines()[-1].startswith("nothing found in ")
     folded = heron("logs", "local", "wordy", "-i", "--find", "NEEdle").out.splitlines()
     assert [line.rpartition("] ")[2] for line in folded] == ["needle five", "two needle"]
-    assert "--ignore-case belongs to --find" in heron("logs", "local", "wordy", "-i").err
+    assert "--ignore-case needs --find" in heron("logs", "local", "wordy", "-i").err
     [one] = heron("logs", "local", "wordy", "--find", "needle", "-n", "1", "--json", "--context", "1").out.splitlines()
     assert json.loads(one)["before"][0].endswith("] four") and json.loads(one)["text"] == "needle five"
 
@@ -82,8 +82,8 @@ def test_logs_of_an_ended_topology_are_searched(heron: Heron, home: Path) -> Non
     [
         (("--find", ""), "--find takes one line"),
         (("--find", "a\nb"), "--find takes one line"),
-        (("--context", "3"), "--context belongs to --find"),
-        (("--find", "a", "-f", "--context", "3"), "--context belongs to --find"),
+        (("--context", "3"), "--context needs --find"),
+        (("--find", "a", "-f", "--context", "3"), "--context needs --find"),
         (("--find", "a", "--level", "LOUD"), "unknown log level"),
         (("wrod", "--find", "a"), "did you mean 'word'"),
     ],

@@ -49,7 +49,7 @@ def test_every_view_says_the_same(
     state = f"{label}: {said}" if said else label
     shown = heron("status", "local", "wordy").out
     assert f"  state      {state}\n" in shown and f", lost {lost}\n" in shown
-    more = ", and more that nobody has counted" if totals.lost_unknown else ""
+    more = ", and an unknown number more" if totals.lost_unknown else ""
     assert f"  discarded  12 tuples{more}\n" in shown
     assert f"  {state}  up " in heron("top", "local", "wordy", "-n", "1").out
     as_json = json.loads(heron("status", "local", "wordy", "--json").out)

@@ -59,7 +59,7 @@ def test_headers_come_from_the_environment_and_go_with_each_request() -> None:
 
 @pytest.mark.parametrize("text", ["token", "a b=c", "=c", "x=a%0d%0ay: z", "x=ä", "x=secret%00"])
 def test_what_is_no_header_is_refused_without_being_shown(text: str) -> None:
-    with pytest.raises(RequestError, match=f"^{ALL} has a part that is no header") as error:
+    with pytest.raises(RequestError, match=f"^{ALL} has a part that is not a header") as error:
         headers({ALL: text})
     assert "secret" not in str(error.value) and "token" not in str(error.value)
 

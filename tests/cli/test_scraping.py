@@ -48,8 +48,8 @@ def test_pages_on_loopback_of_other_hosts_are_named_and_left_out(
     result = heron("metrics", "targets")
     assert [one["targets"] for one in json.loads(result.out)] == [["10.1.0.7:9471", "127.0.0.1:9473"]]
     assert result.err == (
-        "warning: topology 'wordy': the metrics pages of container 0 on n1, container 2 on n3 listen on loopback, so nobody"
-        " on another host reaches them; submit it with heron.executor.metrics_host=host\n"
+        "warning: topology 'wordy': the metrics pages of container 0 on n1, container 2 on n3 listen on loopback, so other"
+        " hosts cannot reach them; submit the topology with heron.executor.metrics_host=host\n"
     )
 
 

@@ -73,12 +73,12 @@ def test_what_stream_managers_gave_up_is_sent_again_only_where_that_is_so(heron:
     assert "  discarded  12 tuples\n" in heron("status", "local", "wordy").out
     kvs = wordy.status.plan.topology.topology_config.kvs
     kvs.add(key="topology.reliability.mode", value="ATLEAST_ONCE").type = topology_pb2.STRING_VALUE
-    assert "  discarded  12 tuples at most, which the spouts send again\n" in heron("status", "local", "wordy").out
+    assert "  discarded  12 tuples at most, which the spouts emit again\n" in heron("status", "local", "wordy").out
     wordy.status.totals.untracked = True
-    told = "  discarded  12 tuples at most; the spouts send again what came of tuples with an id\n"
+    told = "  discarded  12 tuples at most; the spouts emit tuples with an id again\n"
     assert told in heron("status", "local", "wordy").out
     wordy.status.totals.lost_unknown = True
-    assert "  discarded  12 tuples, and more that nobody has counted; " in heron("status", "local", "wordy").out
+    assert "  discarded  12 tuples, and an unknown number more; " in heron("status", "local", "wordy").out
 
 
 def test_what_is_dropped_on_purpose_is_shown_by_component_and_policy(heron: Heron, wordy: FakeTopology) -> None:

@@ -213,7 +213,7 @@ def test_wait_does_not_take_another_topology_of_its_name_for_its_own(
     result = heron("submit", "local", str(topo), "--wait")
     assert result.code == exits.NOT_FOUND
     assert result.err.strip() == (
-        "error: topology 'wordy' was removed, and another one of that name was submitted; how the first ended is not known"
+        "error: topology 'wordy' was removed, and another one of that name was submitted; how the first one ended is unknown"
     )
     assert heron("kill", "local", "wordy").code == 0
     nothing_left(home, started)

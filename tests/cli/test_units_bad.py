@@ -85,13 +85,13 @@ def test_bytes_traceback_and_record_are_shown(
     assert f"a.log {OFFSETS[7]}-{end}  u1, 3 tries  ValueError: cannot read bad" in out
     assert f"  {len(LINES[7]) + 1} bytes: bad\\t\\x1b[2J\n" in out and "\x1b" not in out
     assert f"  record: {table}/_units/bad/g1-f1-{OFFSETS[7]}-{end}.json" in out
-    assert "raise ValueError" in out and "traceback, its end (all of it: --traceback)" in out
+    assert "raise ValueError" in out and "end of the traceback (all of it: --traceback)" in out
     assert "rows(unit)" not in out and "yield deep(line)" not in out
     assert "x" * 150 + "... (more with --json)" in out and "x" * 300 not in out
     whole = said(capsys, ledger, whole=True)
     assert "yield deep(line)" in whole and "all of it" not in whole
     assert "yield deep(line)" in said(capsys, ledger, 1)
-    with pytest.raises(Failure, match="no bad range of pipeline 'lines' is of unit 99"):
+    with pytest.raises(Failure, match="pipeline 'lines' has no bad range of unit 99"):
         show_bad("lines", 99, ledger, retry=False, whole=False, as_json=False)
     [first, second] = json.loads(said(capsys, ledger, json=True))["bad"]
     assert (first["span"]["begin"], first["length"], first["text"]) == (OFFSETS[7], len(LINES[7]) + 1, LINES[7] + "\n")
@@ -105,10 +105,10 @@ def test_bytes_traceback_and_record_are_shown(
         LINES[7] + "\n",
         LINES[12] + "\n",
     ]
-    assert "a unit of before the rebuild, 3 tries" in said(capsys, ledger) and "u0" not in said(capsys, ledger)
+    assert "a unit from before the rebuild, 3 tries" in said(capsys, ledger) and "u0" not in said(capsys, ledger)
     for path in Stages(str(table)).bad_records():
         path.write_text("{}")
-    assert "no record of them is on this host" in said(capsys, ledger)
+    assert "this host has no record of them" in said(capsys, ledger)
 
 
 def test_the_file_of_a_bad_line_is_found_by_the_name_that_it_has_now(
@@ -137,7 +137,7 @@ def test_the_file_of_a_bad_line_is_found_by_the_name_that_it_has_now(
     assert "a.log.1" not in out.replace(f"now {rotated}, was a.log", ""), "header, error and record say the same name"
     assert {one["path"] for one in json.loads(said(capsys, ledger, json=True))["bad"]} == {str(rotated)}
     rotated.write_text("other\n" * 1000)
-    assert f"last seen as {rotated}, was a.log; it is not there" in said(capsys, ledger)
+    assert f"last seen as {rotated}, was a.log; it is not on this host" in said(capsys, ledger)
     assert json.loads(said(capsys, ledger, json=True))["bad"][0]["path"] is None
     rotated.unlink()
 
@@ -159,9 +159,9 @@ def test_units_are_named_as_they_are_printed(
         result = CliRunner().invoke(units_command, [verb, "lines", unit, "--ledger", ledger])
         return result.output + str(result.exception)
 
-    assert said_by("u1") == said_by("1") and "no unit" not in said_by("u1")
-    assert "'u0' is no unit: ids begin with 1" in said_by("u0")
-    assert "'x1' is no unit; write its number" in said_by("x1")
+    assert said_by("u1") == said_by("1") and "not a unit" not in said_by("u1")
+    assert "'u0' is not a unit: ids begin with 1" in said_by("u0")
+    assert "'x1' is not a unit; write its number" in said_by("x1")
 
 
 def test_a_record_that_a_keeper_completes_has_the_traceback(
@@ -219,7 +219,7 @@ def test_a_bad_line_across_the_end_of_a_unit_says_where_it_ends(
     running = run("east", rows=rows, **(options | {"unit_bytes": 400}))
     settle(running, options["ledger"], log.stat().st_size)
     out = said(capsys, options["ledger"])
-    assert "395 bytes of the unit, and its line goes on to byte 1,009: bad" in out
+    assert "395 bytes of the unit, and its line continues to byte 1,009: bad" in out
     [one] = json.loads(said(capsys, options["ledger"], json=True))["bad"]
     assert (one["span"]["end"], one["line_end"], one["text"]) == (400, 1_009, "bad" + 1_000 * "x" + "\n")
 

@@ -219,7 +219,7 @@ def test_the_schema_is_that_of_the_inputs(tmp_path: Path) -> None:
         ({source: Grouping.SHUFFLE}, pa.schema([("n", pa.int8())]), "those of its inputs and of schema= differ"),
         ({source["plain"]: Grouping.SHUFFLE}, None, r"declare one with Stream\(schema=...\), or give schema="),
         ({source: Grouping.SHUFFLE}, {"n": "int64"}, "must be a pyarrow.Schema, not dict"),
-        ({}, None, "not all streams that it reads declare an Arrow schema"),
+        ({}, None, "not all of its input streams declare an Arrow schema"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             FileSink.spec("store", inputs, folder=tmp_path, format="arrow", schema=given)
@@ -240,7 +240,7 @@ def test_what_cannot_be_written_is_refused_at_submit(tmp_path: Path, monkeypatch
          r"field 'took' is duration\[us\], which this pyarrow cannot write as Parquet; use format='arrow'"),
         ({"format": "arrow", "schema": pa.schema([("at", pa.timestamp("ns"))])}, "no nanoseconds"),
         ({"format": "arrow", "fields": ["m"]}, "drop them"),
-        ({"format": "jsonl"}, "schema of a FileSink is for the formats arrow and parquet, not for jsonl"),
+        ({"format": "jsonl"}, "schema of a FileSink works with the formats arrow and parquet, not with jsonl"),
         ({"format": "orc"}, "must be one of jsonl, text, arrow, parquet"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=sentence):

@@ -275,8 +275,8 @@ def test_a_mutated_file_is_named_and_not_read_until_it_is_restored(task: Task, t
         file.write_bytes(content)
         assert after(task, 3) == []
         assert task.follower.figures()["held-files"] == 1
-    assert "has other bytes than those that were read, before byte 4002" in task.told[0]
-    assert "has become shorter than byte 4002" in task.told[1]
+    assert "has changed before byte 4002, in bytes that were already read" in task.told[0]
+    assert "has become shorter than the 4002 bytes that were read" in task.told[1]
     # Replaced by another file of the same name, as editors do.
     (tmp_path / "new").write_bytes(good[:3500] + b"z" + good[3501:] + b"more\n")
     os.rename(tmp_path / "new", file)
@@ -405,7 +405,7 @@ def test_the_number_of_files_is_bounded(task: Task, tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / f"{number}.log").write_bytes(b"line of %d\n" % number)
     assert len(after(task)) == 3
-    assert len(task.told) == 2 and "its task follows 3 files already" in task.told[0]
+    assert len(task.told) == 2 and "its task already follows 3 files" in task.told[0]
     os.unlink(tmp_path / "0.log")
     os.unlink(tmp_path / "1.log")
     os.unlink(tmp_path / "2.log")

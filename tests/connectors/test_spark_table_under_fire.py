@@ -194,6 +194,6 @@ def test_batches_that_have_failed_are_tried_again_on_command_and_their_rows_come
     run.when("a batch at work", run.in_mid_batch)
     os.kill(gateway, signal.SIGKILL)
     run.when("all rows", lambda: len(run.lines_now()) == 2 * ROWS)
-    assert run.failed() == [] and "none is tried again" in run.retry()
+    assert run.failed() == [] and "has no failed Spark batch to try again" in run.retry()
     assert set(run.lines_now().values()) == {1}
     heron.kill(NAME)

@@ -184,7 +184,7 @@ def test_a_line_that_cannot_be_replayed_is_an_error(tmp_path: Path) -> None:
         return made.delegate.errors
 
     [error] = wait_for(told, 30.0, "the error")
-    assert "a.log is to be replayed and cannot be read again" in error
+    assert "a.log must be replayed but cannot be read again" in error
 
 
 # ---- a topology ----------------------------------------------------------------------------------

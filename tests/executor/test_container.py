@@ -450,7 +450,7 @@ def test_a_token_that_others_could_have_put_there_is_refused(tmp: Path) -> None:
     ids = {"HERON_TOPOLOGY_ID": "wc-1", "HERON_CONTAINER": "1", "HERON_SUBMISSION": "1"}
     command = [sys.executable, "-Pm", "heronpy.executor.bootstrap"]
     run = subprocess.run(command, input=b"", env=environ | ids, capture_output=True, timeout=30, check=False)
-    assert run.returncode == exit_codes.USAGE and b"is no mounted secret" in run.stderr
+    assert run.returncode == exit_codes.USAGE and b"is not a mounted secret" in run.stderr
 
 
 def test_the_volume_of_a_pod_may_be_open_to_all_in_it(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def test_a_failure_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
         assert not list((home / "environments" / ".tmp").iterdir())
     with pytest.raises(PackageError, match="another wheelhouse than was submitted"):
         build(home, incomplete, "0" * 64)
-    with pytest.raises(PackageError, match="is no digest"):
+    with pytest.raises(PackageError, match="is not the digest"):
         build(home, incomplete, "../../etc")
     with pytest.raises(PackageError, match="cannot be read"):
         build(home, tmp_path / "missing.zip", "0" * 64)

@@ -79,8 +79,8 @@ class Two:
         return ""
 
 
-HAS_NOT_LOOKED = "pipeline 'first', which has not looked at its files yet"
-LOOKS_AGAIN = "pipeline 'first', which looks at its files again"
+HAS_NOT_LOOKED = "pipeline 'first', which has not scanned its files yet"
+LOOKS_AGAIN = "pipeline 'first', which is scanning its files again"
 
 
 def test_a_unit_waits_until_the_other_has_looked_and_published_what_is_older(store: Store) -> None:
@@ -94,7 +94,7 @@ def test_a_unit_waits_until_the_other_has_looked_and_published_what_is_older(sto
     two.grow(two.first, 100)
     two.pass_s(7.0)
     # It was not there at the look before.
-    assert two.waits() == "pipeline 'first', whose oldest byte waits since 17 s"
+    assert two.waits() == "pipeline 'first', whose oldest byte has waited for 17 s"
     two.publish(two.first)
     assert two.waits() == LOOKS_AGAIN
     two.look(1_001.0)
@@ -111,7 +111,7 @@ def test_bytes_that_were_seen_late_may_be_older_than_a_unit(store: Store) -> Non
     two.pass_s(2.0)
     two.grow(two.first, 100)  # it may have been there since 1,000
     two.look(1_004.0)
-    assert two.waits() == "pipeline 'first', whose oldest byte waits since 5 s"
+    assert two.waits() == "pipeline 'first', whose oldest byte has waited for 5 s"
     two.publish(two.first)
     two.pass_s(3.0)
     two.grow(two.first, 200)  # this was not there at 1,004
@@ -136,7 +136,7 @@ def test_a_set_is_what_was_there_when_both_had_begun(store: Store) -> None:
     two.pass_s(5.0)
     two.grow(two.first, 100)
     two.look(1_005.0)  # the first look has found the file
-    assert two.waits() == "pipeline 'first', whose oldest byte waits since 0 s"
+    assert two.waits() == "pipeline 'first', whose oldest byte has waited for 0 s"
     two.pass_s(1.0)
     two.look(1_006.0)
     two.grow(two.first, 200)  # of no set
@@ -169,7 +169,7 @@ def test_what_has_failed_is_waited_for(store: Store) -> None:
     two.grow(two.second, 100)
     two.look(1_001.0)
     two.pass_s(40.0)
-    assert two.waits() == "pipeline 'first', whose oldest byte waits since 40 s"
+    assert two.waits() == "pipeline 'first', whose oldest byte has waited for 40 s"
 
 
 def test_every_site_that_works_must_have_looked(store: Store) -> None:

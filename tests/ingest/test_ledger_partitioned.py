@@ -188,12 +188,12 @@ def test_settings_that_leave_a_file_without_a_ledger_are_refused() -> None:
     for setting, why in (
         ([], "last entry"),
         ([{"until": "2026-12-01", "urls": ["a"]}], "last entry"),
-        ([{"urls": ["a"]}, {"urls": ["b"]}], "until each"),
+        ([{"urls": ["a"]}, {"urls": ["b"]}], "need an until"),
         ([{"until": "2027-01-01", "urls": ["a"]}, {"until": "2026-01-01", "urls": ["a"]}, {"urls": ["b"]}], "rising"),
-        ([{"urls": []}], "urls that differ"),
-        ([{"urls": ["a", "a"]}], "urls that differ"),
+        ([{"urls": []}], "different urls"),
+        ([{"urls": ["a", "a"]}], "different urls"),
         ([{"url": "a"}], "until and urls"),
-        ([{"until": "soon", "urls": ["a"]}, {"urls": ["b"]}], "is no time"),
+        ([{"until": "soon", "urls": ["a"]}, {"urls": ["b"]}], "is not a time"),
     ):
         with pytest.raises(LedgerError, match=why):
             entries_of(setting)

@@ -57,7 +57,7 @@ def test_many_tasks_that_first_meet_an_empty_server(fresh: Callable[[str], str])
 
 def test_what_others_may_change_is_refused(postgres: PostgresServer, fresh: Callable[[str], str]) -> None:
     url = fresh("owned")
-    with pytest.raises(LedgerError, match=f"the role {ADMIN} is a superuser; give the ledger a role of its own"):
+    with pytest.raises(LedgerError, match=f"the role {ADMIN} is a superuser; give the ledger its own role"):
         open_store(postgres.url_of("owned", ADMIN)).pipelines()
     open_store(url).pipelines()
 
@@ -78,7 +78,7 @@ def test_what_others_may_change_is_refused(postgres: PostgresServer, fresh: Call
     refused(f"files in schema heron_units belongs to {ADMIN}", drop, f"ALTER TABLE heron_units.files OWNER TO {ADMIN}")
     restore = "ALTER TABLE heron_units.files OWNER TO ledger"
     view = "CREATE VIEW heron_units.mine AS SELECT 1; ALTER VIEW heron_units.mine OWNER TO ledger"
-    refused("mine in schema heron_units (is no table of a ledger|belongs to)", restore, view)
+    refused("mine in schema heron_units (is not a table of a ledger|belongs to)", restore, view)
     refused(
         f"the schema heron_units belongs to {ADMIN}; use another database",
         "DROP VIEW heron_units.mine",

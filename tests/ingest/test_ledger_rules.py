@@ -447,7 +447,7 @@ def test_numbers_that_cannot_work_are_refused() -> None:
     stranger = Process("x", Kind.WORKER, "", "")
     other = World.__new__(World)
     other.stores, other.pipeline, other.now = [MemoryStore()], "nobody", 0.0
-    with pytest.raises(LedgerError, match="no such pipeline"):
+    with pytest.raises(LedgerError, match="has no pipeline"):
         other.ask(stranger, Lease())
 
 

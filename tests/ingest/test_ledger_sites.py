@@ -244,7 +244,7 @@ def test_a_site_that_is_gone_is_forgotten_and_what_only_it_had_becomes_bad(
         _see(world, name, 100, EAST)
     _see(world, "a", 100, WEST)
     _cut(world)
-    with pytest.raises(LedgerError, match="site east works: 3 processes"):
+    with pytest.raises(LedgerError, match="site east is active: 3 of its processes"):
         world.ask(world.user, ForgetSite("east"))
     world.now += 16.0
     _alive(world, WEST)

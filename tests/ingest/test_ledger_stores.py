@@ -504,7 +504,7 @@ def test_a_later_release_of_postgres_is_refused(postgres: PostgresServer) -> Non
 
 def test_only_open_and_rebuild_make_a_pipeline(store: Store, request: pytest.FixtureRequest) -> None:
     name = _name(request)
-    with pytest.raises(LedgerError, match="no such pipeline"):
+    with pytest.raises(LedgerError, match="has no pipeline"):
         Ledger(store, name, KEEPER).ask(RetryFailed())
     assert name not in store.pipelines()
 

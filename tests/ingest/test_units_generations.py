@@ -153,7 +153,7 @@ def test_units_of_two_files_under_one_name_are_named_and_not_rebuilt(tmp_path: P
     with pytest.raises(LedgerError) as raised:
         rebuild(url, "p", str(table))
     said = str(raised.value)
-    assert "a.log: unit=1-1, unit=1-2 say that it begins otherwise than unit=1-3, unit=1-4, so these are" in said
+    assert "a.log: unit=1-1, unit=1-2 give it another beginning than unit=1-3, unit=1-4, so these are" in said
     assert not (table / "_units" / "g2").exists(), "nothing has begun"
     for unit in (3, 4):
         shutil.rmtree(table / f"unit=1-{unit}")
@@ -175,7 +175,7 @@ def test_a_beginning_that_has_grown_contradicts_nothing() -> None:
 
     assert of("x:4:y", "x:9:w", "x:9:w", "x:1024:v") == []
     assert of("x:4:y", "x:9:w", "x:9:u") == [
-        "a.log: unit=1-1 says that it begins otherwise than unit=1-2, so these are different files"
+        "a.log: unit=1-1 gives it another beginning than unit=1-2, so these are different files"
     ]
     assert of("x:4:y", "") == [], "of that nothing is known"
 
@@ -363,13 +363,13 @@ def test_a_check_says_why_bytes_could_not_be_compared(
     assert said().startswith("table, ledger and bytes agree") and "could not" not in said()
     text, size = log_of(tmp_path).read_text(), size_of(tmp_path)
     log_of(tmp_path).write_text("another file, which is as long as the one before\n" * 9)
-    assert f"{size}B of files in whose place is another one, or that cannot be read" in said()
+    assert f"{size}B of files that were replaced by another file or cannot be read" in said()
     log_of(tmp_path).unlink()
     assert said().startswith("table and ledger agree")
     assert f"{size}B of files that are not where they were seen last" in said()
     log_of(tmp_path).write_text(text)
     rebuild(ledger, "lines", table)
-    assert "(they are gone, or no keeper has looked since it was made)" in said()
+    assert "(they are gone, or no keeper has scanned since it was made)" in said()
     assert check(ledger, "lines", table).bytes_unseen == size
 
 

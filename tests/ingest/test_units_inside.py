@@ -209,7 +209,7 @@ def test_two_sites_share_the_work_one_dies_and_comes_back(
     with pytest.raises(Failure, match="its sites are east, west"):
         set_site("lines", "north", "down", ledger, False)
     set_site("lines", "east", "down", ledger, False)
-    assert "1 unit free for others" in capsys.readouterr().out
+    assert "1 unit freed for others" in capsys.readouterr().out
     settle(west, ledger, size)
     list_pipelines(ledger, False)
     assert "sites east (down), west" in capsys.readouterr().out
@@ -278,7 +278,7 @@ def test_a_pipeline_waits_for_another_one(tmp_path: Path, run: Callable[..., Run
         with closing(command_of(ledger, "second")) as reached:
             return [text for unit in reached.ask(ListUnits(UnitState.READY)).units for text in unit.waits]
 
-    assert "pipeline 'first', whose oldest byte waits since" in wait_for(waits, PATIENCE_S, "a unit that waits")[0]
+    assert "pipeline 'first', whose oldest byte has waited for" in wait_for(waits, PATIENCE_S, "a unit that waits")[0]
     settle(first, ledger, size, "first")
     # The second one waits until the first has looked once more, and found nothing.
     settle(second, ledger, size, "second", also=first)
@@ -367,7 +367,7 @@ def test_the_list_tells_of_a_pipeline_that_is_gone(
     said = capsys.readouterr().out
     assert said.startswith("lines  ledger sqlite  1 file, ")
     assert re.search(r"0 workers, 0 keepers, [23] units, p50 \S+, p99 \S+, ", said), said
-    assert "11B of last lines without an end wait for it" in said
+    assert "11B of unfinished last lines wait for their end" in said
     show_pipeline("lines", options["ledger"], as_json=False)
     assert capsys.readouterr().out.startswith("lines  ledger sqlite  generation 1\n")
 
@@ -409,7 +409,7 @@ def test_who_runs_says_that_the_ledger_was_replaced(
         store.transact("lines", replaced)
     write(tmp_path, 100, 100, "east")
     settle(site, ledger, (tmp_path / "logs" / "east" / "a.log").stat().st_size)
-    said = [text for text in site.delegate.said if "has generation 7, and this task began with 1" in text]
+    said = [text for text in site.delegate.said if "has generation 7, but this task began with 1" in text]
     assert len(said) == 2, "the worker and the keeper"
     assert numbers(tmp_path / "table") == Counter(range(200))
 

@@ -124,7 +124,7 @@ def test_a_change_that_would_move_files_is_refused(
     for since, why in (
         ("2026-01-01T00:00", "an entry whose time is over cannot be added"),
         (SINCE, "which would belong to another one by version 2"),
-        ("soon", "is no time"),
+        ("soon", "is not a time"),
         ("", "needs ledgers and a time"),
     ):
         with pytest.raises((Failure, LedgerError), match=why):
@@ -147,7 +147,7 @@ def test_a_change_that_one_of_the_ledgers_refuses_is_in_none_of_them(
     run("west", **options | {"ledger": taken, "output": LineFiles(str(tmp_path / "other"))}).drive()
     for given, since, why in (
         (urls[:1], SINCE, "already, which would belong to another"),
-        ([taken], f"{LATER + timedelta(days=2):%Y-%m-%d}", "of its own; give a ledger"),
+        ([taken], f"{LATER + timedelta(days=2):%Y-%m-%d}", "; give a ledger without that name"),
     ):
         with pytest.raises((Failure, LedgerError), match=why):
             partition("lines", given, since, urls[0], False)

@@ -147,7 +147,7 @@ def test_rows_of_all_shapes_are_in_the_file_with_their_lineage(tmp_path: Path, k
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"name": "no name"}, "begins with a letter"),
+        ({"name": "no name"}, "must be a letter and then letters"),
         ({"logs": "logs/*.log"}, "not an absolute path"),
         ({"logs": "/logs/"}, "names a folder"),
         ({"workers": 0}, "workers is 0"),
@@ -205,7 +205,7 @@ def test_a_pipeline_that_could_read_what_it_writes_through_a_link_is_refused(tmp
 def test_a_fraction_is_no_value_of_an_integer_column(tmp_path: Path, many: bool, value: object) -> None:
     """Arrow would cut it off."""
     writer = ParquetTable(str(tmp_path), {"a": "int64"}).open(tmp_path, "{}")
-    with pytest.raises(ValueError, match=r"no whole number|Could not convert nan"):
+    with pytest.raises(ValueError, match=r"not a whole number|Could not convert nan"):
         if many:
             writer.write_many([[1], [value]])
             writer.prepare()
@@ -229,7 +229,7 @@ def test_a_relative_table_and_an_unknown_type_are_refused() -> None:
     ("given", "words"),
     [
         ({"home": "relative"}, "absolute path"),
-        ({"home": "/data/[x]"}, "which Spark takes for patterns"),
+        ({"home": "/data/[x]"}, "which Spark treats as patterns"),
         ({"schema": {"at": "timestamp[ns]"}}, r"column 'at' of SparkBatches is timestamp\[ns\].*use timestamp\[us\]"),
         ({"schema": {"at": "time64[us]"}}, "use int64"),
         ({"schema": {}}, "at least one column"),
@@ -276,7 +276,7 @@ def test_a_pipeline_to_spark_says_so_in_its_specification(tmp_path: Path, monkey
 )
 def test_rows_for_spark_wait_in_one_place(given: dict[str, Any], words: str) -> None:
     output = SparkBatches("module.function", {"a": "string"})
-    with pytest.raises(ConfigError, match=f"SparkBatches does not go with {words}"):
+    with pytest.raises(ConfigError, match=f"SparkBatches does not work with {words}"):
         LogUnits.specs("p", logs="/logs/*.log", rows=len, output=output, **given)
 
 
@@ -408,7 +408,7 @@ def test_table_and_ledger_agree_or_each_difference_is_named(tmp_path: Path) -> N
     twice = [*table, Lineage("p", 1, 99, 1, 1, (Range("a.log", 1, 4, 8, "x:4:y"),))]
     assert any("is in the table twice: in unit=1-1 and unit=1-99" in one for one in disagreements(rows, table, twice))
     other = disagreements(rows, table, twice)
-    assert any("a.log: unit=1-1, the ledger say that it begins otherwise than unit=1-99" in one for one in other), other
+    assert any("a.log: unit=1-1, the ledger give it another beginning than unit=1-99" in one for one in other), other
     more = [*table, Lineage("p", 1, 99, 1, 1, (Range("a.log", 1, 8, 12, table[0].chunks[0].head),))]
     assert disagreements(rows, more, more) == ["a.log 8-12 is in the table, and the ledger does not know it"]
 

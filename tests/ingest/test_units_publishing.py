@@ -45,7 +45,7 @@ def test_what_is_gone_is_looked_for_later_and_later_and_told_once() -> None:
     world = World()
     world.gone = {1, 2, 3}
     assert world.turn(range(1, 6), 0.0) == [4, 5]
-    assert world.told == ["unit 1 is gone; so it is with 2 more units"]
+    assert world.told == ["unit 1 is gone; the same holds for 2 more units"]
     assert world.turn(range(1, 4), 0.5) == []
     assert world.tried == [1, 2, 3, 4, 5]
     now, looks = 1.0, 0

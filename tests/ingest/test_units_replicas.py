@@ -158,15 +158,15 @@ def test_a_key_without_a_time_belongs_to_the_first_entry() -> None:
 @pytest.mark.parametrize(
     ("given_ledger", "words"),
     [
-        ("[", "no JSON"),
+        ("[", "not valid JSON"),
         ("[]", "the last entry"),
-        ('["sqlite:/a"]', "is a map with until and urls"),
-        ('[{"urls": "sqlite:/a"}]', "has a list of urls that differ"),
+        ('["sqlite:/a"]', "must be a map with until and urls"),
+        ('[{"urls": "sqlite:/a"}]', "needs a list of different urls"),
         ('[{"urls": ["ftp://a"]}]', "a ledger is at sqlite"),
         ([{"urls": ["sqlite:a.db"]}], "does not name a file"),
-        ([{"until": "soon", "urls": ["sqlite:/a"]}, {"urls": ["sqlite:/b"]}], "is no time"),
-        ([{"urls": ["sqlite:/a"]}, {"urls": ["sqlite:/b"]}], "need an until each"),
-        ([7], "is a map with until and urls"),
+        ([{"until": "soon", "urls": ["sqlite:/a"]}, {"urls": ["sqlite:/b"]}], "is not a time"),
+        ([{"urls": ["sqlite:/a"]}, {"urls": ["sqlite:/b"]}], "except the last need an until"),
+        ([7], "must be a map with until and urls"),
     ],
 )
 def test_a_ledger_that_cannot_be_is_refused(given_ledger: Any, words: str) -> None:
@@ -265,14 +265,14 @@ def test_options_have_the_site_of_the_submit_and_its_folders() -> None:
 @pytest.mark.parametrize(
     ("given_options", "words"),
     [
-        ({"site": "far east"}, "no name of a site"),
-        ({"logs": "/l/*/{site}.log"}, "behind its first wildcard"),
+        ({"site": "far east"}, "not a valid name"),
+        ({"logs": "/l/*/{site}.log"}, "after its first wildcard"),
         ({"replicas": "/r"}, "a list of folders"),
         ({"replicas": ["r"]}, "not an absolute path"),
         ({"replicas": ["/t"]}, "is the table"),
         ({"replicas": ["/r", "/r/"]}, "named twice"),
         ({"after": ["p"]}, "would wait for itself"),
-        ({"after": ["a b"]}, "no name of a pipeline"),
+        ({"after": ["a b"]}, "not a valid name of a pipeline"),
         ({"after": ["q"], "ledger": [{"urls": ["sqlite:/a", "sqlite:/b"]}]}, "cannot wait for others"),
     ],
 )

@@ -127,7 +127,7 @@ def test_a_site_that_is_killed_whole_and_taken_down_by_a_user(sites: dict[str, H
     write(root, 1500, 500, "west")
     west("units", "site", "lines", "north", "down", "--ledger", ledger).refused(NOT_FOUND, "its sites are east, west")
     said = west("units", "site", "lines", "east", "down", "--ledger", ledger).ok().out
-    assert "takes no units" in said
+    assert "gets no more units" in said
     settled(west, root, ledger, "west")
     judge(west, root, ledger, 2000)
     assert "east (down)" in west("units", "list", "--ledger", ledger).ok().out
@@ -172,7 +172,9 @@ def test_a_pipeline_waits_for_another_and_says_so(heron: Heron, root: Path) -> N
     def waits() -> bool:
         found = heron("units", "show", "second", "--ledger", ledger, "--json")
         units = found.json()["live"] if found.code == 0 else []
-        return any("pipeline 'first', whose oldest byte waits since" in text for one in units for text in one["waits"])
+        return any(
+            "pipeline 'first', whose oldest byte has waited for" in text for one in units for text in one["waits"]
+        )
 
     wait_for(waits, PATIENCE_S, "a unit that waits for the other pipeline")
     assert not list((root / "table" / "second").glob("unit=*"))
@@ -192,7 +194,7 @@ def test_what_a_site_or_a_ledger_cannot_be_is_one_sentence(heron: Heron, root: P
     words = ("--logs", f"{root}/logs/{{site}}/*.log", "--table", root / "table", "--ledger", ledger)
     heron("submit", "local", PROGRAM, *words).refused(USAGE, "--config-property heron.ingest.site=NAME")
     property_of = ("--config-property", "heron.ingest.site=far east")
-    heron("submit", "local", *property_of, PROGRAM, *words).refused(USAGE, "'far east' is no name of a site")
-    heron("units", "list", "--ledger", '[{"until": "soon"}]').refused(FAILED, "has a list of urls")
+    heron("submit", "local", *property_of, PROGRAM, *words).refused(USAGE, "'far east' is not a valid name")
+    heron("units", "list", "--ledger", '[{"until": "soon"}]').refused(FAILED, "needs a list of different urls")
     heron("units", "site", "lines", "east", "down", "--ledger", ledger).refused(FAILED, "there is no ledger")
     heron("units", "list", "--ledger", "[").refused(FAILED, "are no JSON")

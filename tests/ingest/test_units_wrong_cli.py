@@ -89,7 +89,7 @@ def test_a_file_that_is_no_ledger_is_refused_and_stays_as_it_is(heron: Heron, lo
         connection.execute("CREATE TABLE mine (a)")
     before = path.read_bytes()
     flags = ("--logs", logs, "--table", table, "--config-property", f"heron.ingest.ledger=sqlite:{path}")
-    refused(heron, flags, f"{path} is a database and not a ledger", "give another path")
+    refused(heron, flags, f"{path} is a database but not a ledger", "give another path")
     path.write_bytes(b"no database, but long enough to be taken for one" * 20)
     refused(heron, flags, f"the ledger {path} is damaged", "heron units rebuild")
     assert before != path.read_bytes() and not table.exists()
@@ -105,7 +105,7 @@ def test_a_ledger_that_others_may_write_or_that_is_a_link_is_refused(heron: Hero
     refused(heron, flags, f"the folder of the ledger {folder} is writable by other users", "chmod go-w")
     folder.chmod(0o700)
     ledger.symlink_to(folder / "nowhere.db")
-    refused(heron, flags, f"the ledger {ledger} cannot be opened: it is no regular file")
+    refused(heron, flags, f"the ledger {ledger} cannot be opened: it is not a regular file")
     assert os.listdir(folder) == ["units.db"] and not table.exists()
 
 

@@ -82,7 +82,7 @@ def test_status_says_why_a_container_has_no_limits(heron: Heron, out: Path) -> N
         pytest.skip(f"nothing can be mounted here: {error}")
     try:
         heron.submit(PROGRAM, "limited", "--out", out)
-        said = "Container 1 is not limited to the CPU and memory that the topology asks for, because no control group"
+        said = "Container 1 is not limited to the requested CPU and memory, because no control group"
         shown = " ".join(heron("status", "local", "limited").ok().out.split())
         assert f"{said} can be made (no control group of this process has a controller 'memory')" in shown
         heron.kill("limited")

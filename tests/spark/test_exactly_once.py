@@ -268,7 +268,7 @@ def test_rows_come_once_when_a_checkpoint_turns_out_to_be_damaged(home: Path) ->
     assert rows_of(home / "table") == [1, 2, 3]
     for attempt in (2, 3):
         again = start(SparkSink, config_of(), attempt, state=copy(older), checkpoint=1)
-        assert rows_of(home / "table") == [1] and "2 taken back from the table" in again.delegate.lines[-1]
+        assert rows_of(home / "table") == [1] and "2 retracted from the table" in again.delegate.lines[-1]
         feed(again, 2, 3)
         saved(again, 2 * attempt)
         feed(again, 4)

@@ -138,7 +138,7 @@ def test_masters(monkeypatch):
     for master in ("local", "local[2]", "local[*]", "local-cluster[2,1,1024]", "yarn", "k8s://https://host:6443"):
         check_master(master)
     for master in ("", "locl", "spark://", "host:7077"):
-        with pytest.raises(ConfigError, match="is no Spark master; use"):
+        with pytest.raises(ConfigError, match="is not a Spark master; use"):
             check_master(master)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))

@@ -79,13 +79,13 @@ def test_bad_paths_and_a_slow_pip(index: Path, tmp_path: Path) -> None:
 def test_only_wheels_are_in_a_wheelhouse(tmp_path: Path, name: str) -> None:
     with zipfile.ZipFile(tmp_path / "env.zip", "w") as archive:
         archive.writestr(name, "content")
-    with pytest.raises(PackageError, match="which is no wheel"):
+    with pytest.raises(PackageError, match="which is not a wheel"):
         wheelhouse.digest_of(tmp_path / "env.zip")
 
 
 def test_a_file_that_is_no_wheelhouse(tmp_path: Path) -> None:
     (tmp_path / "env.zip").write_text("text")
-    with pytest.raises(PackageError, match=r"env\.zip is no wheelhouse; make one with 'heron env pack'"):
+    with pytest.raises(PackageError, match=r"env\.zip is not a wheelhouse; make one with 'heron env pack'"):
         wheelhouse.digest_of(tmp_path / "env.zip")
     house(tmp_path / "empty.zip")
     with pytest.raises(PackageError, match="does not hold wheels"):

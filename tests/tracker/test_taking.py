@@ -80,7 +80,7 @@ def test_stacks_are_asked_for_and_given(
     async def test(client: httpx.AsyncClient, service: Service) -> None:
         assert (await client.get(f"{TASK}/stacks")).json()[
             "title"
-        ] == "nobody has asked for stacks of 'container_1_count_2'"
+        ] == "stacks of 'container_1_count_2' was not requested"
         begun = (await client.post(f"{WORDY}/tasks/2/stacks", json={})).json()
         assert (begun["process"], begun["kind"], begun["under_way"]) == ("container_1_count_2", "stacks", True)
         assert (await client.get(f"{TASK}/stacks")).json()["under_way"]

@@ -45,7 +45,7 @@ def test_by_mouse_from_the_list_of_checkpoints(site: Site, tab: Tab) -> None:
         "is processed again; in states, and in what sinks publish with checkpoints, it counts once"
     ).wait_for()
     dialog.get_by_text(
-        "spout clock keeps no position and cannot be rewound: what it emits again may be counted"
+        "spout clock keeps no position and cannot be rewound: tuples that it emits again may be counted"
     ).wait_for()
     dialog.get_by_text(f"newer checkpoints are abandoned: {second}").wait_for()
     with page.expect_request(lambda request: request.method == "POST" and "restore" in request.url) as asked:

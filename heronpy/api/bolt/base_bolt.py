@@ -57,8 +57,8 @@ class BaseBolt(BaseComponent):
     ) -> list[int] | None:
         """Emits a tuple with these values.
 
-        `anchors` are the input tuples that count as processed only when this one is. `direct_task` is the
-        receiving task of a direct stream. With `need_task_ids` the receiving task ids are returned.
+        `anchors` are the input tuples that count as processed only after this tuple is processed. `direct_task` is
+        the receiving task of a direct stream. With `need_task_ids`, the receiving task ids are returned.
         """
         tasks: list[int] | None = self.delegate.emit(
             tup, stream=stream, anchors=anchors, direct_task=direct_task, need_task_ids=need_task_ids
@@ -74,12 +74,12 @@ class BaseBolt(BaseComponent):
         anchors: Tuple | Sequence[Tuple | Sequence[Tuple] | None] | None = None,
         direct_task: int | None = None,
     ) -> None:
-        """Emits many tuples: the same tuples to the same tasks as an `emit` of each, at a fraction of its cost.
+        """Emits many tuples, with the same effect as an `emit` for each, at a fraction of the cost.
 
         `columns` are the values by field: a dict from each field to its values, a Batch, a pandas DataFrame, a
         pyarrow RecordBatch or Table with these columns, or a list with the values of each field in turn. The values of
-        a field may be a list, a one-dimensional NumPy array, a pandas Series or a pyarrow Array; what is emitted are
-        Python values. `rows` are the values by tuple; give exactly one of `columns` and `rows`.
+        a field may be a list, a one-dimensional NumPy array, a pandas Series or a pyarrow Array; the emitted values
+        are Python values. `rows` are the values by tuple; give exactly one of `columns` and `rows`.
 
         `anchors` is one tuple that all outputs derive from, or has one entry per output, in the same order: a tuple,
         a list of tuples or None. A batch counts as one entry per tuple, and so does `batch.take(places)`:
@@ -95,11 +95,11 @@ class BaseBolt(BaseComponent):
         return TupleHelper.is_tick(tup)
 
     def ack(self, tup: Tuple | Iterable[Tuple]) -> None:
-        """Says that `tup` was processed, or all of a list of tuples, in any order."""
+        """Marks `tup`, or each tuple of a list, as processed; in any order."""
         self.delegate.ack(tup)
 
     def fail(self, tup: Tuple | Iterable[Tuple]) -> None:
-        """Says that `tup`, or a list of tuples, could not be processed; their spouts are told to replay them."""
+        """Marks `tup`, or each tuple of a list, as failed; the spouts are told to replay their tuples."""
         self.delegate.fail(tup)
 
     def finish(self) -> Awaitable[None] | None:
@@ -107,13 +107,13 @@ class BaseBolt(BaseComponent):
         return None
 
     def is_ready(self) -> bool:
-        """Whether this task can take tuples; override it if something external has to start first.
+        """Whether this task can take tuples. Override it if something external has to start first.
 
         Called several times a second after `initialize`, before the topology's first tuple. Until every task
         of such a bolt has returned True, no spout emits and the topology is WAITING. Return at once, never
         block here. Instead of returning False you can raise `NotReadyError("the index is loading")`: `heron status`
         and `heron submit` show the text, and how long the task has been waiting. A task that is not ready after
-        `heron.instance.ready_timeout_s` fails; any other exception ends the task as one in `process` does.
-        Not called for a task that restarts while tuples flow: backpressure slows the spouts down meanwhile.
+        `heron.instance.ready_timeout_s` fails. Any other exception ends the task like an exception in `process`.
+        Not called for a task that restarts while tuples flow; backpressure slows the spouts down meanwhile.
         """
         return True

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Bolt(BaseBolt):
     """Processes tuples. `outputs` lists its fields and streams, if it emits.
 
-    Define `process` to get them one by one, or `process_batch` instead to get those that arrived together.
+    Define `process` to get tuples one by one, or `process_batch` to get the tuples that arrived together.
     """
 
     @classmethod
@@ -32,7 +32,7 @@ class Bolt(BaseBolt):
         config: dict[str, Any] | None = None,
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> HeronComponentSpec:
-        """As for any bolt. Raises TopologyError if `process_batch` is a coroutine function."""
+        """Like `BaseBolt.spec`. Raises TopologyError if `process_batch` is a coroutine function."""
         takes_batches(cls)
         return super().spec(name=name, inputs=inputs, par=par, config=config, optional_outputs=optional_outputs)
 
@@ -49,9 +49,9 @@ class Bolt(BaseBolt):
         """Processes tuples that arrived together; call `self.emit_batch`, then `self.ack(batch)` or `self.fail(batch)`.
 
         Define it instead of `process`: a bolt that defines both gets single tuples. A batch holds the tuples of one
-        stream in one frame: a single one when tuples arrive one by one, up to `heron.instance.batch_tuples` under load.
-        An exception fails the whole batch and restarts the task, which then gets batches of one for a while, to find
-        the tuple that causes it.
+        stream in one frame: one tuple when tuples arrive one by one, up to `heron.instance.batch_tuples` under load.
+        An exception fails the whole batch and restarts the task. The task then gets batches of one tuple for a while,
+        to find the tuple that causes the exception.
         """
         raise NotImplementedError(
             f"bolt {type(self).__name__} does not define process_batch(batch); define it to handle batches"
@@ -66,13 +66,13 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def or_batches(process: _Method) -> _Method:
-    """Marks a `process` that `process_batch` of the same class stands for; one that overrides it counts again."""
+    """Marks a `process` that does not count when the class has `process_batch`; an override of it does count."""
     process.or_batches = True  # type: ignore[attr-defined]
     return process
 
 
 def takes_batches(bolt_class: type) -> bool:
-    """Whether a bolt is given batches: it defines `process_batch`, and no `process` of its own.
+    """Whether a bolt gets batches: it defines `process_batch` but no `process`.
 
     Raises TopologyError if `process_batch` is a coroutine function.
     """

@@ -1,9 +1,9 @@
 """Bolts that process tuples by windows of processing time.
 
 Tuples are stamped on arrival. A window covers (start, end]. Where windows touch or overlap, every tuple is in
-at least one, even if ticks are late; where they do not overlap, in at most one. Tuples are acked at the first tick
-or tuple after which no later window can contain them, so under ATLEAST_ONCE the message timeout must exceed the window
-(and its slide, where windows overlap) and `topology.max.spout.pending` the tuples in it.
+at least one window, even if ticks are late; where they do not overlap, in at most one. Tuples are acked at the first
+tick or tuple after which no later window can contain them. So under ATLEAST_ONCE, the message timeout must exceed the
+window (plus its slide, where windows overlap), and `topology.max.spout.pending` the number of tuples in it.
 
 Durations are in seconds and may be fractions. The bolt sets its own tick frequency in `config`, so the runtime
 must read it after `initialize`.
@@ -49,7 +49,7 @@ class RestoredTuple(Tuple):
 
 
 class _WindowBolt(Bolt, StatefulComponent):
-    """What both kinds of window have in common: arrival times, state, ticks."""
+    """Base of both kinds of window: arrival times, state, ticks."""
 
     clock: Callable[[], float] = staticmethod(steady_time)
 
@@ -58,7 +58,7 @@ class _WindowBolt(Bolt, StatefulComponent):
         self.saved_state = stateful_state
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Puts the tuples of the current window into the state, in a form that can be pickled."""
+        """Puts the tuples of the current window into the state, in picklable form."""
         if not hasattr(self, "saved_state"):
             return
         self.saved_state["tuples"] = [
@@ -172,8 +172,8 @@ class SlidingWindowBolt(_WindowBolt):
         self._expire(end)
 
     def _expire(self, now: float) -> None:
-        # Tuples that no window has contained yet wait for the next tick, unless windows have gaps. Those
-        # that one has contained leave with it, unless windows overlap.
+        # Tuples that were in no window yet wait for the next tick, unless windows have gaps. Tuples
+        # that were in a window leave with it, unless windows overlap.
         horizon = now - self.window_duration
         if self.slide_interval <= self.window_duration:
             horizon = min(horizon, self.last_end)

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class BaseComponent:
-    """A component delegates everything it does to the runtime object that constructed it."""
+    """A component; it delegates all calls to the runtime object that constructed it."""
 
     def __init__(self, delegate: Any) -> None:
         """Override `initialize` rather than this: the runtime constructs `cls(delegate=...)`."""
@@ -19,8 +19,8 @@ class BaseComponent:
         self.delegate.log(message, level)
 
     def report_error(self, error: Exception) -> None:
-        """Shows an error in `heron exceptions` and in the log; the task goes on.
+        """Shows an error in `heron exceptions` and in the log; the task continues.
 
-        For what the component can live with. What it cannot live with it raises, which restarts the task.
+        Use it for errors that the component can handle. Raise other errors, which restarts the task.
         """
         self.delegate.report_error(error)

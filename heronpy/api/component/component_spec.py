@@ -1,7 +1,7 @@
 """Component specs: one spout or bolt of a topology, before it becomes a protobuf message.
 
-A spec may lack a name until the class of its topology exists, where the attribute's name becomes the
-component's. Until then `GlobalStreamId` refers to the spec itself.
+A spec may lack a name until the class of its topology exists; then the attribute's name becomes the
+component's name. Until then `GlobalStreamId` refers to the spec itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Inputs: TypeAlias = (
 
 
 class InputSource:
-    """What a bolt takes tuples from: a component, which means its default stream, or one of its streams."""
+    """A source of a bolt's tuples: a component, which means its default stream, or one of its streams."""
 
 
 class HeronComponentSpec(InputSource):
@@ -71,7 +71,7 @@ class HeronComponentSpec(InputSource):
 
     @staticmethod
     def _sanitize_args(name: Any, py_class_path: Any, is_spout: Any, par: Any) -> None:
-        """Refuses arguments that no component can have."""
+        """Refuses invalid arguments."""
         if name is not None:
             check_name("Component name", name)
         if not isinstance(py_class_path, str):
@@ -168,7 +168,7 @@ class HeronComponentSpec(InputSource):
         self.input_streams()
 
     def check_streams(self) -> None:
-        """Refuses a spout that emits nothing, unless it is meant to, and a bolt that takes nothing."""
+        """Refuses a spout without outputs, unless it is meant to have none, and a bolt without inputs."""
         silent = (self.custom_config or {}).get(NO_OUTPUTS)
         if self.is_spout and not self.output_streams() and not silent:
             raise ValueError(
@@ -195,7 +195,7 @@ class HeronComponentSpec(InputSource):
     def get_protobuf(self) -> topology_pb2.Spout | topology_pb2.Bolt:
         """The Spout or Bolt message of this component.
 
-        A bolt may still be without inputs: a builder may connect it later, and the topology checks it.
+        A bolt may still lack inputs: a builder may connect it later, and the topology checks the result.
         """
         self._check_own()
         return self._get_spout() if self.is_spout else self._get_bolt()

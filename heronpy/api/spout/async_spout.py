@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class AsyncSpout(BaseSpout):
-    """A source of tuples that is one coroutine, `run`; nothing polls it.
+    """A source of tuples that is one coroutine, `run`; it is not polled.
 
-    `run` runs as long as the task. It waits for its source in whatever way the source's library offers (`async for`,
+    `run` runs as long as the task. It waits for its source with the means of the source's library (`async for`,
     a queue, several subscriptions in a TaskGroup) and awaits `emit` for each tuple; `ack` and `fail` may emit, too.
     An emit is a call and not a `yield`, so that a tuple has an id and a stream as in any spout, and errors are raised
-    where it was emitted. All coroutines of a task share one thread.
+    at the emit. All coroutines of a task share one thread.
     """
 
     # Read by the runtime: `run` is a coroutine function.
@@ -34,7 +34,7 @@ class AsyncSpout(BaseSpout):
         config: dict[str, Any] | None = None,
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> HeronComponentSpec:
-        """As for any spout. Raises TypeError if `run` is not a coroutine function."""
+        """Like `BaseSpout.spec`. Raises TypeError if `run` is not a coroutine function."""
         if not inspect.iscoroutinefunction(cls.run):
             raise TypeError(
                 f"{cls.__name__}.run is not a coroutine; define it with `async def`, and call"
@@ -43,14 +43,14 @@ class AsyncSpout(BaseSpout):
         return super().spec(name=name, par=par, config=config, optional_outputs=optional_outputs)
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Called once, before the event loop runs: nothing can be emitted yet. Make clients in `run`."""
+        """Called once, before the event loop runs, so it cannot emit. Create clients in `run`."""
 
     async def run(self) -> None:
         """Reads the source and awaits `self.emit` for each tuple.
 
-        When it has returned and every tuple that it emitted with an id has been acked or failed, the input of this
-        task has ended (see `end_of_input`). An exception is logged and restarts the task. It is cancelled when
-        the task ends: release what it holds in `finally`, or with `async with`.
+        The input of this task has ended when `run` has returned and every tuple that it emitted with an id has been
+        acked or failed (see `end_of_input`). An exception is logged and restarts the task. `run` is cancelled when
+        the task ends: release resources in `finally`, or with `async with`.
         """
         raise NotImplementedError(
             f"AsyncSpout {type(self).__name__} does not define run(); define it with `async def` to emit tuples"
@@ -68,9 +68,9 @@ class AsyncSpout(BaseSpout):
         """Waits until this task may emit, then emits a tuple with these values. The arguments are as for any spout.
 
         It waits while the topology is paused or under backpressure, the out-queue is full, or
-        `topology.max.spout.pending` tuples are pending; several coroutines are served in the order of their calls.
-        Once the tuple is emitted, nothing else runs before the caller goes on. An emit that is cancelled while it
-        waits has emitted nothing.
+        `topology.max.spout.pending` tuples are pending. Coroutines are served in the order of their calls.
+        After the emit, the caller continues before any other coroutine runs. An emit that is cancelled while it
+        waits emits nothing.
         """
         tasks: list[int] | None = await self.delegate.emit(
             tup, tup_id=tup_id, stream=stream, direct_task=direct_task, need_task_ids=need_task_ids
@@ -89,7 +89,7 @@ class AsyncSpout(BaseSpout):
     ) -> None:
         """Waits until this task may emit, then emits many tuples. The arguments are as for any spout.
 
-        It waits as `emit` does, once for all of the tuples.
+        It waits like `emit`, once for all tuples.
         """
         await self.delegate.emit_batch(columns, rows=rows, ids=ids, stream=stream, direct_task=direct_task)
 

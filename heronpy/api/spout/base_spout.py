@@ -15,7 +15,7 @@ from heronpy.api.stream import Stream
 
 
 class Backlog(NamedTuple):
-    """How much a spout has yet to emit: tuples, bytes, or both; None is unknown."""
+    """What a spout has yet to emit, in tuples, bytes or both; None means unknown."""
 
     tuples: int | None = None
     bytes: int | None = None
@@ -66,30 +66,30 @@ class BaseSpout(BaseComponent):
         stream: str = Stream.DEFAULT_STREAM_ID,
         direct_task: int | None = None,
     ) -> None:
-        """Emits many tuples: the same tuples to the same tasks as an `emit` of each, at a fraction of its cost.
+        """Emits many tuples, with the same effect as an `emit` for each, at a fraction of the cost.
 
         `columns` are the values by field: a dict from each field to its values, a pandas DataFrame, a pyarrow
         RecordBatch or Table with these columns, or a list with the values of each field in turn. The values of a field
-        may be a list, a one-dimensional NumPy array, a pandas Series or a pyarrow Array; what is emitted are Python
-        values. `rows` are the values by tuple; give exactly one of `columns` and `rows`. `ids` has the id of each
-        tuple, or None for an untracked one. All of them are emitted, even beyond `topology.max.spout.pending`. Raises
-        TopologyError as `emit` does; tuples before the invalid one may have been emitted by then.
+        may be a list, a one-dimensional NumPy array, a pandas Series or a pyarrow Array; the emitted values are
+        Python values. `rows` are the values by tuple; give exactly one of `columns` and `rows`. `ids` has the id of
+        each tuple, or None for an untracked one. All tuples are emitted, even beyond `topology.max.spout.pending`.
+        Raises TopologyError as `emit` does; tuples before the invalid one may have been emitted by then.
         """
         self.delegate.emit_batch(columns, rows=rows, ids=ids, stream=stream, direct_task=direct_task)
 
     def end_of_input(self) -> None:
-        """Says that this task emits no more.
+        """Declares that this task will emit no more tuples.
 
-        When every task of every spout has said so and all tuples are processed, the topology
-        finishes. Call it only when no emitted tuple may still need a replay.
+        The topology finishes when every task of every spout has declared this and all tuples are
+        processed. Call it only when no emitted tuple may still need a replay.
         """
         self.delegate.end_of_input()
 
     def backlog(self) -> int | Backlog | None:
-        """What this task could read now and has not emitted: a number of tuples, a `Backlog`, or None for unknown.
+        """What this task could read now but has not emitted: a number of tuples, a `Backlog`, or None for unknown.
 
-        A spout that defines it is asked about once a second, between two calls of `next_tuple` or while `emit` waits
-        for room. It must return soon and emit nothing. When it raises, the backlog is unknown. `heron top`,
+        If a spout defines it, it is called about once a second, between two calls of `next_tuple` or while `emit`
+        waits for room. It must return soon and emit nothing. If it raises, the backlog is unknown. `heron top`,
         `heron metrics` and the tracker show the sum over the tasks.
         """
         return None

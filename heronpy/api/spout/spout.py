@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class HasFileno(Protocol):
-    """A socket, a pipe, a subprocess's output: anything with a file descriptor."""
+    """Anything with a file descriptor: a socket, a pipe, a subprocess's output."""
 
     def fileno(self) -> int:
         """The file descriptor."""
@@ -33,18 +33,18 @@ class Spout(BaseSpout):
         """Emits zero or more tuples and returns soon.
 
         It may say when to call it again, with `wait`, `wait_readable` or `busy`. Otherwise it is polled: about a
-        thousand times a second while tuples keep coming, and less and less often when it has emitted nothing for a
-        while: after at most a twentieth of that time, and `heron.instance.spout_idle_max_ms`.
+        thousand times a second while tuples keep coming, and less and less often while it emits nothing. The pause
+        is at most a twentieth of the idle time, and at most `heron.instance.spout_idle_max_ms`.
         """
         raise NotImplementedError(f"spout {type(self).__name__} does not define next_tuple(); define it to emit tuples")
 
     def wait(self, seconds: float) -> None:
-        """Says that `next_tuple` should not be called again before this much time has passed.
+        """Postpones the next call of `next_tuple` by this many seconds.
 
-        `seconds` is 0 or more and may be a fraction. To be called from `next_tuple`, for the next call only.
-        Acks, fails and checkpoints do not wait for it. Together with `wait_readable`, whichever comes first counts.
-        A call may come later, by up to `heron.instance.linger_max_us`, where its tuples would wait that long for
-        company anyway; then the time of the next `wait` counts from when it was due, so that the rate is the one meant.
+        `seconds` is 0 or more and may be a fraction. Call it from `next_tuple`; it affects only the next call.
+        Acks, fails and checkpoints are not postponed. Together with `wait_readable`, the first event ends the wait.
+        The call may come up to `heron.instance.linger_max_us` later, if its tuples would linger that long anyway.
+        The next `wait` then counts from the time at which this call was due, so that the rate stays as intended.
         Raises ValueError for anything but a finite number that is not negative.
         """
         if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
@@ -52,20 +52,20 @@ class Spout(BaseSpout):
         self.delegate.wait(float(seconds))
 
     def wait_readable(self, fd: int | HasFileno) -> None:
-        """Says that `next_tuple` should be called again once this file descriptor can be read.
+        """Postpones the next call of `next_tuple` until this file descriptor is readable.
 
-        `fd` is the number of an open descriptor, or an object with `fileno()`, such as a socket or a pipe; its
-        other end being closed counts as readable. To be called from `next_tuple`, for the next call only. The
-        call may come earlier, for example after an emit, an ack or a fail, so read without blocking. Data that a
+        `fd` is the number of an open descriptor, or an object with `fileno()`, such as a socket or a pipe. A
+        descriptor whose other end is closed is readable. Call it from `next_tuple`; it affects only the next call.
+        The call may come earlier, for example after an emit, an ack or a fail, so read without blocking. Data that a
         library has already read into its own buffer does not make the descriptor readable: empty that buffer first.
-        Raises ValueError if it is not an open descriptor, or is that of a regular file, which can always be read.
+        Raises ValueError for anything but an open descriptor, and for a regular file, which is always readable.
         """
         self.delegate.wait_readable(_descriptor(fd))
 
     def busy(self) -> None:
-        """Says that `next_tuple` worked without emitting and should be called again at once.
+        """Requests the next call of `next_tuple` at once, although this one emitted nothing.
 
-        To be called from `next_tuple`, for the next call only. It does not end a `wait` of the same call.
+        Call it from `next_tuple`; it affects only the next call. It does not cancel a `wait` of the same call.
         """
         self.delegate.busy()
 

@@ -1,14 +1,14 @@
 """Keyed state: a mapping whose changes are saved, and whose keys move with their tuples when tasks are added.
 
-`context.keyed_state(name)` returns one. Each task holds the keys of its own key groups. The keys of
-`context.partitioned_state(name)` are partitions of a source; a rule says which task each belongs to. A key counts as
-changed when it is written or deleted, and also when a value that could be changed in place (a list, an
-object) is read: so `state[word].append(x)` is saved, but a list that is kept elsewhere and changed later,
-without being read from the state again, is not.
+`context.keyed_state(name)` returns a keyed state. Each task holds the keys of its own key groups. The keys of
+`context.partitioned_state(name)` are partitions of a source, and a rule assigns each to a task. A key counts as
+changed when it is written or deleted, and also when a mutable value (a list, an object) is read. So
+`state[word].append(x)` is saved. A list that is kept elsewhere and changed later, without another read from the
+state, is not saved.
 
-While a checkpoint reads the state beside the running task, the first change of a key after the cut saves
-its old value (`Cut.save`), and only then changes it. So the cut costs no copy, and the reader sees
-the state at the cut. The writer saves *before* it writes, the reader checks for a saved value *after* it has read.
+While a checkpoint reads the state concurrently with the task, the first change of a key after the cut saves
+its old value (`Cut.save`) before it changes the key. So the cut needs no copy, and the reader sees the state
+at the cut. The writer saves *before* it writes; the reader checks for a saved value *after* it has read.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def _cannot_change(value: Any) -> bool:
 
 
 class KeyOwner(Struct, frozen=True):
-    """Whose keys a keyed state holds: those of one task of a component."""
+    """Knows which keys of a keyed state belong to one task of a component."""
 
     component: str
     index: int
     parallelism: int
     key_groups: int
     width: int = 1
-    """Number of fields that the component's input is grouped by; with several, keys are tuples of them."""
+    """Number of fields by which the component's input is grouped; with several fields, keys are tuples."""
 
     def group_of(self, key: Any) -> int:
         """The key group of a key, as the fields grouping computes it."""
@@ -80,7 +80,7 @@ class KeyOwner(Struct, frozen=True):
         return self.owns(self.group_of(key))
 
     def check(self, name: str, key: Any) -> None:
-        """TopologyError when the task may not put this key into its state of this name."""
+        """Raise TopologyError when the key does not belong to the task."""
         group = self.group_of(key)
         if not self.owns(group):
             other = task_index(group, self.parallelism, self.key_groups)
@@ -99,20 +99,20 @@ class KeyOwner(Struct, frozen=True):
 def task_of_partition(log: Any, number: int, parallelism: int) -> int:
     """The index of the task that a partition of a log belongs to.
 
-    The partitions of one log are level among any number of tasks, and a log that grows moves none of them.
+    The partitions of a log are spread evenly over any number of tasks, and a growing log moves no partition.
     """
     return (stable_hash(log) + number) % parallelism
 
 
 class PartitionOwner:
-    """Whose partitions a partitioned state holds: those of one task of a component. A key is a pair (log, number)."""
+    """Knows which partitions of a partitioned state belong to one task. A key is a pair (log, number)."""
 
-    #: Partitions are few and not divided into key groups: a task reads all of a checkpoint, and keeps its own.
+    #: Partitions are few and not divided into key groups: a task reads all of them from a checkpoint and keeps its own.
     groups = range(1)
     width = 2
 
     def __init__(self, component: str, place: Callable[[], tuple[int, int]], saved: bool = True) -> None:
-        """`place` gives the index of the task and the number of tasks; they may change where nothing is `saved`."""
+        """`place` returns the index of the task and the number of tasks, which may change if nothing is `saved`."""
         self._component = component
         self._place = place
         self._saved = saved
@@ -128,12 +128,12 @@ class PartitionOwner:
         return task_of_partition(log, number, parallelism) == index
 
     def own(self, log: Any, count: int) -> range:
-        """Which of the `count` partitions of a log belong to the task now."""
+        """The partitions of a log, out of `count`, that belong to the task now."""
         index, parallelism = self._place()
         return range((index - stable_hash(log)) % parallelism, count, parallelism) if index >= 0 else range(0)
 
     def check(self, name: str, key: Any) -> None:
-        """TopologyError when the task may not put this partition into its state of this name."""
+        """Raise TopologyError when the partition does not belong to the task."""
         if not (isinstance(key, tuple) and len(key) == 2 and type(key[1]) is int):
             raise TopologyError(
                 f"partitioned state {name!r} got key {key!r}; a key is a pair of a log and the number of its partition"
@@ -147,7 +147,7 @@ class PartitionOwner:
 
 
 class KeyedState(MutableMapping[Any, Any]):
-    """A mapping from keys of this task to values; with `ttl_s` a key expires that long after its last write."""
+    """A mapping from keys of this task to values; with `ttl_s`, a key expires that long after its last write."""
 
     __slots__ = ("_allow_pickle", "_changed", "_cut", "_expires", "_in_order", "_latest", "_values",
                  "name", "owner", "ttl_s")  # fmt: skip
@@ -159,13 +159,13 @@ class KeyedState(MutableMapping[Any, Any]):
         owner: KeyOwner | PartitionOwner | None = None,
         allow_pickle: bool = True,
     ) -> None:
-        """A state with an owner tracks its changes and refuses keys of other tasks."""
+        """With an `owner`, the state tracks its changes and refuses keys of other tasks."""
         self.name = name
         self.ttl_s = check_ttl(name, ttl_s)
         self.owner = owner
         self._allow_pickle = allow_pickle
         self._values: dict[Any, Any] = {}
-        #: Wall time at which a key expires, soonest first while the clock does not go back.
+        #: Wall time at which a key expires; soonest first, unless the clock went back.
         self._expires: dict[Any, float] = {}
         self._latest = 0.0
         self._in_order = True
@@ -227,15 +227,15 @@ class KeyedState(MutableMapping[Any, Any]):
 
     def __iter__(self) -> Iterator[Any]:
         self._purge(len(self._expires))
-        # With a time to live, reading may drop a key during the loop.
+        # With a time to live, a read may drop a key during the loop.
         return iter(list(self._values) if self._expires else self._values)
 
     def items(self) -> ItemsView[Any, Any]:
-        """The pairs; going through them reads every value."""
+        """The pairs; iterating reads every value."""
         return _Items(self)
 
     def values(self) -> ValuesView[Any]:
-        """The values; going through them reads every one."""
+        """The values; iterating reads every value."""
         return _Values(self)
 
     def clear(self) -> None:
@@ -252,7 +252,7 @@ class KeyedState(MutableMapping[Any, Any]):
         return f"KeyedState({self.name!r}, {len(self)} keys)"
 
     def owns(self, key: Any) -> bool:
-        """Whether the key belongs to this task; a spout reads the partitions of which its state says so."""
+        """Whether the key belongs to this task; a spout reads only the partitions that belong to its task."""
         return self.owner is None or self.owner.owns_key(key)
 
     # ---- inside ------------------------------------------------------------------------------
@@ -309,23 +309,23 @@ class KeyedState(MutableMapping[Any, Any]):
     # ---- for the runtime -----------------------------------------------------------------------
 
     def claim(self, ttl_s: float | None) -> None:
-        """User code asks for a restored state: its time to live applies."""
+        """Apply the time to live when user code asks for a restored state."""
         self.ttl_s = check_ttl(self.name, ttl_s)
 
     def load(self, key: Any, value: Any, expires: float) -> None:
-        """Put a restored entry without marking a change; `expires` is 0 if it does not expire."""
+        """Put a restored entry without marking a change; `expires` is 0 if the entry does not expire."""
         self._values[key] = value
         if expires:
             self._expires[key] = expires
             self._in_order = False
 
     def unload(self, key: Any) -> None:
-        """Remove a restored entry: a later segment deletes it."""
+        """Remove a restored entry that a later segment deletes."""
         self._values.pop(key, None)
         self._expires.pop(key, None)
 
     def dump(self) -> list[tuple[Any, Any, float]]:
-        """Every entry as `load` takes it."""
+        """Every entry, as arguments for `load`."""
         return [(key, self._values[key], self._expires.get(key, 0.0)) for key in self]
 
     @property
@@ -340,18 +340,18 @@ class KeyedState(MutableMapping[Any, Any]):
         return set() if changed is None else changed
 
     def cut(self, keys: tuple[set[Any], ...] | None) -> Cut:
-        """Fix the values that these keys have now (None: all keys); ends the previous cut."""
+        """Take a snapshot of these keys (None: all keys); ends the previous cut."""
         self._cut = Cut(self, keys)
         return self._cut
 
     def end_cut(self, cut: Cut) -> None:
-        """The cut has been read or is no longer needed."""
+        """Discard a cut that has been read or is no longer needed."""
         if self._cut is cut:
             self._cut = None
 
 
 class PartitionedState(KeyedState):
-    """A mapping from the partitions of a source that this task reads, pairs (log, number), to values."""
+    """A mapping from partitions that this task reads, as pairs (log, number), to values."""
 
     __slots__ = ("_partitions",)
 
@@ -360,7 +360,7 @@ class PartitionedState(KeyedState):
         self._partitions = owner
 
     def own(self, log: Any, count: int) -> range:
-        """Which of the `count` partitions of a log belong to this task, by number."""
+        """The numbers of the partitions of a log, out of `count`, that belong to this task."""
         return self._partitions.own(log, count)
 
 
@@ -376,7 +376,7 @@ class Cut:
         self._saved: dict[Any, tuple[Any, float] | HeronError] = {}
 
     def save(self, key: Any) -> None:
-        """Save the value of a key that is about to change."""
+        """Save the old value of a key that is about to change."""
         if key in self._saved:
             return
         if self._keys is not None and not any(key in keys for keys in self._keys):
@@ -386,13 +386,13 @@ class Cut:
         try:
             self._saved[key] = (value if value is ABSENT else freeze(value), end)
         except HeronError as error:
-            self._saved[key] = error  # reported by the reader: this call of user code is not the cause
+            self._saved[key] = error  # reported by the reader, because this call of user code is not the cause
 
     def keys(self) -> list[Any]:
         """The keys to read; may include some that did not exist at the cut."""
         if self._keys is None:
             now = list(self._state._values)
-            # Looked up afterwards: a key removed since the cut was saved before its removal.
+            # Looked up afterwards: a key that was removed since the cut was saved before its removal.
             return list(dict.fromkeys([*now, *list(self._saved)]))
         return list(self._keys[0] if len(self._keys) == 1 else set().union(*self._keys))
 
@@ -431,7 +431,7 @@ class _Values(ValuesView[Any]):
 
 
 def check_ttl(name: str, ttl_s: float | None) -> float | None:
-    """A time to live, checked."""
+    """Check and return a time to live."""
     if ttl_s is not None and not (isinstance(ttl_s, (int, float)) and ttl_s > 0):
         raise TopologyError(f"keyed state {name!r} has ttl_s={ttl_s!r}; give a number of seconds above 0, or None")
     return None if ttl_s is None else float(ttl_s)
@@ -474,7 +474,7 @@ class KeyedStates:
 
     @property
     def has_partitions(self) -> bool:
-        """Whether one of them is partitioned."""
+        """Whether any of the states is partitioned."""
         return any(isinstance(state, PartitionedState) for state in self.states.values())
 
     def restored(self, name: str, partitioned: bool = False) -> KeyedState:
@@ -496,5 +496,5 @@ def _named(name: Any) -> str:
 
 
 def _alone() -> tuple[int, int]:
-    """The place of a task that has no others beside it."""
+    """The place of the only task of a component."""
     return 0, 1

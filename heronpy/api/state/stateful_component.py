@@ -23,7 +23,7 @@ class StatefulComponent:
 
 
 def refuse_old_state(state: HashMapState, what: str) -> None:
-    """TopologyError when a checkpoint has a State of a component that keeps partitioned state by now."""
+    """Raise TopologyError when a checkpoint has a State for a component that now keeps partitioned state."""
     if state:
         raise TopologyError(
             f"{what} was checkpointed by a release of heronpy whose positions belonged to single tasks; restore the"

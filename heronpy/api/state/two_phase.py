@@ -1,7 +1,7 @@
 """The mixin of components that make results visible exactly once, in two phases.
 
-A sink prepares what it received before a checkpoint in `pre_save`, invisible to readers, and makes it
-visible in `post_save`, which is called when the checkpoint of the whole topology is complete.
+In `pre_save`, a sink prepares what it received before the checkpoint, invisible to readers. In `post_save`, which
+is called when the checkpoint of the whole topology is complete, it makes the result visible.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class TwoPhaseStatefulComponent(StatefulComponent):
     """
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Prepare: make everything since the last checkpoint durable, but invisible."""
+        """Prepare: make everything since the last checkpoint durable but invisible."""
 
     def post_save(self, checkpoint_id: str) -> None:
         """Commit what was prepared up to this checkpoint. May be called twice, or only after a restart."""

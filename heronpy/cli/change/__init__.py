@@ -1,1 +1,1 @@
-"""Verbs that change a running topology, or end it."""
+"""Verbs that change or end a running topology."""

@@ -1,11 +1,11 @@
-"""`heron checkpoints`: look at, take, restore, check and delete the checkpoints of a topology.
+"""`heron checkpoints`: list, show, take, restore, verify and delete the checkpoints of a topology.
 
-Looking and checking work on folders and need no running topology. What changes the checkpoints
-of a running topology goes through its topology master, which alone knows what is in progress.
+Reading verbs work on folders and need no running topology. Changes to the checkpoints of a running topology go
+through its topology master, because only the topology master knows what is in progress.
 
-No file is deleted that another checkpoint needs. Checkpoints of the current run are deleted by the topology master, all
-others here. Shared files go when no checkpoint of their folder names them any more; where the metadata of a remaining
-checkpoint cannot be read, they stay.
+No file is deleted that another checkpoint needs. The topology master deletes checkpoints of the current run; this
+module deletes all others. Shared files are deleted when no checkpoint of their folder names them any more. They stay
+when the metadata of a remaining checkpoint cannot be read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from heronpy.storage.objects.url import Place, place_of
 from heronpy.storage.stores import replica_of
 from heronpy.views.saved import kind_name
 
-#: How much longer the topology master may take than the checkpoint itself.
+#: Extra time for the topology master, beyond the time of the checkpoint itself.
 ANSWER_S = 10.0
 DELETE_S = 60.0
 ASK_S = 5.0
@@ -52,16 +52,16 @@ EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 
 
 class View:
-    """The checkpoints of one topology as a command sees them: from disk, and from its topology master when it runs.
+    """The checkpoints of one topology: read from disk and, when the topology runs, from its topology master.
 
-    The topology master knows what is in progress, in use or found damaged; the folders hold everything else,
+    The topology master knows which checkpoints are in progress, in use or damaged. The folders hold everything else,
     including earlier runs of the topology. Both name a checkpoint by its location.
     """
 
     def __init__(self, session: Session, topology: str, store: Place | None = None) -> None:
         self.session = session
         self.topology = topology
-        #: A store or replica to look at instead of those of the topology.
+        #: A store or replica to read instead of those of the topology.
         self.store = store
         self.record: plan_pb2.ExecutionState | None = session.record(topology)
         if self.record is not None:
@@ -69,12 +69,12 @@ class View:
 
     @cached_property
     def mode(self) -> str:
-        """The reliability mode of the current run; "" when there is none."""
+        """The reliability mode of the current run; "" if the topology does not run."""
         return reliability_mode(self.session.topology(self.topology)) if self.record is not None else ""
 
     @cached_property
     def reply(self) -> control_pb2.CheckpointsReply | None:
-        """What the topology master says; None when the topology does not run or does not answer."""
+        """The topology master's answer; None when the topology does not run or does not answer."""
         if self.mode != EFFECTIVELY_ONCE:
             return None
         with suppress(HeronError, exits.Failure):
@@ -84,12 +84,12 @@ class View:
 
     @cached_property
     def log(self) -> checkpoint_pb2.CheckpointLog:
-        """The record in the state manager; it is there also while no topology master answers."""
+        """The record in the state manager, which exists even while no topology master answers."""
         return checkpoint_log(self.session, self.topology)
 
     @cached_property
     def found(self) -> list[Found]:
-        """What is on disk, newest first."""
+        """The checkpoints on disk, newest first."""
         if self.store is not None:
             return catalogue.of_topology([self.store], self.topology)
         return found_of(self.session, self.topology)
@@ -103,13 +103,13 @@ class View:
         except (ObjectsError, StoreError) as error:
             if not records:
                 raise
-            warning(f"{clean(str(error))}; this is what the topology master knows")
+            warning(f"{clean(str(error))}; showing what the topology master knows")
             return [_row_of_record(record) for record in reversed(records.values())]
         for found in listed:
             row = row_of(found)
             record = records.pop(row.location, None)
             if row.damage and catalogue.is_gone(found):
-                continue  # it was retired while it was read
+                continue  # the checkpoint was retired while it was read
             row.current = self.record is not None and found.folder.name == self.record.topology_id
             row.in_use = row.location in used
             row.abandoned = record.abandoned if record is not None else found.abandoned
@@ -127,7 +127,7 @@ class View:
         return rows
 
     def _passed(self, record: checkpoint_pb2.CheckpointRecord) -> bool:
-        """Whether a checkpoint without files is not damaged: it completed, or was retired, since the listing."""
+        """Whether a checkpoint without files is intact: it completed, or was retired, since the listing."""
         if catalogue.at_place(place_of(record.location)):
             return True
         with suppress(HeronError, exits.Failure):
@@ -141,7 +141,7 @@ class View:
         return list(self.reply.complete if self.reply is not None else self.log.complete)
 
     def require(self) -> None:
-        """A Failure when there is neither such a topology nor a checkpoint of one."""
+        """Raise a Failure when neither the topology nor a checkpoint of it exists."""
         if self.record is None and not self.found:
             cluster = self.session.target.cluster
             hint = suggestion(self.topology, self.session.names())
@@ -177,7 +177,7 @@ def _row_of_record(record: checkpoint_pb2.CheckpointRecord) -> Row:
 
 
 def older(view: View, age_s: float) -> list[Found]:
-    """Checkpoints at least that old; with 0 all, including those whose age cannot be read."""
+    """Checkpoints at least this old; with 0, all checkpoints, even those whose age cannot be read."""
     limit = time.time() - age_s
     return [
         found for found in view.found if age_s == 0 or (found.metadata is not None and found.metadata.taken_at <= limit)
@@ -185,9 +185,9 @@ def older(view: View, age_s: float) -> list[Found]:
 
 
 def remove(view: View, chosen: Iterable[Found], refuse: bool) -> tuple[list[Found], list[tuple[Found, str]]]:
-    """Delete these; returns what was deleted, and what was kept and why.
+    """Delete these checkpoints; returns those deleted, and those kept with the reason.
 
-    One that is in use is a Failure when `refuse` says so, else it is kept.
+    A checkpoint in use is a Failure if `refuse` is true; otherwise it is kept.
     """
     deleted: list[Found] = []
     kept: list[tuple[Found, str]] = []
@@ -218,7 +218,7 @@ def remove(view: View, chosen: Iterable[Found], refuse: bool) -> tuple[list[Foun
 
 
 def show_list(target: Target, topology: str, store: Place | None, as_json: bool, common: Common) -> None:
-    """The checkpoints of a topology, as a table or JSON."""
+    """Print the checkpoints of a topology, as a table or JSON."""
     view = View(Session(target, common), topology, store)
     view.require()
     rows = view.rows()
@@ -245,7 +245,7 @@ def take(
     """Take a checkpoint or savepoint and wait until it is complete."""
     session = Session(target, common)
     settings = settings_for(_stateful(session, topology), CheckpointSettings)
-    # It may have to wait for the one in progress.
+    # The new checkpoint may have to wait for the one in progress.
     limit_s = settings.timeout_s + (settings.savepoint_timeout_s if savepoint else settings.timeout_s)
     request = control_pb2.TakeCheckpoint(savepoint=savepoint)
     record = session.ask(topology, request, timeout_s or limit_s + ANSWER_S).record
@@ -258,7 +258,7 @@ def take(
 
 
 def _stateful(session: Session, topology: str) -> HasSettings:
-    """The settings of a running topology; a Failure when it takes no checkpoints."""
+    """The settings of a running topology; raises a Failure when the topology takes no checkpoints."""
     launch = session.settings_of(session.find_begun(topology))
     mode = reliability_mode(session.topology(topology))
     if mode != "EFFECTIVELY_ONCE":
@@ -280,9 +280,9 @@ def restore(target: Target, topology: str, checkpoint: int | None, timeout_s: fl
 def delete(
     target: Target, topology: str, checkpoint: str | None, older_than: float | None, as_json: bool, common: Common
 ) -> None:
-    """Delete one checkpoint, those older than a time, or all; those in use stay."""
+    """Delete one checkpoint, all older than a time, or all; checkpoints in use stay."""
     session = Session(target, common)
-    # A submit --restore of the same name must not choose what is being deleted.
+    # A concurrent submit --restore of the same name must not choose a checkpoint that is being deleted.
     with session.operation(topology):
         view = View(session, topology)
         if checkpoint is not None:
@@ -305,7 +305,7 @@ def delete(
 def copy(
     target: Target, topology: str, checkpoint: str, store: Place, threads: int, as_json: bool, common: Common
 ) -> None:
-    """Copy one checkpoint to another store; a Failure when it is damaged, or the store is where it lies already."""
+    """Copy one checkpoint to another store; raises a Failure when it is damaged, or is already in that store."""
     session = Session(target, common)
     view = View(session, topology)
     [found] = _select(view, checkpoint)
@@ -313,12 +313,12 @@ def copy(
         raise exits.Failure(f"{found.name} cannot be read: {found.damage[0]}")
     folder = store / found.folder.name
     if str(folder) == str(found.folder):
-        raise exits.Failure(f"{found.name} lies in {store} already; name another store", exits.USAGE)
+        raise exits.Failure(f"{found.name} is already in {store}; name another store", exits.USAGE)
     if view.record is not None:
         settings = settings_for(session.settings_of(view.record), CheckpointSettings)
         if replica_of(settings) == store and found.folder.name == view.record.topology_id:
             raise exits.Failure(
-                f"{store} is the replica of '{topology}', which is kept alike by itself; name another store",
+                f"{store} is the replica of '{topology}', which is updated automatically; name another store",
                 exits.USAGE,
             )
     if isinstance(store, Path):
@@ -340,10 +340,10 @@ def copy(
 
 
 def verify(target: Target, source: str | Place, checkpoint: str | None, as_json: bool, common: Common) -> None:
-    """Compare every file of checkpoints with its checksum; a Failure when one is damaged."""
+    """Compare every file of the checkpoints with its checksum; raises a Failure when one is damaged."""
     listed = _from_source(Session(target, common), source, checkpoint)
     read = [(found, catalogue.verify(found)) for found in listed]
-    # A running topology retires checkpoints meanwhile.
+    # A running topology may retire checkpoints during the check.
     checked = [(found, wrong) for found, wrong in read if not wrong or not catalogue.is_gone(found)]
     if as_json:
         print_json([render_checkpoints.verified_json(found, wrong) for found, wrong in checked])
@@ -356,7 +356,7 @@ def verify(target: Target, source: str | Place, checkpoint: str | None, as_json:
 
 
 def _select(view: View, wanted: str) -> list[Found]:
-    """The one checkpoint with this id, or at this path."""
+    """The checkpoint with this id, or at this path."""
     if wanted.isascii() and wanted.isdigit():
         view.require()
         return [by_id(view.found, int(wanted), view.topology)]
@@ -369,7 +369,7 @@ def _select(view: View, wanted: str) -> list[Found]:
 
 
 def _from_source(session: Session, source: str | Place, checkpoint: str | None) -> list[Found]:
-    """The checkpoints of a topology or at a path, or the one of them with this id."""
+    """The checkpoints of a topology or at a path; with an id, only that checkpoint."""
     if not isinstance(source, str):
         listed = catalogue.at_place(source) or catalogue.in_store(source)
         if not listed:

@@ -1,4 +1,4 @@
-"""`heron clean`: remove what topologies that have ended have left on this machine."""
+"""`heron clean`: remove the files that ended topologies have left on this machine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from heronpy.common.units import counted, format_bytes, format_duration
 def clean(
     target: Target, topology: str | None, older_than_s: float, dry_run: bool, as_json: bool, common: Common
 ) -> None:
-    """Remove it, or say what would be removed."""
+    """Remove the files, or print what would be removed."""
     session, now = Session(target, common), time.time()
     found = cleaning.left_over(session, topology, older_than_s, now)
     if not dry_run:
         skipped = [one for one in found if not cleaning.remove(session, one)]
         for one in skipped:
-            warning(f"{one.folder} stays: another command works on topology '{one.topology}', or it runs again")
+            warning(f"{one.folder} stays: topology '{one.topology}' runs again, or another command is working on it")
         found = [one for one in found if one not in skipped]
     if as_json:
         rows = [

@@ -1,4 +1,4 @@
-"""`heron cluster`: the settings of a new cluster, what it needs, its manifest, access to it, and its avoided hosts."""
+"""`heron cluster`: a cluster's settings, requirements, manifest, access and avoided hosts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from heronpy.proto import control_pb2
 
 
 def check(target: Target, no_container: bool, as_json: bool, common: Common) -> None:
-    """Print each requirement as it is tried; exits with code 1 if one is not met. What was not tried is no failure."""
+    """Print each requirement as it is tested; exits with code 1 if one is not met. Skipped tests are not failures."""
     session = Session(target, common)
     session.check_cluster()
     found = []
@@ -61,7 +61,7 @@ def check(target: Target, no_container: bool, as_json: bool, common: Common) -> 
 
 
 def manifest(target: Target, nodes: bool, common: Common) -> None:
-    """Print the objects as YAML; a Failure for a cluster on another engine."""
+    """Print the objects as YAML; raises a Failure for a cluster on another engine."""
     import yaml
 
     from heronpy.engines.kubernetes.submit_host import TEMPLATE, SubmitHost
@@ -75,7 +75,7 @@ def manifest(target: Target, nodes: bool, common: Common) -> None:
         engine = f"is on engine {kind}" if kind else "has no engine"
         what = f"cluster '{target.cluster}' {engine}, and only clusters on Kubernetes have a manifest"
         raise exits.Failure(f"{what}; make one: heron cluster init NAME --engine kubernetes", exits.USAGE)
-    # What would be refused at submit is refused here.
+    # Refuse here what a submit would refuse.
     open_engine(kind, resolved, "manifest", [python_of(resolved)])
     room = settings_for(resolved, KubernetesSettings)
     namespace = room.namespace or "default"
@@ -96,7 +96,7 @@ def manifest(target: Target, nodes: bool, common: Common) -> None:
 
 
 def hosts(target: Target, lift: str | None, as_json: bool, common: Common) -> None:
-    """Ask the scheduler of each topology; a Failure if one could not be asked, or nobody avoids the host to lift."""
+    """Ask the scheduler of each topology; raises a Failure if one cannot be asked, or none avoids the host to lift."""
     session = Session(target, common, warn=warning)
     names = [one.topology for one in session.topologies() if session.engine_of(one.topology)]
     failed, avoided, lifted = False, list[dict[str, Any]](), list[str]()
@@ -126,7 +126,7 @@ def hosts(target: Target, lift: str | None, as_json: bool, common: Common) -> No
         elif not lift:
             say("No host is avoided")
     if failed:
-        raise exits.Failure("not all topologies could be asked, as said above")
+        raise exits.Failure("not all topologies could be asked; the reasons are above")
     if lift and not lifted:
         raise exits.Failure(f"no topology in {target} avoids host '{lift}'", exits.NOT_FOUND)
 
@@ -140,13 +140,13 @@ def _how_long(one: dict[str, Any]) -> str:
 
 
 def access(target: Target, install: bool, common: Common) -> None:
-    """Print it, or take what another host has printed."""
+    """Print this host's access, or install what another host has printed."""
     Records(target, common).check_cluster()
     cluster = target.cluster
     if not install:
         if sys.stdout.isatty():
             raise exits.Failure(
-                "the access to a cluster has a secret key, which is not shown on a terminal; write it into a pipe: ssh"
+                "the output has a secret key, which is not shown on a terminal; write it into a pipe: ssh"
                 f" HERE heron cluster access {cluster} | heron cluster access {cluster} --install",
                 exits.USAGE,
             )
@@ -154,14 +154,14 @@ def access(target: Target, install: bool, common: Common) -> None:
         return
     text = sys.stdin.read(BROUGHT_MAX_BYTES + 1)
     if len(text) > BROUGHT_MAX_BYTES:
-        raise exits.Failure(f"the access to a cluster has {BROUGHT_MAX_BYTES >> 20} MB at most", exits.USAGE)
+        raise exits.Failure(f"the input is larger than {BROUGHT_MAX_BYTES >> 20} MB", exits.USAGE)
     count = bring(cluster, text)
     say(f"Wrote the key of your commands, and {counted(count, 'control endpoint')}, to {folder_of(cluster)}")
     say(f"  next: {command('heron', 'list', cluster)}")
 
 
 def init(name: str, engine: str, config_path: str | None) -> None:
-    """Write the settings of a cluster; a Failure when there are some."""
+    """Write the settings of a cluster; raises a Failure when it already has settings."""
     if not NAME.fullmatch(name):
         raise exits.Failure(f"'{name}' cannot be the name of a cluster; {NAME_RULE}", exits.USAGE)
     check_kind(engine)
@@ -169,7 +169,7 @@ def init(name: str, engine: str, config_path: str | None) -> None:
     base = absolute(given) if given else config_home() / "conf"
     folder = base / name
     if folder.exists() or name in known_clusters():
-        where = f"{folder} exists" if folder.exists() else f"there is a cluster '{name}' already"
+        where = f"{folder} exists" if folder.exists() else f"cluster '{name}' exists already"
         raise exits.Failure(f"{where}, and is not overwritten; choose another name, or remove it", exits.EXISTS)
     found = profile_of(engine)
     if found.unknown:
@@ -190,7 +190,7 @@ def init(name: str, engine: str, config_path: str | None) -> None:
 
 
 def _write(folder: Path, values: dict[str, dict[str, SettingValue]], notes: dict[str, list[str]]) -> None:
-    """All rooms; the folder gets its name last, so that half a cluster is never found."""
+    """Write all rooms; the folder gets its name last, so that an incomplete cluster is never found."""
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     make_folders(draft)
     host = socket.gethostname()

@@ -11,17 +11,17 @@ from heronpy.common.units import counted
 
 
 def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as_json: bool, common: Common) -> None:
-    """Stop a topology, remove it, and say what stays."""
+    """Stop a topology, remove it, and print what stays."""
     session = Session(target, common, lenient=True, warn=warning)
     session.refuse_job(topology, f"stop {target} {topology}")
     record, outcome, newest = remove(session, topology, timeout_s, force=force, waits=warn)
     if outcome.unswept:
-        warning(f"what unfinished checkpoints have written stays in the store: {outcome.unswept}")
+        warning(f"files of unfinished checkpoints stay in the store: {outcome.unswept}")
     if outcome.replica_lacks:
         warning(outcome.replica_lacks)
     if outcome.may_run:
         look = f"; look for it with: {outcome.look}" if outcome.look else ""
-        warning(f"nobody could confirm the end of {', '.join(outcome.may_run)}{look}")
+        warning(f"the end of {', '.join(outcome.may_run)} could not be confirmed{look}")
     if as_json:
         print_json(
             {
@@ -50,7 +50,7 @@ def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as
     where = f" of host {outcome.unseen_host}" if outcome.unseen_host else ""
     if outcome.files_on:
         say(
-            "  should one have been killed before it had cleaned up, its folder is on its host"
+            "  if a container was killed before it cleaned up, its folder stays on its host"
             f" ({some(outcome.files_on)}) until your next container there removes it"
         )
     say(f"  logs stay in {record.working_dir}/log-files{where}")

@@ -15,7 +15,7 @@ from heronpy.proto import control_pb2
 
 
 def set_state(target: Target, topology: str, active: bool, timeout_s: float, common: Common) -> None:
-    """Let the spouts emit, or pause them; returns when all have done so."""
+    """Activate or pause all spouts; returns when all have done so."""
     session = Session(target, common)
     session.refuse_job(topology, f"set {target} {topology} run={'running' if active else 'paused'}")
     session.ask(topology, control_pb2.SetState(active=active), timeout_s)
@@ -32,8 +32,8 @@ def restart(
     timeout_s: float,
     common: Common,
 ) -> None:
-    """Restart what is named, through the topology master or, if there is none, the scheduler."""
-    # Its end is what a process of the topology has answered.
+    """Restart the named part through the topology master or, without one, through the scheduler."""
+    # The end of the sentence comes from a process of the topology.
     say(clean(restarting.restart(Session(target, common), topology, what, task, component, timeout_s, force)))
 
 
@@ -43,13 +43,13 @@ def check_engine(session: Session, topology: str, verb: str) -> str:
     engine = session.engine_of(topology)
     if not engine:
         raise exits.Failure(
-            f"topology '{topology}' runs on one machine, without an engine, so there is nothing to {verb}", exits.USAGE
+            f"topology '{topology}' runs on this machine without an engine, so there is nothing to {verb}", exits.USAGE
         )
     return engine
 
 
 def drain(target: Target, topology: str, host: str, timeout_s: float, common: Common) -> None:
-    """Ask the scheduler to move the containers away from a host, and wait until it has."""
+    """Ask the scheduler to move the containers away from a host, and wait until they have moved."""
     session = Session(target, common)
     check_engine(session, topology, "drain")
     scheduler = session.scheduler(topology)
@@ -60,7 +60,7 @@ def drain(target: Target, topology: str, host: str, timeout_s: float, common: Co
         if host not in known:
             hint = suggestion(host, known, f"; its containers are on {', '.join(sorted(known)) or 'no host yet'}")
             raise exits.Failure(f"topology '{topology}' has no container on host '{host}'{hint}", exits.USAGE)
-        # The scheduler keeps the time: its answer says why it was not enough.
+        # The scheduler enforces the timeout: its answer says what was not done in time.
         answer = scheduler.call(control_pb2.DrainHost(host=host, wait_s=timeout_s, by=caller()), timeout_s + ANSWER_S)
         say(f"Successfully drained: {answer.text}")
 

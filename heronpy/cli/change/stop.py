@@ -1,4 +1,4 @@
-"""`heron stop`: ends a topology gracefully, drained or with a savepoint, and says what became of it."""
+"""`heron stop`: ends a topology gracefully, drained or with a savepoint, and reports the outcome."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stop(
         if not force or stop.topology_id == "":
             raise
         progress.clear()
-        warning(f"{error}; killing it, as --force says")
+        warning(f"{error}; killing it because of --force")
     finally:
         progress.clear()
     execution, outcome, newest = remove(stop.session, topology, topology_id=stop.topology_id, waits=warn)
@@ -59,6 +59,6 @@ def stop(
     say(f"  logs stay in {execution.working_dir}/log-files")
     if record is not None:
         say(f"  savepoint {record.checkpoint} is {record.location}")
-        say(f"  to come back:  heron submit {target} PROGRAM --restore {record.location}")
+        say(f"  to resume:  heron submit {target} PROGRAM --restore {record.location}")
     elif newest:
         say(f"  checkpoints stay; the newest is {newest}")

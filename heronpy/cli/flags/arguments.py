@@ -17,7 +17,7 @@ from heronpy.common.units import parse_duration_s
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: In a context's meta: whether the cluster was left out and there is only one.
+#: Key in a context's meta: whether the cluster was left out because only one exists.
 LEFT_OUT = "heronpy.cli.cluster_left_out"
 
 #: How plans are printed.
@@ -48,9 +48,9 @@ class UnitId(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = str(value).removeprefix("u")
         if not number.isascii() or not number.isdecimal():
-            self.fail(f"'{value}' is no unit; write its number as the tables show it, such as 12 or u12", param, ctx)
+            self.fail(f"'{value}' is not a unit; write its number as the tables show it, such as 12 or u12", param, ctx)
         if not int(number):
-            self.fail(f"'{value}' is no unit: ids begin with 1; leave it out for all of the pipeline", param, ctx)
+            self.fail(f"'{value}' is not a unit: ids begin with 1; leave it out for the whole pipeline", param, ctx)
         return int(number)
 
 
@@ -60,7 +60,7 @@ class TopologyName(click.ParamType):  # type: ignore[type-arg]
     name = "topology"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        # Not the rule for new names: a topology of an older release can still be killed.
+        # Less strict than the rule for new names, so that a topology of an older release can still be killed.
         problem = name_problem(str(value))
         if problem:
             self.fail(f"topology name '{value}' {problem}; use letters, digits, '_', '-' and '.'", param, ctx)
@@ -85,7 +85,7 @@ def common_flags(function: F) -> F:
     @click.option("--config-path", metavar="DIR", help="Folder with <cluster>/<room>.yaml files of settings.")
     @click.option("--config-property", metavar="K=V", multiple=True, help="Override one setting; may be repeated.",
                   shell_complete=complete.settings)  # fmt: skip
-    @click.option("--verbose", is_flag=True, help="Say more; show heron's own traceback when it fails.")
+    @click.option("--verbose", is_flag=True, help="Print more details; show heron's own traceback when it fails.")
     @functools.wraps(function)
     def collect(
         *args: Any, config_path: str | None, config_property: tuple[str, ...], verbose: bool, **kwargs: Any
@@ -129,14 +129,14 @@ def verb(
     common: bool = True,
     **settings: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command, of a group or of `heron` itself, with what nearly all have: cluster and topology before its own
-    arguments and flags, --json and the common flags after them."""
+    """A command of a group or of `heron` itself. Cluster and topology come before its own arguments and flags, --json
+    and the common flags after them."""
 
     def declare(function: Callable[..., Any]) -> click.Command:
         own = function.__dict__.pop("__click_params__", [])
         function = common_flags(function) if common else function
         function = json_flag(function) if json else function
-        function.__dict__.setdefault("__click_params__", []).extend(own)  # click has the last one first
+        function.__dict__.setdefault("__click_params__", []).extend(own)  # click lists the last one first
         function = target(topology(function) if topology is not None else function)
         made: click.Command = (click if group is None else group).command(name, cls=cls, **settings)(function)
         return made
@@ -145,7 +145,7 @@ def verb(
 
 
 def component_flags(meaning: str) -> Callable[[F], F]:
-    """[COMPONENT] and --component, which mean the same, as one `component`."""
+    """[COMPONENT] and its synonym --component, as one parameter `component`."""
 
     def add(function: F) -> F:
         @click.argument("what", required=False, metavar="[COMPONENT]", shell_complete=complete.components)

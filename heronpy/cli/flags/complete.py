@@ -1,8 +1,8 @@
-"""Shell completion: names that exist, as far as they can be read at once.
+"""Shell completion: offers existing names that can be read without delay.
 
 Every function takes click's arguments: (context, parameter, start of the word). Completion must never
-print an error into the user's prompt, so after any error nothing is offered. Each function imports what it
-needs when it is called, and no more: the shell waits.
+print an error into the user's prompt, so an error means that nothing is offered. Each function imports only
+what it needs, and only when it is called, because the shell waits.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _known_clusters() -> list[str]:
 
 
 def _place(ctx: click.Context) -> tuple[Records, str]:
-    """The cluster that was named, or the only one, and the topology; "" when none was named yet."""
+    """The named or only cluster, and the topology; "" for one that is not named yet."""
     from heronpy.clusters.records import Records
 
     target, topology = ctx.params.get("target"), ctx.params.get("topology")
@@ -83,14 +83,14 @@ components = _completer(lambda ctx: _components(ctx))
 parallelism = _completer(lambda ctx: [f"{name}:" for name in _components(ctx)])
 #: Ids of tasks, which are numbers.
 tasks = _completer(lambda ctx: [str(task) for _, _, task in _instances(ctx)])
-#: Words for a checkpoint; its ids and paths belong to a topology that is not known yet.
+#: The keyword for a checkpoint; ids and paths belong to a topology that is not known yet.
 restores = _completer(lambda ctx: ["latest"])
 #: The start of KEY=VALUE.
 settings = _completer(lambda ctx: [f"{key}=" for key in _setting_keys()])
 
 
 def clusters_and_topologies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """For the first word of a verb whose cluster is optional."""
+    """Completes the first word of a verb whose cluster is optional."""
     return clusters(ctx, param, incomplete) + topologies(ctx, param, incomplete)
 
 

@@ -1,8 +1,8 @@
-"""Read-only verbs: CLUSTER may be left out when one cluster is configured.
+"""Read-only verbs: CLUSTER may be left out when exactly one cluster is configured.
 
-One rule for all of them: a first word that is the name of a configured cluster, or has a '/', is the
-cluster; otherwise, if exactly one cluster is configured and the words fit without one, it is that cluster.
-Verbs that change something require it.
+A first word that is the name of a configured cluster, or has a '/', is the cluster. Otherwise, if exactly
+one cluster is configured and the words fit without a cluster, that cluster is used.
+Verbs that change something require the cluster.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Reading(click.Command):
         return [clusters[0], *args]
 
     def _refuse(self, ctx: click.Context, words: list[str], clusters: list[str]) -> None:
-        """A UsageError when a word is missing that may be the cluster."""
+        """Raise a UsageError when a word is missing that may be the cluster."""
         wanted = sum(argument.required or argument.name == "topology" for argument in self._arguments())
         known = ", ".join(clusters)
         if not words:
-            raise click.UsageError(f"name a cluster: there are {known}", ctx)
+            raise click.UsageError(f"name a cluster; the clusters are {known}", ctx)
         if len(words) < wanted:
             raise click.UsageError(f"'{words[0]}' is not one of the clusters {known}; name one of them first", ctx)
 
@@ -64,7 +64,7 @@ class Reading(click.Command):
 
 
 def _words(value: Any) -> list[str]:
-    """The words that an argument got; click marks an argument without any by a sentinel."""
+    """The words of an argument; click marks an argument without words by a sentinel."""
     if isinstance(value, str):
         return [value]
     return [word for word in value if isinstance(word, str)] if isinstance(value, (tuple, list)) else []
@@ -80,5 +80,5 @@ reading_target = click.argument(
     metavar="[CLUSTER[/ROLE[/ENVIRON]]]",
     shell_complete=complete.clusters_and_topologies,
 )
-#: As `verb`, for verbs that only read.
+#: Like `verb`, for read-only verbs.
 reading = functools.partial(verb, cls=Reading, target=reading_target)

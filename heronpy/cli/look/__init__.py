@@ -1,1 +1,1 @@
-"""Verbs that look at a topology."""
+"""Verbs that show a topology."""

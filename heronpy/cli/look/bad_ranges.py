@@ -1,4 +1,4 @@
-"""`heron units bad`: what of the logs could not be processed, with its bytes and tracebacks."""
+"""`heron units bad`: the ranges of logs that could not be processed, with their bytes and tracebacks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from heronpy.ingest.options import pattern_at
 from heronpy.ingest.unit import MovedError
 from heronpy.ingest.unit import opened as opened_file
 
-#: Of the bytes, and of the traceback unless all of it is wanted.
+#: Characters shown of the bytes, and of the traceback unless all of it is wanted.
 SHOWN_CHARS, SHOWN_LINES = 200, 6
 
 
 def show_bad(pipeline: str, unit: int | None, url: str, retry: bool, whole: bool, as_json: bool) -> None:
-    """Print the bad ranges, or those of one unit, or have them tried again."""
+    """Print or requeue the bad ranges of a pipeline, or of one unit."""
     with opened(url, pipeline) as ledger:
         if retry:
             say_retried(*all_units(ledger, RetryBad(unit)), as_json)
@@ -37,7 +37,7 @@ def show_bad(pipeline: str, unit: int | None, url: str, retry: bool, whole: bool
     if as_json:
         print_json({"pipeline": pipeline, "bad": [_as_json(one, records.of(one), figures.logs) for one in ranges]})
     elif unit is not None and not ranges:
-        raise exits.Failure(f"no bad range of pipeline '{pipeline}' is of unit {unit}", exits.NOT_FOUND)
+        raise exits.Failure(f"pipeline '{pipeline}' has no bad range of unit {unit}", exits.NOT_FOUND)
     elif not ranges:
         failed = figures.units.get("failed", (0, 0))[0]
         units = "a unit that has" if failed == 1 else f"{failed:,} units that have"
@@ -46,7 +46,7 @@ def show_bad(pipeline: str, unit: int | None, url: str, retry: bool, whole: bool
     for one in ranges if not as_json else ():
         _print(one, records.of(one), figures.logs, whole or unit is not None)
     if ranges and not as_json and figures.rows_to == "bolts":
-        say("Rows that bolts have given up are listed by: heron dead-letters")
+        say("Rows given up by bolts are listed by: heron dead-letters")
     if ranges:
         raise SystemExit(1)
 
@@ -79,7 +79,7 @@ def _as_json(one: BadRange, record: BadRecord | None, logs: str) -> dict[str, An
 
 
 def _places_of(one: BadRange, logs: str) -> tuple[str | None, list[str]]:
-    """Where the file is now, if this host has it, and where it was last seen."""
+    """Where the file is now, if it is on this host, and where it was last seen."""
     seen = []
     for site, path in one.places:
         root = pattern_at(logs, site).root
@@ -91,7 +91,7 @@ def _places_of(one: BadRange, logs: str) -> tuple[str | None, list[str]]:
 
 
 def _line_end(one: BadRange, logs: str) -> int:
-    """Where its last line ends; the rest behind the range is counted with the next one, of which no row has it."""
+    """Where the last line of the range ends. The rest of that line counts with the next range, but is in no row."""
     span = one.span
     for site, path in one.places:
         chunk = Chunk(span.file, one.key, one.generation, span.begin, span.end, one.head, path)
@@ -102,15 +102,15 @@ def _line_end(one: BadRange, logs: str) -> int:
 
 
 def _place(one: BadRange, logs: str) -> str:
-    """The same for people."""
+    """The places of the file, as text."""
     found, seen = _places_of(one, logs)
     if found is None and not seen:
-        return f"was {one.key}; the file is gone, or no keeper has looked since the ledger was rebuilt"
+        return f"was {one.key}; the file is gone, or no keeper has scanned since the ledger was rebuilt"
     named = {path for _, path in one.places} == {one.key}
     was = "" if named else f", was {one.key}"
     if found is not None:
         return f"now {found}{was}"
-    return f"last seen as {' and '.join(seen)}{was}; it is not there on this host, or no keeper has looked since"
+    return f"last seen as {' and '.join(seen)}{was}; it is not on this host, or no keeper has scanned since"
 
 
 def _text(data: bytes) -> str:
@@ -120,20 +120,20 @@ def _text(data: bytes) -> str:
 def _print(one: BadRange, record: BadRecord | None, logs: str, whole: bool) -> None:
     span = one.span
     tries = "1 try" if span.tries == 1 else f"{span.tries} tries"
-    unit = f"u{span.unit}" if span.unit else "a unit of before the rebuild" if span.tries else "no unit"
+    unit = f"u{span.unit}" if span.unit else "a unit from before the rebuild" if span.tries else "no unit"
     say(f"{clean(one.key)} {span.begin}-{span.end}  {unit}, {tries}  {clean(span.error)}")
     say(f"  {clean(_place(one, logs))}")
     size, end = f"{span.end - span.begin:,} bytes", _line_end(one, logs)
     if end != span.end:
-        size += f" of the unit, and its line goes on to byte {end:,}"
+        size += f" of the unit, and its line continues to byte {end:,}"
     if record is None:
-        say(f"  {size}; no record of them is on this host")
+        say(f"  {size}; this host has no record of them")
         return
     say(f"  {size}: {_shown(record)}")
     say(f"  record: {clean(record.path)}")
     lines = record.traceback.rstrip().splitlines()
     if len(lines) > SHOWN_LINES and not whole:
-        say("  traceback, its end (all of it: --traceback):")
+        say("  end of the traceback (all of it: --traceback):")
         lines = lines[-SHOWN_LINES:]
     for line in lines:
         say(f"  {clean(line)}")

@@ -1,4 +1,4 @@
-"""`heron batches`: the Spark batches of a topology that have failed and whose rows are kept."""
+"""`heron batches`: the failed Spark batches of a topology whose rows are kept."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _COLUMNS = ("sink", "batch", "rows", "attempts", "error")
 
 
 def show_batches(target: Target, topology: str, retry: bool, as_json: bool, common: Common) -> None:
-    """Print the failed batches, or hand them over again."""
+    """Print the failed batches, or hand them to Spark again."""
     session = Session(target, common)
     record = session.find(topology)
     if retry and session.tmaster_location(topology) is None:
-        raise exits.Failure(f"topology '{clean(topology)}' does not run, so nothing would try its batches again")
+        raise exits.Failure(f"topology '{clean(topology)}' does not run, so nothing can try its batches again")
     records = _records(session, record)
     found = failed(records)
     if retry:
         if not found:
-            say(f"No failed Spark batch of '{clean(topology)}' is kept, so none is tried again")
+            say(f"'{clean(topology)}' has no failed Spark batch to try again")
             return
         again = [one for one in found if records.folder(one["folder"]).retry(one["stem"])]
         say(f"{len(again)} failed batch{'' if len(again) == 1 else 'es'} of '{clean(topology)}' will be tried again")
@@ -36,7 +36,7 @@ def show_batches(target: Target, topology: str, retry: bool, as_json: bool, comm
     if as_json:
         print_json(shown)
     elif not shown:
-        say(f"No failed Spark batch of '{clean(topology)}' is kept")
+        say(f"'{clean(topology)}' has no failed Spark batch")
     else:
         print_table(_COLUMNS, [[clean(str(one[name])) for name in _COLUMNS] for one in shown])
 

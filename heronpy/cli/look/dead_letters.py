@@ -1,4 +1,4 @@
-"""`heron dead-letters`: the tuples that the tasks of a topology have given up."""
+"""`heron dead-letters`: the tuples that the tasks of a topology gave up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAYLOAD_SHOWN_CHARS = 400
 def show_letters(
     target: Target, topology: str, component: str | None, last: int | None, follow: bool, as_json: bool, common: Common
 ) -> None:
-    """Print the tuples that were given up, past ones and new ones as they come."""
+    """Print past dead letters and, with `follow`, new ones as they come."""
     session = Session(target, common)
     working_dir = log_dir(session, topology).parent
     record = session.record(topology)
@@ -49,7 +49,7 @@ async def _show(
     as_json: bool,
 ) -> None:
     master = Master(session, record) if record is not None else None
-    # An earlier topology of the same name may have left letters there.
+    # An earlier topology of the same name may have left dead letters there.
     current = record.topology_id if record is not None else None
     letters = Letters(lambda: file_services_of(session, topology, working_dir, master), component, current)
     try:
@@ -63,7 +63,7 @@ async def _show(
         for container, why in sorted(letters.unreachable.items()):
             warning(f"not all dead letters of container {container} were read: {why}")
         if not (found or follow or as_json or letters.unreachable):
-            say(f"No tuple of '{clean(topology)}' was given up")
+            say(f"'{clean(topology)}' has no dead letters")
         if record is not None and not as_json:
             _point_to_units(session, topology)
         while follow:
@@ -76,11 +76,11 @@ async def _show(
 
 
 def _point_to_units(session: Session, topology: str) -> None:
-    """Bytes of logs that never became a tuple have records of their own."""
+    """Mention the other verb: bytes of logs that never became a tuple have their own records."""
     try:
         pipelines = pipelines_of(session.topology(topology))
     except ClusterError:
-        return  # its plan is not there, or damaged: other verbs say so
+        return  # the plan is missing or damaged; other verbs report it
     for pipeline in pipelines:
         say(f"Lines of logs that could not be processed are listed by: heron units bad {clean(pipeline)}")
 

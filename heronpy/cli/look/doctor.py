@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from heronpy.cli.look import evidence as packing
 
 LOOK_S = 5.0
-#: How long other verbs wait for the diagnosis, which is not what they were asked for.
+#: How long other verbs wait for the diagnosis, which is an extra there.
 ASIDE_S = 1.0
 #: Fields of a finding in JSON.
 FINDING = ("verdict", "sentence", "next", "component", "task", "figures", "names", "host", "scope")
@@ -47,9 +47,10 @@ def examine(
     as_json: bool,
     common: Common,
 ) -> None:
-    """Print the diagnosis; with `watch`, repeatedly. Exits with code 1 if any finding needs action.
+    """Print the diagnosis, repeatedly with `watch`. Exits with code 1 if any finding needs action.
 
-    `evidence` names a new file for all that is known; empty: one in this folder, named by topology and time.
+    `evidence` names a new file for all that is known. If it is empty, the file is made in this folder and named after
+    topology and time.
     """
     session = Session(target, common)
     if session.record(topology) is None and _has_ended(session, topology, watch or evidence is not None, as_json):
@@ -57,9 +58,9 @@ def examine(
     with ExitStack() as stack:
         file: packing.NewFile | None = None
         if evidence is not None:
-            from heronpy.cli.look import evidence as packing  # only here: it takes as long to import as all the rest
+            from heronpy.cli.look import evidence as packing  # here: as slow as all other imports
 
-            session.find(topology)  # before a file is made for a topology that does not exist
+            session.find(topology)  # fails for a topology that does not exist, before a file is made
             path = Path(evidence or f"{topology}-evidence-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.jsonl")
             file = stack.enter_context(closing(packing.NewFile(path)))
         signals, findings = look(session, topology, window_s)
@@ -87,13 +88,13 @@ def examine(
 
 
 def _has_ended(session: Session, topology: str, more: bool, as_json: bool) -> bool:
-    """Tell what is kept of a run that has ended, and exit with code 1 if it needed action; whether anything is kept."""
+    """Diagnose an ended run from what is kept, and exit with code 1 if it needed action; False if nothing is kept."""
     from heronpy.clusters.ended import kept_of_last
 
     kept = kept_of_last(session, topology)
     if kept is None:
         return False
-    # Only here: they take as long to import as all the rest.
+    # Imported here: they take as long as all other imports together.
     from heronpy.tracker.ended import told_by
     from heronpy.views.build_ended import doctor_of_ended
 
@@ -128,11 +129,11 @@ def _has_ended(session: Session, topology: str, more: bool, as_json: bool) -> bo
 
 
 def line(session: Session, topology: str) -> str:
-    """`doctor: ...`, the most urgent finding as the topology master knows it; "" if nothing needs action."""
+    """`doctor: ...`, the topology master's most urgent finding; "" if nothing needs action."""
     try:
         found = session.look(topology, control_pb2.GetLoad(plan_version=(1 << 64) - 1), LoadAnswer, ASIDE_S).findings
     except HeronError:
-        return ""  # the verb stands without it
+        return ""  # the verb works without it
     first = next(iter(found), None)
     return f"doctor: {sentence(first, topology)}" if first is not None and first.verdict not in CALM else ""
 
@@ -162,16 +163,16 @@ def _print(signals: Signals, findings: list[Finding], session: Session, as_json:
 
 
 def seen(signals: Signals) -> list[str]:
-    """The evidence: figures of the topology, then of its busiest tasks."""
+    """Lines of evidence: figures of the topology, then of its busiest tasks."""
     window = format_duration(round(signals.window_s))
     still_s = min((signals.still_s.get(one.component, 0.0) for one in signals.tasks if one.is_spout), default=0.0)
-    # The rate is that of the whole window.
+    # The rate is measured over the whole window.
     emits = [f"spouts emit {signals.arrival:,.0f}/s"]
     if still_s >= signals.times.still_s and signals.arrival:
         emits = [f"spouts emitted {signals.arrival:,.0f}/s, nothing in the last {format_duration(round(still_s))}"]
     if signals.units_backlog is not None:
         units = f"{format_bytes(int(signals.units_published))}/s of log files are published"
-        # Workers that write a table emit nothing.
+        # Workers that write tables emit nothing.
         emits = [*(emits if any(task.is_spout and task.emits for task in signals.tasks) else ()), units]
     found = [f"{window}: {', '.join(emits)}, held {signals.held * 100:.0f} %"]
     bolts = [task for task in signals.tasks if task.busy is not None and not task.is_spout]

@@ -1,4 +1,4 @@
-"""What happened to a topology, as `heron events` shows it, and the exceptions that `heron exceptions` shows."""
+"""`heron events` and `heron exceptions`: what happened to a topology, and what its user code raised."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from heronpy.proto import control_pb2
 from heronpy.views.exception_groups import groups_of
 from heronpy.views.past import Event, Events, Start
 
-#: Poll interval of `--follow`, and how long the topology master may not answer meanwhile.
+#: Poll interval of `--follow`, and how long the topology master may be silent meanwhile.
 LOOK_S, SILENCE_MAX_S = 1.0, 30.0
 _JSON = (
     "instance_id", "process", "component", "task_id", "container", "type", "message", "traceback", "first_at",
@@ -40,9 +40,9 @@ def show_events(
     as_json: bool,
     common: Common,
 ) -> None:
-    """Print the newest events; with `follow` also new ones, until Ctrl-C or the end of the topology.
+    """Print the newest events; with `follow`, also new ones, until Ctrl-C or the end of the topology.
 
-    With `start` the phases of its start instead.
+    With `start`, print the phases of the topology's start instead.
     """
     if start and (kinds or follow):
         raise exits.Failure("--start shows no events; leave out --kind and --follow", exits.USAGE)
@@ -70,7 +70,7 @@ def show_events(
 
 def _show_start(topology: str, found: Start | None, as_json: bool) -> None:
     if found is None:
-        raise exits.Failure(f"how topology '{topology}' was started is not known to its topology master")
+        raise exits.Failure(f"the topology master of '{topology}' does not know the phases of the start")
     if as_json:
         seconds = {one.name: round(one.took_s, 3) for one in found.phases}
         figures = {"begun_at": found.begun_at, "took_s": round(found.took_s, 3), "running": found.running}
@@ -90,7 +90,7 @@ def _follow(session: Session, topology: str, kinds: Sequence[str], as_json: bool
         try:
             reply = session.look(topology, control_pb2.GetEvents(after=last), Events)
         except (ClusterError, DeadlineError, RpcError):
-            # Its master may be restarting; a topology that is gone ends this with a sentence.
+            # The topology master may be restarting; the loop ends with a sentence when the topology is gone.
             session.find(topology)
             if time.monotonic() - heard_at > SILENCE_MAX_S:
                 raise
@@ -132,7 +132,7 @@ def show_exceptions(
     as_json: bool,
     common: Common,
 ) -> None:
-    """Print the exceptions of user code: grouped, each by itself, or as a table or JSON."""
+    """Print the exceptions of user code: grouped, one by one, as a table or as JSON."""
     session = Session(target, common)
     session.check_component(topology, component)
     reply = session.ask(topology, control_pb2.GetExceptions(component=component or "", task_id=task or 0))

@@ -1,6 +1,6 @@
-"""One file with all that is known about a topology, for somebody who has to find out why it is slow.
+"""One file with all that is known about a topology, for finding out why it is slow.
 
-JSON lines: a history of signals, which gives its diagnoses again (`heronpy.health.recording`), and beside it the
+The file has JSON lines: a history of signals, from which `heronpy.health.recording` repeats the diagnosis, and the
 findings, events, status, exceptions, settings and the ends of the logs. Everything is redacted before it is written.
 """
 
@@ -35,10 +35,10 @@ _TAIL_BYTES = 64 << 10
 
 
 class NewFile:
-    """A file that only its owner can read, and that has its name once it is whole.
+    """A file that only its owner can read, and that gets its name when it is complete.
 
-    Until then it lies beside it under another name; `close` removes what was not kept. A Failure if it exists, or
-    cannot be written.
+    Until then it has another name in the same folder; `close` removes a file that was not kept. Raises a Failure if the
+    file exists already or cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,7 +56,7 @@ class NewFile:
         return exits.Failure(f"{self._path} exists; name another file", exits.USAGE)
 
     def write(self, found: Iterable[str]) -> int:
-        """Write the lines; returns their bytes. A Failure when the disk is full."""
+        """Write the lines and return their size in bytes; raises a Failure when the disk is full."""
         size = 0
         try:
             for text in found:
@@ -67,9 +67,9 @@ class NewFile:
         return size
 
     def keep(self) -> None:
-        """Give it its name; what is written later is added."""
+        """Give the file its final name; later writes are appended."""
         try:
-            os.link(self._part, self._path)  # unlike a rename, it replaces no file that another has made meanwhile
+            os.link(self._part, self._path)  # unlike a rename, a link never replaces another file
         except FileExistsError:
             raise self._exists() from None
         except OSError:  # a file system without links
@@ -80,7 +80,7 @@ class NewFile:
 
     def close(self) -> None:
         """Idempotent."""
-        with suppress(OSError):  # a full disk was told when it was written
+        with suppress(OSError):  # a full disk was already reported by `write`
             self._file.close()
         if not self._kept:
             with suppress(FileNotFoundError):
@@ -88,13 +88,13 @@ class NewFile:
 
 
 def look_line(signals: Signals, at: float) -> str:
-    """One look, redacted. `of_key` is no secret, nor is the limit of a component of that name: it stays a history."""
+    """One look, redacted. `of_key` and the limit of a component with such a name are not secrets, and stay."""
     found = {"at": round(at, 1), "signals": redacted_texts(recording.to_json(signals))}
     return json.dumps(found, separators=(",", ":"))
 
 
 def lines(session: Session, signals: Signals, findings: list[Finding], at: float) -> Iterator[str]:
-    """The whole file, line by line."""
+    """All lines of the file."""
     name = signals.topology
     yield recording.head(name)
     yield look_line(signals, at)
@@ -125,7 +125,7 @@ def _parts(session: Session, name: str, findings: list[Finding]) -> Iterator[dic
 
 def _message(reply: Any) -> dict[str, Any]:
     if isinstance(reply, control_pb2.StatusReply):
-        reply.plan.ClearField("topology")  # holds the user's objects; its configuration is with the settings
+        reply.plan.ClearField("topology")  # holds the user's objects; the configuration is among the settings
     if isinstance(reply, control_pb2.ExceptionsReply):
         del reply.exceptions[EXCEPTIONS_MAX:]
     found: dict[str, Any] = MessageToDict(reply, preserving_proto_field_name=True)
@@ -133,7 +133,7 @@ def _message(reply: Any) -> dict[str, Any]:
 
 
 def _settings(session: Session, name: str) -> dict[str, Any]:
-    # Before the launch file: that is on the host where it was submitted.
+    # Read before the launch file, which exists only on the submitting host.
     submitted = session.submitted(name) or session.launch_of(session.find(name)).submitted
     plan = session.physical_plan(name)
     configs: dict[str, dict[str, str]] = {}
@@ -142,7 +142,7 @@ def _settings(session: Session, name: str) -> dict[str, Any]:
         found = [*(spout.comp for spout in topology.spouts), *(bolt.comp for bolt in topology.bolts)]
         parts = [("", topology.topology_config), *((component.name, component.config) for component in found)]
         for component, config in parts:
-            # Values that are not text are objects of the user.
+            # Values that are not text are the user's objects.
             configs[component] = {item.key: item.value if item.HasField("value") else "(object)" for item in config.kvs}
     return {
         "release": submitted.release,
@@ -168,6 +168,6 @@ def _logs(session: Session, name: str, findings: list[Finding]) -> Iterator[dict
 def _lines(end: End) -> list[str]:
     if end.error:
         return [f"cannot be read: {end.error}"]
-    # Before it is taken apart: a private key has several lines.
+    # Redacted before it is split into lines, because a private key has several lines.
     found = redacted_text(end.data.decode("utf-8", errors="replace")).splitlines()
     return found[1:][-LINES_MAX:] if end.cut else found[-LINES_MAX:]

@@ -1,4 +1,4 @@
-"""The figures of `heron metrics` and `heron status`: sums over processes, and the few per component. Pure."""
+"""The figures of `heron metrics` and `heron status`: sums over processes, and key figures by component. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from heronpy.proto import control_pb2, plan_pb2
 def add_zeros(
     reply: control_pb2.MetricsReply, plan: plan_pb2.PackingPlan, component: str, instances: tuple[str, ...]
 ) -> None:
-    """Give each requested task of the plan the counters that another task of its component reports.
+    """Add zero counters to each requested task that lacks a counter which another task of its component reports.
 
-    A process reports a counter only after its first count. Without the zeros of the others there would seem to be fewer
-    tasks, and a task that gets no tuples could not be found.
+    A process reports a counter only after its first count. Without zeros, tasks would seem to be missing, and a task
+    that gets no tuples could not be found.
     """
     counters: dict[str, set[tuple[str, str]]] = {}
     reports = {report.process: report for report in reply.reports}
@@ -46,7 +46,7 @@ def add_zeros(
 
 @dataclass(slots=True)
 class Figures:
-    """Figures of one component or task; None where nothing of that kind was reported."""
+    """Figures of one component or task; None for a figure that was not reported."""
 
     owner: str
     emitted: float | None = None
@@ -56,7 +56,7 @@ class Figures:
     queue: float | None = None
     cpu_s: float | None = None
     memory_bytes: float | None = None
-    #: Frames received per second, and the tuples in them; the same of those sent.
+    #: Frames received per second and the tuples in them; then the same for frames sent.
     received: tuple[float, float] | None = None
     sent: tuple[float, float] | None = None
     latencies: dict[str, list[control_pb2.Sample]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Figures:
             self.latencies.setdefault(sample.name, []).append(sample)
 
     def add_frames(self, samples: Iterable[control_pb2.Sample]) -> None:
-        """Add the frames of one task, given all of its samples: both numbers of a direction, or none."""
+        """Add the frames of one task, given all its samples; a direction is added only if both its numbers exist."""
         gauges = {sample.name: sample.value for sample in samples}
         for direction, word in (("received", "consumed"), ("sent", "sent")):
             frames = gauges.get(f"__gateway-{word}-packets-per-sec")
@@ -80,9 +80,9 @@ class Figures:
                 setattr(self, direction, (before[0] + frames, before[1] + tuples))
 
     def frames(self) -> tuple[float | None, float | None]:
-        """Frames per second, and tuples per frame: of those received, or of those sent where none are received.
+        """Frames per second and tuples per frame, for received frames or, if none are received, for sent frames.
 
-        None where nothing was reported, or no frame passes.
+        None if nothing was reported, or no frames pass.
         """
         passed = self.received if self.received is not None and self.received[0] else self.sent
         if passed is None:
@@ -90,17 +90,17 @@ class Figures:
         return passed[0], passed[1] / passed[0] if passed[0] else None
 
     def latency(self) -> list[control_pb2.Sample]:
-        """The distributions that serve as this component's latency; may be empty."""
+        """The distributions that represent this component's latency; may be empty."""
         return next((self.latencies[name] for name in _LATENCIES if name in self.latencies), [])
 
 
-#: What stream managers report of each link.
+#: Metrics that stream managers report for each link.
 LINK_METRICS: Final = ("__frames_to_stmgrs_by_peer", "__tuples_to_stmgrs_by_peer")
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What one stream manager has sent to another."""
+    """Traffic from one stream manager to another."""
 
     sender: str
     receiver: str
@@ -109,7 +109,7 @@ class Link:
 
 
 def links(reports: Iterable[control_pb2.MetricsReport]) -> list[Link]:
-    """The links between stream managers over which tuples have passed, those with the most frames first."""
+    """The links between stream managers that have carried tuples, most frames first."""
     found = []
     for report in reports:
         frames, tuples = (
@@ -120,7 +120,7 @@ def links(reports: Iterable[control_pb2.MetricsReport]) -> list[Link]:
 
 
 def figures(reports: Iterable[control_pb2.MetricsReport], by_instance: bool) -> list[Figures]:
-    """A row per component, or per task; processes that run no user code have none."""
+    """A row per component or per task; processes without user code have no row."""
     rows: dict[str, Figures] = {}
     for report in reports:
         if report.component:
@@ -147,14 +147,14 @@ _COUNTED = {
     "__py-user-cpu-time-secs": "cpu_s",
     "__py-physical-memory-byte": "memory_bytes",
 }
-#: Metrics that serve as the latency of a component; the first with observations is used: a spout's complete
-#: tuple trees, one call of `process`, one call of `next_tuple`.
+#: Metrics that can represent the latency of a component; the first with observations is used. They measure a spout's
+#: complete tuple trees, one call of `process`, and one call of `next_tuple`.
 _LATENCIES = ("__complete-latency", "__execute-latency", "__next-tuple-latency")
 
 
 @dataclass(slots=True)
 class Combined:
-    """One metric of one owner, over all its processes."""
+    """One metric of one owner, summed over all its processes."""
 
     owner: str
     name: str
@@ -176,5 +176,5 @@ class Combined:
         self.samples.append(sample)
 
     def quantile(self, part: float) -> Quantile | None:
-        """The value at this quantile, or its bound; None when there are no observations."""
+        """The value at this quantile, or its bound; None without observations."""
         return quantile(self.samples, part)

@@ -1,4 +1,4 @@
-"""Stacks with weights as a flame graph (SVG) and as a file for speedscope.app. Pure."""
+"""Renders weighted stacks as a flame graph (SVG) and as a file for speedscope.app. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _tree(rows: Iterable[Row]) -> _Node:
 
 
 def flame_graph(title: str, rows: Iterable[Row]) -> str:
-    """SVG: callers at the bottom, the width of a box is its share of the time; hovering shows details."""
+    """An SVG with callers at the bottom; a box is as wide as its share of the time; hovering shows details."""
     root = _tree(rows)
     height = (root.depth + 1) * ROW + 2 * MARGIN
     boxes: list[str] = []

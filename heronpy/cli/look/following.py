@@ -1,4 +1,4 @@
-"""The records of logs as they are written, until the topology comes to its end."""
+"""Follows the logs of a topology until it ends."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from heronpy.proto import control_pb2, plan_pb2
 
 FOLLOW_POLL_S = 0.1
 FOLLOWED_MAX = 200
-#: How often it is asked whether the topology goes on.
+#: Interval at which to ask whether the topology still runs.
 LOOK_S = 1.0
-#: Of a topology that has ended: for what its processes wrote last to arrive.
+#: After the end of a topology, how long to wait for the last records of its processes.
 LAST_S = 1.0
-#: Records that are known again when they come a second time.
+#: Number of records that are recognised when they come a second time.
 KNOWN_MAX = 100_000
 
 
 class EndWatch:
-    """Looks in a thread of its own whether a topology goes on: what it asks may not answer for long."""
+    """Checks in a separate thread whether a topology still runs, because an answer may take long."""
 
     def __init__(self, session: Session, topology: str, running: plan_pb2.ExecutionState | None) -> None:
-        """`running` is its record; None: it has ended already."""
+        """`running` is the topology's record, or None if the topology has already ended."""
         self._session, self._topology, self._running = session, topology, running
         self._over = threading.Event()
-        #: None while it may go on.
+        #: None while the topology may still run.
         self.end: End | None = None if running is not None else End.REMOVED
 
     def start(self) -> None:
@@ -43,11 +43,11 @@ class EndWatch:
             threading.Thread(target=self._run, args=(self._running,), daemon=True).start()
 
     def stop(self) -> None:
-        """Look no more; idempotent."""
+        """Stop checking; idempotent."""
         self._over.set()
 
     def _run(self, running: plan_pb2.ExecutionState) -> None:
-        # Of a topology that was submitted elsewhere everything comes by its endpoint, or from the state manager.
+        # For a topology submitted elsewhere, everything comes from its endpoint or from the state manager.
         ending = Ending(not self._session.is_here(running), time.monotonic())
         while self.end is None and not self._over.wait(LOOK_S):
             found = Life.UNKNOWN
@@ -78,13 +78,13 @@ class EndWatch:
 
 
 class _Once:
-    """Leaves out what another folder has had: the end of a container's log comes again from where it is kept."""
+    """Drops duplicates across folders: the end of a container's log also comes from the folder where it is kept."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, float, str], Path] = {}
 
     def take(self, folder: Path, name: str, record: Record) -> bool:
-        """Whether it was not there yet; what one folder has twice was written twice."""
+        """Whether the record is new; a record that one folder has twice was written twice."""
         first = self._known.setdefault((name, record.when, record.text), folder)
         if len(self._known) > KNOWN_MAX:
             del self._known[next(iter(self._known))]
@@ -99,9 +99,9 @@ def followed_records(
     level: str | None,
     over: Callable[[], bool],
 ) -> Iterator[Record]:
-    """Records as they are written, until it is over and all that is there was read.
+    """Records as they are written, until `over` is set and all remaining records were read.
 
-    Processes that match `what` and appear later join in.
+    Processes that match `what` and start later are included.
     """
     arrived: queue.Queue[tuple[Path, str, Record]] = queue.Queue(maxsize=10_000)
     stopped = threading.Event()

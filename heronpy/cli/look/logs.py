@@ -45,7 +45,7 @@ from heronpy.storage.log_archive import FOLDER, Run
 async def _find(
     session: Session, topology: str, folder: Path, runs: Mapping[Run, Path], wanted: Wanted, as_json: bool
 ) -> None:
-    """Print the matches as they are found, newest first; stderr says whether that was all."""
+    """Print matches as they are found, newest first; stderr says whether the search was complete."""
     record = session.record(topology)
     search, shown = Search(wanted), 0
     master = Master(session, record) if record is not None else None
@@ -64,13 +64,13 @@ async def _find(
         warning(lacking)
     size = format_bytes(search.searched_bytes)
     if search.stopped:
-        warn(f"stopped {search.stopped}; {size} were searched, what is older was not")
+        warn(f"stopped {search.stopped}; {size} were searched, older text was not")
     elif not shown:
         warn(f"nothing found in {size} of logs")
 
 
 def _as_text(match: Match, context: int) -> str:
-    """The line as it stands in the file, with the time and the process of its record; context as grep has it."""
+    """The line as it is in the file, with the time and process of its record; context as in grep."""
     if context:
         before = [f"{match.process}- {line}" for line in match.before]
         after = [f"{match.process}- {line}" for line in match.after]
@@ -109,10 +109,10 @@ def show_logs(
     as_json: bool,
     common: Common,
 ) -> None:
-    """Print the records of the chosen processes, past ones and new ones as they come."""
+    """Print past records of the chosen processes and, with `follow`, new ones as they come."""
     _check_flags(find, ignore_case, context, follow)
     if earlier and since:
-        raise click.UsageError("--earlier shows all that is older; it does not go with --since")
+        raise click.UsageError("--earlier and --since exclude each other; leave out one of them")
     session = Session(target, common)
     if find is not None and not follow:
         oldest = parse_since(since) if since else None if earlier else submitted_at(session, topology)
@@ -131,7 +131,7 @@ def show_logs(
         runs = archived_runs(session, topology, folder.parent, archived, warning)
         folders = [folder, *(run / FOLDER for run in runs.values())]
         if running is not None and away:
-            # What containers that have ended sent is here or in the archive, what the others write is on their hosts.
+            # Logs of ended containers are here or in the archive; logs of running containers are on their hosts.
             copies = Path(stack.enter_context(TemporaryDirectory(prefix="heron-logs-")))
             mirror, stopped = Mirror(session, running, copies, warning), threading.Event()
             stack.callback(stopped.set)
@@ -155,7 +155,7 @@ def show_logs(
 
 
 def submitted_at(session: Session, topology: str) -> float | None:
-    """When the topology, or the last one of its name, was submitted; None if that is not known.
+    """When the topology, or the last one of its name, was submitted; None if unknown.
 
     The files may also hold the logs of earlier ones.
     """
@@ -164,13 +164,13 @@ def submitted_at(session: Session, topology: str) -> float | None:
 
 
 def _on_other_hosts(session: Session, running: plan_pb2.ExecutionState | None) -> bool:
-    """Whether logs of a topology are read through its executors: they lie on other hosts, or can.
+    """Whether to read a topology's logs through its executors, because they are or may be on other hosts.
 
-    Without an engine all containers of this host write into one folder, which file services would list and copy from.
+    Without an engine, all containers of this host write into one folder, so file services would only list and copy it.
     """
     if running is None:
         return False
-    session.find(running.topology)  # it may be another role's
+    session.find(running.topology)  # it may belong to another role
     if session.engine_of(running.topology):
         return True
     return bool(session.elsewhere(running)) and not Path(running.working_dir, FOLDER).is_dir()
@@ -193,7 +193,7 @@ def _show(
     shown = Lines(as_json, coloured=follow and sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
     try:
         if lines is not None or not follow:
-            # Following takes over at this moment, so that no record is shown twice.
+            # Following begins at this moment, so that no record is shown twice.
             now = time.time() if follow else float("inf")
 
             def wanted(record: Record) -> bool:
@@ -216,22 +216,22 @@ def _show(
 
 
 def _say_end(session: Session, topology: str, end: End) -> None:
-    """Why nothing more comes; a Failure when that is not known."""
+    """Say why no more records come; raises a Failure when the reason is unknown."""
     again = command("heron", "logs", session.target, topology)
     match end:
         case End.FINISHED:
             warn(f"topology '{topology}' has finished; {command('heron', 'kill', session.target, topology)} removes it")
         case End.REPLACED:
-            warn(f"topology '{topology}' has ended, and another one has its name now; follow that: {again} -f")
+            warn(f"topology '{topology}' has ended, and a new one has its name; to follow that one: {again} -f")
         case End.REMOVED:
-            kept = f"; what it logged is kept: {again}" if session.logs_of_ended(topology) else ""
+            kept = f"; its logs are kept: {again}" if session.logs_of_ended(topology) else ""
             warn(f"topology '{topology}' has ended{kept}")
         case End.KILLED:
             warn(f"topology '{topology}' was killed")
         case End.AWAY:
             raise exits.Failure(
-                f"the scheduler of '{topology}' has not answered this host for {AWAY_S:g} s, so whether the topology"
-                f" goes on is not known; try again: {again} -f"
+                f"the scheduler of '{topology}' has not answered this host for {AWAY_S:g} s, so it is unknown whether"
+                f" the topology still runs; try again: {again} -f"
             )
 
 
@@ -239,9 +239,9 @@ def _check_flags(find: str | None, ignore_case: bool, context: int, follow: bool
     if find is not None and ("\n" in find or not 0 < len(find.encode()) <= TEXT_MAX_BYTES):
         raise click.UsageError(f"--find takes one line of 1 to {TEXT_MAX_BYTES} bytes")
     if ignore_case and find is None:
-        raise click.UsageError("--ignore-case belongs to --find")
+        raise click.UsageError("--ignore-case needs --find")
     if context and (find is None or follow):
-        raise click.UsageError("--context belongs to --find without --follow")
+        raise click.UsageError("--context needs --find, without --follow")
 
 
 def _files(folders: list[Path]) -> list[tuple[Path, str]]:
@@ -250,7 +250,7 @@ def _files(folders: list[Path]) -> list[tuple[Path, str]]:
 
 
 def select(folders: list[Path], what: tuple[str, ...], topology: str) -> list[str]:
-    """Names of the processes to show; a Failure that names the nearest when a word matches none."""
+    """Names of the processes to show; raises a Failure that names the nearest one when a word matches none."""
     known = sorted({name for _, name in _files(folders)})
     if not what:
         return known
@@ -280,7 +280,7 @@ def parse_since(text: str) -> float:
 
 
 def past_records(folders: list[Path], names: list[str], since: float | None, level: str | None) -> Iterator[Record]:
-    """The present records of all the processes, by time."""
+    """The existing records of all these processes, by time."""
     streams = [read_logs(folder, name, since=since, level=level) for folder, name in _files(folders) if name in names]
     yield from heapq.merge(*streams, key=lambda record: record.when)
 
@@ -293,7 +293,7 @@ def last_records(
     level: str | None,
     wanted: Callable[[Record], bool],
 ) -> Iterator[Record]:
-    """The last wanted records of all the processes together, by time."""
+    """The last matching records of all these processes together, by time."""
     streams = [
         last_logs(folder, name, lines, since, level, wanted) for folder, name in _files(folders) if name in names
     ]
@@ -301,9 +301,9 @@ def last_records(
 
 
 class Lines:
-    """Prints records; on a terminal each process has its colour, in turn as they appear."""
+    """Prints records; on a terminal each process gets the next colour when it first appears."""
 
-    #: Names of click's colours that can be read on light and on dark ground; red is left to errors.
+    #: Names of click's colours that are legible on light and dark backgrounds; red is reserved for errors.
     COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
 
     def __init__(self, as_json: bool, coloured: bool) -> None:
@@ -311,7 +311,7 @@ class Lines:
         self._colours: dict[str, str] = {}
 
     def print(self, record: Record) -> None:
-        """One record."""
+        """Print one record."""
         if self._as_json:
             shown = {"time": record.when, "level": record.level, "process": record.process, "logger": record.logger,
                      "text": record.message}  # fmt: skip
@@ -319,7 +319,7 @@ class Lines:
             return
         text = clean_block(record.text)
         if self._coloured and record.process:
-            # Cleaned first: a colour is the only thing that may control the terminal.
+            # Cleaned first: the colour must be the only escape sequence.
             text = text.replace(record.process, click.style(record.process, fg=self._colour(record.process)), 1)
         click.echo(text, color=self._coloured or None)
 

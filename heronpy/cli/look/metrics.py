@@ -15,11 +15,11 @@ from heronpy.metrics.names import METRICS, find
 from heronpy.proto import control_pb2
 
 QUANTILES = (0.5, 0.99)
-#: Columns that the short table needs; on a narrower terminal it is drawn tight.
+#: Width that the short table needs; on a narrower terminal it is drawn compactly.
 WIDE = 140
 #: Rows of the table of links.
 LINKS_SHOWN = 10
-#: What frames per second of links are a mean of, where the table is of the whole run.
+#: Period over which frames per second of links are averaged when the table covers the whole run.
 RECENT_S = 10.0
 
 
@@ -35,7 +35,7 @@ def show_metrics(
     as_json: bool,
     common: Common,
 ) -> None:
-    """Metrics of a topology, as tables or JSON."""
+    """Print metrics of a topology, as tables or JSON."""
     session = Session(target, common)
     session.check_component(topology, component)
     request = control_pb2.GetMetrics(
@@ -84,7 +84,7 @@ def _check_names(session: Session, topology: str, names: tuple[str, ...], reply:
 def _show_short(
     topology: str, reply: control_pb2.MetricsReply, by_instance: bool, over: str, link_rows: list[tuple[object, ...]]
 ) -> bool:
-    """Print the short table; False when no task has reported any figure."""
+    """Print the short table; returns False when no task has reported figures."""
     rows = []
     for row in figures(reply.reports, by_instance):
         latency = _merged(row.latency())
@@ -117,17 +117,17 @@ def _show_short(
             say(end_to_end)
         if reply.resumed_s and not over:
             say(
-                f"the topology master was replaced {format_duration(reply.resumed_s)} ago: the counts of processes that"
-                " had ended before may be missing here; 'heron top' has them"
+                f"the topology master was replaced {format_duration(reply.resumed_s)} ago, so counts of processes that"
+                " had ended before that may be missing here; 'heron top' has them"
             )
         if (least := _at_least(reply)) and not over:
             say(least)
-        say(f"{apart}'--all' shows every metric; 'heron top' has the counts of one moment")
+        say(f"{apart}'--all' shows every metric; 'heron top' shows all counts at one moment")
     return bool(rows)
 
 
 def _link_rows(found: list[Link], recent: control_pb2.MetricsReply) -> list[tuple[object, ...]]:
-    """A row per link: what has passed in the time of the table, and the frames per second of `recent`."""
+    """One row per link: the traffic in the period of the table, and the frames per second in `recent`."""
     of_late = {(one.sender, one.receiver): one.frames for one in links(recent.reports)}
     return [
         (
@@ -142,18 +142,18 @@ def _link_rows(found: list[Link], recent: control_pb2.MetricsReply) -> list[tupl
 
 
 def _at_least(reply: control_pb2.MetricsReply) -> str:
-    """Whose counts are lower bounds; empty when all are exact."""
+    """The components whose counts are lower bounds; empty when all are exact."""
     lacking = sorted({report.component or report.process for report in reply.reports if report.at_least})
     if not lacking:
         return ""
     return (
-        f"the counts of {clean(', '.join(lacking))} are lower bounds: a process ended before it could report what it"
-        " had counted last"
+        f"the counts of {clean(', '.join(lacking))} are lower bounds: a process ended before it reported its last"
+        " counts"
     )
 
 
 def _end_to_end(reply: control_pb2.MetricsReply) -> str:
-    """How long tuples take from their spout to the end of their path; empty when none was measured."""
+    """How long tuples take from their spout to the end of their path; empty without measurements."""
     samples, ends = [], set()
     for report in reply.reports:
         for sample in report.samples:
@@ -185,11 +185,11 @@ def _merged(samples: list[control_pb2.Sample]) -> Combined | None:
 def _nothing(names: tuple[str, ...], reply: control_pb2.MetricsReply) -> str:
     if names:
         return f"No process reports {', '.join(names)}; run without --name to list all metrics"
-    return "No process has reported metrics yet" if not reply.reports else "No metric of that kind was reported"
+    return "No process has reported metrics yet" if not reply.reports else "No such metric was reported"
 
 
 def combine(reply: control_pb2.MetricsReply, by_instance: bool) -> list[Combined]:
-    """Sum the samples of all processes of a component, or keep each process apart."""
+    """Sum the samples of all processes of a component, or keep processes separate."""
     rows: dict[tuple[str, str, str], Combined] = {}
     for report in reply.reports:
         owner = report.process if by_instance or not report.component else report.component
@@ -207,7 +207,7 @@ def _unit(name: str) -> str:
 
 
 def _quantile(row: Combined, part: float) -> str | None:
-    """The quantile, as `> 1m40s` where no more than that is known."""
+    """The quantile; `> 1m40s` if only a bound is known."""
     found = row.quantile(part)
     return None if found is None else ("> " if found.at_least else "") + (_time(row, found.value) or "")
 

@@ -1,7 +1,7 @@
-"""Traces for an OpenTelemetry collector: OTLP/JSON over HTTP, version 1 of the protocol.
+"""Sends traces to an OpenTelemetry collector: OTLP/JSON over HTTP, version 1 of the protocol.
 
-https://opentelemetry.io/docs/specs/otlp/#otlphttp; a span costs microseconds here and nothing in a task. A key that the
-collector asks for comes from the environment variables that OpenTelemetry names, so it is on no command line.
+https://opentelemetry.io/docs/specs/otlp/#otlphttp. A span costs microseconds here and nothing in a task. A collector's
+API key comes from OpenTelemetry's environment variables, so it never appears on a command line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIMEOUT_S = 10.0
 #: Traces of one request.
 CHUNK = 100
 _PATH = "/v1/traces"
-#: The first that is set counts: `name=value` with commas between, values percent-encoded.
+#: The first variable that is set is used: comma-separated `name=value` with percent-encoded values.
 _HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 #: SPAN_KIND_INTERNAL, SPAN_KIND_CONSUMER, and STATUS_CODE_ERROR.
 _INTERNAL, _CONSUMER, _ERROR = 1, 5, 2
@@ -34,7 +34,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def address(url: str) -> str:
-    """Where a collector takes traces; RequestError when it is no address."""
+    """The URL to which traces are sent; raises RequestError for an invalid address."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise RequestError(f"--otlp {url} is not an address; use one like http://127.0.0.1:4318")
@@ -42,20 +42,20 @@ def address(url: str) -> str:
 
 
 def headers(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a collector wants to be told with each request, from the environment; RequestError when it is no header."""
+    """Headers for each request, from the environment; raises RequestError for a malformed header."""
     name = next((name for name in _HEADERS if environment.get(name)), "")
     found = {}
     for pair in filter(str.strip, environment.get(name, "").split(",")):
         key, equals, value = (urllib.parse.unquote(part).strip() for part in pair.partition("="))
         if not equals or not _TOKEN.fullmatch(key) or not value.isprintable() or not value.isascii():
-            # The value is a secret, and may be the part that is wrong.
-            raise RequestError(f"{name} has a part that is no header; write name=value, with commas between several")
+            # The value is a secret and may be the malformed part, so it is not shown.
+            raise RequestError(f"{name} has a part that is not a header; write name=value, separated by commas")
         found[key] = value
     return found
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Another address is not the one that the headers are for."""
+    """Refuses redirects: the headers are meant for the original address only."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -64,7 +64,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def send(where: str, topology: str, traces: list[Trace], extra: Mapping[str, str] = MappingProxyType({})) -> int:
     """Send traces to an `address` with `extra` headers; returns the number of spans.
 
-    ClusterError when the collector does not take them.
+    Raises ClusterError when the collector does not accept them.
     """
     count = 0
     for low in range(0, len(traces), CHUNK):
@@ -84,7 +84,7 @@ def _post(url: str, body: dict[str, Any], extra: Mapping[str, str]) -> None:
         raise ClusterError(f"the collector at {url} refused the traces: {error.code} {error.reason}") from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
-        raise ClusterError(f"the collector at {url} does not take the traces: {reason}") from None
+        raise ClusterError(f"the collector at {url} did not accept the traces: {reason}") from None
 
 
 def request_of(topology: str, spans: list[dict[str, Any]]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def request_of(topology: str, spans: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def spans_of(trace: Trace) -> Iterator[dict[str, Any]]:
-    """Of each call one span, and one for the way to it and each part of that."""
+    """One span for each call, one for the tuple's way to the call, and one for each part of that way."""
     for one in trace.spans:
         yield from _spans(trace, one)
 
@@ -122,7 +122,7 @@ def _spans(trace: Trace, one: TraceSpan) -> Iterator[dict[str, Any]]:
     for number, part in enumerate(way if one.parent is not None and one.end not in ("acked", "failed") else ()):
         yield {
             **base,
-            # The numbers of calls are random, so these meet nobody.
+            # The numbers of calls are random, so these do not collide with others.
             "spanId": f"{(int(one.number, 16) + number + 1) % (1 << 64) or 1:016x}",
             "parentSpanId": one.number,
             "name": part.hop,

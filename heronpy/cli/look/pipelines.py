@@ -1,4 +1,4 @@
-"""What `heron status` and `heron top` say of pipelines of work units: backlog, age, units, what is bad."""
+"""Pipelines of work units in `heron status` and `heron top`: backlog, age, units, bad ranges."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ REQUEST = control_pb2.GetMetrics(names=UNIT_METRICS)
 
 
 def ask(session: Session, status: control_pb2.StatusReply) -> list[Pipeline] | None:
-    """The pipelines of a topology; None without one, or without an answer."""
+    """The pipelines of a topology; None without pipelines or without an answer."""
     if not has_units(status.plan.topology):
         return None
     try:
         return pipelines_of(session.ask(status.topology, REQUEST, ASK_S)).pipelines
     except (HeronError, exits.Failure):
-        return None  # the status stands without it
+        return None  # the status is complete without it
 
 
 def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""`heron stacks`, `heap` and `profile`: what a task or another process of a topology does, while it runs.
+"""`heron stacks`, `heap` and `profile`: what a running task or other process of a topology is doing.
 
-For a profile its executor samples it: with py-spy, which attaches from outside and changes neither the topology nor its
-code, or without it by letting the process sample itself in its main thread: the same stacks, at the cost of some CPU
-time. (cProfile would slow down every call of the hot path, and records pairs of callers, not the stacks a flame graph
-needs.)
+For a profile, the executor samples the process with py-spy, which attaches from outside and changes neither the
+topology nor its code. Without py-spy, the process samples itself in its main thread: the stacks are the same, at the
+cost of some CPU time. (cProfile would slow down every call of the hot path, and records pairs of callers, not the
+stacks that a flame graph needs.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FORMATS = {"flamegraph": ".svg", "speedscope": ".speedscope.json"}
 
 
 def show_stacks(target: Target, topology: str, what: str, as_json: bool, common: Common) -> None:
-    """Print what each thread of a process does right now."""
+    """Print the stack of each thread of a process."""
     session = Session(target, common)
     process = find_process(topology, session.status(topology), what)
     reply = take(session, topology, process, control_pb2.DumpStacks(name=process.name), 0.0)
@@ -46,7 +46,7 @@ def show_stacks(target: Target, topology: str, what: str, as_json: bool, common:
 def show_heap(
     target: Target, topology: str, what: str, top: int, limit_s: float, yes: bool, as_json: bool, common: Common
 ) -> None:
-    """Say how long the process stops, have that confirmed, and print its objects by type."""
+    """Say how long the process will stop, ask for confirmation, and print its objects by type."""
     session = Session(target, common)
     process = find_process(topology, session.status(topology), what)
     size = f" (it has {format_bytes(process.rss_bytes)})" if process.rss_bytes else ""
@@ -70,10 +70,10 @@ def show_heap(
     say(
         f"{found.objects:,} objects of {found.kinds:,} types have {format_bytes(found.bytes)}; the process has"
         f" {format_bytes(found.memory_bytes)}, with code and what C extensions hold."
-        f" It stood still for {found.paused_s:.2f} s"
+        f" It was stopped for {found.paused_s:.2f} s"
     )
     if found.share < 1:
-        say(f"These are estimates from {found.share:.1%} of the objects; --limit lets it look longer")
+        say(f"These are estimates from {found.share:.1%} of the objects; a larger --limit covers more")
 
 
 def profile(

@@ -1,4 +1,4 @@
-"""`heron metrics targets|rules|dashboard`: what Prometheus and Grafana are given."""
+"""`heron metrics targets|rules|dashboard`: configuration for Prometheus and Grafana."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ Targets = list[dict[str, Any]]
 
 
 def show_targets(targets: tuple[Target, ...], tracker: bool, output: Path | None, common: Common) -> None:
-    """Print the targets as Prometheus's file_sd reads them, or write them to a file in one step."""
+    """Print the targets in the format of Prometheus's file_sd, or write them to a file atomically."""
     if tracker and targets:
-        raise click.UsageError("--tracker is one target for all clusters; name none")
+        raise click.UsageError("--tracker is one target for all clusters; name no cluster with it")
     found = _of_tracker() if tracker else list(_of_clusters(targets, common))
     if output is None:
         print_json(found)
@@ -52,7 +52,7 @@ def show_rules() -> None:
     """Print the alert rules."""
     import yaml
 
-    click.echo("# Alert rules of heronpy for Prometheus: change times and limits as you need them.")
+    click.echo("# Alert rules of heronpy for Prometheus; adapt times and limits to your needs.")
     click.echo(yaml.safe_dump(rules(), sort_keys=False, width=1000), nl=False)
 
 
@@ -62,7 +62,7 @@ def show_dashboard() -> None:
 
 
 def _of_tracker() -> Targets:
-    # Only here: the tracker is not needed to list pages of executors.
+    # Imported here: listing the executors' pages does not need the tracker.
     from heronpy.tracker import finding
 
     running = finding.find(heron_home())
@@ -90,7 +90,7 @@ def _of_clusters(targets: tuple[Target, ...], common: Common) -> Iterator[dict[s
             if pages.hidden:
                 warning(
                     f"topology '{record.topology}': the metrics pages of {', '.join(pages.hidden)} listen on loopback,"
-                    " so nobody on another host reaches them; submit it with heron.executor.metrics_host=host"
+                    " so other hosts cannot reach them; submit the topology with heron.executor.metrics_host=host"
                 )
             if pages.targets:
                 labels = {"cluster": record.cluster, "role": record.role, "environ": record.environ}
@@ -105,7 +105,7 @@ class _Pages:
 
 
 def _pages(session: Session, record: plan_pb2.ExecutionState) -> _Pages | str:
-    """The metrics pages of a topology's executors, or why they are unknown."""
+    """The metrics pages of a topology's executors, or the reason why they are unknown."""
     try:
         listens = settings_for(session.settings_of(record), ExecutorSettings).metrics_host
         elsewhere = bool(session.engine_of(record.topology))
@@ -114,7 +114,7 @@ def _pages(session: Session, record: plan_pb2.ExecutionState) -> _Pages | str:
         return str(error)
     found = _Pages([], [])
     for executor in sorted(status.executors, key=lambda one: one.container):
-        # One of an earlier release does not say where it listens.
+        # An executor of an earlier release does not report its address.
         host = executor.metrics_host or listens
         if elsewhere and is_loopback(host) and executor.host != socket.gethostname():
             found.hidden.append(f"container {executor.container} on {executor.host}")
@@ -129,7 +129,7 @@ def _address(host: str, port: int) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file in one step: Prometheus reads it as soon as it changes."""
+    """Replace a file atomically, because Prometheus reads it as soon as it changes."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What `heron status` says of the Spark sinks of a topology: rows, batches, time per batch, lag."""
+"""Spark sinks in `heron status`: rows, batches, time per batch, lag."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMES = (
     "spark-rows-committed", "spark-batches-committed", "spark-batches-failed", "spark-seconds", "spark-lag-seconds",
     "spark-batches-running", "spark-ui-port",
 )  # fmt: skip
-#: Distributions of seconds, and what their quantiles are called.
+#: Distribution of seconds to the names of its quantiles.
 _TIMES = {
     "spark-wait-seconds": "waited_s",
     "spark-run-seconds": "run_s",
@@ -29,17 +29,17 @@ _TIMES = {
 
 
 def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any] | None:
-    """The documented part of `heron status --json`; None without a Spark sink, or without an answer."""
+    """The documented part of `heron status --json`; None without Spark sinks or without an answer."""
     if not needs_spark(status.plan.topology):
         return None
     try:
         request = control_pb2.GetMetrics(names=[*_NAMES, *_TIMES], instances=[GATEWAY])
         reply = session.ask(status.topology, request, ASK_S)
     except (HeronError, exits.Failure):
-        return None  # the status stands without it
+        return None  # the status is complete without it
     settings = settings_for(session.settings_of(session.find(status.topology)), SparkSettings)
     hosts = {executor.container: executor.host for executor in status.executors}
-    # The pages of a local master are on loopback.
+    # A local master serves its pages on loopback.
     host = "127.0.0.1" if settings.master.startswith("local") else hosts.get(0, "")
     return figures(reply, host)
 
@@ -50,7 +50,7 @@ def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
     times: dict[tuple[str, str], list[control_pb2.Sample]] = {}
     for sample in (sample for report in reply.reports for sample in report.samples):
         times.setdefault((sample.label, sample.name), []).append(sample)
-    # A gateway that was killed has not told its last counts, nor may a topology master know those of all.
+    # A killed gateway did not report its last counts, and a topology master may not know all gateways.
     least = reply.resumed_s > 0 or any(report.at_least for report in reply.reports)
     sinks = [
         {
@@ -80,7 +80,7 @@ def _quantiles(times: list[control_pb2.Sample]) -> dict[str, float | bool | None
 
 
 def _times_text(sink: dict[str, Any]) -> str:
-    """What the batches took, median and 99 %."""
+    """Median and 99th percentile of the times of batches."""
     parts = []
     for name, word in (("waited_s", "waits"), ("run_s", "runs"), ("publish_s", "publishes")):
         if sink[name] is not None:
@@ -98,7 +98,7 @@ def _batches(count: int) -> str:
 
 
 def lines(shown: dict[str, Any] | None) -> list[str]:
-    """A line for each sink, and one for Spark's own pages."""
+    """One line for each sink, and one for Spark's own pages."""
     if shown is None:
         return []
     found = []

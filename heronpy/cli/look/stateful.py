@@ -1,4 +1,4 @@
-"""What `heron status` and `heron top` say of an EFFECTIVELY_ONCE topology: its checkpoints and its restores."""
+"""Checkpoints and restores of an EFFECTIVELY_ONCE topology in `heron status` and `heron top`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ LATE_S = 2.0
 
 
 def ask(session: Session, status: control_pb2.StatusReply) -> control_pb2.CheckpointsReply | None:
-    """What the topology master says of checkpoints; None without such a topology, or without an answer."""
+    """The topology master's report on checkpoints; None in other modes or without an answer."""
     if reliability_mode(status.plan.topology) != "EFFECTIVELY_ONCE":
         return None
     try:
         reply = session.ask(status.topology, control_pb2.GetCheckpoints(), ASK_S)
         return reply
     except (HeronError, exits.Failure):
-        return None  # the status stands without it
+        return None  # the status is complete without it
 
 
 def lines(reply: control_pb2.CheckpointsReply, now: float) -> list[str]:
-    """A sentence each: the last checkpoint, the one in progress, what is being restored and why, the last failure."""
+    """Sentences about the last checkpoint, the one in progress, restores with their reason, and the last failure."""
     found = [_last(reply, now)]
     if reply.pending:
         found.append(
@@ -49,7 +49,7 @@ def lines(reply: control_pb2.CheckpointsReply, now: float) -> list[str]:
     if reply.restores and not restoring:
         took = f" (took {format_duration(reply.last_restore_s)})" if reply.last_restore_s else ""
         times = "once" if reply.restores == 1 else f"{reply.restores:,} times, last"
-        # A topology master that was started again knows the number alone.
+        # A restarted topology master knows only the number.
         found.append(f"restored {times}{why or '; heron events says why'}{took}")
     if reply.last_failure:
         count = reply.aborted + reply.failed
@@ -71,7 +71,7 @@ def _last(reply: control_pb2.CheckpointsReply, now: float) -> str:
 
 
 def current_lines(session: Session, status: control_pb2.StatusReply) -> list[str]:
-    """The same, after asking the topology."""
+    """The `lines` of the topology master's present report."""
     reply = ask(session, status)
     if reply is None:
         return []

@@ -33,7 +33,7 @@ from heronpy.tracker import place
 
 
 def show_status(target: Target, topology: str | None, as_json: bool, common: Common) -> None:
-    """Print a topology's state, by default the only one's; a Failure when it has failed or nothing of it runs."""
+    """Print the state of a topology, by default the only one; raises a Failure when it failed or no process runs."""
     session = Session(target, common, warn=warning)
     topology = topology or _only_topology(session)
     record = session.find(topology)
@@ -52,7 +52,7 @@ def show_status(target: Target, topology: str | None, as_json: bool, common: Com
 
 
 def _only_topology(session: Session) -> str:
-    """The only topology, when none is named; a Failure when there is none, or several."""
+    """The only running topology; raises a Failure when no topology or several run."""
     names = session.names()
     if session.unseen:
         raise exits.Failure(f"name a topology: {unknown(session.unseen)}")
@@ -60,13 +60,13 @@ def _only_topology(session: Session) -> str:
         return names[0]
     if not names:
         raise exits.Failure(f"no topology runs in {session.target}", exits.NOT_FOUND)
-    raise exits.Failure(f"name a topology: there are {', '.join(names)}", exits.USAGE)
+    raise exits.Failure(f"name a topology; there are {', '.join(names)}", exits.USAGE)
 
 
 def _show_starting(
     record: plan_pb2.ExecutionState, waits_for: str, as_json: bool, placed: control_pb2.ContainersReply | None
 ) -> None:
-    """Print the state of a topology that only its submit knows about yet."""
+    """Print the state of a topology that is still being submitted."""
     if as_json:
         print_json(
             {
@@ -89,7 +89,7 @@ def _show_starting(
 
 
 def _record_json(record: plan_pb2.ExecutionState) -> dict[str, Any]:
-    """Who submitted it, when, and where it lives."""
+    """Who submitted the topology, when, and where it runs."""
     return {
         **picked(record, "cluster", "role", "environ", "submitted_at", "submission_user", "release"),
         "log_dir": f"{record.working_dir}/log-files",
@@ -153,7 +153,7 @@ def _status_json(
 
 
 def _placed_json(placed: control_pb2.ContainersReply | None, container: int) -> dict[str, Any]:
-    """What the engine's scheduler knows of a container; the host by which the engine knows it is another field."""
+    """What the engine's scheduler knows of a container, without the engine's name of its host."""
     found = [one for one in placed.containers if containers.number_of(one) == container] if placed is not None else []
     if not found:
         return {}
@@ -164,7 +164,7 @@ def _placed_json(placed: control_pb2.ContainersReply | None, container: int) -> 
 def _unregistered_json(
     placed: control_pb2.ContainersReply | None, status: control_pb2.StatusReply
 ) -> list[dict[str, Any]]:
-    """The containers of an engine of which no executor is registered."""
+    """The containers on an engine without a registered executor."""
     known = {executor.container for executor in status.executors}
     waiting = [one for one in placed.containers if containers.number_of(one) not in known] if placed is not None else []
     return [
@@ -187,12 +187,12 @@ def _line(label: str, text: str, whole: bool = False) -> None:
 
 def _discarded_text(status: control_pb2.StatusReply) -> str:
     if reliability_mode(status.plan.topology) == "ATMOST_ONCE":
-        return "tuples, and more that nobody has counted" if status.totals.lost_unknown else "tuples"
+        return "tuples, and an unknown number more" if status.totals.lost_unknown else "tuples"
     if status.totals.lost_unknown:
-        return "tuples, and more that nobody has counted; the spouts send again what came of tuples with an id"
+        return "tuples, and an unknown number more; the spouts emit tuples with an id again"
     if status.totals.untracked:
-        return "tuples at most; the spouts send again what came of tuples with an id"
-    return "tuples at most, which the spouts send again"
+        return "tuples at most; the spouts emit tuples with an id again"
+    return "tuples at most, which the spouts emit again"
 
 
 def _show_status(
@@ -232,7 +232,7 @@ def _show_status(
             say(unlimited)
         if session.lacks_scheduler(record.topology):
             start = command("heron", "scheduler", "start", session.target, record.topology)
-            say(f"The scheduler does not run, so nobody replaces a container that ends; run: {start}")
+            say(f"The scheduler does not run, so containers that end are not replaced; run: {start}")
     else:
         _show_placed(placed, {executor.container: executor for executor in status.executors})
     troubled = summary.troubled_processes(status.executors)
@@ -282,7 +282,7 @@ def _show_containers(status: control_pb2.StatusReply) -> None:
 
 
 def _show_placed(placed: control_pb2.ContainersReply, executors: Mapping[int, control_pb2.RegisterExecutor]) -> None:
-    """The containers as an engine runs them, and what keeps the others from running."""
+    """Print the containers that an engine runs, and why others do not run."""
     rows = []
     for one in placed.containers:
         executor = executors.get(containers.number_of(one), control_pb2.RegisterExecutor())

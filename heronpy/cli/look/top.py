@@ -1,7 +1,7 @@
-"""`heron top`, and the waiting of `heron submit --wait`.
+"""`heron top`, and the wait loop of `heron submit --wait`.
 
-On a terminal `heron top` has the whole screen and takes keys, see `full_screen`. With a number of snapshots the table
-is redrawn in place; elsewhere snapshots are printed one after another, so the output can be saved or piped.
+On a terminal, `heron top` uses the whole screen and reads keys (see `full_screen`). With a number of snapshots it
+redraws the table in place. Without a terminal it prints snapshots one after another, for files and pipes.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 LIVE_INTERVAL_S = 0.5
 END_LOOK_S = 0.2
 RATE_OVER_S = 2.5
-#: Columns that the full table needs, and that a narrow one needs for the frames.
+#: Width that the full table needs, and that a narrow table with frames needs.
 WIDE = 176
 FRAMES_FIT = 100
-#: A topology master may be restarted; longer silence ends `heron top`, and is told by `heron submit --wait`.
+#: A topology master may be restarting; longer silence ends `heron top`, and is reported by `heron submit --wait`.
 SILENCE_MAX_S = 30.0
-#: A scheduler that is gone is started again by its guardian; longer absence means that nothing runs any more.
+#: The guardian restarts a dead scheduler; longer absence means that nothing runs any more.
 ABSENCE_MAX_S = 20.0
 
 
 class Silence:
-    """How long the verbs that watch a topology wait for a topology master that does not answer.
+    """Decides how long verbs that watch a topology wait for a silent topology master.
 
-    A topology whose master does not answer: it may be restarted, stopped for a while, or gone for good.
+    The topology master may be restarting, stopped for a while, or gone.
     """
 
     def __init__(self, session: Session, topology: str, patient: bool) -> None:
@@ -56,19 +56,19 @@ class Silence:
         self._told = False
 
     def look(self) -> None:
-        """A Failure when waiting is of no use."""
+        """Raise a Failure when waiting is useless."""
         session, topology, now = self._session, self._topology, time.monotonic()
         session.find(topology)
         if session.scheduler_location(topology) is not None:
             self._scheduled_at = now
         silent_s = now - self._heard_at
         if now - self._scheduled_at > ABSENCE_MAX_S or (silent_s > SILENCE_MAX_S and not self._patient):
-            session.status(topology)  # raises with the reason, unless it has just come back
+            session.status(topology)  # raises with the reason, unless the topology master has just come back
         if silent_s > SILENCE_MAX_S and not self._told:
             self._told = True
             warning(
                 f"no answer from the topology master of '{topology}' for {format_duration(round(silent_s))};"
-                " waiting for it, the tasks may work on"
+                " still waiting; the tasks may be working"
             )
 
 
@@ -96,7 +96,7 @@ def watch(
 
 
 def _full_screen(session: Session, topology: str, interval_s: float) -> None:
-    """Until q or Ctrl-C; a Failure when the topology is gone."""
+    """Show the full screen until q or Ctrl-C; raises a Failure when the topology is gone."""
     silence = Silence(session, topology, patient=False)
 
     def look_for_end(answered: bool) -> None:
@@ -119,11 +119,11 @@ def samples(
     topology_id: str = "",
     first_s: float = LIVE_INTERVAL_S,
 ) -> Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]:
-    """Statuses with their rows, one per interval; ends early when `ended` says that there is no later one.
+    """Yields one status with its rows per interval; ends early when `ended` says that there is no later one.
 
-    The first comes after `first_s`, over which its rates are measured. A Failure when the topology is gone. With
-    `ended`, a topology master that does not answer is waited for as long as its scheduler runs. With `topology_id`, a
-    topology of the same name that was submitted later is a NotThereError.
+    The first status comes after `first_s`, over which its rates are measured. Raises a Failure when the topology is
+    gone. With `ended`, the generator waits for a silent topology master as long as the scheduler runs. With
+    `topology_id`, it raises NotThereError when a later topology has the same name.
     """
     began = time.monotonic()
     #: Tasks report once a second, so a rate over less than a few seconds would jump up and down.
@@ -136,8 +136,8 @@ def samples(
         status, now = session.poll(topology), time.monotonic()
         if status is not None and topology_id not in ("", status.topology_id):
             raise NotThereError(
-                f"topology '{topology}' was removed, and another one of that name was submitted; how the first ended"
-                " is not known"
+                f"topology '{topology}' was removed, and another one of that name was submitted; how the first one"
+                " ended is unknown"
             )
         if status is None:
             silence.look()
@@ -157,7 +157,7 @@ def samples(
 
 
 def _said(session: Session, status: control_pb2.StatusReply) -> list[str]:
-    """The diagnosis, if something needs action, then checkpoints and work units."""
+    """The diagnosis, if something needs action, then lines on checkpoints and work units."""
     diagnosis = doctor.line(session, status.topology)
     said = [*([diagnosis] if diagnosis else []), *stateful.current_lines(session, status)]
     said += pipelines.lines(pipelines.ask(session, status))
@@ -166,7 +166,7 @@ def _said(session: Session, status: control_pb2.StatusReply) -> list[str]:
 
 
 def header(status: control_pb2.StatusReply, said: Sequence[str] = ()) -> str:
-    """The lines above the table: the topology, its diagnosis and checkpoints, what holds it back and what is down."""
+    """The lines above the table: topology, diagnosis, checkpoints, what holds it back, and what is down."""
     lines = [
         f"{clean(status.topology)}  {clean(summary.state_text(status))}  up {format_duration(status.uptime_s)}"
         f"  physical plan {status.plan_version}"
@@ -196,21 +196,21 @@ COLUMNS = (
     ("pending", "pend"),
     ("backpressure", "slow"),
 )
-"""Headers of wide and of narrow tables; "" leaves the column out of narrow ones."""
+"""Headers of wide and narrow tables; "" leaves the column out of narrow tables."""
 #: Columns that only fit from FRAMES_FIT on.
 FRAMES = ("frames/s", "tuples/frame")
 
 
 def _part(count: float, narrow: bool) -> str:
-    """A ratio that is often close to 1, so with a digit after the point."""
+    """A ratio that is often close to 1, with one decimal."""
     return f"{count:.1f}" if count < 99.95 else short(count) if narrow else f"{count:,.0f}"
 
 
 def component_table(rows: list[ComponentRow], narrow: bool = False, frames: bool = True) -> Table:
-    """The table of components; a narrow one fits 100 columns, without the frames 80.
+    """The table of components; a narrow one fits 100 columns, or 80 without frames.
 
-    `frames/s` are the frames with tuples that a spout sends or a bolt receives. In a wide one counts after a ≥ lack
-    what a process that ended without a report had counted last.
+    `frames/s` are the frames with tuples that a spout sends or a bolt receives. In a wide table, a count after ≥ lacks
+    the last counts of a process that ended without a report.
     """
     number = short if narrow else "{:,.0f}".format
     cells = []
@@ -274,6 +274,6 @@ def _print_json_lines(session: Session, looks: Iterator[tuple[control_pb2.Status
 
 
 def _placed(session: Session, status: control_pb2.StatusReply) -> dict[str, object]:
-    """Where an engine runs the containers; nothing for a topology of one machine."""
+    """Where an engine runs the containers; nothing for a topology without an engine."""
     placed = containers.placed_of(session, status.topology)
     return {"containers": [containers.as_json(one) for one in placed.containers]} if placed is not None else {}

@@ -42,10 +42,10 @@ def list_topologies(target: Target, as_json: bool, common: Common) -> None:
 
 
 def unknown(names: Sequence[str]) -> str:
-    """That nobody could be asked about topologies; the reasons were told."""
+    """The sentence about topologies of which no process could be asked; the reasons were printed before."""
     shown = ", ".join(f"'{clean(name)}'" for name in names[:SHOWN])
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"it is not known whether {shown}{more} still {'runs' if len(names) == 1 else 'run'}, as said above"
+    return f"it is not known whether {shown}{more} still {'runs' if len(names) == 1 else 'run'}; the reasons are above"
 
 
 def _print(session: Session, found: list[dict[str, Any]]) -> None:
@@ -80,7 +80,7 @@ def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
     elif session.tmaster_location(record.topology) is not None:
         state = NO_ANSWER
     else:
-        # What an engine runs of it nobody knows without a scheduler.
+        # Without a scheduler, it is unknown what the engine runs of the topology.
         state = NO_MASTER if engine or session.scheduler_location(record.topology) is not None else DEAD
     away = ""
     if engine and state != STARTING and session.lacks_scheduler(record.topology):
@@ -102,7 +102,7 @@ def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
 
 
 def _engine_row(engine: str, placed: control_pb2.ContainersReply | None, away: str) -> dict[str, Any]:
-    """What an engine adds: nothing for a topology of one machine. Containers are None when nobody can tell."""
+    """Extra fields for a topology on an engine, else nothing. `containers` is None when unknown."""
     if not engine:
         return {}
     known = placed.containers if placed is not None else ()

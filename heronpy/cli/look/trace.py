@@ -1,4 +1,4 @@
-"""Traces of tuples, as `heron trace` shows them, and the slow tuples of `heron slow`."""
+"""`heron trace` and `heron slow`: traces of tuples, and slow tuples."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from heronpy.proto import control_pb2
 from heronpy.views.past import Slow, SlowTuple
 from heronpy.views.traces import Hop, Trace, Traces, TraceSpan
 
-#: The order to trace more is renewed so often, and ends so long after the last one.
+#: Interval at which the request for more traces is renewed, and its lifetime after the last renewal.
 RENEW_S, LEASE_S = 1.0, 3.0
-#: What was traced last is on its way for about so long: tasks report each second, and executors too.
+#: How long the last traces take to arrive: tasks report every second, and so do executors.
 LATE_S = 3.0
 TRACES_MAX = 1000
-#: For the figures, which may be of a thousand traces.
+#: Timeout for the figures, which may cover a thousand traces.
 ASK_S = 10.0
 WIDTH = 48
-#: Parts of the way, and how they are drawn: a letter each, so that nothing depends on colour.
+#: Part of a tuple's way to the letter that draws it; letters work without colours.
 LETTERS = {"batch": "b", "queue": "q", "wire": "w", "in-queue": "i", "process": "P", "ack": "a"}
 NOTES = {
     "ends": "",
@@ -62,7 +62,7 @@ def _value(one: SlowTuple) -> str:
 
 
 def waterfall(trace: Trace, width: int = WIDTH) -> str:
-    """The spans of a trace below each other on one time line."""
+    """The spans of a trace, one below the other on one time line."""
     total = max([one.start_s + sum(part.took_s for part in one.parts) for one in trace.spans], default=0.0)
     depth: dict[str, int] = {}
     lines = []
@@ -85,7 +85,7 @@ def waterfall(trace: Trace, width: int = WIDTH) -> str:
 
 
 def wire_note(span: TraceSpan) -> str:
-    """What is not exact about the way of a span; "" if all of it is."""
+    """A note on times of a span that are not exact; "" if all are exact."""
     if span.exact:
         return ""
     if span.error_s is None:
@@ -94,7 +94,7 @@ def wire_note(span: TraceSpan) -> str:
 
 
 def bar(span: TraceSpan, total_s: float, width: int) -> str:
-    """The parts of a span as letters; what took any time has at least one."""
+    """The parts of a span as letters; a part that took any time has at least one letter."""
     cells = [" "] * width
     at = span.start_s
     for part in span.parts:
@@ -102,7 +102,7 @@ def bar(span: TraceSpan, total_s: float, width: int) -> str:
         at += part.took_s
         last = min(width, max(first + 1, round(at / total_s * width))) if total_s else 1
         if part.took_s > 0:
-            # A part that is too short to be seen does not hide the one before it.
+            # A part too short to be drawn must not hide the part before it.
             keep = last == first + 1 and cells[first] != " "
             cells[first:last] = cells[first:last] if keep else [LETTERS.get(part.hop, "?")] * (last - first)
     return "".join(cells)
@@ -118,7 +118,7 @@ def show_traces(
     as_json: bool,
     common: Common,
 ) -> None:
-    """Trace for some seconds and print what was found; sends it to a collector, too."""
+    """Trace for some seconds, print the traces, and send them to a collector if one is given."""
     collector, told = (address(otlp), headers()) if otlp is not None else (None, {})
     found = traced(Session(target, common), topology, seconds, per_s, min_ms)
     sent = send(collector, topology, found.traces, told) if collector is not None else None
@@ -126,7 +126,7 @@ def show_traces(
         print_json({"topology": topology, **msgspec.to_builtins(found)})
         return
     if not found.matching:
-        held = "" if min_ms or found.under_way else "; if its spouts are held, heron doctor says by whom"
+        held = "" if min_ms or found.under_way else "; if its spouts are held, heron doctor names the cause"
         which = f" that took at least {format_duration(min_ms / 1000)}" if min_ms else ""
         say(f"No tuple of topology '{topology}' was traced{which}{held}")
     else:
@@ -135,13 +135,13 @@ def show_traces(
         say()
         say_labelled("under way", _under_way(found.under_way))
     if found.discarded:
-        say(f"\n{found.discarded:,} calls were not kept, because their traces have too many")
+        say(f"\n{found.discarded:,} calls were not kept, because their traces have too many calls")
     if sent is not None:
         say(f"\n{sent:,} spans were sent to {collector}")
 
 
 def traced(session: Session, topology: str, seconds: float, per_s: float, min_ms: float) -> Traces:
-    """Let the spouts trace for some seconds, and gather it."""
+    """Let the spouts trace for some seconds, and return the traces."""
     request = control_pb2.GetTraces(per_s=per_s, lease_s=LEASE_S)
     since = session.look(topology, request, Traces).at
     until = time.monotonic() + seconds
@@ -149,24 +149,24 @@ def traced(session: Session, topology: str, seconds: float, per_s: float, min_ms
         time.sleep(min(RENEW_S, left))
         if left > RENEW_S:
             session.look(topology, request, Traces)
-    # The figures are asked for when the last spans have come.
+    # The figures are requested after the last spans have arrived.
     time.sleep(LATE_S)
-    # The spouts have gone on until the end of the lease; what they traced after `seconds` is not all known yet.
+    # The spouts go on tracing until the lease ends; traces begun after `seconds` are not yet complete.
     chosen = control_pb2.GetTraces(since=since, until=since + seconds, min_s=min_ms / 1000, limit=TRACES_MAX)
     return session.look(topology, chosen, Traces, ASK_S)
 
 
 def _under_way(number: int) -> str:
-    """That the figures do not know the end of so many tuples, which may be the slowest."""
+    """The sentence about tuples that have not finished; they may be the slowest, but are in no figure."""
     tuples, where = ("1 traced tuple has", "is") if number == 1 else (f"{number:,} traced tuples have", "are")
     return (
-        f"{tuples} not arrived everywhere yet, or {where} in a call: how long that takes is in no figure above; a slow"
-        " task may be where they wait (heron doctor, heron top)"
+        f"{tuples} not arrived everywhere yet, or {where} in a call; the figures above do not include that time. A slow"
+        " task may hold them (heron doctor, heron top)"
     )
 
 
 def _hop(hop: Hop) -> str:
-    """Its name; between hosts with the error of the comparison of their clocks."""
+    """The name of the hop; between hosts, with the error of the clock comparison."""
     return f"{hop.hop} +- {format_duration(hop.error_s)}" if hop.error_s else hop.hop
 
 

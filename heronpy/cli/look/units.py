@@ -1,4 +1,4 @@
-"""Pipelines of work units, as `heron units` shows and mends them."""
+"""`heron units`: shows and repairs pipelines of work units."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from heronpy.ingest.ledger.types import UnitState
 from heronpy.ingest.options import default_ledger
 from heronpy.ingest.outputs.stages import Stages
 
-#: The cluster whose settings name the ledger: the verbs know no topology.
+#: The cluster whose settings name the ledger, because these verbs have no topology.
 _CLUSTER = "local"
-#: Of the error of a unit, whose first words say most.
+#: Characters shown of a unit's error; its first words say most.
 ERROR_CHARS = 80
-#: So many units that wait for their publication are looked at.
+#: How many units waiting for publication are examined.
 _FINISHED_MAX = 512
 _LIVE = (UnitState.FAILED, UnitState.LEASED, UnitState.READY, UnitState.COMMITTED)
 
@@ -53,20 +53,20 @@ def opened(url: str, pipeline: str) -> Iterator[Reached]:
 
 
 def _ledger(given: str) -> str:
-    """The ledger that is named, else that of the settings, else the default."""
+    """The named ledger, else that of the settings, else the default."""
     chosen = given or settings_for(Session(Target(_CLUSTER)).resolve(), IngestSettings).ledger
     return text_of(chosen or default_ledger())
 
 
 def _kind(ledger: str) -> str:
-    """What the ledger of a pipeline is, for people."""
+    """The ledger of a pipeline, as text."""
     urls = urls_of(ledger)
     kinds = " and ".join(sorted({url.partition(":")[0] for url in urls}))
     return f"ledger {kinds}" if len(urls) == 1 else f"{len(urls)} ledgers {kinds}"
 
 
 def list_pipelines(url: str, as_json: bool) -> None:
-    """Print a line for each pipeline of a ledger."""
+    """Print one line for each pipeline of a ledger."""
     where = _ledger(url)
     names = pipelines_of(where)
     found: dict[str, Figures] = {}
@@ -127,7 +127,7 @@ def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
 
 
 def set_site(pipeline: str, site: str, state: str, url: str, as_json: bool) -> None:
-    """Take a site down, or up again, or forget it."""
+    """Take a site down, bring it up again, or remove it."""
     with opened(url, pipeline) as ledger:
         known = [one.name for one in ledger.ask(Show()).sites]
         if site not in known:
@@ -141,15 +141,15 @@ def set_site(pipeline: str, site: str, state: str, url: str, as_json: bool) -> N
     if as_json:
         print_json({"pipeline": pipeline, "site": site, "state": state, "freed": freed, "files": files})
     elif state == "gone":
-        say(f"Site {site} of pipeline '{pipeline}' is forgotten, with its copies of {counted(files, 'file')}")
+        say(f"Removed site {site} of pipeline '{pipeline}', with its copies of {counted(files, 'file')}")
     elif state == "up":
-        say(f"Site {site} takes units of pipeline '{pipeline}' again")
+        say(f"Site {site} gets units of pipeline '{pipeline}' again")
     else:
-        say(f"Site {site} takes no units of pipeline '{pipeline}'; {counted(freed, 'unit')} free for others")
+        say(f"Site {site} gets no more units of pipeline '{pipeline}'; {counted(freed, 'unit')} freed for others")
 
 
 def partition(pipeline: str, urls: Sequence[str], since: str, url: str, as_json: bool) -> None:
-    """Print the partition map of a pipeline, after a change of it if there are `urls`."""
+    """Print the partition map of a pipeline; with `urls`, add an entry first."""
     if bool(urls) is not bool(since):
         raise exits.Failure(
             "an entry needs ledgers and a time: heron units partition PIPELINE URL --from TIME", exits.USAGE
@@ -157,7 +157,7 @@ def partition(pipeline: str, urls: Sequence[str], since: str, url: str, as_json:
     with opened(url, pipeline) as ledger:
         if urls and is_home(Stages(ledger.ask(Show()).place).home):
             raise exits.Failure(
-                f"pipeline '{pipeline}' has SparkBatches, which goes with one ledger only", exits.FAILED
+                f"pipeline '{pipeline}' has SparkBatches, which works with one ledger only", exits.FAILED
             )
         found = ledger.add_entry(urls, since, time.time()) if urls else ledger.partitions
     entries = found.setting()
@@ -169,7 +169,7 @@ def partition(pipeline: str, urls: Sequence[str], since: str, url: str, as_json:
 
 
 def retry_failed(pipeline: str, unit: int | None, url: str, as_json: bool) -> None:
-    """Have failed units and dispatches tried again."""
+    """Requeue failed units and dispatches."""
     with opened(url, pipeline) as ledger:
         say_retried(*all_units(ledger, RetryFailed(unit)), as_json)
 
@@ -184,13 +184,13 @@ def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
             say(clean(problem))
         reasons = {
             "of files that are not where they were seen last": found.bytes_gone,
-            "of files of which the ledger has no place (they are gone, or no keeper has looked since it was made)":
+            "of files whose place the ledger does not know (they are gone, or no keeper has scanned since it was made)":
                 found.bytes_unseen,
-            "of files in whose place is another one, or that cannot be read": found.bytes_other,
+            "of files that were replaced by another file or cannot be read": found.bytes_other,
         }  # fmt: skip
         left = sum(reasons.values())
         whole = "table, ledger and bytes" if found.bytes or not left else "table and ledger"
-        verdict = f"{whole} agree" if not found.problems else "they do not agree"
+        verdict = f"{whole} agree" if not found.problems else "they disagree"
         units = f"{counted(found.units, 'unit')} with {found.rows:,} rows"
         why = ", ".join(f"{format_bytes(size)} {reason}" for reason, size in reasons.items() if size)
         gone = f"; {format_bytes(left)} could not be compared: {why}" if left else ""
@@ -206,7 +206,7 @@ def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
 
 
 def rebuild_ledger(pipeline: str, table: str, url: str, as_json: bool) -> None:
-    """Make the ledger anew, and print what it has."""
+    """Rebuild the ledger, and print its content."""
     answer = rebuild(_ledger(url), pipeline, table)
     if as_json:
         print_json({"pipeline": pipeline, **msgspec.to_builtins(answer)})
@@ -220,13 +220,13 @@ def rebuild_ledger(pipeline: str, table: str, url: str, as_json: bool) -> None:
 
 # ---- parts ----------------------------------------------------------------------------------
 def _stuck(ledger: Reached, figures: Figures) -> dict[int, str]:
-    """Why committed units cannot be published, as far as stages and table say it and are on this host."""
+    """Why committed units cannot be published, as far as the stages and table on this host show it."""
     if figures.rows_to != "table" or not figures.units.get(UnitState.COMMITTED, (0, 0))[0]:
         return {}
     try:
         about = Stages(figures.place).pipeline()
     except HeronError:
-        return {}  # of another user: it is not known here
+        return {}  # owned by another user: unknown here
     stages = Stages(figures.place, about.replicas if about is not None else ())
     asked = ListFinished(_FINISHED_MAX)
     found = {}
@@ -238,7 +238,7 @@ def _stuck(ledger: Reached, figures: Figures) -> dict[int, str]:
             continue
     if not found:
         return {}
-    # What was published meanwhile had no stage any more.
+    # A unit published meanwhile no longer has a stage.
     still = {unit.unit for unit in ledger.ask(asked).units}
     return {unit: why for unit, why in found.items() if unit in still}
 
@@ -284,12 +284,12 @@ def _sentences(figures: Figures) -> Iterator[str]:
         f" {format_bytes(figures.waiting_bytes)} waiting{oldest}"
     )
     if not any(figures.files.values()):
-        yield f"no file of {figures.logs} is known: none matches, or no keeper has looked yet"
+        yield f"no file of {figures.logs} is known: none matches, or no keeper has scanned yet"
     if not figures.keepers:
-        last = "none is known any more"
+        last = "none is known"
         if figures.looked_s is not None:
             last = f"the last one was {figures.looked_by}, {format_duration(figures.looked_s)} ago"
-        yield f"no keeper looks at the files ({last}), so bytes that were written since are not counted"
+        yield f"no keeper scans the files ({last}), so bytes written since then are not counted"
     pace = f", {format_bytes(int(1 / figures.pace))}/s per worker" if figures.pace > 0 else ""
     units = f", {counted(figures.published_units, 'unit')}" if figures.published_units else ""
     if figures.p50_s is not None and figures.p99_s is not None:
@@ -298,7 +298,7 @@ def _sentences(figures: Figures) -> Iterator[str]:
     if figures.backups_won:
         yield f"{counted(figures.backups_won, 'backup')} won"
     if figures.unfinished_bytes:
-        yield f"{format_bytes(figures.unfinished_bytes)} of last lines without an end wait for it"
+        yield f"{format_bytes(figures.unfinished_bytes)} of unfinished last lines wait for their end"
     if figures.copies:
         yield f"{counted(figures.copies, 'file')} not read, taken for {_copies(figures.copies)}"
     if figures.bad_ranges:
@@ -308,7 +308,7 @@ def _sentences(figures: Figures) -> Iterator[str]:
             yield f"{counted(figures.files[state], f'{state} file')} not processed"
     failed = figures.units.get(UnitState.FAILED, (0, 0))[0]
     if failed:
-        yield f"{counted(failed, 'failed unit')}: mend the cause, then: heron units retry"
+        yield f"{counted(failed, 'failed unit')}: fix the cause, then: heron units retry"
     if figures.sites:
         yield "sites " + ", ".join(
             site.name if site.state == "up" else f"{site.name} ({site.state})" for site in figures.sites
@@ -321,13 +321,13 @@ def _sentences(figures: Figures) -> Iterator[str]:
     if figures.dispatches_failed:
         lost = "failed dispatch" if figures.dispatches_failed == 1 else "failed dispatches"
         held = counted(figures.units_held, "unit")
-        yield f"{figures.dispatches_failed:,} {lost} of {held}: mend the cause, then: heron units retry"
+        yield f"{figures.dispatches_failed:,} {lost} of {held}: fix the cause, then: heron units retry"
     if figures.paused:
         yield "paused"
 
 
 def _copies(count: int) -> str:
-    return "a copy of another one" if count == 1 else "copies of others"
+    return "a copy of another file" if count == 1 else "copies of other files"
 
 
 def _site_row(site: SiteView) -> tuple[str, ...]:
@@ -337,7 +337,7 @@ def _site_row(site: SiteView) -> tuple[str, ...]:
 
 
 def _row(unit: UnitView, with_site: bool, error_chars: int | None) -> tuple[str, ...]:
-    """`error_chars`: of its error, None: all."""
+    """One row; `error_chars` limits the text of the unit's error (None: no limit)."""
     first = unit.chunks[0] if unit.chunks else None
     begins = ""
     if first is not None:

@@ -1,1 +1,1 @@
-"""Verbs that run their own topologies and judge them."""
+"""Verbs that run and judge their own topologies."""

@@ -48,7 +48,7 @@ def list_profiles() -> None:
     print_table(("profile", "what it does", "mode", "containers", "rate", "duration"), rows, right=("containers",))
 
 
-# `output` has what all take: --repeat, --against, --out and --cluster.
+# `output` has the flags that all of them share: --repeat, --against, --out and --cluster.
 def startup(tasks: int, containers: int | None, **output: Any) -> int:
     """Submit, restart, kill and idle tasks."""
     return _measure(lambda where, repeat: run_startup(where, tasks, containers, repeat, say), **output)
@@ -70,14 +70,14 @@ def costs(containers: int, duration_s: float, **output: Any) -> int:
 
 
 def rates(asked: str, modes: tuple[str, ...], step_s: float, parameters: tuple[str, ...], **output: Any) -> int:
-    """What a tuple costs at every rate."""
+    """Measure what a tuple costs at every rate."""
     wanted = rates_of(asked)
     chosen = tuple(dict.fromkeys(modes))
     return _measure(lambda where, repeat: run_rates(where, wanted, chosen, step_s, parameters, repeat, say), **output)
 
 
 def units(names: tuple[str, ...], size: str, seconds: float, files: int, lines: int, number: int, **output: Any) -> int:
-    """What work units cost, how late their rows are, and whether these are exact."""
+    """Measure what work units cost, how late their rows are, and whether the rows are exact."""
     wanted = chosen(names)
     sizes = Sizes(parse_bytes(size), seconds, files, lines, number)
     if sizes.bytes < 1:
@@ -94,7 +94,7 @@ def profile(
     target: Target,
     **changes: Any,
 ) -> int:
-    """A profile with the changes of the command line."""
+    """Run a profile with the flags of the command line."""
     wanted = profiles.changed(load, changes, list(parameters))
     return _measure(lambda where, times: run_profile(where, wanted, times, say), repeat, against, out, target)
 

@@ -1,4 +1,4 @@
-"""`heron verify`: injects faults into a topology whose every tuple is known, and judges what arrived."""
+"""`heron verify`: injects faults into a topology with known tuples, and judges what arrived."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def list_faults() -> None:
 
 
 def run(mode: str, faults: tuple[str, ...], as_one: bool, as_json: bool, target: Target, **flags: Any) -> int:
-    """A run per fault, or as few as their needs allow, each judged."""
+    """Run the faults, one per run or in as few runs as possible, and judge each run."""
     chosen = [one for one in find(faults) if mode in one.modes]
     if not chosen:
         raise exits.Failure(f"{', '.join(faults)} is not defined for {mode}; see 'heron verify list'", exits.USAGE)
@@ -64,7 +64,7 @@ def _run_of(
         faults=times or (scenario.times if full else 1),
         short=not full,
         baseline_s=_baseline(baseline_s, full),
-        # With --full, a topology that stands still for minutes is not stuck.
+        # With --full, a topology may make no progress for minutes without being stuck.
         stall_max_s=900.0 if full else 60.0,
         input=source,
         settings=pairs,
@@ -85,7 +85,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _end(found: list[tuple[str, list[str]]]) -> int:
-    """Print what was wrong. A Failure when a run broke a promise of its mode."""
+    """Print what was wrong; raises a Failure when a run broke a guarantee of its mode."""
     wrong = [(name, lines) for name, lines in found if lines]
     for name, lines in wrong:
         for line in lines:
@@ -97,7 +97,7 @@ def _end(found: list[tuple[str, list[str]]]) -> int:
 
 
 def end(folder: Path) -> int:
-    """Tell a source without a tuple count that its input ends."""
+    """End the input of a source without a tuple count."""
     spec = read_endless(folder)
     write_end(folder, spec.partitions, spec.rate)
     say(f"  the input of {folder} ends in a moment")
@@ -128,7 +128,7 @@ def report(
     target: Target,
     **flags: Any,
 ) -> int:
-    """Run faults several times, and write what they did as a table after each run."""
+    """Run faults several times, and write the table of results after each run."""
     planned = [(one, mode) for one in find(faults) for mode in modes or one.usual if mode in one.modes]
     baseline = _baseline(flags["baseline_s"], flags["full"])
     total = runs * sum(baseline + one.seconds(flags["full"], flags["times"]) for one, _ in planned)
@@ -143,7 +143,7 @@ def report(
             with interruptible(), cluster(str(target) if target is not None else None) as where:
                 documents.append(verify_run(where, wanted, scenario, len(documents) + 1, warn))
             say(_progress(documents[-1]))
-            # A long report that is interrupted keeps what it has.
+            # An interrupted report keeps its finished runs.
             out.write_text(markdown(documents), encoding="utf-8")
             if data is not None:
                 data.write_text(json.dumps(documents, indent=1), encoding="utf-8")

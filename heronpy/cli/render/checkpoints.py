@@ -16,7 +16,7 @@ from heronpy.storage.checkpoints import files_of
 from heronpy.storage.locations import open_store
 from heronpy.views.saved import kind_name
 
-#: Tasks that a sentence names of those that a checkpoint waits for.
+#: How many of the tasks that a checkpoint waits for a sentence names.
 _NAMED = 5
 
 
@@ -35,11 +35,11 @@ class Row:
     unaligned: bool = False
     tasks: int = 0
     current: bool = False
-    """Whether it is of the current run."""
+    """Whether the checkpoint belongs to the current run."""
     in_use: bool = False
-    """A restore would start from it now, or the topology has started from it."""
+    """Whether a restore would start from it now, or the topology has started from it."""
     abandoned: bool = False
-    """The topology was sent back to an older one since."""
+    """Whether the topology was later restored from an older checkpoint."""
     damage: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _standing(row: Row) -> str:
 
 
 def waiting_names(reply: control_pb2.CheckpointsReply) -> str:
-    """The tasks that the checkpoint in progress waits for, as the end of a sentence."""
+    """The tasks for which the checkpoint in progress waits, as the end of a sentence."""
     more = f" and {reply.pending_tasks - _NAMED} more" if reply.pending_tasks > _NAMED else ""
     names = ", ".join(reply.pending_names[:_NAMED])
     return f": {names}{more}" if names else ""
@@ -168,7 +168,7 @@ def show_json(found: Found, metadata: checkpoint_pb2.Metadata) -> dict[str, Any]
 
 
 def file_set(found: Found, metadata: checkpoint_pb2.Metadata) -> list[tuple[str, int, str]]:
-    """Every file of a checkpoint with its size and hash, the metadata last: a copy of exactly these can be restored."""
+    """All files of a checkpoint with size and hash, the metadata last; a copy of these files can be restored."""
     files = [(ref.path, int(ref.bytes), bytes(ref.sha256).hex()) for ref in files_of(metadata)]
     size = open_store(found.folder).size_of_metadata(metadata.checkpoint)
     return [*files, (path_in(metadata.checkpoint), size, "")]

@@ -1,4 +1,4 @@
-"""The containers of a topology that an engine runs, as its scheduler tells them ."""
+"""The containers of a topology on an engine, as its scheduler reports them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from heronpy.clusters.session import Session
 from heronpy.common.ids import container_of
 from heronpy.proto import control_pb2
 
-#: What the control endpoint of a scheduler has refused, by field of EndpointRefusals.
+#: Field of EndpointRefusals to what the scheduler's control endpoint has refused.
 _REFUSED = {
     "strangers": "connections without its keys",
-    "garbage": "messages that were none",
-    "unknown": "requests of who was not admitted",
+    "garbage": "invalid messages",
+    "unknown": "requests without admission",
     "impostors": "hellos of a second process of a submission",
     "replaced": "requests of replaced submissions",
     "releases": "containers of another release",
-    "oversized": "requests that were too large",
-    "busy": "requests for now, as too many came at once",
-    "not_theirs": "requests of clients that only containers may send, or the reverse",
+    "oversized": "oversized requests",
+    "busy": "requests during overload",
+    "not_theirs": "requests of the wrong kind of peer (client or container)",
 }
 RUNNING = "RUNNING"
 QUEUED = "QUEUED"
@@ -31,23 +31,23 @@ _GUESS_S = 7 * _DAY_S
 
 
 def number_of(record: control_pb2.ProcessRecord) -> int:
-    """The container whose record it is."""
+    """The number of the container in this record."""
     return container_of(record.name)
 
 
 def placed_of(session: Session, topology: str) -> control_pb2.ContainersReply | None:
-    """Where an engine runs the containers; None for a topology of one machine, or if its scheduler does not answer."""
+    """Where an engine runs the containers; None without an engine, or if the scheduler does not answer."""
     return session.containers(topology) if session.engine_of(topology) else None
 
 
 def late(containers: Iterable[control_pb2.ProcessRecord]) -> list[control_pb2.ProcessRecord]:
-    """Those that do not run; none of a topology whose containers are on this machine, because they have no phase."""
+    """The containers that do not run; containers without an engine have no phase and are never among them."""
     return [one for one in containers if one.phase not in ("", RUNNING)]
 
 
 def text(record: control_pb2.ProcessRecord, now: float) -> str:
     """`container 2 QUEUED job 812_2: Resources, starts about 14:05`; `now` is wall time."""
-    # A name says of itself what it is; a number does not.
+    # A bare number needs the word "job"; a name does not.
     job = f"{' job' if record.engine_id[0].isdigit() else ''} {record.engine_id}" if record.engine_id else ""
     host = f" on {record.host}" if record.host else ""
     said = [part for part in (record.words, _starts(record.starts_at, now)) if part]
@@ -55,16 +55,16 @@ def text(record: control_pb2.ProcessRecord, now: float) -> str:
 
 
 def texts(containers: Iterable[control_pb2.ProcessRecord], now: float) -> list[str]:
-    """A line for each of the first that do not run."""
+    """One line for each of the first containers that do not run."""
     waiting = late(containers)
     found = [text(one, now) for one in waiting[:SHOWN]]
     return [*found, f"and {len(waiting) - SHOWN} more"] if len(waiting) > SHOWN else found
 
 
 def tell_starting(status: control_pb2.StatusReply, containers: Iterable[control_pb2.ProcessRecord]) -> None:
-    """Say in a status that containers have just been started again, whose tasks its topology master takes for the old.
+    """Mark tasks of just restarted containers in a status, because the topology master still shows the old tasks.
 
-    It has not heard of the new executor yet, or not of its stream manager, which tells it of the tasks.
+    The topology master has not yet heard of the new executor, or of its stream manager, which reports the tasks.
     """
     if status.lifecycle != control_pb2.LIFE_RUNNING:
         return
@@ -86,28 +86,28 @@ def _starts_again(container: control_pb2.ProcessRecord, known: control_pb2.Regis
 
 
 def refusals_json(refused: control_pb2.EndpointRefusals) -> dict[str, int]:
-    """What the endpoint has refused since its scheduler started."""
+    """Counts of what the endpoint has refused since the scheduler started."""
     return {name: getattr(refused, name) for name in _REFUSED}
 
 
 def refusals_text(refused: control_pb2.EndpointRefusals) -> str:
-    """The same in a sentence; "" when nothing was refused."""
+    """The refusals as a sentence; "" when nothing was refused."""
     found = [f"{count:,} {_REFUSED[name]}" for name, count in refusals_json(refused).items() if count]
     return f"The scheduler's control endpoint has refused {', '.join(found)}" if found else ""
 
 
 def _starts(at: float, now: float) -> str:
     if at <= now:
-        return ""  # not known, or Slurm's guess of earlier, which did not come true
+        return ""  # unknown, or an earlier estimate of Slurm that has passed
     if at - now > _GUESS_S:
-        return "no start is expected within a week"  # such as a year, where what runs before it has no time limit
+        return "no start is expected within a week"  # Slurm says a year when the jobs ahead have no time limit
     when = datetime.datetime.fromtimestamp(at).astimezone()
     far = abs(at - now) > _DAY_S
     return f"starts about {when.isoformat(sep=' ', timespec='minutes')[:16] if far else when.strftime('%H:%M')}"
 
 
 def as_json(record: control_pb2.ProcessRecord) -> dict[str, Any]:
-    """The fields that a container of an engine has besides those of any container."""
+    """The additional fields of a container on an engine."""
     return {
         "container": number_of(record),
         **picked(record, "host", "engine_id", "phase", "words", "submission", "restarts", "epoch"),

@@ -12,7 +12,7 @@ from heronpy.views.exception_groups import MESSAGES_MAX, ExceptionGroup
 
 
 def group_text(group: ExceptionGroup, message: str) -> str:
-    """One group as text: what, where, how often, which tasks, and the newest traceback in full, or this message."""
+    """One group as text: type, place, count, tasks, and the newest traceback in full, or `message`."""
     times = "once" if group.count == 1 else f"{group.count:,} times"
     where = f" at {clean(group.where)}" if group.where else ""
     phase = _phase(group.type, group.startup)
@@ -30,14 +30,14 @@ def group_text(group: ExceptionGroup, message: str) -> str:
 
 
 def _phase(kind: str, startup: bool) -> str:
-    """When it was; a task that gives up ends as one that cannot start does, whenever it was."""
+    """When the exception was raised. A task that gives up has the same exit as a task that cannot start."""
     if kind.rpartition(".")[2] == GaveUpError.__name__:
         return ", for which it has given up"
     return " while it started" if startup else ""
 
 
 def body_of(text: str) -> str:
-    """A traceback or message of user code, indented: no line of it can look like one of heron's own."""
+    """A traceback or message of user code, indented so that none of its lines can look like heron's own."""
     return indent(clean_block(text).rstrip(), "  ")
 
 

@@ -126,8 +126,7 @@ def show_plan(target: Target, topology: str, which: str, form: str, as_json: boo
         physical = session.physical_plan(topology)
         if physical is None:
             raise exits.Failure(
-                f"topology '{topology}' has no physical plan yet; see 'heron status {target} {topology}' for what it"
-                " waits for"
+                f"topology '{topology}' has no physical plan yet; see 'heron status {target} {topology}' for the reason"
             )
         _print(physical, heron_plans.physical_plan, show_physical, form)
 

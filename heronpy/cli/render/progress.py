@@ -1,4 +1,4 @@
-"""A line that says what a command waits for."""
+"""A progress line that says what a command waits for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import unicodedata
 
 from heronpy.cli.output import say
 
-#: Where a line cannot be overwritten, it is printed this often.
+#: Interval of progress lines on outputs where a line cannot be overwritten.
 SAY_WAITING_S = 10.0
 
 
@@ -17,7 +17,7 @@ SAY_WAITING_AFTER_S = 2.0
 
 
 def cut(text: str, columns: int) -> str:
-    """The start of a line that fits into this number of terminal columns, with … when it is cut."""
+    """The line cut to this number of terminal columns, with … at the end if it was cut."""
     used, fitting = 0, 0
     for index, letter in enumerate(text):
         used += _columns_of(letter)
@@ -36,7 +36,7 @@ def _columns_of(letter: str) -> int:
 
 
 class Progress:
-    """One line that is overwritten, on a terminal; elsewhere an occasional line on what is waited for."""
+    """One line that is overwritten on a terminal; elsewhere an occasional line with the reason for waiting."""
 
     def __init__(self) -> None:
         self._on = sys.stderr.isatty()
@@ -54,7 +54,7 @@ class Progress:
             sys.stderr.flush()
 
     def show_waiting(self, text: str, now: float) -> None:
-        """Say on any output that everything runs but waits for something external, which may take long."""
+        """Print on any output that everything runs but waits for something external, which may take long."""
         self.show(text)
         if self._say_at is None:
             self._say_at = now + SAY_WAITING_AFTER_S

@@ -1,7 +1,7 @@
 """A status reply condensed by component, shared by `status`, `top` and `submit --wait`. Pure.
 
-All numbers of a view come from one reply, whose counters are of one moment. Counters are totals over all processes of
-a task, so a rate is never negative: one that a topology master could not take over from its predecessor shows as 0.
+All numbers of a view come from one reply, whose counters were read at one moment. Counters are totals over all
+processes of a task, so a rate is never negative; if a new topology master lacks the old count, the rate shows as 0.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def label_of(status: control_pb2.StatusReply) -> str:
 
 
 def losses_sentence(target: object, name: str, totals: control_pb2.TupleTotals) -> str:
-    """That tuples are missing from the result of a topology, and where those given up are; empty: none are missing."""
+    """The sentence about tuples missing from a result, with where to find those given up; empty if none are missing."""
     lost = losses_text(totals)
     if not lost:
         return ""
@@ -55,19 +55,19 @@ def losses_sentence(target: object, name: str, totals: control_pb2.TupleTotals) 
 
 
 def _at_least(status: control_pb2.StatusReply) -> bool:
-    """Whether more may have been acked or failed than is known; not where no tuple is tracked."""
+    """Whether the counts of acked and failed tuples are lower bounds; False where no tuples are tracked."""
     totals = status.totals
     may_track = reliability_mode(status.plan.topology) == "ATLEAST_ONCE" and not totals.untracked
     return bool(totals.at_least and (may_track or totals.acked or totals.failed or totals.replayed))
 
 
 def totals_text(status: control_pb2.StatusReply) -> str:
-    """What became of all tuples, in one line."""
+    """The outcome of all tuples, in one line."""
     totals = status.totals
     least = "at least " if _at_least(status) else ""
     resent = f" ({least}{totals.not_resent:,} not sent again)" if totals.not_resent else ""
     failed = f"failed {least}{totals.failed:,}{resent}"
-    # Whether a spout's fail() sends the tuple again is known to its author only.
+    # Only the spout's author knows whether fail() emits the tuple again.
     replayed = f"replayed up to {totals.replayed:,} (may be counted twice)" if totals.replayed else "replayed 0"
     unknown = begun_again_text(status)
     if unknown:
@@ -81,9 +81,9 @@ def totals_text(status: control_pb2.StatusReply) -> str:
 
 
 def begun_again_text(status: control_pb2.StatusReply) -> str:
-    """Which spouts may have emitted everything again: `task 1 of src began again`; empty when none may.
+    """Spouts that may have emitted everything again: `task 1 of src began again`; empty if no spout did.
 
-    Effectively once they should have gone back to the checkpoint: `task 1 of src cannot be rewound`.
+    Under EFFECTIVELY_ONCE they should have gone back to the checkpoint: `task 1 of src cannot be rewound`.
     """
     totals = status.totals
     if not totals.spouts_begun_again:
@@ -94,7 +94,7 @@ def begun_again_text(status: control_pb2.StatusReply) -> str:
 
 
 def counted_twice_text(status: control_pb2.StatusReply) -> str:
-    """The warning that tuples may be counted twice, and what helps; empty when nothing began again."""
+    """The warning that tuples may be counted twice, with a fix; empty if no spout began again."""
     unknown = begun_again_text(status)
     if not unknown:
         return ""
@@ -115,9 +115,9 @@ def _effectively_once(status: control_pb2.StatusReply) -> bool:
 
 
 def memory_text(processes: Iterable[control_pb2.ProcessRecord]) -> str | None:
-    """What processes take together, a page that several share counted once; None when nothing is known.
+    """Memory of all processes, with shared pages counted once; None if unknown.
 
-    `up to` where the share of one is not measured yet, so that such pages count more than once.
+    The text begins with `up to` while a process's share is not measured yet, because shared pages then count twice.
     """
     known = [one for one in processes if one.rss_bytes]
     total = format_bytes(sum(one.pss_bytes or one.rss_bytes for one in known))
@@ -132,7 +132,7 @@ def trouble_texts(status: control_pb2.StatusReply) -> list[str]:
 
 
 class ComponentRow(Struct):
-    """Sums over the tasks of one component; the counts include those of tasks that updates have removed."""
+    """Sums over the tasks of one component; counts include tasks that updates have removed."""
 
     name: str
     is_spout: bool
@@ -153,16 +153,16 @@ class ComponentRow(Struct):
     #: Frames with tuples that a spout sends or a bolt receives, and the tuples in them.
     frames_per_s: float = 0.0
     frame_tuples_per_s: float = 0.0
-    #: A process ended without a last report, so the counts lack what it counted in its last moments.
+    #: Whether a process ended without a last report, so that the counts lack its last moments.
     at_least: bool = False
 
     @property
     def tuples_per_frame(self) -> float:
-        """0 while no frame passes."""
+        """Tuples per frame; 0 while no frames pass."""
         return self.frame_tuples_per_s / self.frames_per_s if self.frames_per_s else 0.0
 
     def as_json(self, rates: bool = True) -> dict[str, Any]:
-        """Its fields; one reply alone has no `rates`."""
+        """The fields of the row; a single reply has no `rates`."""
         found = {
             field: getattr(self, field) for field in self.__struct_fields__ if rates or not field.endswith("_per_s")
         }
@@ -201,7 +201,7 @@ def components(
             row.executed_per_s += max(task.executed - old.executed, 0) / elapsed_s
             _add_frames(row, task, old)
     for gone in status.retired:
-        if gone.component in rows:  # the rates are those of the tasks that there are
+        if gone.component in rows:  # rates cover the present tasks only
             row = rows[gone.component]
             row.emitted += gone.emitted
             row.executed += gone.executed
@@ -215,9 +215,9 @@ def components(
 
 
 def _add_frames(row: ComponentRow, task: control_pb2.TaskStatus, old: control_pb2.TaskStatus) -> None:
-    """Add a task's frames per second between its two reports, each of which says when it counted.
+    """Add a task's frames per second between its two reports, which carry the time of counting.
 
-    They count from 0 in each process, so across a restart there is no rate.
+    Frames count from 0 in each process, so there is no rate across a restart.
     """
     seconds = task.counted_at - old.counted_at
     if seconds <= 0 or task.epoch != old.epoch:
@@ -231,7 +231,7 @@ def _add_frames(row: ComponentRow, task: control_pb2.TaskStatus, old: control_pb
 
 
 def culprit_text(culprit: control_pb2.Culprit) -> str:
-    """Who holds the topology back, or would, as one sentence."""
+    """The sentence that names the task which holds, or would hold, the topology back."""
     if not holds(culprit):
         what = f"its tuples go to the other tasks of {culprit.component}"
         return (
@@ -245,26 +245,26 @@ def culprit_text(culprit: control_pb2.Culprit) -> str:
 
 
 def dropped_texts(status: control_pb2.StatusReply) -> list[str]:
-    """How many tuples were discarded on purpose, for which component and by which policy."""
+    """Counts of tuples discarded on purpose, by component, with the policy."""
     why = f"which was full ({drop_policy(config_of(status.plan.topology))})"
     return [f"{counted(tuples, 'tuple')} for {name}, {why}" for name, tuples in sorted(status.dropped.items())]
 
 
 def not_limited_text(executors: Iterable[control_pb2.RegisterExecutor]) -> str:
-    """Which containers have more than their topology asks for, why, and what helps; empty: none."""
+    """The sentence on containers whose resources are not limited, with reason and fix; empty if all are limited."""
     found = sorted((one for one in executors if one.not_limited), key=lambda one: one.container)
     if not found:
         return ""
     who = f"Container {found[0].container} is" if len(found) == 1 else f"{len(found)} containers are"
     return (
-        f"{who} not limited to the CPU and memory that the topology asks for, because no control group can be made"
+        f"{who} not limited to the requested CPU and memory, because no control group can be made"
         f" ({clean(found[0].not_limited)}); let the scheduler's user make some, or set heron.executor.control_groups to"
         " false if no limits are wanted"
     )
 
 
 def down_tasks(status: control_pb2.StatusReply) -> list[control_pb2.TaskStatus]:
-    """Tasks that are down; a process that ended is known before its silence is noticed."""
+    """Tasks that are down; the end of a process is known before its silence is noticed."""
     ended = {
         process.name
         for executor in status.executors
@@ -275,7 +275,7 @@ def down_tasks(status: control_pb2.StatusReply) -> list[control_pb2.TaskStatus]:
 
 
 def down_texts(status: control_pb2.StatusReply) -> list[str]:
-    """A sentence for each process that waits for its restart (the first few), unless the cause already says it."""
+    """A sentence for each of the first processes that wait for a restart, unless the cause already says it."""
     if status.lifecycle == control_pb2.LIFE_DEGRADED:
         return []
     found = []
@@ -288,7 +288,7 @@ def down_texts(status: control_pb2.StatusReply) -> list[str]:
 
 
 def troubled_processes(executors: Iterable[control_pb2.RegisterExecutor]) -> list[control_pb2.ProcessRecord]:
-    """Processes that are not running or were restarted."""
+    """Processes that do not run or were restarted."""
     return [
         process
         for executor in executors
@@ -342,7 +342,7 @@ def ready(status: control_pb2.StatusReply) -> bool:
 
 
 def missing(status: control_pb2.StatusReply | None, tasks: int) -> str:
-    """What is still missing, as part of a sentence."""
+    """What is still missing, as a part of a sentence."""
     if status is None:
         return "the topology master has not answered yet"
     waiting = [task_name(task) for task in status.tasks if task.state not in UP_STATES]
@@ -351,7 +351,7 @@ def missing(status: control_pb2.StatusReply | None, tasks: int) -> str:
     if waiting:
         parts.append(f"{len(waiting)} of {tasks} tasks not ready: {listed(waiting)}")
     if unknown > 0:
-        parts.append(f"{unknown} of {tasks} tasks not heard of")
+        parts.append(f"{unknown} of {tasks} tasks not reported yet")
     if status.cause:
         parts.append(status.cause)
     return clean("; ".join(parts) or "the topology master has not declared it running")

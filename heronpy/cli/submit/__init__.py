@@ -1,1 +1,1 @@
-"""From a program to a running topology."""
+"""`heron submit`: from a program to a running topology."""

@@ -1,6 +1,6 @@
-"""`heron submit`: from a user's program to a running topology, or to nothing at all.
+"""`heron submit`: from a user's program to a running topology, without leftovers on failure.
 
-What only some submits need is imported where they need it: most of the time of a small one was its imports.
+Modules that only some submits need are imported where they are used, because imports dominate a small submit.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SubmitOptions(Struct, frozen=True):
     restore: str | None
     allow_dropped_state: bool
     dry_run_format: str | None
-    """Format in which to print the plans instead of starting the topology; None: start it."""
+    """Format for printing the plans instead of starting the topology; None starts it."""
 
 
 def submit(target: Target, common: Common, options: SubmitOptions, child: Child) -> None:
@@ -78,7 +78,7 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
         with _taken_down_on_failure(session, started):
             if not options.detach:
                 _wait(session, planned, started, options, begun_at)
-        # It runs now, whether or not anybody reads that.
+        # The topology runs now, even if stdout is closed.
         _say_launched(session, planned, started, options)
         if options.wait:
             last = _watch(session, started, options)
@@ -96,13 +96,13 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
 
 
 def _stay(session: Session, started: Started, options: SubmitOptions) -> None:
-    """Wait until the scheduler ends, a child of this command where daemons of users are killed.
+    """Wait until the scheduler ends; it is a child of this command, for hosts that kill users' daemons.
 
-    An interrupt ends it, and leaves the containers to whoever starts another one, unless it should kill.
+    An interrupt ends the scheduler and leaves the containers to the next scheduler, unless it should kill.
     """
     name, target = started.record.topology, session.target
     if not options.kill_on_interrupt:
-        say("The scheduler stays in the foreground; Ctrl-C ends it, and the containers run on")
+        say("The scheduler runs in the foreground; Ctrl-C ends it, and the containers keep running")
     try:
         code = started.scheduler.wait()
     except KeyboardInterrupt:
@@ -113,8 +113,8 @@ def _stay(session: Session, started: Started, options: SubmitOptions) -> None:
             with uninterrupted():
                 started.scheduler.terminate()
                 started.scheduler.wait()
-            warn(f"interrupted: the containers of '{name}' run on, and nobody replaces one that ends")
-            warn(f"  go on: {command('heron', 'scheduler', 'start', target, name)}")
+            warn(f"interrupted: the containers of '{name}' keep running, and containers that end are not replaced")
+            warn(f"  resume: {command('heron', 'scheduler', 'start', target, name)}")
             warn(f"  end:   {command('heron', 'kill', target, name)}")
         raise click.exceptions.Exit(exits.INTERRUPTED) from None
     if options.kill_on_interrupt:
@@ -125,7 +125,7 @@ def _stay(session: Session, started: Started, options: SubmitOptions) -> None:
     elif code:
         raise scheduler_died(started.spec, started.scheduler)
     else:
-        say(f"The scheduler of '{name}' was asked to end; its containers run on")
+        say(f"The scheduler of '{name}' was asked to end; its containers keep running")
 
 
 def _wait(session: Session, planned: Planned, started: Started, options: SubmitOptions, begun_at: float) -> None:
@@ -159,10 +159,10 @@ def _say_launched(session: Session, planned: Planned, started: Started, options:
 
 
 def _watch(session: Session, started: Started, options: SubmitOptions) -> control_pb2.StatusReply:
-    """The last status of a topology that has finished.
+    """Wait for the end of a topology, and return its last status.
 
-    One that has failed is removed. Whatever else ends the waiting leaves it running, but for an interrupt that should
-    kill.
+    A failed topology is removed. Any other end of the wait leaves the topology running, except an interrupt that
+    should kill it.
     """
     from heronpy.cli.submit.watching import Watch
 
@@ -185,11 +185,11 @@ def _watch(session: Session, started: Started, options: SubmitOptions) -> contro
 
 @contextmanager
 def _tuples_at_an_early_end(watch: Watch) -> Iterator[None]:
-    """Print what became of the tuples so far when --wait ends with anything but the end of the topology."""
+    """Print the outcome of the tuples so far, when --wait ends before the topology does."""
     try:
         yield
     except BaseException:
-        # What must be done next does not depend on who reads this.
+        # The next step must happen even if stdout is closed.
         with uninterrupted(), suppress(OSError):
             if watch.last is not None:
                 _say_tuples(watch.last)
@@ -204,11 +204,11 @@ def _say_tuples(last: control_pb2.StatusReply) -> None:
 
 
 def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply, undone: Undone) -> None:
-    """The end of --wait: print the totals of tuples; a Failure when something is missing from the result."""
+    """The end of --wait: print the totals of tuples; raises a Failure when the result is incomplete."""
     _say_tuples(last)
     left = undone.sentence(session.target, name)
     if left:
-        say(f"Topology '{name}' FINISHED, and failed in part" + ("" if undone.kept else "; it is removed"))
+        say(f"Topology '{name}' FINISHED, but failed in part" + ("" if undone.kept else "; it is removed"))
         raise exits.Failure(left, exits.LOSSES)
     lost = losses_text(last.totals)
     if not lost:
@@ -220,7 +220,7 @@ def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply
 
 @contextmanager
 def _scratch_folder() -> Iterator[Path]:
-    """A temporary folder; a second Ctrl-C does not keep it from being removed."""
+    """A temporary folder; a second Ctrl-C does not prevent its removal."""
     folder = Path(tempfile.mkdtemp(prefix="heron-submit-"))
     try:
         yield folder
@@ -279,7 +279,7 @@ def _print_plans(planned: Planned, form: str) -> None:
 
 @contextmanager
 def _taken_down_on_failure(session: Session, started: Started) -> Iterator[None]:
-    """A submit that fails, is late or is interrupted before the topology runs leaves nothing behind."""
+    """Remove everything when a submit fails, is late or is interrupted before the topology runs."""
     try:
         yield
     except KeyboardInterrupt:
@@ -294,7 +294,7 @@ def _taken_down_on_failure(session: Session, started: Started) -> Iterator[None]
 
 
 def _keep_failure(session: Session, started: Started, why: str) -> None:
-    """Let the history tell why the topology did not start, unless somebody has removed it."""
+    """Record in the history why the topology did not start, unless it was removed meanwhile."""
     name = started.record.topology
     with suppress(HeronError):
         if session.record(name) is not None:
@@ -306,18 +306,18 @@ def _remove_interrupted(session: Session, started: Started) -> None:
         removed = _take_down(session, started)
     name = started.record.topology
     if removed:
-        warn(f"topology '{name}' is removed; what it logged: {command('heron', 'logs', session.target, name)}")
+        warn(f"topology '{name}' is removed; its logs: {command('heron', 'logs', session.target, name)}")
 
 
 def _say_detached(session: Session, name: str) -> None:
-    """How to look at or end a topology that runs on: a sentence and commands."""
-    warn(f"interrupted: topology '{name}' runs on, and stays when it has finished")
+    """Print how to inspect or end a topology that keeps running."""
+    warn(f"interrupted: topology '{name}' keeps running, and stays after it has finished")
     for what, verb in (("look:  ", "status"), ("watch: ", "top"), ("end:   ", "kill")):
         warn(f"  {what} {command('heron', verb, session.target, name)}")
 
 
 def _take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_UP) -> bool:
-    """Remove the topology, and warn of what remains; whether nothing does."""
+    """Remove the topology, and warn of what remains; returns whether nothing remains."""
     remains = submission.take_down(session, started, doing, warn)
     if remains:
         again = command("heron", "kill", session.target, started.record.topology)

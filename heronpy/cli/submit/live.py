@@ -1,4 +1,4 @@
-"""The steps of `heronpy.submit`: from a topology object of this process to a running topology, or to nothing at all."""
+"""The steps of `heronpy.submit`: from a topology object to a running topology, without leftovers on failure."""
 
 from __future__ import annotations
 

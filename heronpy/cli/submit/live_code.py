@@ -1,8 +1,8 @@
-"""The package of a topology whose classes live in this process: a notebook, a script, a Python prompt.
+"""Packages a topology whose classes live in this process: a notebook, a script, a Python prompt.
 
-Tasks are separate processes and need the classes again. Those of imported modules are taken as files, as
-`heron submit` does; those of a script that runs as `__main__` by taking the script; those that were typed
-into a notebook have no file, so they are sent by value (cloudpickle), with what they refer to.
+Tasks are separate processes and need the classes too. Classes of imported modules travel as files, as with
+`heron submit`. Classes of a script that runs as `__main__` travel with the script. Classes that were typed
+into a notebook have no file, so cloudpickle sends them by value, with everything they refer to.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from heronpy.common.errors import PackageError, TopologyError
 from heronpy.launching.model import Loaded
 from heronpy.proto import components_of, topology_pb2
 
-#: Names that no user module has.
+#: Names that no user module can have.
 SESSION_FILE = "heron_session_main.py"
 _VALUES_FILE = "heron_session_main.pickle"
 _SESSION_SOURCE = f'''\
-"""What was defined in the session that submitted this topology; it is loaded as `__main__`."""
+"""Definitions of the session that submitted this topology; tasks load this file as `__main__`."""
 
 import os
 import pickle
@@ -38,7 +38,7 @@ _BY_NAME = re.compile(rb"__main__\b")
 
 
 def package_of(topology: topology_pb2.Topology, folder: Path) -> Loaded:
-    """The topology with the files that its tasks need, written below `folder`, which is empty."""
+    """The topology with the files that its tasks need, which are written below the empty `folder`."""
     paths = [part.comp.class_name for part in components_of(topology).values()]
     for path in paths:
         if "<locals>" in path:
@@ -65,7 +65,7 @@ def package_of(topology: topology_pb2.Topology, folder: Path) -> Loaded:
 
 
 def _roots(modules: set[str]) -> dict[Path, list[Path]]:
-    """The folders that these modules were imported from, without installed ones."""
+    """The folders from which these modules were imported, without installed modules."""
     roots: dict[Path, list[Path]] = {}
     for name in sorted(modules):
         # A nested class has the outer one's name before its own.
@@ -79,7 +79,7 @@ def _roots(modules: set[str]) -> dict[Path, list[Path]]:
 
 
 def _root_of(module: ModuleType) -> Path | None:
-    """The folder of sys.path that a module lies in; None for one without a file."""
+    """The folder of sys.path that holds a module; None for a module without a file."""
     file = getattr(module, "__file__", None)
     if not isinstance(file, str):
         return None
@@ -94,7 +94,7 @@ def _loaded_from(root: Path) -> list[Path]:
 
 
 def _copy(root: Path, files: list[Path], folder: Path) -> None:
-    """Copy files of one root; PackageError when another root had something of the same name."""
+    """Copy files of one root; raises PackageError when another root had a file of the same name."""
     before = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
     tops = {path.relative_to(root).parts[0] for path in files if not package_files.is_installed(root, path)}
     twice = sorted(tops & before)
@@ -111,7 +111,7 @@ def _script() -> Path | None:
 
 
 class _Recorder(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles, and remembers which classes and functions of `__main__` it met."""
+    """A pickler that remembers the classes and functions of `__main__` that it pickled."""
 
     def __init__(self, file: Any) -> None:
         super().__init__(file)
@@ -124,12 +124,12 @@ class _Recorder(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _write_session(wanted: set[str], definition: bytes, folder: Path) -> None:
-    """Write the file that tasks load as `__main__`, and the values that it defines there."""
+    """Write the file that tasks load as `__main__`, and the pickled values that it defines."""
     main = vars(sys.modules["__main__"])
     missing = sorted(wanted - main.keys())
     if missing:
         raise TopologyError(f"__main__ no longer has the class {missing[0]!r}; define it, or build the topology again")
-    # Names that pickles in the definition (such as a custom grouping) refer to are also needed under that name.
+    # Pickles in the definition, such as a custom grouping, refer to these names, so tasks need them.
     values = {name: main[name] for name in wanted | _named(main, definition)}
     values.update(_met(values))
     folder.mkdir(mode=0o700)
@@ -147,7 +147,7 @@ def _named(main: dict[str, Any], definition: bytes) -> set[str]:
 
 
 def _met(values: dict[str, Any]) -> dict[str, Any]:
-    """The classes and functions of `__main__` that these refer to; pickles find them by name."""
+    """The classes and functions of `__main__` that these values refer to by name."""
     main, met = vars(sys.modules["__main__"]), {}
     for name, value in values.items():
         recorder = _Recorder(io.BytesIO())

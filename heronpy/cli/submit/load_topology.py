@@ -1,4 +1,4 @@
-"""The child process of `heron submit` that runs the user's program and leaves its topology as a .defn file.
+"""The child process of `heron submit` that runs the user's program and writes its topology as a .defn file.
 
 It reads a request from its standard input, and ends when there is none. The program runs as `__main__`, or a
 class of it is imported; when it builds nothing itself, the Topology subclasses it defines are written.
@@ -24,16 +24,16 @@ from typing import Any, NoReturn
 SENTENCE = 3
 INTERRUPTED = 130
 
-#: What heronpy.api raises when it refuses what the program describes.
+#: Errors with which heronpy.api refuses a program's description.
 _REFUSALS = (ValueError, TypeError, RuntimeError)
 
 
 class Unusable(Exception):
-    """The program yields no topology that can be used; the text is the sentence to print."""
+    """The program yields no usable topology; the text is the sentence to print."""
 
 
 class Failed(Exception):
-    """The program itself failed; the text says how, as the end of a sentence."""
+    """The program failed; the text says how, as the end of a sentence."""
 
 
 def main() -> int:
@@ -84,7 +84,7 @@ def _run(request: dict[str, Any]) -> None:
 
 
 def _guarded(step: Callable[[], None]) -> None:
-    """Run the user's code; Unusable or Failed when it fails."""
+    """Run the user's code; raises Unusable or Failed when it fails."""
     try:
         step()
     except (Unusable, Failed, KeyboardInterrupt):
@@ -100,7 +100,7 @@ def _guarded(step: Callable[[], None]) -> None:
 
 
 def _explain(error: BaseException) -> NoReturn:
-    """Raise Unusable if heronpy refused something, else print the traceback and raise Failed."""
+    """Raise Unusable if heronpy refused the description; otherwise print the traceback and raise Failed."""
     from heronpy.api.user_code import is_runtime_frame, user_traceback
     from heronpy.common.log_format import escape
 
@@ -154,7 +154,7 @@ def _run_module(name: str, function: str) -> None:
 
 
 def _topology_base() -> Any:
-    """heronpy's Topology, or None when the program never imported it."""
+    """heronpy's Topology, or None if the program never imported it."""
     module = sys.modules.get("heronpy.api.topology")
     return getattr(module, "Topology", None)
 
@@ -206,7 +206,7 @@ def _write_main_classes(request: dict[str, Any]) -> None:
 
 
 def _spouts_that_start_over(out: Path) -> list[str]:
-    """A sentence for each spout of an EFFECTIVELY_ONCE topology that keeps no position."""
+    """One sentence for each spout of an EFFECTIVELY_ONCE topology that keeps no position."""
     from google.protobuf.message import DecodeError
 
     from heronpy.api.state.stateful_component import StatefulComponent
@@ -218,7 +218,7 @@ def _spouts_that_start_over(out: Path) -> list[str]:
         try:
             topology = topology_pb2.Topology.FromString(path.read_bytes())
         except DecodeError:
-            continue  # The parent reports it.
+            continue  # The parent reports the error.
         if reliability_mode(topology) != "EFFECTIVELY_ONCE":
             continue
         for spout in topology.spouts:
@@ -232,14 +232,14 @@ def _spouts_that_start_over(out: Path) -> list[str]:
 
 
 def _class_at(class_path: str) -> type | None:
-    """The class of a component; None when only the tasks can load it."""
+    """The class of a component; None if only the tasks can load it."""
     module, _, name = class_path.rpartition(".")
     found = getattr(sys.modules.get(module), name, None)
     return found if isinstance(found, type) else None
 
 
 def _main_file() -> str | None:
-    """The file that ran as `__main__`, when one did."""
+    """The file that ran as `__main__`, if any."""
     main = sys.modules["__main__"]
     path = getattr(main, "__file__", None)
     return os.path.abspath(path) if path and os.path.abspath(path) != os.path.abspath(__file__) else None

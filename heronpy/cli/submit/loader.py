@@ -1,8 +1,8 @@
 """Runs the user's program in a child process and reads the topology that it built.
 
-No user code runs in the CLI itself. Everything the child leaves is below a temporary
-folder that the caller owns. The child shares the terminal, so its output and traceback appear as
-they are; there is a topology only when the child succeeds.
+No user code runs in the CLI itself. The child writes only below a temporary folder that the caller owns.
+The child shares the terminal, so its output and traceback appear unchanged. Only a child that succeeds
+yields a topology.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _run(child: Child, program: Program, scratch: Path, request: bytes, timeout_
     except subprocess.TimeoutExpired:
         raise exits.Failure(
             f"{program.shown} has not built its topology after {time.monotonic() - started:.0f} s;"
-            " let it end after building, or raise --timeout",
+            " make it exit after building, or raise --timeout",
             exits.TIMED_OUT,
         ) from None
     if code == 0:
@@ -103,7 +103,7 @@ def _run(child: Child, program: Program, scratch: Path, request: bytes, timeout_
 
 
 def _the_topology(program: Program, out: Path) -> topology_pb2.Topology:
-    """The topology that was written, renamed if the user asked for it."""
+    """The written topology, renamed if the user asked for it."""
     found = []
     for path in sorted(out.glob("*.defn")):
         try:
@@ -156,7 +156,7 @@ def _package(program: Program, report: dict[str, Any], scratch: Path) -> Path | 
 def _main_file(
     program: Program, topology: topology_pb2.Topology, report: dict[str, Any], package: Path | None
 ) -> str | None:
-    """Path in the package of the file that tasks must load as `__main__`; None when none needs it."""
+    """Path in the package of the file that tasks must load as `__main__`; None if no task needs it."""
     ran = report["main_file"]
     if ran is None or package is None or not Path(ran).is_relative_to(program.root):
         return None

@@ -1,8 +1,8 @@
-"""Which files a plain program needs when it runs elsewhere: itself and what it imports from its folder.
+"""Finds the files that a plain program needs elsewhere: the program and its imports from its own folder.
 
-The closure has two sources: the modules that the program really loaded, and the import
-statements in them (an import inside a function is not executed at submit). A package is copied as a whole,
-with its data files. Nothing outside the program's folder is touched.
+The closure has two sources: the modules that the program loaded, and the import statements in these modules
+(an import inside a function is not executed at submit). A package is copied as a whole, with its data files.
+Nothing outside the program's folder is copied.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SKIPPED = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".hg", ".venv"
 
 
 def copy_needed(root: Path, loaded: Iterable[Path], destination: Path) -> None:
-    """Copy the loaded files under root, and what they import from there, to the destination."""
+    """Copy the loaded files below root, and their imports from there, to the destination."""
     waiting = [path for path in loaded if path.is_relative_to(root) and not is_installed(root, path)]
     done: set[Path] = set()
     while waiting:
@@ -40,7 +40,7 @@ def copy_needed(root: Path, loaded: Iterable[Path], destination: Path) -> None:
 
 
 def is_installed(root: Path, path: Path) -> bool:
-    """Whether a file belongs to the interpreter, a virtual environment or heronpy itself: those stay where they are."""
+    """Whether a file belongs to the interpreter, a virtual environment or heronpy, and so is not copied."""
     ours = Path(version.FILE).parents[2]
     return (
         bool({"site-packages", "dist-packages"} & set(path.parts))

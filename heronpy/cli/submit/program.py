@@ -1,8 +1,8 @@
-"""What the user passed to `heron submit`: a file, folder, archive or module, and how to run it.
+"""The program passed to `heron submit`: a file, folder, archive or module, and how to run it.
 
-`understand()` turns the command's words into a Program without running any user code: where its
-files are, what runs as `__main__` or which class is imported, and which word is the topology's name.
-Archives are unpacked below the given temporary folder only.
+`understand()` turns the command's words into a Program without running any user code. A Program says where
+its files are, what runs as `__main__` or which class is imported, and which word is the topology's name.
+Archives are unpacked only below the given temporary folder.
 
 The word after the program:
   -                 run the program; all further words are its arguments, nothing is renamed
@@ -40,7 +40,7 @@ class Program(Struct, frozen=True):
     shown: str
     """As the user wrote it."""
     root: Path
-    """Folder that is put on sys.path."""
+    """Folder to put on sys.path."""
     kind: str
     """file: run `source` as __main__; module: run a module; class: import module and class."""
     source: Path | None = None
@@ -50,9 +50,9 @@ class Program(Struct, frozen=True):
     """Name for the topology, when the user gave one."""
     args: tuple[str, ...] = ()
     needs_whole_root: bool = True
-    """Whether the tasks get the whole root, or only the files that the program imports."""
+    """Whether tasks get the whole root instead of only the files that the program imports."""
     archive: Path | None = None
-    """The archive that the root was unpacked from."""
+    """The archive from which the root was unpacked."""
 
     @property
     def name_argument(self) -> bool:
@@ -65,7 +65,7 @@ def understand(word: str, rest: tuple[str, ...], scratch: Path) -> Program:
     if path.is_dir():
         return _folder(word, path, rest)
     if path.is_file():
-        # As in Python, a script imports from the folder of the file itself, not of a link to it.
+        # As in Python, a script imports from the folder of the file itself, not from the folder of a link to it.
         path = path.resolve() if path.is_symlink() else path
         if path.name.endswith(ARCHIVES):
             return _archive(word, path, rest, scratch)
@@ -114,7 +114,7 @@ def _topology_classes(path: Path) -> set[str]:
     """Names of the file's classes that descend from something called ...Topology.
 
     A bolt's class may have the name that is meant for the topology, so other classes do not count.
-    Nothing when the file does not parse: running it will say so.
+    Returns nothing if the file does not parse; running it will report the error.
     """
     try:
         tree = ast.parse(path.read_bytes())
@@ -145,7 +145,7 @@ def _class_spec(rest: tuple[str, ...]) -> tuple[str, str] | None:
 
 
 def _with_class(program: Program, module: str, cls: str, rest: tuple[str, ...]) -> Program:
-    """A class was named; the word after it may be the topology's name."""
+    """The program with the named class; the word after the class may be the topology's name."""
     name = rest[0] if rest and not rest[0].startswith("-") else None
     problem = topology_name_problem(name) if name is not None else None
     if problem:
@@ -160,7 +160,7 @@ def _folder(word: str, root: Path, rest: tuple[str, ...]) -> Program:
 
 
 def _package(word: str, folder: Path, rest: tuple[str, ...]) -> Program:
-    """A folder that is itself a Python package: it is imported by its name, as `python -m` would."""
+    """A folder that is a Python package; it is imported by its name, as with `python -m`."""
     program = Program(word, folder.parent, "module", module=folder.name, needs_whole_root=False)
     spec = _class_spec(rest)
     if spec is not None:
@@ -173,7 +173,7 @@ def _package(word: str, folder: Path, rest: tuple[str, ...]) -> Program:
 
 
 def _tree(program: Program, rest: tuple[str, ...]) -> Program:
-    """A folder of modules, with a __main__.py or a class that the user names."""
+    """A folder of modules, with a __main__.py or a named class."""
     spec = _class_spec(rest)
     if spec is not None:
         return _with_class(program, *spec, rest[1:])
@@ -192,7 +192,7 @@ def _no_main(word: str) -> exits.Failure:
 
 
 def _archive(word: str, path: Path, rest: tuple[str, ...], scratch: Path) -> Program:
-    """An archive, unpacked; the entry point of a .pex takes the place of its bootstrap."""
+    """An unpacked archive; the entry point of a .pex replaces its bootstrap."""
     root = Path(PackageStore(scratch / "unpacked").add(path).dir)
     info = root / "PEX-INFO"
     program = Program(word, root, "file", source=root / "__main__.py", archive=path)

@@ -1,6 +1,6 @@
-"""`heron scheduler`: another scheduler for containers that run on without one, and the keeping of all of a cluster.
+"""`heron scheduler`: starts a scheduler for containers that lost theirs, or keeps all schedulers of a cluster running.
 
-`keep` is the first process of a pod, or of a service, from which topologies are submitted.
+`keep` is the main process of a pod, or of a service, from which topologies are submitted.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from heronpy.launching.submission import make_private
 from heronpy.plan.launch import LaunchSpec, load_submitted, make_here
 from heronpy.proto import plan_pb2
 
-#: For the engine's first answer; the containers run on meanwhile.
+#: Timeout for the engine's first answer; containers keep running meanwhile.
 FOUND_S = 10.0
 LOOK_S = 2.0
-#: A topology whose scheduler cannot start is tried again after this long, twice as long each time.
+#: Pause before the next attempt when a scheduler cannot start; the pause doubles each time.
 AGAIN_S = 5.0
 AGAIN_MAX_S = 300.0
 END_S = 20.0
 
 
 def start(target: Target, topology: str, common: Common) -> None:
-    """Start it from the launch file; a Failure when it runs, or the topology is another host's."""
+    """Start the scheduler from the launch file; raises a Failure if it runs, or belongs to another host."""
     session = Session(target, common)
     start_one(session, topology)
     count = _adopted(session, topology)
-    say(f"Started the scheduler of '{topology}'; it looks after {counted(count, 'container')} that run or wait")
+    say(f"Started the scheduler of '{topology}'; it manages {counted(count, 'container')} that run or wait")
 
 
 def start_one(session: Session, topology: str) -> None:
-    """The same, without waiting for what it finds."""
+    """Start the scheduler, without waiting for the engine's first list."""
     check_engine(session, topology, "start")
     with session.operation(topology):
         record = session.find(topology, pools=True)
@@ -59,7 +59,7 @@ def start_one(session: Session, topology: str) -> None:
 
 
 def _adopted(session: Session, topology: str) -> int:
-    """How many containers the scheduler has found on the engine, once its first list has come."""
+    """The number of containers in the engine's first list."""
     deadline = time.monotonic() + FOUND_S
     while True:
         found = session.containers(topology)
@@ -71,7 +71,7 @@ def _adopted(session: Session, topology: str) -> int:
 
 
 def keep(target: Target, common: Common) -> None:
-    """Look for topologies without a scheduler until SIGTERM or SIGINT; then end the schedulers."""
+    """Start schedulers of topologies that lack one, until SIGTERM or SIGINT; then end all schedulers."""
     ended: list[int] = []
 
     def end(signum: int, _: FrameType | None) -> None:
@@ -83,7 +83,7 @@ def keep(target: Target, common: Common) -> None:
     say(f"Keeping the schedulers of {target} running")
     again: dict[str, tuple[float, float]] = {}
     while not ended:
-        with suppress(HeronError):  # the state manager is away: the schedulers know that best
+        with suppress(HeronError):  # the state manager is unreachable; the schedulers handle that
             again = _look(target, common, again)
         _reap()
         time.sleep(0.1 if ended else LOOK_S)
@@ -91,7 +91,7 @@ def keep(target: Target, common: Common) -> None:
 
 
 def _look(target: Target, common: Common, again: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-    """Start what is gone; `again`: per topology id when it may be tried, and how long to wait after that."""
+    """Start missing schedulers. `again`: topology id to the time of the next attempt and the pause after it."""
     session = Session(target, common)
     try:
         kept: dict[str, tuple[float, float]] = {}
@@ -109,7 +109,7 @@ def _look(target: Target, common: Common, again: dict[str, tuple[float, float]])
 
 
 def _own(session: Session) -> list[plan_pb2.ExecutionState]:
-    """Topologies on an engine whose launch files are here."""
+    """Topologies on an engine whose launch files are on this host."""
     return [
         record
         for record in session.topologies(pools=True)
@@ -124,12 +124,12 @@ def _start(session: Session, topology: str) -> None:
     except exits.Failure as failure:
         if failure.code != exits.EXISTS:
             warn(f"the scheduler of '{topology}' cannot start: {failure}")
-    except HeronError as error:  # another command is at work on it, or has removed it
+    except HeronError as error:  # another command works on the topology, or has removed it
         warn(f"the scheduler of '{topology}' cannot start: {error}")
 
 
 def _reap() -> None:
-    """Schedulers, and as process 1 whatever lost its parent."""
+    """Reap ended schedulers and, as process 1, orphans."""
     while True:
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
@@ -139,7 +139,7 @@ def _reap() -> None:
 
 
 def _end_all(session: Session) -> None:
-    """Ask the schedulers to end, and wait until they have: then the next ones need not wait for their permits."""
+    """Ask the schedulers to end, and wait until they have, so that their successors need not wait for permits."""
     with suppress(HeronError):
         processes = [one for record in _own(session) for one in leftovers(record.launch_file)]
         for process in processes:

@@ -1,4 +1,4 @@
-"""What a topology that has finished leaves undone: batches of Spark sinks and work units that failed."""
+"""Unfinished work of a finished topology: failed batches of Spark sinks and failed work units."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _UNITS: Final = "units-failed"
 
 
 class Undone(Struct, frozen=True):
-    """Nothing by default."""
+    """Counts of unfinished work; all are zero by default."""
 
-    #: Failed batches, with their rows, whose rows are kept until they are tried again.
+    #: Failed batches and their rows, which are kept until they are tried again.
     kept: int = 0
     kept_rows: int = 0
-    #: Failed batches whose rows nobody sends again.
+    #: Failed batches whose rows are lost.
     lost: int = 0
     units: int = 0
 
     def sentence(self, target: Target, name: str) -> str:
-        """What is missing, and what to do; empty when nothing is."""
+        """What is missing, and what to do; empty if nothing is missing."""
         if self.kept:
             return (
                 f"topology '{name}' has finished, but {_batches(self.kept)} with {self.kept_rows:,} rows failed; it is"
@@ -38,7 +38,7 @@ class Undone(Struct, frozen=True):
             )
         texts = []
         if self.lost:
-            texts.append(f"{_batches(self.lost)} failed, and at most once nobody sends their rows again")
+            texts.append(f"{_batches(self.lost)} failed; under ATMOST_ONCE their rows are lost")
         if self.units:
             noun = "work unit" if self.units == 1 else "work units"
             texts.append(
@@ -52,19 +52,19 @@ def _batches(count: int) -> str:
 
 
 def undone_of(session: Session, record: plan_pb2.ExecutionState, last: control_pb2.StatusReply) -> Undone:
-    """What the topology leaves undone, as its topology master and its records say; nothing where nobody answers."""
+    """The unfinished work, from the topology master and the records; empty without an answer."""
     try:
         reply = session.ask(record.topology, control_pb2.GetMetrics(names=(_BATCHES, _UNITS)))
     except (HeronError, exits.Failure):
         return Undone()
-    # Batches of work units are tried again as units.
+    # Batches of work units are retried as units.
     sinks = spark_sinks(last.plan.topology)
     batches = 0.0
     units: dict[str, float] = {}
     for sample in (sample for report in reply.reports for sample in report.samples):
         if sample.name == _BATCHES:
             batches += sample.value if sample.label in sinks else 0.0
-        elif "/" not in sample.label:  # each keeper tells of its whole pipeline
+        elif "/" not in sample.label:  # each keeper reports its whole pipeline
             units[sample.label] = max(units.get(sample.label, 0.0), sample.value)
     kept: list[dict[str, Any]] = []
     mode = reliability_mode(last.plan.topology)
@@ -75,7 +75,7 @@ def undone_of(session: Session, record: plan_pb2.ExecutionState, last: control_p
     return Undone(
         kept=len(kept),
         kept_rows=sum(one["rows"] for one in kept),
-        # At least once their tuples fail, and are sent again.
+        # Under ATLEAST_ONCE their tuples fail, and are sent again.
         lost=int(batches) if mode == "ATMOST_ONCE" else 0,
         units=int(sum(units.values())),
     )

@@ -1,4 +1,4 @@
-"""Waiting until a submitted topology runs: short polls at first, because a small one is up in a few 100 ms."""
+"""Waits until a submitted topology runs; polls are short at first, because a small topology starts in 100 to 300 ms."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from heronpy.proto import control_pb2
 
 TRACEBACK_WAIT_S = 3.0
 EXCEPTIONS_SHOWN = 5
-#: A topology gets at least this long to start, whatever the program took.
+#: A topology gets at least this long to start, however long the program took.
 LEAST_S = 1.0
-#: A container that ends by itself, again and again, does not wait for the queue.
+#: A container that ends by itself this often does not count as waiting in the queue.
 _OWN_ENDS = {reason.value for reason in COUNTED - {ExitReason.KILLED}}
 #: How often the scheduler is asked whether a container has failed permanently.
 CONTAINERS_LOOK_S = 1.0
@@ -35,7 +35,7 @@ STARTING_S = 0.5
 
 
 class TopologyFailed(exits.Failure):
-    """The topology is FAILED, as its last status says: nothing runs that could still start or finish."""
+    """The last status of the topology is FAILED: nothing can start or finish any more."""
 
     def __init__(self, text: str, status: control_pb2.StatusReply, report: str) -> None:
         super().__init__(text, report=report)
@@ -43,7 +43,7 @@ class TopologyFailed(exits.Failure):
 
 
 def exceptions_report(session: Session, name: str, status: control_pb2.StatusReply) -> str:
-    """Tracebacks that explain a failure, as far as the topology master still has them."""
+    """The tracebacks of a failure that the topology master still has."""
     report = failure_report(status)
     if status.startup_exceptions:
         return report
@@ -57,14 +57,14 @@ def _exceptions(session: Session, name: str) -> list[control_pb2.ExceptionReport
 
 
 def exceptions_said(session: Session, name: str) -> list[str]:
-    """The newest exceptions of a topology that is about to be removed with them, a line for each kind of them."""
+    """One line for each kind of newest exception of a topology that is about to be removed."""
     found = _exceptions(session, name)
     said = (": ".join([item.type, *item.message.strip().splitlines()[:1]]) for item in found)
     return list(dict.fromkeys(said))[-EXCEPTIONS_SHOWN:]
 
 
 def failure(session: Session, name: str, status: control_pb2.StatusReply) -> TopologyFailed:
-    # Until the topology is FAILED its cause is what it waits for, and not why that will never come.
+    # Until the topology is FAILED, its cause says what it waits for, and not why that will never come.
     cause = status.cause if status.lifecycle == control_pb2.LIFE_FAILED else ""
     if not cause and status.startup_exceptions:
         first = status.startup_exceptions[0]
@@ -76,18 +76,18 @@ def failure(session: Session, name: str, status: control_pb2.StatusReply) -> Top
 
 
 class Queue:
-    """What an engine's queue holds up; `look` at what the scheduler says of its containers."""
+    """Tracks containers that wait in an engine's queue; `look` reads the scheduler's report."""
 
     def __init__(self, name: str, timeout_s: float | None, now: float) -> None:
         self._name, self._timeout_s, self._looked_at = name, timeout_s, now
         self._queued_s = 0.0
-        #: Why a container waits in the queue; "" when none does.
+        #: Why a container waits in the queue; "" if no container waits.
         self.waits_for = ""
-        #: The first container that does not run; "" when all do, or there is no engine.
+        #: The first container that does not run; "" if all run or there is no engine.
         self.late = ""
 
     def look(self, containers: Sequence[control_pb2.ProcessRecord], now: float, wall_s: float) -> None:
-        """A Failure when containers have waited for longer than they may."""
+        """Raise a Failure when containers have waited longer than the limit."""
         queued = [one for one in containers if one.phase == QUEUED and one.exit_reason not in _OWN_ENDS]
         self._queued_s += now - self._looked_at if queued and self.waits_for else 0.0
         self._looked_at = now
@@ -115,11 +115,11 @@ def until_running(
     begun_at: float,
     queue_timeout_s: float | None = None,
 ) -> control_pb2.StatusReply:
-    """The first status that is ready; a Failure when the topology fails, vanishes or is late.
+    """The first status that is ready; raises a Failure when the topology fails, vanishes or is late.
 
-    Time spent WAITING does not count: what it waits for has its own limit, after which the
-    topology fails (`heron.spark.start_timeout_s`, `heron.instance.ready_timeout_s`). Nor does time in an
-    engine's queue, which may be `queue_timeout_s`, unless a container comes back there after it has failed.
+    Time spent WAITING does not count: it has its own limits, after which the topology fails
+    (`heron.spark.start_timeout_s`, `heron.instance.ready_timeout_s`). Time in an engine's queue does not count
+    either; its limit is `queue_timeout_s`. It does count for a container that returns to the queue after a failure.
     """
     name = started.record.topology
     deadline = max(begun_at + timeout_s, time.monotonic() + LEAST_S)
@@ -169,7 +169,7 @@ def _progress_text(status: control_pb2.StatusReply | None, tasks: int) -> str:
 
 
 def _with_tracebacks(session: Session, name: str, status: control_pb2.StatusReply) -> control_pb2.StatusReply:
-    """The status again once it holds why tasks cannot start: reasons arrive separately from states."""
+    """The status once it has the reasons of the failure, because reasons arrive separately from states."""
     deadline = time.monotonic() + TRACEBACK_WAIT_S
     while not status.startup_exceptions and any(task.state == control_pb2.TASK_FAILED for task in status.tasks):
         if time.monotonic() > deadline:
@@ -180,7 +180,7 @@ def _with_tracebacks(session: Session, name: str, status: control_pb2.StatusRepl
 
 
 def _refuse_failed_container(name: str, found: control_pb2.ContainersReply | None) -> None:
-    """A Failure that the topology master cannot report: a container that cannot start, perhaps its own."""
+    """Raise a Failure for a container that cannot start, which the topology master may be unable to report."""
     container = failed_of(found)
     if container is not None:
         why = f"{container.exit_reason.replace('_', ' ')}: {container.exit_detail}".strip(": ")

@@ -1,4 +1,4 @@
-"""The waiting of `heron submit --wait`."""
+"""The wait loop of `heron submit --wait`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Watch:
 
     def __init__(self, session: Session, record: plan_pb2.ExecutionState) -> None:
         self._session, self._record = session, record
-        #: The last status, however the watching ends; None when there was none.
+        #: The last status, however the wait ends; None if there was no status.
         self.last: control_pb2.StatusReply | None = None
 
     def until_finished(self) -> control_pb2.StatusReply:
-        """Returns the last status.
+        """Wait for the end of the topology, and return the last status.
 
-        TopologyFailed, with its exceptions, when it has failed; another Failure when it cannot be watched any longer,
-        which says nothing of the topology itself.
+        Raises TopologyFailed, with its exceptions, when the topology has failed. Any other Failure means that the
+        topology cannot be watched any longer; it says nothing about the topology itself.
         """
         terminal = sys.stdout.isatty()
         looks = self._looks(LIVE_INTERVAL_S if terminal else LINE_INTERVAL_S)
@@ -61,7 +61,7 @@ def _is_over(status: control_pb2.StatusReply) -> bool:
 
 
 def _line(status: control_pb2.StatusReply, rows: list[ComponentRow]) -> str:
-    """One line per snapshot, for outputs that are not terminals."""
+    """A snapshot as one line, for outputs that are not terminals."""
     parts = [f"{format_duration(status.uptime_s)} {clean(summary.state_text(status))}"]
     for row in rows:
         counts = f"{row.emitted:,} emitted" if row.is_spout else f"{row.executed:,} executed"

@@ -38,7 +38,7 @@ def help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
 @click.argument("target", type=TargetType(), metavar="[CLUSTER]", required=False, shell_complete=complete.clusters)
 @json_flag
 def version_command(target: object, as_json: bool) -> None:
-    """Show the version of heron and of what it runs on."""
+    """Show the version of heron and of its Python."""
     facts = {"heron": VERSION, "python": platform.python_version(), "interpreter": sys.executable}
     if as_json:
         print_json(facts)

@@ -1,4 +1,4 @@
-"""The verbs that change a running topology, but for those that end it: their flags and help."""
+"""Flags and help of the verbs that change a running topology, except those that end it."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def activate_command(**flags: Any) -> None:
 @click.option(
     "--force",
     is_flag=True,
-    help="Of an engine: submit containers anew, with the size that they ask for now, although nobody may be able to"
-    " confirm that the old ones have ended.",
+    help="On an engine: submit the containers again, at their present size, even if it cannot be confirmed that the"
+    " old ones have ended.",
 )
 @timeout_flag(90.0, "Seconds to wait until it is done.")
 def restart_command(what: str | None, task: int | None, component: str | None, force: bool, **flags: Any) -> None:
     """Restart a topology, one container (its number), all tasks of a component (its name) or one task (as count-2).
 
     -1, or no argument, means all containers; container 0 holds the topology master. The tasks of a component restart
-    together, and their stream managers keep the tuples in flight to them. A container of an engine whose host is silent
-    may wait for --force, see its line in heron status: make sure that its host is gone.
+    together, and their stream managers keep the tuples in flight to them. A container on an engine whose host is silent
+    may need --force; its line in 'heron status' says so. Use it only when you are sure that the host is gone.
     """
     if sum(one is not None for one in (what, task, component)) > 1:
         raise click.UsageError("give only one of a container, component or instance, --task and --component")
@@ -74,19 +74,19 @@ def restart_command(what: str | None, task: int | None, component: str | None, f
 )
 @click.option("--container-number", type=click.IntRange(min=1), metavar="N", help="New number of containers.")
 @click.option("--component-ram", "ram", multiple=True, metavar="NAME:SIZE",
-              help="New memory of each task of a component, such as count:256MB: it counts in the packing plan, and a"
-              " task that exceeds it is restarted as out of memory. 0 is what it was submitted with. May be repeated.",
+              help="New memory of each task of a component, such as count:256MB. The packing plan uses it, and a task"
+              " that exceeds it is restarted as out of memory. 0 restores the submitted value. May be repeated.",
               shell_complete=complete.parallelism)  # fmt: skip
 @click.option("--component-cpu", "cpu", multiple=True, metavar="NAME:CORES",
-              help="New number of cores of each task of a component in the packing plan, such as count:0.5. 0 is what"
-              " it was submitted with. May be repeated.",
+              help="New number of cores of each task of a component in the packing plan, such as count:0.5. 0 restores"
+              " the submitted value. May be repeated.",
               shell_complete=complete.parallelism)  # fmt: skip
 @click.option(
     "--runtime-config",
     multiple=True,
     metavar="[COMPONENT:]KEY:VALUE",
-    help="New value of a configuration key; may be repeated, not together with the options before. Of the settings,"
-    " heron.instance.async_concurrency of an asynchronous bolt can change, to 512 at most.",
+    help="New value of a configuration key; may be repeated, but not combined with the options above. Only one setting"
+    " can change: heron.instance.async_concurrency of an asynchronous bolt, to at most 512.",
 )
 @click.option(
     "--drain-timeout",
@@ -99,7 +99,7 @@ def restart_command(what: str | None, task: int | None, component: str | None, f
 @click.option("--dry-run", is_flag=True, help="Print what would change and change nothing.")
 @click.option("--dry-run-format", type=click.Choice(FORMATS), default="table", show_default=True)
 def update_command(target: Target, common: Common, topology: str, **flags: Any) -> None:
-    """Change a running topology without stopping it; other sizes and another configuration restart no task.
+    """Change a running topology without stopping it; new sizes and new configuration restart no task.
 
     \b
     heron update local word_count --component-parallelism count:4
@@ -127,9 +127,9 @@ def update_command(target: Target, common: Common, topology: str, **flags: Any) 
 @click.option("--host", required=True, metavar="HOST", help="The host, as 'heron status' names it.")
 @timeout_flag(600.0, "Seconds to wait until the containers have moved, queue included.")
 def drain_command(**flags: Any) -> None:
-    """Move the containers of a topology away from a host, one at a time, and give it no others for a while.
+    """Move the containers of a topology away from a host, one at a time, and place no others on it for a while.
 
-    For topologies on an engine. How long the host gets no containers is heron.engine.avoid_s.
+    Only for topologies on an engine. The host gets no containers for heron.engine.avoid_s.
     """
     from heronpy.cli.change.lifecycle import drain
 
@@ -143,9 +143,9 @@ def scheduler_command() -> None:
 
 @verb("start", scheduler_command, json=False)
 def start_command(**flags: Any) -> None:
-    """Start the scheduler of a topology again, as after a reboot of the host where it was submitted.
+    """Start the scheduler of a topology again, for example after a reboot of the submitting host.
 
-    It adopts the containers that run and restarts none. Run it on the host where the topology was submitted.
+    It adopts the running containers and restarts none. Run it on the host where the topology was submitted.
     """
     from heronpy.cli.submit.scheduler import start
 
@@ -154,10 +154,10 @@ def start_command(**flags: Any) -> None:
 
 @verb("keep", scheduler_command, topology=None, json=False)
 def keep_command(**flags: Any) -> None:
-    """Keep the schedulers of all topologies of a cluster running that were submitted on this host, until it is ended.
+    """Keep the schedulers of all topologies of a cluster running that were submitted on this host, until interrupted.
 
-    For the first process of a pod from which topologies are submitted: it starts the schedulers again that are gone,
-    and ends them when it is ended; containers run on.
+    Use it as the main process of a pod from which topologies are submitted. It restarts schedulers that have died, and
+    stops them when it is stopped. Containers keep running.
     """
     from heronpy.cli.submit.scheduler import keep
 
@@ -169,7 +169,7 @@ def keep_command(**flags: Any) -> None:
 @click.option("--signal", "signal_name", type=click.Choice(["KILL", "STOP"], case_sensitive=False), default="KILL",
               show_default=True, help="KILL ends the processes at once; STOP halts them for a while.")  # fmt: skip
 @click.option("--for", "stopped_s", type=Duration(), metavar="TIME",
-              help="How long STOP halts them, such as 30s.  [default: 3s]")  # fmt: skip
+              help="How long STOP halts the processes, such as 30s.  [default: 3s]")  # fmt: skip
 def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> None:
     """Kill or stop processes of a topology on this machine, to see that it recovers.
 
@@ -194,9 +194,9 @@ def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> No
 def clean_command(**flags: Any) -> None:
     """Remove the logs and working folders of topologies that have ended, from this machine.
 
-    With TOPOLOGY only those of this name. The folders are below HERON_HOME; what 'heron logs', 'heron events' and
-    'heron dead-letters' show of the last run is removed with them. A topology that runs, or is not killed yet, is left
-    alone. Checkpoints stay, and so do batches that were not handed to Spark yet: 'heron submit --restore' needs them.
+    With TOPOLOGY, only those of this name. The folders are below HERON_HOME. What 'heron logs', 'heron events' and
+    'heron dead-letters' show of the last run is removed with them. A topology that runs, or has not been killed, is
+    left alone. Checkpoints stay, as do batches not yet handed to Spark: 'heron submit --restore' needs them.
     """
     from heronpy.cli.change.clean import clean
 

@@ -53,7 +53,7 @@ def checkpoints_command() -> None:
 
 @reading("list", checkpoints_command)
 @click.option("--store", type=Store(), metavar="DIR|URL",
-              help="List those in this store or replica instead.")  # fmt: skip
+              help="List the checkpoints in this store or replica instead.")  # fmt: skip
 def list_command(**flags: Any) -> None:
     """List the complete checkpoints of a topology and the one in progress, newest first.
 
@@ -99,7 +99,7 @@ def trigger_command(**flags: Any) -> None:
 def restore_command(**flags: Any) -> None:
     """Rewind a running topology to one of its checkpoints and wait until every task has resumed from there.
 
-    What two-phase sinks have committed since then is already visible and is committed again.
+    Output that two-phase sinks have committed since then stays visible, and is committed a second time.
     """
     from heronpy.cli.change.checkpoints import restore
 
@@ -108,12 +108,13 @@ def restore_command(**flags: Any) -> None:
 
 @verb("delete", checkpoints_command)
 @click.argument("checkpoint", required=False, metavar="[ID|PATH|URL]", shell_complete=complete.checkpoints)
-@click.option("--all", "everything", is_flag=True, help="Delete all of them, including savepoints.")
-@click.option("--older-than", type=Duration(), metavar="TIME", help="Delete those taken longer ago, such as 7d.")
+@click.option("--all", "everything", is_flag=True, help="Delete all checkpoints, including savepoints.")
+@click.option("--older-than", type=Duration(), metavar="TIME", help="Delete checkpoints older than this, such as 7d.")
 def delete_command(checkpoint: str | None, everything: bool, older_than: float | None, **flags: Any) -> None:
     """Delete checkpoints and the files that no other checkpoint needs.
 
-    One that a running topology would be restored from is refused; --all and --older-than keep it.
+    A checkpoint that a running topology would be restored from is not deleted: naming it is an error, and --all and
+    --older-than keep it.
     """
     if (checkpoint is not None) + everything + (older_than is not None) != 1:
         raise click.UsageError("give the id, path or URL of a checkpoint, or --all, or --older-than")
@@ -126,11 +127,11 @@ def delete_command(checkpoint: str | None, everything: bool, older_than: float |
 @click.argument("checkpoint", metavar="ID|PATH|URL", shell_complete=complete.checkpoints)
 @click.argument("store", type=Store(), metavar="DIR|URL")
 @click.option("--threads", type=click.IntRange(1, 64), default=4, show_default=True, metavar="N",
-              help="Files copied at a time.")  # fmt: skip
+              help="Files to copy at the same time.")  # fmt: skip
 def copy_command(**flags: Any) -> None:
     """Copy a checkpoint to another store, from which a topology can be submitted with --restore.
 
-    Files that are there already are not copied again, and each copy is compared with its checksum. Nothing is removed.
+    Files that the store already has are not copied again. Each copy is compared with its checksum. Nothing is removed.
     """
     from heronpy.cli.change.checkpoints import copy
 

@@ -23,9 +23,9 @@ def cluster_command() -> None:
 @click.option("--config-path", metavar="DIR", help="Folder to make NAME in; default: HERON_CONF, else the folder conf"
               " of the client's configuration.")  # fmt: skip
 def init_command(**flags: Any) -> None:
-    """Write NAME/*.yaml: every setting with its meaning, and what was found on this host filled in.
+    """Write NAME/*.yaml: every setting with its meaning; values detected on this host are filled in.
 
-    Unless HERON_CONF names the folder already, the client's configuration remembers it, so that all verbs find the
+    The client's configuration remembers the folder, unless HERON_CONF already names it, so that all verbs find the
     cluster.
     """
     from heronpy.cli.change.cluster import init
@@ -34,13 +34,13 @@ def init_command(**flags: Any) -> None:
 
 
 @verb("check", cluster_command, topology=None)
-@click.option("--no-container", is_flag=True, help="Do not run a throw-away container.")
+@click.option("--no-container", is_flag=True, help="Do not run a test container.")
 def check_command(**flags: Any) -> None:
-    """Try what a cluster needs: a line for each requirement, with a fix for each failure.
+    """Test what a cluster needs: a line for each requirement, with a fix for each failure.
 
-    The last is a throw-away container: whether a host of the cluster runs it, has the same Python and heronpy, sees the
-    shared folders, and reaches this host. Nothing of it stays. `wait`: there is no room to try it now; `skip`: nobody
-    here can tell; the line says why. Exit code 0: nothing that was tried is wrong; 1: something is.
+    The last test runs a container: does a host of the cluster run it, have the same Python and heronpy, see the shared
+    folders, and reach this host? Nothing of it stays. `wait` means that the cluster has no room now; `skip` means that
+    this host cannot test it; the line says why. Exit code 0: no test failed; 1: a test failed.
     """
     from heronpy.cli.change.cluster import check
 
@@ -48,12 +48,13 @@ def check_command(**flags: Any) -> None:
 
 
 @verb("access", cluster_command, topology=None, json=False)
-@click.option("--install", is_flag=True, help="Read what another host has printed from the standard input.")
+@click.option("--install", is_flag=True, help="Read what another host printed, from standard input.")
 def access_command(**flags: Any) -> None:
     """Let commands on another host reach the topologies that were submitted from this one.
 
-    Prints the key of your commands, and where the schedulers' control endpoints are. It is a secret: whoever has it can
-    do to these topologies what you can. The other host reads it with --install, and needs the cluster's settings, too:
+    Prints your command key and the addresses of the schedulers' control endpoints. The output is a secret: whoever has
+    it can do to these topologies what you can. The other host reads it with --install, and also needs the cluster's
+    settings:
 
       ssh login heron cluster access hpc | heron cluster access hpc --install
     """
@@ -63,12 +64,12 @@ def access_command(**flags: Any) -> None:
 
 
 @verb("hosts", cluster_command, topology=None)
-@click.option("--lift", metavar="HOST", help="A host that may get containers again, of all topologies.")
+@click.option("--lift", metavar="HOST", help="Let this host get containers of all topologies again.")
 def hosts_command(**flags: Any) -> None:
-    """Show the hosts that get no containers, of which topology, why and for how long; --lift ends that.
+    """Show the hosts that get no containers: for which topology, why and for how long; --lift ends it.
 
-    A host is avoided for heron.engine.avoid_s after it has lost a container or was drained. It is used all the same
-    when it is ready and nothing else has room.
+    A host is avoided for heron.engine.avoid_s after it lost a container or was drained. It is still used if it is ready
+    and no other host has room.
     """
     from heronpy.cli.change.cluster import hosts
 
@@ -76,12 +77,12 @@ def hosts_command(**flags: Any) -> None:
 
 
 @verb("manifest", cluster_command, topology=None, json=False)
-@click.option("--nodes", is_flag=True, help="Also the right to list nodes (a ClusterRole): then sizes are checked.")
+@click.option("--nodes", is_flag=True, help="Also grant listing nodes (a ClusterRole), so that sizes can be checked.")
 def manifest_command(**flags: Any) -> None:
-    """Print what to apply to a Kubernetes cluster: the least Role, and a pod from which topologies are submitted.
+    """Print a manifest for a Kubernetes cluster: the minimal Role, and a pod from which topologies are submitted.
 
-    The pod is a Deployment of one with a volume for HERON_HOME and a Service for its address; `heron submit` is run in
-    it by `kubectl exec`. Whoever submits from elsewhere needs the Role only.
+    The pod is a Deployment with one replica, a volume for HERON_HOME and a Service for its address. Run `heron submit`
+    in it with `kubectl exec`. To submit from elsewhere, only the Role is needed.
     """
     from heronpy.cli.change.cluster import manifest
 
@@ -95,17 +96,17 @@ def env_command() -> None:
 
 @env_command.command("pack")
 @click.option("-r", "--requirement", "requirements", required=True, metavar="FILE",
-              type=click.Path(dir_okay=False, path_type=Path), help="The requirements, as pip reads them.")  # fmt: skip
+              type=click.Path(dir_okay=False, path_type=Path), help="Requirements file of pip.")  # fmt: skip
 @click.option("-o", "--output", "into", required=True, metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
               help="File to write; the digest of its content is added to the name: env.zip becomes"
               " env-DIGEST.zip.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=1.0), default=600.0, show_default=True,
               metavar="SECONDS", help="How long pip may take.")  # fmt: skip
 def pack_command(**flags: Any) -> None:
-    """Download what a requirements file asks for, as wheels, into one file: a wheelhouse.
+    """Download the wheels for a requirements file into one file, a wheelhouse.
 
-    It is for hosts with this Python and platform. With heron.engine.environment in a cluster's engine.yaml, each host
-    installs it once, without asking an index, and its topologies run there. The file's path is printed.
+    It fits hosts with this Python and platform. If heron.engine.environment in a cluster's engine.yaml names it, each
+    host installs it once, without a package index, and runs topologies in that environment. Prints the file's path.
     """
     from heronpy.cli.output import say
     from heronpy.storage.wheelhouse import pack

@@ -38,21 +38,21 @@ class _ConfigGroup(click.Group):
 
 @click.group("config", cls=_ConfigGroup)
 def config_command() -> None:
-    """Show settings and their origin; list, set and unset client defaults of a cluster.
+    """Show settings and their origin; list, set and unset a cluster's client defaults.
 
-    Apache's order of words works as well: heron config CLUSTER set KEY VALUE.
+    Apache Heron's word order works as well: heron config CLUSTER set KEY VALUE.
     """
 
 
 @reading("show", config_command, topology=None)
 @click.argument("room", required=False, shell_complete=complete.rooms)
-@click.option("--topology", metavar="NAME", help="Show what a running topology was launched with.",
+@click.option("--topology", metavar="NAME", help="Show the settings with which a running topology was launched.",
               shell_complete=complete.topologies)  # fmt: skip
 @click.option("--origin", is_flag=True, help="Show where each value comes from.")
 def show_command(
     target: Target, room: str | None, topology: str | None, origin: bool, as_json: bool, common: Common
 ) -> None:
-    """Show the settings of a cluster, of all rooms or of one.
+    """Show the settings of a cluster, for all rooms or one.
 
     The keys are heron.<room>.<field>; set them in conf/<cluster>/<room>.yaml, in the topology's
     configuration, or with --config-property.
@@ -95,7 +95,7 @@ def show_command(
 
 @reading("list", config_command, topology=None, common=False)
 def list_command(target: Target, as_json: bool) -> None:
-    """List the client's defaults of a cluster."""
+    """List the client defaults of a cluster."""
     config = ClientConfig(target.cluster)
     if as_json:
         print_json({"path": str(config.path), "values": config.values})
@@ -124,7 +124,7 @@ def set_command(target: Target, key: str, value: str) -> None:
 @verb("unset", config_command, topology=None, json=False, common=False)
 @click.argument("key", shell_complete=complete.client_keys)
 def unset_command(target: Target, key: str) -> None:
-    """Forget a client default of a cluster."""
+    """Remove a client default of a cluster."""
     config = ClientConfig(target.cluster)
     if not config.unset(key):
         hint = suggestion(key, config.values, f"; see 'heron config list {target.cluster}'")

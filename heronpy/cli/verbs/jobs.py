@@ -16,8 +16,8 @@ _why = click.option("--why", default="", metavar="TEXT", help="The reason, for t
 _layer = click.option("--as", "layer", default="oncall", show_default=True, metavar="LAYER",
                       help="The layer to change: oncall, or provisioner, which is weaker.")  # fmt: skip
 _waits = together(
-    click.option("--detach", is_flag=True, help="Return once it is written, without waiting for its effect."),
-    timeout_flag(600.0, "Seconds to wait for its effect; the manager goes on after that."),
+    click.option("--detach", is_flag=True, help="Return once the change is written, without waiting for its effect."),
+    timeout_flag(600.0, "Seconds to wait for the effect of the change; the manager goes on after that."),
 )
 _words = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME|CLASS|-] [ARGS]...")
 _program = together(click.argument("program"), _words)
@@ -26,11 +26,11 @@ _UNKNOWN = {"ignore_unknown_options": True}
 
 @click.group("job")
 def job_command() -> None:
-    """Keep topologies as their jobs say: layers of settings that a manager makes true.
+    """Keep topologies as their jobs describe them: in layers of settings that a manager applies.
 
-    A job is the program and what has been set for it, in layers: provisioner (what create and deploy found) and, over
-    it, oncall. The manager of the cluster changes the topology until it is what the layers say. A topology that has
-    died is started again from its latest checkpoint.
+    A job is a program and its settings, in two layers: provisioner (written by create and deploy) and oncall, which
+    overrides it. The cluster's manager changes the topology until it matches the layers. A topology that has died is
+    started again from its latest checkpoint.
     """
 
 
@@ -47,9 +47,9 @@ def _verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Co
 @_why
 @_waits
 def create_command(**flags: Any) -> None:
-    """Make a job of a program, named as its topology, and start it; starts the manager unless one acts.
+    """Make a job of a program, named after its topology, and start it; starts the manager if none is active.
 
-    PROGRAM and what follows are those of 'heron submit'. --config-property sets settings of the job.
+    PROGRAM and its arguments are those of 'heron submit'. --config-property sets settings of the job.
     """
     from heronpy.cli.submit.deploying import create
 
@@ -74,7 +74,7 @@ def adopt_command(**flags: Any) -> None:
 @_why
 @_waits
 def deploy_command(**flags: Any) -> None:
-    """Give a job another program; it is stopped with a savepoint, and started from that.
+    """Give a job another program: the topology is stopped with a savepoint, and started again from it.
 
     A program that cannot be imported is refused while the old one runs. One that fails within 30 s after its start is
     stopped, and the old one runs again from the savepoint.
@@ -86,17 +86,17 @@ def deploy_command(**flags: Any) -> None:
 
 @verb("list", job_command, topology=None)
 def list_command(**flags: Any) -> None:
-    """List the jobs, and whether their topologies are what they should be."""
+    """List the jobs, and whether their topologies match them."""
     from heronpy.cli.change.jobs import list_jobs
 
     list_jobs(**flags)
 
 
 @verb("show", job_command, topology=_job)
-@click.option("--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
-@click.option("--origin", is_flag=True, help="Say of each key which layer sets it, who wrote it, and why.")
+@click.option("--watch", is_flag=True, help="Show the job again whenever it changes, until Ctrl-C.")
+@click.option("--origin", is_flag=True, help="Show for each key which layer sets it, who wrote it, and why.")
 def show_command(**flags: Any) -> None:
-    """Show what a job should be, where that comes from, and what is being done about it."""
+    """Show what a job should be, which layers say so, and what the manager is doing about it."""
     from heronpy.cli.change.jobs import show
 
     show(**flags)
@@ -105,7 +105,7 @@ def show_command(**flags: Any) -> None:
 @_verb("set")
 @click.argument("words", nargs=-1, required=True, metavar="KEY=VALUE...")
 @_layer
-@click.option("--for", "for_s", type=Duration(), metavar="TIME", help="How long it holds, such as 2h.")
+@click.option("--for", "for_s", type=Duration(), metavar="TIME", help="How long the change holds, such as 2h.")
 @_why
 @_waits
 def set_command(**flags: Any) -> None:
@@ -125,9 +125,9 @@ def set_command(**flags: Any) -> None:
 @_why
 @_waits
 def unset_command(**flags: Any) -> None:
-    """Take keys out of a layer, with all below them: parallelism.work, or parallelism.
+    """Remove keys from a layer, with all keys below them: parallelism.work, or parallelism.
 
-    A key of a configuration that nothing else sets keeps its last value.
+    A configuration key that no other layer sets keeps its last value.
     """
     from heronpy.cli.change.jobs import unset_keys
 
@@ -142,10 +142,10 @@ def unset_command(**flags: Any) -> None:
 @_why
 @_waits
 def apply_command(**flags: Any) -> None:
-    """Make a layer of jobs what a file says, such as one that is kept in git.
+    """Replace a layer of jobs by the content of a file, for example one kept in git.
 
-    Each document has the name of a job, job: NAME, and the keys of the layer: 'heron job schema' lists them. A key of
-    the layer that the file does not have is unset. All documents are checked before the first is written.
+    Each document has the name of a job (job: NAME) and the keys of the layer; 'heron job schema' lists them. Keys of
+    the layer that the file does not have are unset. All documents are checked before the first is written.
     """
     from heronpy.cli.change.job_files import apply
 
@@ -195,7 +195,7 @@ def replay_command(file: BinaryIO, as_json: bool) -> None:
 @_why
 @_waits
 def stop_command(**flags: Any) -> None:
-    """Stop the topology of a job: with a savepoint under EFFECTIVELY_ONCE, else drained."""
+    """Stop the topology of a job: with a savepoint under EFFECTIVELY_ONCE, otherwise drained."""
     from heronpy.cli.change.jobs import set_run
 
     set_run(stop=True, **flags)
@@ -205,7 +205,7 @@ def stop_command(**flags: Any) -> None:
 @_why
 @_waits
 def start_command(**flags: Any) -> None:
-    """Start the topology of a job that was stopped, from its latest checkpoint."""
+    """Start the stopped topology of a job from its latest checkpoint."""
     from heronpy.cli.change.jobs import set_run
 
     set_run(stop=False, **flags)
@@ -213,11 +213,11 @@ def start_command(**flags: Any) -> None:
 
 @_verb("revert")
 @click.option("--as", "layer", default="provisioner", show_default=True, metavar="LAYER", help="The layer to change.")
-@click.option("--to", type=click.IntRange(min=1), metavar="VERSION", help="Default: the version before.")
+@click.option("--to", type=click.IntRange(min=1), metavar="VERSION", help="Default: the previous version.")
 @_why
 @_waits
 def revert_command(**flags: Any) -> None:
-    """Make a layer of a job what it was in an earlier version: of provisioner, the program before."""
+    """Restore an earlier version of a layer of a job; for provisioner, this restores the earlier program."""
     from heronpy.cli.change.jobs import revert
 
     revert(**flags)
@@ -226,7 +226,7 @@ def revert_command(**flags: Any) -> None:
 @_verb("release")
 @_waits
 def release_command(**flags: Any) -> None:
-    """Try again what the manager has given up (QUARANTINED), or waits with (WAITING)."""
+    """Retry a job that the manager has given up (QUARANTINED) or postponed (WAITING)."""
     from heronpy.cli.change.jobs import release
 
     release(**flags)
@@ -234,7 +234,7 @@ def release_command(**flags: Any) -> None:
 
 @_verb("delete")
 def delete_command(**flags: Any) -> None:
-    """Remove a job that is stopped; checkpoints and logs of its topology stay."""
+    """Remove a stopped job; checkpoints and logs of its topology stay."""
     from heronpy.cli.change.jobs import delete
 
     delete(**flags)
@@ -242,24 +242,24 @@ def delete_command(**flags: Any) -> None:
 
 @click.group("manager")
 def manager_command() -> None:
-    """The processes of a cluster that keep its jobs true, syncer and scaler; topologies run on without them."""
+    """The processes of a cluster that apply its jobs, syncer and scaler; topologies keep running without them."""
 
 
 @verb("start", manager_command, topology=None, json=False)
 @click.option(
-    "--unit", is_flag=True, help="Print a template of systemd units for this user that run it; start nothing."
+    "--unit", is_flag=True, help="Print a template of systemd user units that run the manager; start nothing."
 )
 def manager_start_command(**flags: Any) -> None:
-    """Start the manager on this host; 'heron job' verbs do so, too. After a reboot it starts the topologies again."""
+    """Start the manager on this host; 'heron job' verbs also do so. After a reboot it restarts the topologies."""
     from heronpy.cli.change.jobs import start_manager
 
     start_manager(**flags)
 
 
 @verb("stop", manager_command, topology=None, json=False)
-@timeout_flag(30.0, "Seconds that it may take to finish a step.")
+@timeout_flag(30.0, "Seconds that the manager may take to finish a step.")
 def manager_stop_command(**flags: Any) -> None:
-    """End the manager on this host; topologies run on."""
+    """Stop the manager on this host; topologies keep running."""
     from heronpy.cli.change.jobs import stop_manager
 
     stop_manager(**flags)
@@ -267,7 +267,7 @@ def manager_stop_command(**flags: Any) -> None:
 
 @verb("status", manager_command, topology=None)
 def manager_status_command(**flags: Any) -> None:
-    """Say whether a manager acts, and where."""
+    """Show whether a manager is active, and where."""
     from heronpy.cli.change.jobs import manager_status
 
     manager_status(**flags)

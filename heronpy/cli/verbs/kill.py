@@ -12,19 +12,19 @@ from heronpy.cli.flags.arguments import timeout_flag, verb
 @verb("kill")
 @timeout_flag(
     None,
-    "Seconds that the scheduler may take before the processes are killed without it, or, with an engine, until the"
-    " command tells what may still run  [default: 30, with an engine lost_s and the stop grace more]",
+    "Seconds after which the processes are killed without the scheduler or, with an engine, the command reports what"
+    " may still run  [default: 30; with an engine, lost_s and the stop grace are added]",
 )
-@click.option("--force", is_flag=True, help="Remove it although containers on an engine may still run.")
+@click.option("--force", is_flag=True, help="Remove the topology even if containers on an engine may still run.")
 def kill_command(**flags: Any) -> None:
     """Stop a topology and remove it from the cluster; its log files and its checkpoints stay.
 
-    A submit with --restore resumes from a checkpoint; 'heron checkpoints delete' removes them.
-    With an engine it waits for the confirmed end of every container. What may still run is named, with the command that
-    looks for it, and the topology is not removed; its scheduler goes on ending it, and 'heron kill' finishes the next
-    time.
+    'heron submit --restore' resumes from a checkpoint; 'heron checkpoints delete' removes checkpoints.
+    With an engine, the command waits until the end of every container is confirmed. Otherwise it names the containers
+    that may still run, with the command that looks for them, and does not remove the topology. The scheduler goes on
+    ending it; run 'heron kill' again to finish.
 
-    Also works when the topology's scheduler is dead or a submit was interrupted, and with an invalid
+    Also works when the topology's scheduler is dead, when a submit was interrupted, and with an invalid
     configuration: invalid settings are ignored.
     """
     from heronpy.cli.change.kill import kill

@@ -89,7 +89,7 @@ def startup_command(**flags: Any) -> int:
               help="Folder to write to (default: the temporary folder).")  # fmt: skip
 @_output_flags
 def checkpoint_command(**flags: Any) -> int:
-    """Measure checkpoints of one task's large state: the pause, full and incremental uploads, the restore."""
+    """Measure checkpoints of one task with a large state: pause, full and incremental uploads, restore."""
     from heronpy.cli.measure.load_test import checkpoint
 
     return checkpoint(**flags)
@@ -99,10 +99,10 @@ def checkpoint_command(**flags: Any) -> int:
 @click.option("--containers", type=click.IntRange(1, 100_000), default=1000, show_default=True,
               help="Containers to register.")  # fmt: skip
 @click.option("--tasks", type=click.IntRange(2, 1_000_000), default=10_000, show_default=True,
-              help="Tasks in all of them.")  # fmt: skip
+              help="Tasks in all containers together.")  # fmt: skip
 @_output_flags
 def control_plane_command(**flags: Any) -> int:
-    """Pack and register a topology too large for one machine, simulated."""
+    """Measure packing and registration of a simulated topology too large for one machine."""
     from heronpy.cli.measure.load_test import control_plane
 
     return control_plane(**flags)
@@ -128,7 +128,7 @@ def costs_command(**flags: Any) -> int:
     default=DEFAULT_RATES,
     show_default=True,
     metavar="N,N,...",
-    help="Tuples per second of the spout, one rate after the other; max is as fast as it can.",
+    help="Tuples per second of the spout, one rate after the other; max: as fast as possible.",
 )
 @click.option(
     "--mode",
@@ -174,7 +174,7 @@ def rates_command(**flags: Any) -> int:
     default=15.0,
     show_default=True,
     metavar="S",
-    help="How long 'latency', 'straggler', 'ledger' and 'quiet' measure; 'recovery' kills each 2.5 s.",
+    help="How long 'latency', 'straggler', 'ledger' and 'quiet' measure; 'recovery' kills every 2.5 s.",
 )
 @click.option(
     "--files", type=click.IntRange(1, 100_000), default=10_000, show_default=True, metavar="N", help="Files of 'quiet'."
@@ -198,12 +198,12 @@ def rates_command(**flags: Any) -> int:
 )
 @_output_flags
 def units_command(**flags: Any) -> int:
-    """Measure work units: all profiles, or those that are named.
+    """Measure work units: all profiles, or only the named ones.
 
-    They are throughput, latency, straggler, recovery, ledger, quiet, bad and rebuild.
+    The profiles are throughput, latency, straggler, recovery, ledger, quiet, bad and rebuild.
 
-    Every profile compares its rows with what was written, and fails when they differ. What was aimed at is shown beside
-    what was reached.
+    Every profile compares its rows with what was written, and fails when they differ. Targets are shown next to the
+    results.
     """
     from heronpy.cli.measure.load_test import units
 
@@ -225,16 +225,16 @@ def _profile_command(load: profiles.Load) -> click.Command:
         click.option("--containers", type=click.IntRange(min=1), help=f"Containers.  [default: {load.containers}]"),
         click.option("--mode", type=click.Choice(profiles.MODES), help=f"Guarantee.  [default: {load.mode}]"),
         click.option("--rate", type=click.FloatRange(min=0), metavar="N",
-                     help=f"Tuples per second of each spout task; 0 is as fast as it can.  [default: {load.rate:g}]"),
+                     help=f"Tuples per second of each spout task; 0: as fast as possible.  [default: {load.rate:g}]"),
         click.option("--duration", "duration_s", type=click.FloatRange(min=0.1), metavar="S",
                      help=f"Seconds to emit.  [default: {load.duration_s:g}]"),
         click.option("--tuples", type=click.IntRange(min=1), metavar="N", help="Emit this number of tuples instead."),
         click.option("--payload", "payload_bytes", type=click.IntRange(min=0), metavar="BYTES",
                      help=f"Size of the payload.  [default: {load.payload_bytes}]"),
         click.option("--warmup", "warmup_s", type=click.FloatRange(min=0), metavar="S",
-                     help=f"Seconds that the steady figures leave out.  [default: {load.warmup_s:g}]"),
+                     help=f"Seconds at the start that the steady figures leave out.  [default: {load.warmup_s:g}]"),
         click.option("--max-spout-pending", type=click.IntRange(min=1), metavar="N",
-                     help=f"Tuples not acked yet, per spout task.  [default: {load.max_spout_pending}]"),
+                     help=f"Unacked tuples per spout task.  [default: {load.max_spout_pending}]"),
         click.option("--set", "parameters", multiple=True, metavar="KEY=VALUE",
                      help=f"A parameter ({words}) or a setting such as heron.instance.batch_tuples; repeatable."),
     )  # fmt: skip

@@ -28,7 +28,7 @@ _task = click.option("--task", type=click.IntRange(min=1), metavar="ID", help="O
 
 @reading("list", topology=None)
 def list_command(**flags: Any) -> None:
-    """List the topologies of a cluster, of a role or of an environ."""
+    """List the topologies of a cluster, a role or an environ."""
     from heronpy.cli.look.topologies import list_topologies
 
     list_topologies(**flags)
@@ -36,10 +36,10 @@ def list_command(**flags: Any) -> None:
 
 @reading("status", topology=optional_topology_argument)
 def status_command(**flags: Any) -> None:
-    """Show a topology's state: what is down, what holds it back, what was restarted.
+    """Show the state of a topology: what is down, what holds it back, what was restarted.
 
     TOPOLOGY may be omitted when only one runs.
-    Exit code 1 when the topology has failed or none of its processes runs.
+    Exit code 1: the topology has failed, or none of its processes runs.
     """
     from heronpy.cli.look.status import show_status
 
@@ -62,13 +62,13 @@ def plan_command(**flags: Any) -> None:
 @click.option("-w", "--watch", is_flag=True, help="Repeat every five seconds; Ctrl-C ends it.")
 @click.option("--evidence", is_flag=False, flag_value="", metavar="[FILE]",
               help="Also pack signals, events, status, settings and the ends of the logs into a new file, without"
-              " passwords and keys; without FILE, into one of this folder that is named. With --watch, each look is"
-              " added.")  # fmt: skip
+              " passwords and keys. Without FILE, the file is made in this folder and its name is printed. With"
+              " --watch, each look is added.")  # fmt: skip
 def doctor_command(**flags: Any) -> None:
-    """Say what holds a topology back, with the evidence, and what to do next.
+    """Diagnose what holds a topology back, with evidence, and say what to do next.
 
-    The most urgent finding comes first. Exit code 0: nothing needs action; 1: something does. Of a topology that has
-    ended it says what its last minutes and events still tell.
+    The most urgent finding comes first. Exit code 0: nothing needs action; 1: something does. For a topology that has
+    ended, the diagnosis uses its last minutes and events.
     """
     from heronpy.cli.look.doctor import examine
 
@@ -86,11 +86,11 @@ def doctor_command(**flags: Any) -> None:
     help="Seconds between two snapshots.",
 )
 @click.option("-n", "--iterations", type=click.IntRange(min=1), metavar="N", help="Stop after N snapshots.")
-@click.option("--once", is_flag=True, help="One snapshot, then end; the same as -n 1.")
+@click.option("--once", is_flag=True, help="Print one snapshot; the same as -n 1.")
 def top_command(once: bool, **flags: Any) -> None:
     """Watch a topology: what holds it back, its components and tasks, rates, queues, busy time.
 
-    On a terminal: Enter opens the tasks of a component and the figures of a task, Esc goes back, s orders, / filters,
+    On a terminal: Enter opens the tasks of a component and the figures of a task, Esc goes back, s sorts, / filters,
     ? shows all keys, q ends it. With -n or --once, or without a terminal, snapshots of the components with their counts
     are printed one after the other; with --json, one line of JSON each.
     """
@@ -107,7 +107,7 @@ def top_command(once: bool, **flags: Any) -> None:
 @click.option(
     "-f", "--follow", is_flag=True, help="Keep printing new records, until the topology ends; Ctrl-C ends it."
 )
-@click.option("--since", metavar="TIME", help="Only what is newer: an age such as 5m, or an ISO time.")
+@click.option("--since", metavar="TIME", help="Only newer records: an age such as 5m, or an ISO time.")
 @click.option("--level", metavar="LEVEL", help="Only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
 @click.option(
     "-n",
@@ -116,18 +116,18 @@ def top_command(once: bool, **flags: Any) -> None:
     metavar="N",
     help="Only the last N records (with --follow: 10 unless --since is given).",
 )
-@click.option("--find", metavar="TEXT", help="Only what contains TEXT, letter by letter: the newest first, at most"
-              " 1,000 hits, for at most 10 s. With --follow: new records that contain it.")  # fmt: skip
-@click.option("-i", "--ignore-case", is_flag=True, help="With --find: A to Z are the same as a to z.")
+@click.option("--find", metavar="TEXT", help="Only lines that contain TEXT literally: the newest first, at most 1,000"
+              " hits, for at most 10 s. With --follow: new records that contain it.")  # fmt: skip
+@click.option("-i", "--ignore-case", is_flag=True, help="With --find: ignore the case of A to Z.")
 @click.option("--context", type=click.IntRange(0, 50), default=0, metavar="N",
-              help="With --find: also N lines before and after each hit.")  # fmt: skip
-@click.option("--earlier", is_flag=True, help="Also the logs of earlier topologies of the same name; a line of ---- is"
-              " between them.")  # fmt: skip
+              help="With --find: also print N lines before and after each hit.")  # fmt: skip
+@click.option("--earlier", is_flag=True, help="Also the logs of earlier topologies of the same name, separated by"
+              " a line of ----.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per record.")
 def logs_command(**flags: Any) -> None:
     """Show the logs of a topology, or of the named instances, processes and components.
 
-    Logs of earlier topologies of the same name are shown with --earlier or --since only.
+    Logs of earlier topologies of the same name are shown only with --earlier or --since.
 
     \b
     heron logs local word_count                        everything
@@ -146,11 +146,11 @@ def logs_command(**flags: Any) -> None:
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
               help="Only the newest N.")  # fmt: skip
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new events; Ctrl-C ends it.")
-@click.option("--start", is_flag=True, help="How long the phases of the start took, instead of events.")
+@click.option("--start", is_flag=True, help="Show how long each phase of the start took, instead of events.")
 def events_command(**flags: Any) -> None:
     """Show what happened: restarts with their reason, backpressure, checkpoints, restores, updates, takeovers.
 
-    The newest event is last. Repetitions within 2.5 minutes share one line with a count. The topology master keeps
+    The newest event comes last. Repetitions within 2.5 minutes share one line with a count. The topology master keeps
     1,000 events, and hands the newest 200 to its successor.
     """
     from heronpy.cli.look.events import show_events
@@ -161,7 +161,7 @@ def events_command(**flags: Any) -> None:
 @reading("exceptions")
 @component_flags("Only this component.")
 @_task
-@click.option("--summary", is_flag=True, help="A table without tracebacks.")
+@click.option("--summary", is_flag=True, help="Print a table without tracebacks.")
 @click.option("--all", "everything", is_flag=True, help="List the tasks separately, with all tracebacks.")
 def exceptions_command(**flags: Any) -> None:
     """Show the exceptions that user code raised, grouped by type and line, each with one full traceback."""
@@ -172,19 +172,19 @@ def exceptions_command(**flags: Any) -> None:
 
 @reading("trace")
 @click.option("--seconds", type=click.FloatRange(1, 3600), default=10.0, show_default=True, metavar="N",
-              help="Trace for so long.")  # fmt: skip
+              help="Seconds to trace.")  # fmt: skip
 @click.option("--rate", "per_s", type=click.FloatRange(0, 1000), default=100.0, show_default=True, metavar="N",
-              help="Tuples per second that all spouts together trace; 0: as heron.trace.per_s says.")  # fmt: skip
+              help="Tuples per second that all spouts together trace; 0: heron.trace.per_s.")  # fmt: skip
 @click.option("--min-ms", type=click.FloatRange(0), default=0.0, metavar="MS",
-              help="Only tuples that took at least so long.")  # fmt: skip
+              help="Only tuples that took at least this many milliseconds.")  # fmt: skip
 @click.option("--otlp", metavar="URL", help="Also send the traces to an OpenTelemetry collector, as JSON over HTTP, for"
               " example http://127.0.0.1:4318.")  # fmt: skip
 def trace_command(**flags: Any) -> None:
-    """Trace tuples from the spout on, and show where their time goes: each hop with its median and its 99th percentile,
-    and the slowest tuple call by call.
+    """Trace tuples from the spout on, and show where their time goes: median and 99th percentile of each hop, and the
+    slowest tuple call by call.
 
     \b
-    batch     in the sender's buffer, until the frame is full or the linger is over
+    batch     in the sender's buffer, until the frame is full or the linger time is over
     queue     waiting for credit: in the sender's out-queue and in stream managers
     wire      from a process to the next stream manager
     in-queue  from the last stream manager until the task's call begins
@@ -200,9 +200,9 @@ def trace_command(**flags: Any) -> None:
 @component_flags("Only this component.")
 @_task
 def slow_command(**flags: Any) -> None:
-    """Show the tuples whose process() took longer than heron.instance.slow_ms, with their values, the slowest first.
+    """Show the tuples whose process() took longer than heron.instance.slow_ms, with their values, slowest first.
 
-    Each task keeps the 16 slowest of the last hour; the metric __slow-tuples counts all.
+    Each task keeps the 16 slowest of the last hour; the metric __slow-tuples counts all of them.
     """
     from heronpy.cli.look.trace import show_slow
 
@@ -210,13 +210,13 @@ def slow_command(**flags: Any) -> None:
 
 
 @reading("batches")
-@click.option("--retry", is_flag=True, help="Give all of them to Spark again; the topology must run.")
+@click.option("--retry", is_flag=True, help="Give all failed batches to Spark again; the topology must run.")
 def batches_command(**flags: Any) -> None:
-    """Show the Spark batches that have failed under EFFECTIVELY_ONCE, with the error; --retry tries them again.
+    """Show the Spark batches that failed under EFFECTIVELY_ONCE, with the error; --retry tries them again.
 
-    A batch fails when your function has raised heron.spark.max_retries times after its first attempt; its rows are
-    kept. A full disk or a store that is away takes no attempt. In other modes no rows are kept: the tuples of a failed
-    batch fail at their spout.
+    A batch fails when your function has raised heron.spark.max_retries times after the first attempt; its rows are
+    kept. A full disk or an unreachable store does not count as an attempt. In other modes no rows are kept: the tuples
+    of a failed batch fail at their spout.
     """
     from heronpy.cli.look.batches import show_batches
 
@@ -224,15 +224,15 @@ def batches_command(**flags: Any) -> None:
 
 
 @reading("dead-letters")
-@component_flags("Only tuples that this component gave up.")
+@component_flags("Only tuples given up by this component.")
 @click.option("-n", "--last", type=click.IntRange(min=1), metavar="N", help="Only the last N.")
-@click.option("-f", "--follow", is_flag=True, help="Keep printing new ones; Ctrl-C ends it.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new dead letters; Ctrl-C ends it.")
 def dead_letters_command(**flags: Any) -> None:
     """Show the tuples that were given up, with payload, traceback, task and tries.
 
     A tuple is given up when its processing raised, hung or crashed the task heron.instance.poison_tries
     times; under ATMOST_ONCE, where nothing is retried, the first time. Also works after the topology was
-    killed. With --json one array; with --json --follow one object per line.
+    killed. --json prints one array; --json --follow prints one object per line.
     """
     from heronpy.cli.look.dead_letters import show_letters
 
@@ -242,11 +242,11 @@ def dead_letters_command(**flags: Any) -> None:
 @reading("stacks")
 @click.argument("what", metavar="TASK|PROCESS", shell_complete=complete.instances)
 def stacks_command(**flags: Any) -> None:
-    """Show what each thread of a running task or process does at this moment, the innermost call first.
+    """Show what each thread of a running task or process is doing, the innermost call first.
 
     TASK is a task's number, its instance id, its name on the pages (count-2), or a component that has one task only;
-    PROCESS is a name such as stmgr-1, tmaster or executor-1. The process goes on; it also works while user code hangs
-    or is in a C extension. The stacks go to the process's log, too.
+    PROCESS is a name such as stmgr-1, tmaster or executor-1. The process keeps running. This also works while user
+    code hangs or runs in a C extension. The stacks are also written to the process's log.
     """
     from heronpy.cli.look.process import show_stacks
 
@@ -256,16 +256,16 @@ def stacks_command(**flags: Any) -> None:
 @reading("heap")
 @click.argument("what", metavar="TASK|PROCESS", shell_complete=complete.instances)
 @click.option("--top", type=click.IntRange(1, 500), default=30, show_default=True, metavar="N",
-              help="The N types with the most bytes.")  # fmt: skip
+              help="Show the N types with the most bytes.")  # fmt: skip
 @click.option("--limit", "limit_s", type=click.FloatRange(0.05, 5.0), default=2.0, show_default=True, metavar="S",
-              help="Stop the process for about S seconds at most; a large one is estimated.")  # fmt: skip
+              help="Stop the process for about S seconds at most; a large heap is estimated.")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Do not ask before the process is stopped.")
 def heap_command(**flags: Any) -> None:
-    """Show the objects of a running task or process by type: how many, how large; never their values.
+    """Show the objects of a running task or process by type, with number and size but without values.
 
-    The process stops while they are counted, for at most about --limit seconds; you are asked first. TASK is a task's
+    The process stops while they are counted, for about --limit seconds at most; you are asked first. TASK is a task's
     number, its instance id, its name on the pages (count-2), or a component that has one task only; PROCESS is a name
-    such as stmgr-1 or tmaster. Memory of C extensions and what the process shares with its siblings is not listed.
+    such as stmgr-1 or tmaster. Memory of C extensions and memory shared with sibling processes are not listed.
     """
     from heronpy.cli.look.process import show_heap
 
@@ -281,14 +281,14 @@ def heap_command(**flags: Any) -> None:
     "--format", "form", type=click.Choice(["flamegraph", "speedscope", "both"]), default="both", show_default=True
 )
 @click.option("--native", is_flag=True, help="Also show frames of C extensions; needs py-spy.")
-@click.option("--idle", is_flag=True, help="Also count threads that wait.")
+@click.option("--idle", is_flag=True, help="Also count waiting threads.")
 @click.option("--out", type=click.Path(path_type=Path), default=".", metavar="DIR", help="Folder for the files.")
 def profile_command(**flags: Any) -> None:
     """Record where a running task spends its time: a flame graph (SVG) and a file for speedscope.app.
 
     TASK is a task's number, its instance id, its name on the pages (count-2), or a component that has one task only;
-    PROCESS is a name such as stmgr-1, tmaster or executor-1. Its executor samples it, on any host: with py-spy if that
-    is installed and may attach, else the process samples itself.
+    PROCESS is a name such as stmgr-1, tmaster or executor-1. Its executor samples it on any host with py-spy, if that
+    is installed and may attach; otherwise the process samples itself.
     """
     from heronpy.cli.look.process import profile
 
@@ -329,23 +329,23 @@ class Metrics(Reading, click.Group):
 @component_flags("Only this component.")
 @click.option("--instance", "instances", multiple=True, metavar="ID", help="Only this instance or process; repeatable.",
               shell_complete=complete.instances)  # fmt: skip
-@click.option("--name", "names", multiple=True, metavar="METRIC", help="This metric or NAME/LABEL only; repeatable.",
+@click.option("--name", "names", multiple=True, metavar="METRIC", help="Only this metric or NAME/LABEL; repeatable.",
               shell_complete=complete.metrics)  # fmt: skip
 @click.option("--interval", "interval", metavar="TIME", help="Count only the last 5m, for example.")
 @click.option("--by-instance", is_flag=True, help="A row per instance instead of per component.")
-@click.option("--all", "everything", is_flag=True, help="Every metric of every process, a row each.")
+@click.option("--all", "everything", is_flag=True, help="Every metric of every process, one row each.")
 @json_flag
 @common_flags
 def metrics_command(**flags: Any) -> None:
-    """Show metrics, summed by component or for each instance.
+    """Show metrics, summed by component or by instance.
 
     Without --all, --name and --instance it shows the main figures: counts, latency, queue, CPU and memory.
     Latency is that of complete tuple trees at an acking spout, otherwise of one call of process or next_tuple.
-    Counters and distributions are totals since the start unless --interval is given, without what a killed process had
-    counted after its last report (then their components are named); --json has every metric.
+    Counters and distributions are totals since the start unless --interval is given. What a killed process counted
+    after its last report is missing; the affected components are named. --json has every metric.
 
-    With targets, rules or dashboard as the first word it prints what Prometheus and Grafana need. Metrics of a topology
-    that has such a name are shown when the cluster is named: heron metrics local rules
+    With targets, rules or dashboard as the first word it prints what Prometheus and Grafana need. To see the metrics of
+    a topology with such a name, name the cluster: heron metrics local rules
     """
     from heronpy.cli.look.metrics import show_metrics
 
@@ -355,15 +355,15 @@ def metrics_command(**flags: Any) -> None:
 @metrics_command.command("targets")
 @click.argument("targets", nargs=-1, type=TargetType(), metavar="[CLUSTER[/ROLE[/ENVIRON]]]...",
                 shell_complete=complete.clusters)  # fmt: skip
-@click.option("--tracker", is_flag=True, help="The tracker's page instead: one target with the sums of components.")
+@click.option("--tracker", is_flag=True, help="Print the tracker's page instead: one target with sums by component.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Replace this file in one step, instead of printing.")  # fmt: skip
+              help="Replace this file atomically, instead of printing.")  # fmt: skip
 @common_flags
 def targets_command(**flags: Any) -> None:
     """Print where Prometheus finds the metrics of all running topologies, for its file_sd_configs.
 
-    There is a target per container, whose page has every metric of every task. Print it again when topologies come
-    and go, by cron for example; a topology that does not answer is left out with a warning.
+    There is one target per container; its page has every metric of every task. Print the targets again when topologies
+    come and go, for example with cron. A topology that does not answer is left out with a warning.
     """
     from heronpy.cli.look.scraping import show_targets
 

@@ -30,7 +30,7 @@ class _Submit(click.Command):
 @target_argument
 @click.argument("program", metavar="PROGRAM")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME|CLASS|-] [ARGS]...")
-@click.option("--deploy-deactivated", is_flag=True, help="Start with paused spouts; 'heron activate' lets them emit.")
+@click.option("--deploy-deactivated", is_flag=True, help="Start with paused spouts; 'heron activate' starts them.")
 @click.option("--detach", is_flag=True, help="Return once the scheduler runs, without waiting for the tasks.")
 @click.option("--wait", is_flag=True, help="Wait until a bounded topology has finished, then remove it.")
 @click.option(
@@ -41,7 +41,7 @@ class _Submit(click.Command):
 @click.option(
     "--foreground",
     is_flag=True,
-    help="On an engine: keep the scheduler as a child of this command, which stays until it ends.",
+    help="On an engine: run the scheduler as a child of this command, until the scheduler ends.",
 )
 @timeout_flag(60.0, "Seconds for all tasks to start; sink readiness and the engine's queue have their own limits.")
 @click.option("--queue-timeout", "queue_timeout_s", type=click.FloatRange(min=0.1), metavar="S",
@@ -70,12 +70,12 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     heron submit local topo.pex module.Class Name  use a class of a .pex, .zip or folder
     heron submit local package.module:Class        use a class of an installed module
 
-    An EFFECTIVELY_ONCE topology starts empty unless --restore names the checkpoint to resume from. PATH or URL is the
-    folder of a checkpoint (chk-ID), of a topology's checkpoints, or of a copy of them.
+    An EFFECTIVELY_ONCE topology starts with empty state unless --restore names a checkpoint. PATH or URL is the folder
+    of a checkpoint (chk-ID), of a topology's checkpoints, or of a copy of them.
 
     Ctrl-C before the topology runs removes it. Once it runs, Ctrl-C only ends the wait of --wait.
 
-    Flags that heron does not know go to PROGRAM; so does everything after '--'.
+    Unknown flags, and everything after '--', go to PROGRAM.
     """
     if flags["detach"] and flags["wait"]:
         raise click.UsageError("--detach and --wait exclude each other; leave out one of them")

@@ -23,13 +23,13 @@ SCOPES = ("view", "all")
 
 @click.command("tracker")
 @click.option("--cluster", "clusters", multiple=True, metavar="CLUSTER", shell_complete=complete.clusters,
-              help="Serve this cluster; may be repeated. Without it all that are configured.")  # fmt: skip
+              help="Serve this cluster; may be repeated.  [default: all configured clusters]")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N",
-              help="Port to listen on; 0 is any free one. Without it 8889, or the next that is free.")  # fmt: skip
+              help="Port to listen on; 0: any free port.  [default: 8889, or the next free port]")  # fmt: skip
 @click.option("--tls", nargs=2, metavar="CERT KEY", help="PEM files of the certificate and its key.")
 @click.option("--behind-proxy", default="", metavar="NAME",
-              help="A proxy with TLS asks for others, under this name. Everybody then needs a token.")  # fmt: skip
+              help="Host name of a TLS proxy that forwards requests. Everybody then needs a token.")  # fmt: skip
 @common_flags
 def tracker_command(
     clusters: tuple[str, ...],
@@ -41,8 +41,8 @@ def tracker_command(
 ) -> None:
     """Serve the REST API and pages of the topologies of clusters, until Ctrl-C.
 
-    On loopback the browser of the user who runs it needs no token. Programs and other users need one, and from another
-    machine also TLS: heron ui token view
+    On loopback, the browser of the user who runs the tracker needs no token. Programs and other users need one ('heron
+    ui token view'), and from another machine also TLS.
 
     \b
     heron tracker
@@ -62,12 +62,12 @@ def tracker_command(
 
 
 class Pages(click.Group):
-    """`heron ui`: words that are none of its commands name a topology."""
+    """`heron ui`: a word that is not one of its commands names a topology."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command, or that which prints the page of a topology."""
+        """The named command, or else the command that prints the page of a topology."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             return page_command.name, page_command, args
         return super().resolve_command(ctx, args)
@@ -79,7 +79,7 @@ class Pages(click.Group):
 @common_flags
 @click.pass_context
 def page_command(ctx: click.Context, target: Target, topology: str, common: Common) -> None:
-    """Print the address of the page of a topology, of one that runs or has ended."""
+    """Print the address of the page of a running or ended topology."""
     from heronpy.clusters.ended import last_ended
     from heronpy.clusters.session import Session
     from heronpy.tracker import place
@@ -89,7 +89,7 @@ def page_command(ctx: click.Context, target: Target, topology: str, common: Comm
     session = Session(target, replace(common, config_path=config_path))
     record = session.record(topology) or last_ended(session, topology)
     if record is None:
-        record = session.find(topology)  # which says that there is none, and what there is
+        record = session.find(topology)  # raises an error that names the existing topologies
     address = finding.find_or_start(heron_home(), config_path).address
     click.echo(place.page_of(address, record.cluster, record.role, record.environ, topology))
 
@@ -98,15 +98,15 @@ def page_command(ctx: click.Context, target: Target, topology: str, common: Comm
 @click.option("--config-path", metavar="DIR", help="Folder with <cluster>/<room>.yaml files of settings.")
 @click.pass_context
 def ui_command(ctx: click.Context, config_path: str | None) -> None:
-    """Print the address of the pages, or of the page of a topology; starts the tracker on this machine if none runs.
+    """Print the address of the pages, or of one topology's page; starts the tracker on this machine if none runs.
 
     \b
     heron ui
     heron ui local word_count
     heron ui word_count
 
-    A tracker started here ends after 30 minutes without a request. It serves this user only: the kernel tells it who
-    asks. Each start makes a new random name, and with it a new address.
+    A tracker started here ends after 30 minutes without a request. It serves only this user, whom the kernel
+    identifies. Each start makes a new random name, and so a new address.
     """
     if ctx.invoked_subcommand is None:
         click.echo(finding.find_or_start(heron_home(), config_path).address)
@@ -134,19 +134,19 @@ def status_command(as_json: bool) -> None:
 
 @ui_command.command("stop")
 def stop_command() -> None:
-    """Stop the tracker that `heron ui` has started. Topologies do not notice."""
+    """Stop the tracker that `heron ui` has started; topologies are not affected."""
     running = finding.stop(heron_home())
     say("No tracker runs" if running is None else f"Stopped the tracker at {running.address}")
 
 
 @ui_command.command("token")
 @click.argument("scope", type=click.Choice(SCOPES))
-@click.option("--remove", is_flag=True, help="Make the token void instead; it is refused from now on.")
+@click.option("--remove", is_flag=True, help="Revoke the token instead.")
 def token_command(scope: str, remove: bool) -> None:
-    """Make one of the two tokens and print it; it is not shown again, and the one before is void.
+    """Make one of the two tokens and print it; it is not shown again, and the previous one is revoked.
 
-    The token 'view' allows figures: no logs, no settings, no values of tuples, no change. The token 'all' allows
-    everything.
+    The token 'view' gives access to figures, but not to logs, settings or values of tuples, and allows no changes. The
+    token 'all' allows everything.
 
     \b
     heron ui token view > heron.token
@@ -161,4 +161,4 @@ def token_command(scope: str, remove: bool) -> None:
         say(f"Removed the token '{scope}'")
         return
     click.echo(tokens.create(Scope(scope)))
-    warn(f"It is shown only now; it is valid until 'heron ui token {scope}' makes another one, or --remove")
+    warn(f"It is not shown again; it is valid until 'heron ui token {scope}' replaces it or --remove revokes it")

@@ -12,7 +12,7 @@ from heronpy.cli.flags.arguments import UnitId, json_flag
 _pipeline = click.argument("pipeline")
 _ledger = click.option("--ledger", "url", metavar="URL", default="",
                        help="sqlite:/folder/file or postgresql://user@host/database, or the entries of several"
-                       " ledgers as JSON; the default is heron.ingest.ledger of cluster local, else the one in"
+                       " ledgers as JSON; default: heron.ingest.ledger of cluster local, else the ledger in"
                        " HERON_HOME.")  # fmt: skip
 
 
@@ -23,9 +23,9 @@ def _table(words: str, name: str = "--table") -> Callable[..., Any]:
 
 @click.group("units")
 def units_command() -> None:
-    """Look at pipelines of work units, and mend them; also when their topology is gone.
+    """Inspect and repair pipelines of work units, even after their topology is gone.
 
-    What became of each byte of the logs is in a ledger, which these verbs read.
+    These verbs read the ledger, which records what became of each byte of the logs.
     """
 
 
@@ -33,7 +33,7 @@ def units_command() -> None:
 @_ledger
 @json_flag
 def list_command(**flags: Any) -> None:
-    """List the pipelines of a ledger, with how far they are."""
+    """List the pipelines of a ledger with their progress."""
     from heronpy.cli.look.units import list_pipelines
 
     list_pipelines(**flags)
@@ -44,7 +44,7 @@ def list_command(**flags: Any) -> None:
 @_ledger
 @json_flag
 def show_command(**flags: Any) -> None:
-    """Show the figures of a pipeline, and its units that are under way."""
+    """Show the figures of a pipeline, and its units in progress."""
     from heronpy.cli.look.units import show_pipeline
 
     show_pipeline(**flags)
@@ -54,14 +54,14 @@ def show_command(**flags: Any) -> None:
 @_pipeline
 @click.argument("unit", type=UnitId(), required=False)
 @_ledger
-@click.option("--retry", is_flag=True, help="Make units of them: after a fix.")
-@click.option("--traceback", "whole", is_flag=True, help="Print all of each traceback; without, its end.")
+@click.option("--retry", is_flag=True, help="Requeue the bad ranges, for example after a fix.")
+@click.option("--traceback", "whole", is_flag=True, help="Print full tracebacks (default: the last lines).")
 @json_flag
 def bad_command(**flags: Any) -> None:
-    """List the ranges of bytes that could not be processed, with bytes, error and traceback of the last try.
+    """List the ranges of bytes that could not be processed, with bytes, error and traceback of the last attempt.
 
-    With the number of a UNIT only what was found in that one. Exit code 1 when there are some. Each has a record in the
-    folder _units/bad of the table. Tuples that bolts have given up are listed by: heron dead-letters.
+    With UNIT, only the ranges found in that unit. Exit code 1 if there are any. Each range has a record in the folder
+    _units/bad of the table. 'heron dead-letters' lists the tuples that bolts have given up.
     """
     from heronpy.cli.look.bad_ranges import show_bad
 
@@ -74,9 +74,9 @@ def bad_command(**flags: Any) -> None:
 @_ledger
 @json_flag
 def retry_command(**flags: Any) -> None:
-    """Try failed units again, or one of them: after a fix.
+    """Retry all failed units, or one of them, for example after a fix.
 
-    Without a unit also what Spark has given up: failed dispatches.
+    Without UNIT, dispatches that Spark has given up are retried as well.
     """
     from heronpy.cli.look.units import retry_failed
 
@@ -90,12 +90,12 @@ def retry_command(**flags: Any) -> None:
 @_ledger
 @json_flag
 def site_command(**flags: Any) -> None:
-    """Take a site out of work, let it work again, or forget it.
+    """Take a site out of service, put it back, or remove it.
 
-    Down: its workers get no more units, and others may take at once what it has, if they have the bytes. What it
-    finishes first still counts. A site that falls silent loses its units the same way after 30 s.
+    down: the workers of the site get no more units. Other sites that have the bytes may take over its units at once;
+    what the site finishes first still counts. A silent site loses its units the same way after 30 s.
 
-    Gone: it will not come back, so its copies of the files count no more; refused while it works.
+    gone: the site will not come back. Its copies of the files are ignored from now on. Refused while it is active.
     """
     from heronpy.cli.look.units import set_site
 
@@ -106,14 +106,14 @@ def site_command(**flags: Any) -> None:
 @_pipeline
 @click.argument("urls", nargs=-1)
 @click.option("--from", "since", metavar="TIME", default="",
-              help="When the new entry begins, such as 2026-12-01T17:00 (UTC): files whose names say that time or a"
+              help="When the new entry begins, such as 2026-12-01T17:00 (UTC). Files whose names contain that time or a"
               " later one go to its ledgers.")  # fmt: skip
 @_ledger
 @json_flag
 def partition_command(**flags: Any) -> None:
-    """Show which ledgers have which files of a pipeline, or add an entry: the ledgers URLS from a time on.
+    """Show which ledgers hold which files of a pipeline, or add an entry: the ledgers URLS from a time on.
 
-    All sites may run meanwhile: each process follows at its next request. The time must be a later one than now.
+    All sites may keep running: each process uses the new entry at its next request. The time must be in the future.
     """
     from heronpy.cli.look.units import partition
 
@@ -126,10 +126,10 @@ def partition_command(**flags: Any) -> None:
 @_ledger
 @json_flag
 def check_command(**flags: Any) -> None:
-    """Compare table, ledger and the bytes of the logs; exit code 1 when they do not agree.
+    """Compare the table, the ledger and the bytes of the logs; exit code 1 when they disagree.
 
-    The pipeline may run meanwhile. Bytes that cannot be compared, such as those of files that are gone, are counted by
-    their reason, and are no disagreement.
+    The pipeline may keep running. Bytes that cannot be compared, such as those of deleted files, are counted by reason
+    and are not a disagreement.
     """
     from heronpy.cli.look.units import check_pipeline
 
@@ -142,10 +142,10 @@ def check_command(**flags: Any) -> None:
 @_ledger
 @json_flag
 def rebuild_command(**flags: Any) -> None:
-    """Make the ledger anew from the table: when the ledger is lost, or does not agree with it.
+    """Rebuild the ledger from the table, when the ledger is lost or disagrees with the table.
 
-    What is in the table is done, what has a record of being bad is bad, and all else is processed again. Refused
-    while workers are seen.
+    Bytes that are in the table count as done, bytes with a bad record count as bad, and all others are processed again.
+    Refused while workers are active.
     """
     from heronpy.cli.look.units import rebuild_ledger
 

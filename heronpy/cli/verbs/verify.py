@@ -14,7 +14,7 @@ from heronpy.cli.flags.arguments import cluster_flag, json_flag, together
 MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 
 
-#: Of commands that run the built-in topology.
+#: Flags of the commands that run the built-in topology.
 _run_flags = together(
     click.option("--duration", "duration_s", type=click.FloatRange(min=0), default=10.0, show_default=True,
                  metavar="S", help="Minimum duration of the input in seconds."),
@@ -28,7 +28,7 @@ _run_flags = together(
     click.option("--distinct", type=click.IntRange(min=0), default=0, metavar="N",
                  help="Number of different payloads.  [default: all different]"),
     click.option("--work-ms", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="MS",
-                 help="Work of the bolt per tuple."),
+                 help="Milliseconds of work per tuple in the bolt."),
     click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True, help="Containers."),
     click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True,
                  help="Tasks of each component, and partitions of the input."),
@@ -44,7 +44,7 @@ _run_flags = together(
 
 @click.group("verify")
 def verify_command() -> None:
-    """Prove what a topology lost, duplicated, miscounted or reordered, with or without faults.
+    """Check whether a topology lost, duplicated, miscounted or reordered tuples, with or without faults.
 
     \b
     heron verify list
@@ -74,7 +74,7 @@ def list_command(**flags: Any) -> None:
 @json_flag
 @_run_flags
 def run_command(**flags: Any) -> int:
-    """Run the built-in topology with faults, a run per fault, and judge each."""
+    """Run the built-in topology with faults, one run per fault, and judge each run."""
     from heronpy.cli.measure.verify import run
 
     return run(**flags)
@@ -83,7 +83,7 @@ def run_command(**flags: Any) -> int:
 @verify_command.command("end")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR")
 def end_command(**flags: Any) -> int:
-    """End the input of your own running topology whose SeededSource was given no count."""
+    """End the input of your own running topology, if its SeededSource has no count."""
     from heronpy.cli.measure.verify import end
 
     return end(**flags)
@@ -91,7 +91,7 @@ def end_command(**flags: Any) -> int:
 
 @verify_command.command("check")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR")
-@click.option("--seed", type=int, help="Seed of the source.  [default, as for the rest: what the source recorded]")
+@click.option("--seed", type=int, help="Seed of the source.  [default, here and below: what the source recorded]")
 @click.option("--partitions", type=click.IntRange(min=1), help="Partitions of the input.")
 @click.option("--count", type=click.IntRange(min=1), help="Tuples of each partition.")
 @click.option("--keys", type=click.IntRange(min=1), help="Different keys.")
@@ -100,7 +100,7 @@ def end_command(**flags: Any) -> int:
 @click.option("--zipf", type=click.FloatRange(min=0), help="Exponent of the frequency of keys.")
 @click.option("--mode", type=click.Choice(MODES), help="Guarantee to judge by.")
 @click.option("--loss-max", type=click.IntRange(min=0), default=0, show_default=True,
-              help="Tuples that ATMOST_ONCE may have lost.")  # fmt: skip
+              help="Tuples that may be lost under ATMOST_ONCE.")  # fmt: skip
 @click.option("--unordered", is_flag=True, help="The topology does not keep the order of keys.")
 @json_flag
 def check_command(**flags: Any) -> int:

@@ -1,4 +1,4 @@
-"""A sink that writes files of lines, one tuple per line, published exactly once if asked."""
+"""A sink that writes files with one line per tuple; files are published exactly once under EFFECTIVELY_ONCE."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Files of columns: Arrow or Parquet, from record batches as they came, or made of values.
+"""Files of columns, Arrow or Parquet, from record batches or from values.
 
-Small batches are gathered up to `GATHERED_BYTES`, so that a file has few large groups of rows; what is gathered is
-written before the file is closed. Nothing of a file can be read before that: its end says where everything is.
+Small batches are gathered up to `GATHERED_BYTES`, so that a file has few large groups of rows. Gathered batches are
+written before the file is closed. A file cannot be read before it is closed, because its index is at its end.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ARROW, PARQUET = "arrow", "parquet"
-#: Gathered before they are written, in memory; rows of one group in a Parquet file.
+#: Bytes gathered in memory before a write; rows of one group in a Parquet file.
 GATHERED_BYTES, GROUP_ROWS = 8 << 20, 1 << 20
 
 
 def format_problem(format_name: str, schema: pa.Schema) -> str | None:
-    """Why rows of this schema cannot be written in this format, or None: "field 'x' ..." for a sentence."""
+    """Why this format cannot hold this schema, as a part of a sentence ("field 'x' ..."), or None."""
     wrong = schema_problem(schema)
     if wrong or format_name == ARROW:
         return wrong
@@ -51,7 +51,7 @@ def _parquet() -> Any:
 
 
 class ColumnWriter:
-    """Rows to the open file of a task."""
+    """Writes rows to the open file of a task."""
 
     def __init__(self, files: PartFiles, format_name: str, schema: pa.Schema) -> None:
         self._files, self._format, self._schema = files, format_name, schema
@@ -65,11 +65,11 @@ class ColumnWriter:
         return self._files.bytes + self._gathered_bytes
 
     def row(self, values: Sequence[Any]) -> None:
-        """Add a tuple; UnfitError when it is not of the schema."""
+        """Add a tuple; raises UnfitError if it does not fit the schema."""
         self._add(self._made([[value] for value in values]))
 
     def batch(self, batch: Batch) -> dict[int, str]:
-        """Add the tuples of a batch; returns the places of those that are not of the schema, each with the reason."""
+        """Add the tuples of a batch; returns the indices of tuples that do not fit the schema, with the reason."""
         came = batch.record_batch
         if came is not None and came.schema.equals(self._schema):
             self._add(came)
@@ -87,7 +87,7 @@ class ColumnWriter:
         return {}
 
     def close(self) -> None:
-        """Write what is gathered, and the end of the file; it stays open, for its owner to name and close it."""
+        """Write the gathered rows and the file's end. The file stays open; its owner renames and closes it."""
         self._write()
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -135,15 +135,15 @@ class ColumnWriter:
 
 
 def common_schema(component: str, given: pa.Schema | None, declared: Sequence[pa.Schema | None]) -> pa.Schema:
-    """The schema of a sink's rows; ConfigError when nothing says what it is, or several things do.
+    """The schema of a sink's rows; raises ConfigError if the schema is unknown or ambiguous.
 
-    `given` is that of the sink; `declared` are those of the streams that it reads, None where one declares none or it
-    is not known here.
+    `given` is the sink's own schema; `declared` has the schemas of its input streams, with None for an unknown or
+    undeclared one.
     """
     found = [schema for schema in (given, *declared) if schema is not None]
     if not found or (given is None and None in declared):
         raise ConfigError(
-            f"{component} writes columns, and not all streams that it reads declare an Arrow schema here; declare one"
+            f"{component} writes columns, but not all of its input streams declare an Arrow schema here; declare one"
             " with Stream(schema=...), or give schema=, a pyarrow.Schema"
         )
     pa = arrow()
@@ -151,7 +151,7 @@ def common_schema(component: str, given: pa.Schema | None, declared: Sequence[pa
         raise ConfigError(f"schema of {component} must be a pyarrow.Schema, not {type(given).__name__}")
     if any(not schema.equals(found[0]) for schema in found[1:]):
         raise ConfigError(
-            f"{component} writes one schema to its files, and those of its inputs and of schema= differ; give each"
-            " schema a sink of its own, or cast before it"
+            f"{component} writes one schema to its files, but those of its inputs and of schema= differ; give each"
+            " schema its own sink, or cast before the sink"
         )
     return found[0]

@@ -1,6 +1,6 @@
 """Tuples to lines: JSON or text, exactly one line per tuple. Pure.
 
-A tuple that cannot be one line raises UnfitError with the reason; the others are not affected.
+A tuple that cannot be one line raises UnfitError with the reason; other tuples are not affected.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class UnfitError(ValueError):
 def line_writer(format_name: str, fields: Sequence[str]) -> Callable[[Sequence[Any]], bytes]:
     """The function from a tuple's values to its line.
 
-    JSON gives an object when the names of the fields are known and an array when they are not; text
-    gives the values joined by tabs.
+    JSON gives an object if the field names are known, otherwise an array. Text gives the values joined
+    by tabs.
     """
     names = list(fields)
     if format_name == TEXT:
@@ -48,7 +48,7 @@ def _checked(values: Sequence[Any], names: list[str]) -> Sequence[Any]:
 def _text(values: Sequence[Any]) -> bytes:
     line = "\t".join(map(str, values))
     if "\n" in line or "\r" in line:
-        raise UnfitError("it holds a line end; use format='jsonl'")
+        raise UnfitError("it contains a line end; use format='jsonl'")
     try:
         return line.encode() + b"\n"
     except UnicodeEncodeError as error:

@@ -27,7 +27,7 @@ ROLL_BYTES = "file.sink.roll_bytes"
 ROLL_INTERVAL_S = "file.sink.roll_interval_s"
 _TICK_MIN_MS, _TICK_MAX_MS = 20, 500
 FORMATS = (JSON, TEXT, ARROW, PARQUET)
-#: Those that need a schema.
+#: Formats that need a schema.
 COLUMNS = (ARROW, PARQUET)
 #: File name suffixes.
 SUFFIXES = {JSON: "jsonl", TEXT: "txt", ARROW: "arrow", PARQUET: "parquet"}
@@ -38,9 +38,9 @@ class FileOptions(Struct, frozen=True):
 
     folder: str
     format: str = JSON
-    #: Names of the values; none: lines are arrays.
+    #: Names of the values; if empty, lines are arrays.
     fields: tuple[str, ...] = ()
-    #: Of the rows, for the formats of columns.
+    #: Arrow schema of the rows, for the formats of columns.
     schema: pa.Schema | None = None
     roll_bytes: int = 64 * 1024 * 1024
     roll_interval_s: float = 5.0
@@ -62,8 +62,8 @@ class FileOptions(Struct, frozen=True):
         if self.format not in COLUMNS:
             if self.schema is not None:
                 raise ConfigError(
-                    f"schema of a FileSink is for the formats {' and '.join(COLUMNS)}, not for {self.format}; drop it,"
-                    " or give one of these"
+                    f"schema of a FileSink works with the formats {' and '.join(COLUMNS)}, not with {self.format};"
+                    " drop it, or give one of these"
                 )
             return
         if self.schema is None:
@@ -77,7 +77,7 @@ class FileOptions(Struct, frozen=True):
             )
 
     def with_schema_of(self, declared: list[pa.Schema | None]) -> FileOptions:
-        """The same with the schema that the streams of its inputs declare, where the format needs one."""
+        """A copy with the schema that the input streams declare, if the format needs a schema."""
         if self.format not in COLUMNS:
             return self
         return replace(self, schema=common_schema(f"format={self.format!r} of a FileSink", self.schema, declared))

@@ -1,4 +1,4 @@
-"""The files of one task of a file sink: open, prepared, published; and which process may touch which.
+"""The files of one task of a file sink (open, prepared, published), and which process may change which.
 
     .open-<component>-<index>-<writer>.<suffix>                    being written
     .pending-<component>-<index>-<number>-<writer>.<suffix>        prepared: complete and on disk, not visible
@@ -6,8 +6,8 @@
 
 The number is the checkpoint's (or, without checkpoints, a count), `<writer>` is `<run>.<attempt>`: the
 submission of the topology and the number of its restore. Invariants: a name is used once, by one process,
-so nothing is ever overwritten; a file goes from one state to the next by one rename; a process removes
-files of older attempts only, so one that was replaced cannot harm its successor.
+so no file is overwritten; a file goes from one state to the next by one rename; a process removes only
+files of older attempts, so a replaced process cannot harm its successor.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _BUFFER_BYTES = 256 * 1024
 
 
 class Takeover(NamedTuple):
-    """What a restored task did with files of its predecessors."""
+    """What a restored task did with its predecessors' files."""
 
     published: list[str]
     removed: list[str]
-    #: Prepared files of the checkpoint that no longer exist, prepared or published.
+    #: Prepared files of the checkpoint that no longer exist in any state.
     missing: list[str]
 
 
 class _OpenFile(io.FileIO):
-    """A new file that waits while its disk is full; a write that was refused has written nothing."""
+    """A new file whose writes wait while the disk is full; a refused write has written nothing."""
 
     def __init__(self, path: Path, until_done: UntilDone) -> None:
         self._until_done = until_done
@@ -85,25 +85,25 @@ class PartFiles:
     # -- writing ------------------------------------------------------------------------------
 
     def append(self, line: bytes) -> None:
-        """Add a line to the open file; makes one if there is none."""
+        """Add a line to the open file; opens a file if necessary."""
         self.stream().write(line)
         self.bytes += len(line)
 
     def stream(self) -> BinaryIO:
-        """The open file; makes one if there is none. Who writes to it sets `bytes`, and leaves it open."""
+        """The open file; opens one if necessary. The caller updates `bytes` and does not close the file."""
         if self._file is None:
             self._file = io.BufferedWriter(_OpenFile(self._open_path, self._until_done), _BUFFER_BYTES)
-            # Locked until the file is closed: shows a successor that its writer is alive.
+            # Locked until the file is closed, which shows a successor that the writer is alive.
             fcntl.flock(self._file, fcntl.LOCK_EX)
         return self._file
 
     def prepare(self, number: int) -> str | None:
-        """Make what was written durable under its number; returns its base name, or None when there is nothing."""
+        """Make the written rows durable under this number; returns the base name, or None without rows."""
         base = f"{self._stem}-{number}-{self._tail}"
         return base if self._close_as(f"{_PENDING}-{base}") else None
 
     def roll(self, number: int) -> str | None:
-        """Make what was written durable and visible at once."""
+        """Make the written rows durable and visible at once."""
         base = f"{self._stem}-{number}-{self._tail}"
         return base if self._close_as(f"{_PART}-{base}") else None
 
@@ -117,14 +117,14 @@ class PartFiles:
             self._until_done(lambda: os.rename(self._open_path, self.folder / name))
         except FileNotFoundError:
             raise FencedError(
-                f"file {self._open_path} was removed; this process was replaced by a newer one, and stops"
+                f"file {self._open_path} was removed; this process was replaced by a newer one and stops"
             ) from None
         sync_path(self.folder)
         self.discard()
         return True
 
     def discard(self) -> None:
-        """Close the open file; a successor removes what is left of it."""
+        """Close the open file; a successor removes it."""
         if self._file is not None:
             self._file.close()
         self._file, self.bytes = None, 0
@@ -136,7 +136,7 @@ class PartFiles:
     # -- publishing ---------------------------------------------------------------------------
 
     def publish(self, bases: Iterable[str]) -> list[str]:
-        """Make prepared files visible; idempotent. Returns those that no longer exist, prepared or published."""
+        """Make prepared files visible; idempotent. Returns the files that no longer exist in any state."""
         missing = []
         renamed = False
         for base in bases:
@@ -151,10 +151,10 @@ class PartFiles:
         return missing
 
     def take_over(self, committed: Iterable[str], checkpoint: int) -> Takeover:
-        """After a restore: publish what the checkpoint holds, remove everything else that older attempts left.
+        """After a restore: publish the checkpoint's files, and remove all other files of older attempts.
 
-        That includes files published for later checkpoints: they exist when a checkpoint turned out to
-        be damaged and an older one was restored; their rows are replayed.
+        This includes files that were published for later checkpoints. They exist if a checkpoint was
+        damaged and an older one was restored; their rows are replayed.
         """
         wanted = set(committed)
         here = {name for name in os.listdir(self.folder) if name.startswith(f"{_PENDING}-")}
@@ -180,7 +180,7 @@ class PartFiles:
         return name.partition("-")[2] not in wanted
 
     def _mine(self, name: str) -> re.Match[str] | None:
-        """Whether this is a file of an earlier or later process of this task, in this run."""
+        """Whether this file belongs to any process of this task in this run."""
         match = (_OPEN_NAME if name.startswith(_OPEN) else _NUMBERED_NAME).fullmatch(name)
         if match is None or match["run"] != self._run:
             return None
@@ -201,7 +201,7 @@ class PartFiles:
                 if keep and _cut_half_line(file):
                     os.fsync(file.fileno())
                     base = name.partition("-")[2].removeprefix(f"{self._stem}-")
-                    # Number 0: its writer began with 1.
+                    # Number 0: the writer's own numbers began with 1.
                     os.rename(path, self.folder / f"{_PART}-{self._stem}-0-{base}")
                     kept += 1
                 else:

@@ -1,6 +1,6 @@
 """FileSink: a bolt that writes tuples as lines or columns to files, which appear atomically.
 
-Owns the rows between their arrival and the publication of their file. Invariants: a published file never
+It owns the rows between their arrival and the publication of their file. Invariants: a published file never
 changes; under EFFECTIVELY_ONCE a row is in exactly one published file once its checkpoint is complete;
 under ATLEAST_ONCE a tuple is acked after its file is on disk and published.
 """
@@ -35,22 +35,22 @@ class FileSink(TwoPhaseSink):
     Published files are named `part-<component>-<index>-<number>-<run>.<attempt>.jsonl` and never change;
     names that begin with a dot are unfinished, and readers skip them. `fields` makes each line a JSON
     object; without it a line is an array; `format="text"` joins the values by tabs. `format="parquet"` and
-    `format="arrow"` (Arrow's file format, also known as Feather) write columns of the Arrow schema that the inputs'
-    streams declare, or that of `schema=`: what came as Arrow is written as it came, values otherwise are made of it.
+    `format="arrow"` (Arrow's file format, also known as Feather) write columns. Their Arrow schema is declared by the
+    input streams or given as `schema=`. Record batches are written as they came; other values are converted.
 
     **EFFECTIVELY_ONCE**: a file per checkpoint. It is prepared (flushed, synced, renamed to a hidden name)
-    when the checkpoint is taken, and published when the checkpoint is complete; after a failure, what the
-    restored checkpoint holds is published and the rest is removed. Every row is published exactly once.
+    when the checkpoint is taken, and published when the checkpoint is complete. After a failure, the files of
+    the restored checkpoint are published and all others are removed. Every row is published exactly once.
     The number of tasks of this component cannot be changed while it runs.
     **ATLEAST_ONCE**: a file is published when it has `roll_bytes`, or its first row is `roll_interval_s` old, or
     at the next tick (0.5 s) when it holds all tuples that the spouts may have pending; then its
     tuples are acked. Rows of replayed tuples are repeated.
-    **ATMOST_ONCE**: the same, without acks; lines that a dead process had written are published by its
-    successor, its unfinished file of columns is removed, because it has no end.
+    **ATMOST_ONCE**: the same, without acks. The successor of a dead process publishes the lines that it had
+    written; an unfinished file of columns is unreadable and is removed.
     """
 
     metric = "file-sink"
-    #: Prepared files not known to be published.
+    #: Prepared files that may not be published yet.
     state_key = "files.prepared"
 
     @classmethod
@@ -66,9 +66,9 @@ class FileSink(TwoPhaseSink):
     ) -> HeronComponentSpec:
         """Specify a sink.
 
-        folder: where the files go; made absolute here, where the topology is submitted.
-        format: jsonl, text, parquet or arrow. fields: names of the values. schema: a pyarrow.Schema, for parquet and
-        arrow where the streams declare none. roll_bytes, roll_interval_s: see the class.
+        folder: where to write the files; a relative path is resolved here, where the topology is submitted.
+        format: jsonl, text, parquet or arrow. fields: names of the values. schema: a pyarrow.Schema for parquet and
+        arrow, if the streams declare none. roll_bytes, roll_interval_s: see the class.
         """
         if folder is not None:
             made = FileOptions(os.path.abspath(os.path.expanduser(folder)), **options).with_schema_of(_schemas(inputs))
@@ -76,7 +76,7 @@ class FileSink(TwoPhaseSink):
         return super().spec(name=name, inputs=inputs, par=par, config=config)
 
     def open(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Finds the folder; without checkpoints, also publishes or removes what a predecessor left there."""
+        """Finds the folder; without checkpoints, also publishes or removes a predecessor's files."""
         who = self.who
         options = FileOptions.from_config(config, who.component)
         self._roll_bytes, self._roll_interval_s = options.roll_bytes, options.roll_interval_s
@@ -93,7 +93,7 @@ class FileSink(TwoPhaseSink):
         self._prepared: list[str] = []
         #: Tuples and batches to ack when their file is published.
         self._waiting: list[Any] = []
-        #: How many there are, and how many let a spout stand still.
+        #: Number of unacked tuples, and the number at which a spout cannot emit more.
         self._held, self._held_max = 0, _pending_share(config, context)
         self._opened_at = 0.0
         self._number = 0
@@ -116,7 +116,7 @@ class FileSink(TwoPhaseSink):
             self._took(tup, began)
 
     def process_batch(self, batch: Batch) -> None:
-        """Writes the rows of a batch; those that do not fit are rejected, the others are not affected."""
+        """Writes the rows of a batch; tuples that do not fit are rejected, and others are not affected."""
         self.check_whole()
         began = not self._writer.bytes
         unfit = self._writer.batch(batch)
@@ -126,7 +126,7 @@ class FileSink(TwoPhaseSink):
             self._took(batch, began)
 
     def _took(self, written: Any, began: bool) -> None:
-        """A tuple, or a batch, was written, and began a file or not."""
+        """Account for a written tuple or batch; `began` says whether it began a file."""
         if began:
             self._opened_at = time.monotonic()
         if not self.who.is_acked:
@@ -138,7 +138,7 @@ class FileSink(TwoPhaseSink):
             self._roll()
 
     def process_tick(self, tup: Any) -> None:
-        """Publishes a file that is old enough, or whose tuples let a spout stand still."""
+        """Publishes a file that is old enough, or that holds all tuples a spout may have pending."""
         self.check_whole()
         if self.who.is_checkpointed or not self._writer.bytes:
             return
@@ -146,19 +146,19 @@ class FileSink(TwoPhaseSink):
             self._roll()
 
     def finish(self) -> None:
-        """Publishes what is left; under EFFECTIVELY_ONCE the last checkpoint does."""
+        """Publishes the last file; under EFFECTIVELY_ONCE the last checkpoint does this."""
         if not self.who.is_checkpointed:
             self._roll()
 
     def close(self) -> None:
-        """The task ends: rows that are not replayed are published, the others are left to a successor."""
+        """Ends the task: rows that are not replayed are published; others are left to a successor."""
         if self.is_open and not self.who.is_checkpointed and not self.who.is_acked:
             self._roll()
 
     # -- checkpoints --------------------------------------------------------------------------
 
     def prepare(self, checkpoint: int) -> list[str]:
-        """The rows since the last checkpoint become a file: complete and on disk, not visible."""
+        """Makes a file of the rows since the last checkpoint: complete, on disk and not visible."""
         self._writer.close()
         base = self._files.prepare(checkpoint)
         if base is not None:
@@ -176,7 +176,7 @@ class FileSink(TwoPhaseSink):
         self._prepared = [base for base in self._prepared if base not in ready]
 
     def take_over(self, prepared: list[str] | None, checkpoint: int) -> None:
-        """Publishes the files of the restored checkpoint and removes what came after it."""
+        """Publishes the files of the restored checkpoint and removes later files."""
         found = self._files.take_over(prepared or [], checkpoint)
         self._warn_of(found.missing)
         if found.published or found.removed:
@@ -203,7 +203,7 @@ class FileSink(TwoPhaseSink):
 
 
 class LineWriter:
-    """Rows as lines to the open file of a task."""
+    """Writes rows as lines to the open file of a task."""
 
     def __init__(self, files: PartFiles, line_of: Callable[[Sequence[Any]], bytes]) -> None:
         self._files, self._line_of = files, line_of
@@ -214,11 +214,11 @@ class LineWriter:
         return self._files.bytes
 
     def row(self, values: Sequence[Any]) -> None:
-        """Write a tuple; UnfitError when it cannot be one line."""
+        """Write a tuple; raises UnfitError if it cannot be one line."""
         self._files.append(self._line_of(values))
 
     def batch(self, batch: Batch) -> dict[int, str]:
-        """Write the tuples of a batch; returns the places of those that cannot be a line, each with the reason."""
+        """Write the tuples of a batch; returns the indices of tuples that cannot be a line, with the reason."""
         unfit = {}
         for place, values in enumerate(batch.rows()):
             try:
@@ -228,13 +228,13 @@ class LineWriter:
         return unfit
 
     def close(self) -> None:
-        """Lines need no end."""
+        """Nothing to do: lines need no end."""
 
 
 def _pending_share(config: dict[str, Any], context: TopologyContext) -> float:
-    """One task's share of the tuples that the spouts above this sink may have pending; infinite without a limit.
+    """One task's share of the tuples that the spouts of this sink may have pending; infinite without a limit.
 
-    Of the tasks of a sink that hold all pending tuples, one holds its share or more, however they are distributed.
+    When the tasks of a sink hold all pending tuples, at least one task holds its share or more.
     """
     pending = float(config.get(TOPOLOGY_MAX_SPOUT_PENDING) or math.inf)
     component = context.get_component_id()
@@ -250,7 +250,7 @@ def _pending_share(config: dict[str, Any], context: TopologyContext) -> float:
 
 
 def _schemas(inputs: Inputs | None) -> list[Any]:
-    """The Arrow schemas that the streams of these inputs declare; None for one that declares none, or is not known."""
+    """The Arrow schemas that these input streams declare; None for an unknown or undeclared schema."""
     return [
         stream.schema
         if isinstance(source, HeronComponentSpec) and (stream := source.output_streams().get("default")) is not None

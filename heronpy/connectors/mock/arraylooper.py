@@ -40,7 +40,7 @@ class ArrayLooper(Generator[Any]):
         self._round = itertools.islice(self._elements, self._place, None)
 
     def get(self) -> Any:
-        """The next element; StopIteration when the iterable is empty."""
+        """The next element; raises StopIteration if the iterable is empty."""
         if self._sleep and self._context is not None:
             self._context.wait(self._sleep)
         elif self._sleep:

@@ -2,13 +2,13 @@
 
 All tasks share one failover subscription named after the topology. Under ATLEAST_ONCE a message is
 acknowledged when its tuple is fully processed and negatively acknowledged when it fails, so that
-Pulsar sends it again; under ATMOST_ONCE it is acknowledged once it is emitted. Under EFFECTIVELY_ONCE it is
+Pulsar sends it again. Under ATMOST_ONCE it is acknowledged once it is emitted. Under EFFECTIVELY_ONCE it is
 acknowledged when a checkpoint that holds its tuple is complete. That checkpoint names the messages that are not
-acknowledged yet, so that a restore acknowledges them first, and skips those that Pulsar sends again. Needs the
-package `pulsar-client`.
+acknowledged yet, so that a restore acknowledges them first, and skips those that Pulsar sends again. The spout needs
+the package `pulsar-client`.
 
-The client's queue is never waited for in `receive`: what was emitted before would stay unsent meanwhile. While it is
-empty the spout looks at it after a millisecond, then after twice as long, up to PULSAR_RECEIVE_TIMEOUT_MS.
+The spout never blocks in `receive`, because earlier emits would stay unsent meanwhile. While the client's queue is
+empty, the spout polls it after a millisecond and doubles the pause up to PULSAR_RECEIVE_TIMEOUT_MS.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from heronpy.common.errors import FatalError
 from heronpy.streamlet.context import OUTPUT_STREAM
 from heronpy.streamlet.operators import OUTPUT_FIELD
 
-#: The first pause of a spout that has found no message.
+#: First pause of a spout that has found no message.
 FIRST_PAUSE_S = 0.001
 #: The part of the state of a task that names the messages of a checkpoint, in Pulsar's form.
 STATE_KEY = "pulsar.messages"
@@ -35,9 +35,9 @@ STATE_KEY = "pulsar.messages"
 class PulsarSpout(Spout, TwoPhaseStatefulComponent):
     """Emits one tuple for each message of a topic, on the stream that streamlets read.
 
-    The deserializer turns the message's bytes into the list of values; without one the value is the
-    text of the message. Under EFFECTIVELY_ONCE a message comes once if its topic has one partition, or the spout one
-    task: else another task may get a message, after a restore, before this one has acknowledged it.
+    The deserializer turns the message's bytes into the list of values; without one, the value is the
+    text of the message. Under EFFECTIVELY_ONCE a message comes once if its topic has one partition or the spout has
+    one task. Otherwise, after a restore, another task may get a message before this one has acknowledged it.
     """
 
     serviceUrl = "PULSAR_SERVICE_URL"
@@ -54,12 +54,12 @@ class PulsarSpout(Spout, TwoPhaseStatefulComponent):
     def init_state(self, state: Any) -> None:
         """Keeps the state."""
         self._state = state
-        #: Messages emitted since the last checkpoint, and by checkpoint those that wait for it to be complete.
+        #: Messages emitted since the last checkpoint; checkpoint to the messages that wait for its completion.
         self._emitted: list[Any] = []
         self._open: dict[int, list[Any]] = {}
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Names the messages that are to be acknowledged once this checkpoint is complete."""
+        """Saves the messages to acknowledge once this checkpoint is complete."""
         self._open[int(checkpoint_id)] = self._emitted
         self._emitted = []
         self._state[STATE_KEY] = [message.serialize() for messages in self._open.values() for message in messages]
@@ -71,7 +71,7 @@ class PulsarSpout(Spout, TwoPhaseStatefulComponent):
                 self.consumer.acknowledge(message_id)
 
     def pre_restore(self, checkpoint_id: str) -> None:
-        """Nothing: `initialize`, which is called later, has the connection."""
+        """Nothing to do: `initialize`, which is called later, opens the connection."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Subscribes to the topic."""
@@ -113,7 +113,7 @@ class PulsarSpout(Spout, TwoPhaseStatefulComponent):
         self.logger.info("subscribed to Pulsar topic %s at %s", topic, url)
 
     def next_tuple(self) -> None:
-        """Emits the next message, if one has come."""
+        """Emits the next message, if one has arrived."""
         try:
             message = self.consumer.receive(timeout_millis=0)
         except self._pulsar.Timeout:
@@ -140,7 +140,7 @@ class PulsarSpout(Spout, TwoPhaseStatefulComponent):
         self.consumer.acknowledge(tup_id)
 
     def fail(self, tup_id: Any) -> None:
-        """Has Pulsar send the message again."""
+        """Makes Pulsar send the message again."""
         self.consumer.negative_acknowledge(tup_id)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Spark for topologies: the SparkSink bolt, and what a topology with one needs from the machine.
+"""Spark for topologies: the SparkSink bolt, and what Spark needs from the machine.
 
-Never imports pyspark: sink tasks hand Arrow files to the topology's one Spark gateway (heronpy.spark).
+This package never imports pyspark: sink tasks hand Arrow files to the topology's Spark gateway (heronpy.spark).
 """
 
 from __future__ import annotations

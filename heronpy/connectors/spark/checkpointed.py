@@ -1,11 +1,11 @@
-"""The sink task's side of the hand-over under EFFECTIVELY_ONCE: batches that wait for their checkpoint.
+"""The sink task's side of the hand-over under EFFECTIVELY_ONCE: batches wait for their checkpoint.
 
-Owns the owner records of one task, its rows and its manifests in `prepared`. A batch gets its manifest when a
-checkpoint is taken; it is handed over when that checkpoint is complete, and only then can the gateway take it (D12).
+This module owns the owner records of one task, its rows and its manifests in `prepared`. A batch gets its manifest when
+a checkpoint is taken. It is handed over when that checkpoint is complete, and only then can the gateway take it (D12).
 Numbers are part of the state, so batches written again after a restore have the same ids as the lost ones. A restored
-process first becomes the owner: from then on the gateway refuses whatever older attempts wrote after the restored
-checkpoint. Then it takes back what was already published of it, which is possible only if a later checkpoint turned out
-to be damaged.
+process first becomes the owner: from then on the gateway refuses batches that older attempts wrote after the restored
+checkpoint. Then it retracts such batches that are already published, which happens only if a later checkpoint was
+damaged.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 class Restored(Struct, frozen=True):
-    """What a restored process found and did."""
+    """Counts of what a restored process did."""
 
-    #: Batches of the checkpoint that were not published yet, or were taken over from another submission.
+    #: Batches of the checkpoint that were unpublished, or were taken over from another submission.
     published: int
-    #: Batches of older attempts that are not part of the checkpoint.
+    #: Unpublished batches of older attempts that are not part of the checkpoint.
     removed: int
-    #: The same, already published by Spark: possible only if a checkpoint turned out to be damaged.
+    #: Such batches that Spark had published; only after a damaged checkpoint.
     retracted: int
     #: Batches of the checkpoint that no longer exist.
     missing: list[str]
@@ -73,7 +73,7 @@ class CheckpointedOutbox(BatchWriter):
     def _adopt(self, old: SinkFolder, named: list[str], missing: list[str]) -> int:
         """Take over the batches without outcome from the submission whose checkpoint was restored.
 
-        They keep their ids, so what its gateway may have published already is replaced, not duplicated.
+        The batches keep their ids, so output that its gateway may have published is replaced, not duplicated.
         """
         adopted = 0
         for number, stem in enumerate(named, 1):
@@ -98,20 +98,20 @@ class CheckpointedOutbox(BatchWriter):
         return adopted
 
     def _drop_void(self, owner: Owner) -> tuple[int, int]:
-        """Remove what older attempts wrote after the restored checkpoint: batches not published, and published ones."""
+        """Remove the batches that older attempts wrote after the restored checkpoint, published or not."""
         removed = retracted = 0
 
         def is_void(stem: str) -> bool:
             _, number, incarnation = stem_order(stem)
             return owner.voids(number, incarnation)
 
-        # Handed over, or about to be: the fate keeps a process that still runs from having it published.
+        # Handed over, or about to be: the fate prevents a process that still runs from publishing the batch.
         for stem in filter(is_void, self._stems("rows", "prepared", "batches", "fates", "failed")):
             stands = self._withdraw(stem)
             if stands.fate is Fate.PUBLISHED:
                 self.folder.overrule(stem, Decision(Fate.WITHDRAWN, f"restore {self.incarnation}", stands.tables))
             if stands.tables:
-                # Published, or taken back by an earlier restore that did not end.
+                # Published, or retracted by an earlier restore that did not finish.
                 unpublish(stands.tables)
             outcome = self.folder.outcome(stem)
             retracted += outcome is not None and outcome.committed
@@ -144,7 +144,7 @@ class CheckpointedOutbox(BatchWriter):
             self._staged.pop(0)
 
     def publish(self, checkpoint: int) -> list[Manifest]:
-        """Hand the batches up to this checkpoint, which is complete, to the gateway; idempotent."""
+        """Hand the batches up to this complete checkpoint to the gateway; idempotent."""
         ready = [manifest for manifest in self._prepared if manifest.checkpoint <= checkpoint]
         if ready:
             self._check_permit()
@@ -156,7 +156,7 @@ class CheckpointedOutbox(BatchWriter):
     def _show(self, stem: str) -> bool:
         manifest = self.folder.manifest("prepared", stem)
         if manifest is None:
-            return False  # It was handed over before.
+            return False  # The batch was handed over before.
         self._hand_over(manifest)
         return True
 
@@ -165,22 +165,22 @@ class CheckpointedOutbox(BatchWriter):
         self.folder.remove(manifest.stem, "prepared")
 
     def to_state(self, unsettled: Iterable[str]) -> dict[str, Any]:
-        """What a restore needs; `unsettled` are handed-over batches whose outcome is not known."""
+        """The state for a restore; `unsettled` are handed-over batches without a known outcome."""
         stems = [*unsettled, *(manifest.stem for manifest in self._prepared)]
         place = {"place": self.folder.objects.name, "within": [self.folder.run_name, self.folder.component]}
         return {"number": self._number, "run": self.run, **place, "batches": stems}
 
     def without_outcome(self) -> list[str]:
-        """Batches of this task that the gateway has not finished, from any writer."""
+        """Batches of this task, from any writer, that the gateway has not finished."""
         return [stem for stem in self.folder.stems("batches", self.task) if self.folder.outcome(stem) is None]
 
 
 def _folder_of(state: Mapping[str, Any]) -> SinkFolder:
-    """Where the batches of a restored checkpoint are; ConfigError when they cannot be reached from this host."""
+    """The place of a restored checkpoint's batches; raises ConfigError if this host cannot reach it."""
     if "place" not in state:
         raise ConfigError(
-            f"the restored checkpoint has batches in {state['folder']}, in the form of an earlier heronpy; restore it"
-            " once with that one, let Spark finish, and take another savepoint"
+            f"the restored checkpoint has batches in {state['folder']}, in the format of an earlier heronpy; restore it"
+            " once with that release, let Spark finish, and take another savepoint"
         )
     place = place_of(state["place"])
     if not isinstance(place, Url) and not place.is_dir():

@@ -1,16 +1,16 @@
-"""The hand-over of dispatches: groups of work units (`heronpy.ingest`) whose rows lie in Parquet files already.
+"""The hand-over of dispatches: groups of work units (`heronpy.ingest`) whose rows are already in Parquet files.
 
-No task owns a dispatch: several keepers hand the same one over, also of several submissions, and say the same. So its
-records, which are those of `records.py`, lie in the home of its pipeline and not in a folder of a submission:
+No task owns a dispatch: several keepers, even of several submissions, hand over the same dispatch with the same
+content. So its records, in the format of `records.py`, are in the home of its pipeline, not in a submission's folder:
 
     <home>/_units/dispatches/sinks/<component>.json               the function and its options
-    <home>/_units/dispatches/<component>/batches/<stem>.json      what is handed over: a `Manifest` with `inputs`
-    <home>/_units/dispatches/<component>/lineage/<stem>.json      the bytes that the rows are made of
+    <home>/_units/dispatches/<component>/batches/<stem>.json      the dispatch: a `Manifest` with `inputs`
+    <home>/_units/dispatches/<component>/lineage/<stem>.json      the bytes from which the rows were made
     <home>/_units/dispatches/<component>/{attempts,fates,done}/   as in records.py
     <home>/_units/.gateway.lock                                   held while a gateway works for the pipeline
 
-The stem is made of the number of the dispatch and of a token of its inputs, so that a dispatch of the same number in
-another life of the ledger is not taken for it.
+The stem combines the number of the dispatch with a token of its inputs, so that a dispatch with the same number from
+another generation of the ledger is not mistaken for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOCK = ".gateway.lock"
 
 
 class DispatchRun(RunRecords):
-    """All dispatches of a pipeline; `units` is the folder `_units` of its home."""
+    """The dispatches of a pipeline; `units` is the folder `_units` of its home."""
 
     def __init__(self, units: Path) -> None:
         check_root(units, "the folder of work units")
@@ -46,21 +46,21 @@ class DispatchRun(RunRecords):
 
 
 class DispatchFolder:
-    """The keepers' side: hands dispatches over, and reads how they ended."""
+    """The keepers' side: hands dispatches over, and reads their outcomes."""
 
     def __init__(self, units: Path, component: str, safe_component: str, run: str) -> None:
-        """`run`: of the keeper's submission, see `run_token`."""
+        """`run` is the `run_token` of the keeper's submission."""
         self._units, self._component = units, component
         self._run = run
         self._folder: SinkFolder = DispatchRun(units).folder(safe_component)
 
     def write_function(self, aggregate: str, options: dict[str, Any]) -> None:
-        """The function that the gateway calls from now on, encoded by `encode_aggregate`."""
+        """Write the function, encoded by `encode_aggregate`, that the gateway calls from now on."""
         record = {"component": self._component, "aggregate": aggregate, "options": options}
         self._folder.write_sink(json.dumps(record).encode())
 
     def manifest(self, name: str, number: int, token: int, rows: int, size_bytes: int, inputs: list[str]) -> Manifest:
-        """A dispatch, which is published as `batch=<name>`.
+        """The manifest of a dispatch that will be published as `batch=<name>`.
 
         `token`: a digest of its inputs, below 2^48. `inputs`: folders of Parquet files.
         """
@@ -68,26 +68,26 @@ class DispatchFolder:
         return Manifest(name, *whose, number, 0, rows, True, size_bytes=size_bytes, inputs=inputs)
 
     def hand_over(self, manifest: Manifest, lineage: bytes) -> None:
-        """Idempotent: the record of another keeper says the same."""
+        """Hand a dispatch over; idempotent, because other keepers write the same record."""
         key = self._folder.key(_LINEAGE, f"{manifest.stem}.json")
         self._folder.objects.put_if_absent(key, lineage)
         self._folder.hand_over(replace(manifest, lineage=str(self._units / key)))
 
     def is_handed_over(self, stem: str) -> bool:
-        """Whether the gateway has it, and is not done."""
+        """Whether the gateway has the dispatch and has not finished it."""
         return self._folder.manifest("batches", stem) is not None
 
     def outcome(self, stem: str) -> Outcome | None:
-        """How it ended; None if it has not."""
+        """The outcome of a dispatch; None if it has not ended."""
         return self._folder.outcome(stem)
 
     def forget(self, stem: str) -> None:
-        """The ledger knows how it ended; the outcome itself stays among the last ones."""
+        """Remove the records of a dispatch whose outcome is in the ledger; the last outcomes stay."""
         self._folder.remove(stem, _LINEAGE)
 
 
 def hold_gateway_lock(units: Path) -> int:
-    """Says, as long as the descriptor is open, that a gateway of this host works for a pipeline."""
+    """Returns a descriptor that, while open, shows that a gateway of this host works for a pipeline."""
     make_folders(units)
     lock = _open_lock(units)
     fcntl.flock(lock, fcntl.LOCK_SH)
@@ -95,7 +95,7 @@ def hold_gateway_lock(units: Path) -> int:
 
 
 def lock_out_gateways(units: Path) -> int:
-    """No gateway of this host works for the pipeline while the descriptor is open; ConfigError when one does."""
+    """Returns a descriptor that keeps gateways of this host away while open; raises ConfigError if one works."""
     make_folders(units)
     lock = _open_lock(units)
     try:
@@ -111,12 +111,12 @@ def _open_lock(units: Path) -> int:
 
 
 def is_home(units: Path) -> bool:
-    """Whether a pipeline has handed dispatches over there."""
+    """Whether a pipeline has handed over dispatches there."""
     return (units / _NAME).is_dir()
 
 
 def finish_decided(units: Path) -> None:
-    """Publish what a gateway has decided to publish, and has not; none may be at work."""
+    """Publish dispatches that a gateway decided to publish but did not; no gateway may be running."""
     run = DispatchRun(units)
     for component in run.components():
         folder = run.folder(component)
@@ -127,5 +127,5 @@ def finish_decided(units: Path) -> None:
 
 
 def forget_all(units: Path) -> None:
-    """Remove all records of dispatches; no gateway may be at work."""
+    """Remove all records of dispatches; no gateway may be running."""
     shutil.rmtree(units / _NAME, ignore_errors=True)

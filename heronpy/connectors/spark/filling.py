@@ -1,12 +1,12 @@
 """The micro-batch that a sink task is filling: its rows as Arrow columns, and the tuples they came from. Pure.
 
-Rows are turned into columns a few hundred at a time, so that no Python code runs per value and the size of the
-batch is known while it grows; where tuples come as batches, none runs per row, and no tuple object is made. Until the
-schema is known (it may be inferred from the first batch), the values are kept instead.
+Rows are converted to columns a few hundred at a time, so that no Python code runs per value and the size of the
+batch is known while it grows. For tuples that come as batches, no code runs per row, and no tuple object is made. Until
+the schema is known (it may be inferred from the first batch), the values are kept unconverted.
 
-A batch is handed over as soon as it is full or old, or later while Spark is behind. Each batch costs Spark about the
-same, whatever its size. So while batches of a task wait for Spark, the next one grows instead of queuing behind them,
-and a backlog is processed in a few large jobs.
+A batch is handed over as soon as it is full or old, or later while Spark is behind. A batch costs Spark about the
+same regardless of its size. So while batches of a task wait for Spark, the next one grows instead of queuing behind
+them, and a backlog is processed in a few large jobs.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from heronpy.api.batch import Batch
 
 
-#: Uncommitted batches of a task that keep Spark busy: one in progress, and the next one.
+#: Uncommitted batches of a task that keep Spark busy: one in progress and one waiting.
 AHEAD = 2
-#: A growing batch holds at most this many times `rows`: the task keeps its tuples, which small rows make many.
+#: A growing batch holds at most this many times `rows`, because the task keeps its tuples, which may be many.
 GROWTH_MAX = 16
 
 
 class Step(Enum):
-    """What to do with the batch that is being filled."""
+    """What to do with the current batch."""
 
     FILL = "fill"
     HAND_OVER = "hand over"
@@ -43,14 +43,14 @@ class Step(Enum):
 
 
 class Limits(Struct, frozen=True):
-    """Of the batches of one task. `age_s` is infinite where checkpoints end batches."""
+    """Limits of the batches of one task. `age_s` is infinite if checkpoints end batches."""
 
     rows: int
     bytes: int
     age_s: float
-    #: Size up to which a batch grows while Spark is behind; unless it is above `bytes`, none grows.
+    #: Size up to which a batch grows while Spark is behind; batches grow only if this is above `bytes`.
     bytes_max: int
-    #: Most batches without outcome.
+    #: Most batches without an outcome.
     uncommitted_max: int
 
     @property
@@ -65,7 +65,7 @@ class Limits(Struct, frozen=True):
 
 
 def next_step(rows: int, size_bytes: int, age_s: float, uncommitted: int, limits: Limits) -> Step:
-    """What to do with a batch of this size and age, `uncommitted` others of its task being without outcome."""
+    """What to do with a batch of this size and age, while `uncommitted` batches of its task lack an outcome."""
     is_due = rows >= limits.rows or size_bytes >= limits.bytes or age_s >= limits.age_s
     if rows == 0 or not is_due:
         return Step.FILL
@@ -77,7 +77,7 @@ def next_step(rows: int, size_bytes: int, age_s: float, uncommitted: int, limits
 
 
 def room_rows(rows: int, size_bytes: int, row_bytes: float, limits: Limits) -> int:
-    """How many rows of `row_bytes` to take before the next decision, so that no limit is passed unnoticed."""
+    """How many rows of `row_bytes` to take before the next decision, so that no limit is exceeded unnoticed."""
     next_rows = limits.rows if rows < limits.rows else limits.rows_max
     next_bytes = limits.bytes if size_bytes < limits.bytes else limits.bytes_max
     return max(1, min(next_rows - rows, int((next_bytes - size_bytes) / max(row_bytes, 1.0))))
@@ -96,22 +96,22 @@ class Filling:
     def __init__(self, shape: RowShape, row_bytes: float = math.inf) -> None:
         self._shape = shape
         self._width = len(shape.fields)
-        #: The tuples of the rows, without the refused ones; in batches as they came.
+        #: The tuples of the rows, without refused ones; batches stay batches.
         self.tuples: list[Any] = []
         self._rows = 0
-        #: Size of the rows in bytes: of their columns, or an estimate while the schema is not known.
+        #: Size of the rows in bytes: the size of the columns, or an estimate while the schema is unknown.
         self.size_bytes = 0
-        #: Mean size of the last rows, at first that of the batch before; infinite before any row.
+        #: Mean size of the last rows, initially of the previous batch; infinite before any row.
         self.row_bytes = row_bytes
         self._tables: list[pa.Table] = []
-        #: Rows that are not in a table because the schema is not known.
+        #: Rows that are not in a table yet, because the schema is unknown.
         self._values: list[Sequence[Any]] = []
 
     def __len__(self) -> int:
         return self._rows
 
     def take_batches(self, batches: list[Batch]) -> list[Refused]:
-        """Add batches of tuples; those that do not fit are left out and returned."""
+        """Add batches of tuples; tuples that do not fit are returned instead of added."""
         refused: list[Refused] = []
         for as_arrow, some in groupby(batches, lambda batch: batch.record_batch is not None):
             if as_arrow:
@@ -127,7 +127,7 @@ class Filling:
             columns = zip(*(batch.columns.values() for batch in batches), strict=True)
             table = self._shape.table_of([list(chain.from_iterable(parts)) for parts in columns])
         if table is None:
-            # It may be that only some rows do not fit.
+            # Perhaps only some rows do not fit.
             return self.take(list(chain.from_iterable(batches)))
         self._add(table, batches, table.num_rows)
         return []
@@ -143,7 +143,7 @@ class Filling:
             refused = self._close_values()
         table = self._shape.cast(columns)
         if table is None:
-            # It may be that only some rows do not fit.
+            # Perhaps only some rows do not fit.
             return refused + self.take(list(batch))
         self._add(table, [batch], len(batch))
         return refused

@@ -1,4 +1,4 @@
-"""What is handed over between sink tasks and the Spark gateway: micro-batches, their outcomes, their writers, names.
+"""The hand-over between sink tasks and the Spark gateway: micro-batches, outcomes, writers and names.
 
 `records.py` has the layout of the records.
 """
@@ -34,31 +34,31 @@ class Manifest(Struct):
     task: int
     incarnation: int
     number: int
-    #: Number of the batch that the same incarnation wrote before; 0 for its first. Keeps the order.
+    #: Number of the previous batch of the same incarnation; 0 for its first. Keeps the order.
     after: int
     rows: int
-    #: Whether the gateway may commit it after its writer was replaced. True if tuples are never replayed.
+    #: Whether the gateway may commit the batch after its writer was replaced. True if tuples are never replayed.
     keep: bool
-    #: The checkpoint that the batch belongs to, under EFFECTIVELY_ONCE; else 0. The incarnation is then the
+    #: The batch's checkpoint under EFFECTIVELY_ONCE, otherwise 0. With a checkpoint, the incarnation is the
     #: attempt, and numbers continue from the restored checkpoint, so a later attempt reuses them.
     checkpoint: int = 0
     #: Size of the rows on disk.
     size_bytes: int = 0
-    #: The rest is the gateway's: attempts that were started, those that raised, and what to publish.
+    #: The gateway fills in the rest: attempts that were started, attempts that raised, and what to publish.
     started: int = 0
     raised: int = 0
     prepared: bool = False
-    #: Seconds from when it was handed over until it was claimed, and in the sink's function over all attempts.
+    #: Seconds from the hand-over to the claim; seconds in the sink's function over all attempts.
     waited_s: float = 0.0
     run_s: float = 0.0
-    #: Pairs [staged folder, published folder]; decided when `prepared` is.
+    #: Pairs [staged folder, published folder]; decided together with `prepared`.
     tables: list[list[str]] = []
-    #: Of a dispatch of work units (dispatches.py), else empty: the folders of Parquet files that are its rows, the file
-    #: that says which bytes they are made of, and what distinguishes the attempts of the gateway that works on it.
+    #: For a dispatch of work units (dispatches.py), otherwise empty: the folders of Parquet files with its rows, the
+    #: file that lists the bytes of the rows, and a mark that distinguishes the attempts of the gateway.
     inputs: list[str] = []
     lineage: str = ""
     mark: str = ""
-    #: In seconds since the epoch; 0: it is not handed over yet.
+    #: Time of the hand-over in seconds since the epoch; 0 if not handed over yet.
     handed_over_at: float = 0.0
 
     @property
@@ -84,14 +84,14 @@ class Outcome(Struct, frozen=True):
     rows: int
     attempts: int
     error: str = ""
-    #: What it published, for a batch of a checkpoint: retracted when the checkpoint turns out to be damaged.
+    #: The published output of a checkpoint's batch, which is retracted if the checkpoint is damaged.
     tables: list[list[str]] = []
-    #: Seconds: from when it was handed over until the gateway claimed it; in the sink's function, over all attempts
-    #: whose driver survived; to publish what it wrote. 0 in records of batches that could not be read.
+    #: Seconds from the hand-over to the claim by the gateway; in the sink's function, over all attempts whose
+    #: driver survived; and to publish the output. 0 in records of unreadable batches.
     waited_s: float = 0.0
     run_s: float = 0.0
     publish_s: float = 0.0
-    #: When it ended, in seconds since the epoch.
+    #: Time of the end in seconds since the epoch.
     ended_at: float = 0.0
 
     @property
@@ -107,12 +107,12 @@ class Owner(Struct, frozen=True):
     first: int
 
     def voids(self, task_number: int, incarnation: int) -> bool:
-        """Whether a batch of an older attempt was written after the checkpoint that this one was restored from."""
+        """Whether an older attempt wrote the batch after the checkpoint from which this attempt was restored."""
         return incarnation < self.incarnation and task_number >= self.first
 
 
 def batch_id(safe_component: str, task: int, number: int, run: str, line: str) -> str:
-    """The id of a batch: the same for whatever writes the number again in this line of a submission."""
+    """The id of a batch, which stays the same if the number is written again in this line of a submission."""
     token = hashlib.sha256(f"{run}:{line}".encode()).hexdigest()[:8]
     return f"{safe_component}-{task}-{number:08d}-{token}"
 

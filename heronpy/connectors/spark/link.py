@@ -1,7 +1,7 @@
-"""The sink task's socket to the gateway: hints out, outcomes in. Only `wait` blocks.
+"""The sink task's socket to the gateway: it sends hints and receives outcomes. Only `wait` blocks.
 
-Messages are only hints (the records of records.py are the truth), so any of them may be lost: hints for batches
-without an outcome are repeated, and the gateway answers a repeated hint from its records.
+Messages are only hints (the records of records.py are the truth), so any message may be lost. The sink repeats hints
+for batches without an outcome, and the gateway answers a repeated hint from its records.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from heronpy.plan.launch import LaunchSpec
 log = logging.getLogger("heronpy.spark.sink")
 
 MESSAGE_MAX_BYTES = 64 * 1024
-#: A gateway that has said nothing for this long may have a successor elsewhere; without one, the look is sooner.
+#: A gateway that is silent for this long may have a successor elsewhere; without any gateway, the check is sooner.
 LOOK_S = 5.0
 FIRST_LOOK_S = 1.0
 
 
 class Ready(msgspec.Struct, tag="ready"):
-    """Sink to gateway: a batch waits."""
+    """Sink to gateway: a batch is waiting."""
 
     component: str
     stem: str
@@ -44,7 +44,7 @@ class Look(msgspec.Struct, tag="look"):
 
 
 class Session(msgspec.Struct, tag="session"):
-    """Gateway to sink: whether Spark has a session; if not, what it is doing, else the outage that batches wait for."""
+    """Gateway to sink: whether Spark has a session. Without one: what it is doing; with one: an outage, if any."""
 
     up: bool
     text: str = ""
@@ -79,7 +79,7 @@ def decode(data: bytes) -> Message | None:
 def link_to_gateway(
     launch: LaunchSpec, component: str, task: int, incarnation: int, records: RunRecords | None = None
 ) -> GatewayLink:
-    """The link of a task; `component` by its safe name. `records`: of this submission, if they are open."""
+    """The link of a task. `component` is a safe name; `records` are this submission's, if already open."""
     if not settings_for(launch, SparkSettings).handover:
         return GatewayLink(gateway_endpoint(launch.sockets_dir), component, task, incarnation)
     known = records or records_of(launch)
@@ -102,7 +102,7 @@ class GatewayLink:
         incarnation: int,
         keys: Keys | None = None,
     ) -> None:
-        """`endpoint`: where the gateway listens; if that changes, what tells it, None while there is no gateway."""
+        """`endpoint` is the gateway's address, or a function that returns it (None while there is no gateway)."""
         self._component = component
         identity = f"{component[:100]}/{task}/{incarnation}/{os.getpid()}".encode()
         sock: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
@@ -118,7 +118,7 @@ class GatewayLink:
         self._early: list[Finished] = []
 
     def _look(self) -> None:
-        """Connect to the gateway that there is now, if it is time to look."""
+        """Connect to the present gateway, if a check is due."""
         now = time.monotonic()
         if self._find is None or now < self._look_at:
             return
@@ -126,7 +126,7 @@ class GatewayLink:
         try:
             found = self._find()
         except HeronError as error:
-            log.warning("cannot see where the Spark gateway is: %s", error)
+            log.warning("cannot find the Spark gateway: %s", error)
             return
         if found is None or found == self._endpoint:
             return
@@ -137,7 +137,7 @@ class GatewayLink:
         self._endpoint = found
 
     def session(self) -> Session | None:
-        """The gateway's last answer about its Spark session; asks it again. None: it has not answered yet."""
+        """The gateway's last answer about its Spark session, None before the first; also asks again."""
         self._early += self.finished()
         self._look()
         try:
@@ -147,7 +147,7 @@ class GatewayLink:
         return self._session
 
     def ready(self, stems: Iterable[str]) -> None:
-        """Tell the gateway which batches wait for their outcome."""
+        """Tell the gateway which batches lack an outcome."""
         self._look()
         for stem in stems:
             try:
@@ -156,7 +156,7 @@ class GatewayLink:
                 return  # The gateway is down; the hint is repeated later.
 
     def finished(self, wait_s: float = 0.0) -> list[Finished]:
-        """Outcomes that have arrived; waits for the first one at most `wait_s`."""
+        """The outcomes that have arrived; waits up to `wait_s` for the first one."""
         messages, self._early = self._early, []
         if not messages and wait_s > 0 and not self._sock.poll(max(1, int(wait_s * 1000))):
             return messages

@@ -1,7 +1,7 @@
 """Options of a SparkSink, as they travel in the configuration of its component.
 
-Owns the `spark.sink.*` keys: every value is a plain string, so the configuration of a topology can
-be read (is Spark needed? with which options?) without loading any user code.
+This module owns the `spark.sink.*` keys. Every value is a plain string, so that a topology's Spark options can
+be read without loading user code.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SinkOptions(Struct, frozen=True):
     batch_bytes: int | None = None
     batch_interval_s: float | None = None
     batch_bytes_max: int | None = None
-    #: Limit of batches handed over whose outcome is not known; at the limit the sink takes no more tuples.
+    #: Most handed-over batches without a known outcome; at this limit the sink takes no more tuples.
     max_uncommitted: int = 4
     #: Longest wait for an outcome.
     commit_timeout_s: float = 300.0
@@ -77,7 +77,7 @@ class SinkOptions(Struct, frozen=True):
             "spark.sink.settings": settings,
             # The time trigger and arrived outcomes are checked on ticks.
             TOPOLOGY_TICK_TUPLE_FREQ_MS: int(min(200, max(20, interval_ms / 5))),
-            # A sink that waits for Spark blocks on purpose; its own timeout guards it.
+            # A sink that waits for Spark blocks on purpose; it has its own timeout.
             HANG_KEY: self.commit_timeout_s + 60,
         }
 
@@ -91,7 +91,7 @@ class SinkOptions(Struct, frozen=True):
 
 
 def sink_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The user's options in a component's configuration; empty for one that is no SparkSink."""
+    """The user's options in a component's configuration; empty if the component is not a SparkSink."""
     settings = config.get("spark.sink.settings")
     try:
         found = json.loads(settings).get("options") if isinstance(settings, str) else None
@@ -101,7 +101,7 @@ def sink_options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain_json(options: Mapping[str, Any], what: str) -> str:
-    """Options as JSON, paths as texts; ConfigError for values that are not plain."""
+    """Options as JSON, with paths as text; raises ConfigError for values that are not plain."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, os.PathLike):
@@ -120,7 +120,7 @@ def make_options(
     fields: Sequence[str] | None,
     **rest: Any,
 ) -> SinkOptions:
-    """Check and encode the arguments of SparkSink.spec; `rest`: the other fields of `SinkOptions`."""
+    """Check and encode the arguments of SparkSink.spec; `rest` are the other fields of `SinkOptions`."""
     encoded = encode_schema(schema)
     names = list(fields or [])
     if schema is not None:
@@ -136,7 +136,7 @@ def make_options(
 
 
 def encode_aggregate(aggregate: str | Callable[..., Any] | None) -> str:
-    """A function as text: by name if other processes can import it, else by value."""
+    """A function as text: by name if other processes can import it, otherwise by value."""
     if isinstance(aggregate, str):
         module, dot, name = aggregate.rpartition(".")
         if not dot or not module or not name.isidentifier():

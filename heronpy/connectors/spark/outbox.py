@@ -1,9 +1,9 @@
-"""The sink task's side of the hand-over: incarnations, numbers, fencing, writing batches.
+"""The sink task's side of the hand-over: incarnations, numbers, fencing and writing of batches.
 
-Owns the owner records of one task and what it adds to a `SinkFolder`. There is no lock: a new incarnation first
-becomes the owner, by put-if-absent, then it lists what its predecessors wrote and withdraws it. What one of them writes
-later was written after the owner record, so a gateway that sees it sees that record too, and refuses it. Numbers only
-grow, across all incarnations.
+This module owns the owner records of one task and the task's records in a `SinkFolder`. There is no lock: a new
+incarnation first becomes the owner, by put-if-absent. Then it lists and withdraws its predecessors' batches. A batch
+that a predecessor writes later comes after the owner record, so a gateway that sees the batch also sees that record and
+refuses the batch. Numbers only grow, across all incarnations.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _TAKE_OVER_TRIES = 100
 
 
 class PatientObjects:
-    """The records of a sink, which waits while their disk is full or their store is away.
+    """The records of a sink; requests wait while the disk is full or the store is unreachable.
 
-    See `port.Objects`. Each request is repeated by `until_done`; a repeated one changes nothing more.
+    See `port.Objects`. `until_done` repeats each request; requests are idempotent.
     """
 
     def __init__(self, objects: Objects, until_done: UntilDone) -> None:
@@ -62,7 +62,7 @@ class PatientObjects:
 
 
 class Takeover(Struct, frozen=True):
-    """What a new incarnation found: batches withdrawn, left to commit, and already begun by the gateway."""
+    """Counts of batches that a new incarnation withdrew, left to commit, or found begun by the gateway."""
 
     withdrawn: int
     kept: int
@@ -70,7 +70,7 @@ class Takeover(Struct, frozen=True):
 
 
 class BatchWriter:
-    """One incarnation of one sink task: whose its batches are, and whether it may still write them."""
+    """One incarnation of one sink task: writes its batches, as long as it is the owner."""
 
     incarnation: int
 
@@ -81,7 +81,7 @@ class BatchWriter:
         self.run = run
 
     def _write_rows(self, table: pa.Table, number: int, after: int, line: str, keep: bool) -> Manifest:
-        """Write the rows of a batch. Its id is the same for whatever writes the number again in this line."""
+        """Write the rows of a batch. The id stays the same if the number is written again in this line."""
         name = batch_id(self.folder.component, self.task, number, self.run, line)
         whose = self.run, self.component, self.task, self.incarnation
         manifest = Manifest(name, *whose, number, after, table.num_rows, keep)
@@ -93,7 +93,7 @@ class BatchWriter:
             raise replaced(self.component, self.task)
 
     def _withdraw(self, stem: str) -> Decision:
-        """Withdraw a batch unless its fate is decided; returns the decision that stands."""
+        """Withdraw a batch unless its fate is decided; returns the final decision."""
         return self.folder.decide(stem, Decision(Fate.WITHDRAWN, f"sink {self.task}, incarnation {self.incarnation}"))
 
 
@@ -109,13 +109,13 @@ class Outbox(BatchWriter):
             self.incarnation = before.incarnation + 1 if before else 1
             used = max(before.first - 1 if before else 0, folder.highest_number(task))
             claimed = folder.claim_owner(task, Owner(run, self.incarnation, used + 1), by=os.urandom(8).hex())
-            # Records of earlier owners are removed, so one may be free again below the latest.
+            # Records of earlier owners are removed, so a number below the latest may be free again.
             if claimed and folder.highest_incarnation(task) == self.incarnation:
                 break
         else:
             raise FencedError(f"other processes keep taking over sink task {task} of {component}")
         self.takeover = self._withdraw_leftovers()
-        # What a predecessor has written meanwhile.
+        # Batches that a predecessor has written meanwhile.
         self._next = max(used, folder.highest_number(task)) + 1
 
     def _withdraw_leftovers(self) -> Takeover:
@@ -133,13 +133,13 @@ class Outbox(BatchWriter):
             else:
                 begun += 1
         for stem in self.folder.stems("rows", self.task):
-            # Rows without a manifest: their writer died in between.
+            # Rows without a manifest: the writer died before writing it.
             if stem_order(stem)[2] < self.incarnation and stem not in waiting:
                 self.folder.remove(stem, "rows")
         return Takeover(withdrawn, kept, begun)
 
     def write(self, table: pa.Table) -> Manifest:
-        """Hand a table of rows over as the next batch; raises FencedError in a replaced incarnation."""
+        """Hand over a table of rows as the next batch; raises FencedError in a replaced incarnation."""
         self._check_permit()
         number = self._next
         manifest = self._write_rows(table, number, self._previous, str(self.incarnation), self._keep)
@@ -150,5 +150,5 @@ class Outbox(BatchWriter):
 
 
 def replaced(component: str, task: int) -> FencedError:
-    """The error of a process whose task was taken over."""
+    """The error for a process whose task was taken over."""
     return FencedError(f"sink task {task} of {component} was replaced by a newer process; it stops")

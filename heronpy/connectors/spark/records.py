@@ -1,8 +1,8 @@
-"""The hand-over of micro-batches between sink tasks and the Spark gateway: its records, as objects.
+"""The records of the hand-over of micro-batches between sink tasks and the Spark gateway, as objects.
 
-The records are the only source of truth, so either side may die at any moment and messages may get lost. Owns the
-layout below `<topology>-<run>`, in the topology's folder `<working_dir>/spark`, or where `heron.spark.handover` says: a
-folder that all hosts share, or an object store:
+The records are the only source of truth, so either side may die at any moment and messages may get lost. This module
+owns the layout below `<topology>-<run>`, in the topology's folder `<working_dir>/spark` or in `heron.spark.handover`,
+which is a folder that all hosts share, or an object store:
 
     gateway/<epoch>.json               where the gateway of this epoch listens; the highest epoch is the gateway
     up                                 Spark has had a session in this run
@@ -13,13 +13,14 @@ folder that all hosts share, or an object store:
     <component>/prepared/<stem>.json   the manifest of a batch whose checkpoint is not complete
     <component>/batches/<stem>.json    its manifest; a batch exists once this does
     <component>/attempts/<stem>.json   the manifest again, with the attempts so far
-    <component>/fates/<stem>.json      what becomes of it: published, failed or withdrawn
+    <component>/fates/<stem>.json      the fate of the batch: published, failed or withdrawn
     <component>/done/<stem>.json       the outcome, after it has been published or has failed
     <component>/failed/<stem>.*        rows and manifest of a failed batch that no spout replays
 
-The *fate* is one record, written by put-if-absent: of a gateway that wants to publish a batch, another gateway that
-still runs somewhere, and a sink that withdraws it, exactly one succeeds, and the others do what it says. Any number of
-gateways may work on a batch; what the others have staged is never seen. Fates stay as long as outcomes do.
+The *fate* is one record, written by put-if-absent. A gateway that wants to publish a batch, another gateway that still
+runs somewhere, and a sink that withdraws the batch compete for it: exactly one succeeds, and the others obey the
+record. Any number of gateways may work on a batch; the staged output of the losers is never visible. Fates are kept as
+long as outcomes.
 """
 
 from __future__ import annotations
@@ -53,16 +54,16 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: How long processes of a topology repeat a request to a store that is away or overloaded.
+#: How long processes of a topology repeat a request to an unreachable or overloaded store.
 PATIENCE_S = 20.0
 UP = "up"
 _SUFFIXES = {"rows": ("arrow",), "failed": ("arrow", "json")}
-#: Earlier submissions without batches whose outcomes a restore may still ask for, in the folder of a topology.
+#: Earlier submissions without batches that are kept in a topology's folder, because a restore may need their outcomes.
 RUNS_KEPT = 8
 
 
 class Fate(Enum):
-    """What becomes of a batch."""
+    """The fate of a batch."""
 
     PUBLISHED = "published"
     FAILED = "failed"
@@ -70,10 +71,10 @@ class Fate(Enum):
 
 
 class Decision(Struct, frozen=True):
-    """The fate of a batch, and what goes with it."""
+    """The fate of a batch, with its details."""
 
     fate: Fate
-    #: Whose it is, so that two never write the same: a gateway's epoch, a sink's incarnation.
+    #: The writer, so that no two write the same record: a gateway's epoch or a sink's incarnation.
     by: str
     #: Pairs [staged, published].
     tables: list[list[str]] = []
@@ -88,7 +89,7 @@ class GatewayPlace(Struct, frozen=True):
 
 
 def open_handover(text: str, patience_s: float = PATIENCE_S) -> Objects:
-    """The place that `heron.spark.handover` names; ConfigError if it is not one, or others can write to the folder."""
+    """The place that `heron.spark.handover` names; raises ConfigError if it is invalid or others can write to it."""
     place = place_of(text)
     if isinstance(place, Url):
         return open_objects(place, patience_s)
@@ -97,7 +98,7 @@ def open_handover(text: str, patience_s: float = PATIENCE_S) -> Objects:
 
 
 def check_handover(text: str) -> None:
-    """ConfigError, in one sentence, when `heron.spark.handover` cannot be used from this host."""
+    """Raise ConfigError if `heron.spark.handover` cannot be used from this host."""
     objects = open_handover(text, COMMAND_S)
     if not isinstance(objects, FolderObjects):
         check_objects(objects, "the store of heron.spark.handover")
@@ -119,15 +120,15 @@ def records_of(launch: LaunchSpec) -> RunRecords:
 def records_at(
     place: str, working_dir: str, topology: str, topology_id: str, patience_s: float = PATIENCE_S
 ) -> RunRecords:
-    """The same; `place` is `heron.spark.handover`."""
+    """The records of a submission; `place` is `heron.spark.handover`."""
     objects = open_handover(place, patience_s) if place else FolderObjects(Path(working_dir) / "spark")
     return RunRecords(objects, topology, run_token(topology_id))
 
 
 def forget_runs(spark_dir: Path, current: str) -> None:
-    """Remove what earlier submissions of a topology left in its folder.
+    """Remove files of earlier submissions from a topology's folder.
 
-    Batches that a savepoint may name stay, and so do failed ones; of submissions without any the last few stay.
+    Batches that a savepoint may name stay, as do failed batches. Of submissions without batches, the last few stay.
     """
     idle: list[Path] = []
     for run in (sinks.parent for sinks in spark_dir.glob("*/sinks")):
@@ -135,11 +136,11 @@ def forget_runs(spark_dir: Path, current: str) -> None:
         try:
             waiting = [Manifest.from_bytes(path.read_bytes()) for path in run.glob("*/batches/*.json")]
         except StateError:
-            continue  # It may be one that a savepoint names.
+            continue  # A savepoint may name the batch.
         if run.name == current or kept or any(manifest.checkpoint for manifest in waiting):
             continue
         if waiting:
-            shutil.rmtree(run, ignore_errors=True)  # Spouts have sent these again, or have lost them.
+            shutil.rmtree(run, ignore_errors=True)  # Spouts have replayed or lost the tuples of these batches.
         else:
             idle.append(run)
     for run in sorted(idle, key=lambda run: run.stat().st_mtime)[:-RUNS_KEPT]:
@@ -147,7 +148,7 @@ def forget_runs(spark_dir: Path, current: str) -> None:
 
 
 class RunRecords:
-    """What one submission of a topology hands over."""
+    """The hand-over of one submission of a topology."""
 
     def __init__(self, objects: Objects, topology: str, run: str) -> None:
         self.objects = objects
@@ -157,19 +158,19 @@ class RunRecords:
         return SinkFolder(self.objects, self.name, safe_component)
 
     def components(self) -> list[str]:
-        """The sinks that have started so far, by the names of their folders."""
+        """Folder names of the sinks that have started so far."""
         keys = self.objects.list(f"{self.name}/sinks", deep=False).objects
         return sorted(key.rsplit("/", 1)[-1].removesuffix(".json") for key in keys)
 
     def gateway(self) -> GatewayPlace | None:
-        """The gateway with the highest epoch; None if there has been none."""
+        """The gateway with the highest epoch; None if no gateway has announced itself."""
         epochs = _numbers(self.objects.list(f"{self.name}/gateway", deep=False).objects)
         if not epochs:
             return None
         return _record(self.objects, self._gateway_key(max(epochs)), GatewayPlace)
 
     def announce(self, place: GatewayPlace) -> bool:
-        """Write where a gateway listens; False when there is one of this epoch, or a later one."""
+        """Write a gateway's address; returns False if a gateway of this or a later epoch exists."""
         key = self._gateway_key(place.epoch)
         if not self.objects.put_if_absent(key, msgspec.json.encode(place)):
             return False
@@ -207,7 +208,7 @@ class SinkFolder:
 
     @property
     def failed(self) -> str:
-        """Where rows of failed batches are kept, in words."""
+        """Where rows of failed batches are kept, as text."""
         return f"{self}/failed"
 
     def key(self, kind: str, name: str) -> str:
@@ -219,7 +220,7 @@ class SinkFolder:
         self.objects.put(self._sink_key, record)
 
     def sink(self) -> bytes:
-        """The function and options that the sink wrote."""
+        """The function and options of the sink."""
         try:
             return self.objects.get(self._sink_key)
         except MissingObjectError:
@@ -240,9 +241,9 @@ class SinkFolder:
         return max(self._incarnations(task), default=0)
 
     def claim_owner(self, task: int, owner: Owner, by: str = "") -> bool:
-        """Become the owner; False when another process has this incarnation. Earlier ones are forgotten.
+        """Become the owner; returns False if another process has this incarnation. Earlier records are removed.
 
-        Processes that claim the same are one, unless `by` tells them apart.
+        Two equal claims count as the same process, unless `by` differs.
         """
         data = msgspec.json.encode({**asdict(owner), "by": by})
         if not self.objects.put_if_absent(self._owner_key(task, owner.incarnation), data):
@@ -258,7 +259,7 @@ class SinkFolder:
         return self.key("owners", f"{task}/{incarnation}.json")
 
     def highest_number(self, task: int) -> int:
-        """The highest number of any batch of a task; 0 when there is none."""
+        """The highest number of any batch of a task; 0 without batches."""
         kinds = ("rows", "prepared", "batches", "fates", "done", "failed")
         return max((number for kind in kinds for stem in self.stems(kind, task)
                     for _, number, _ in [stem_order(stem)]), default=0)  # fmt: skip
@@ -266,20 +267,20 @@ class SinkFolder:
     # -- batches --------------------------------------------------------------------------------
 
     def stems(self, kind: str, task: int | None = None) -> list[str]:
-        """Stems of the records of a kind, oldest first; of one task, or of all."""
+        """Stems of the records of a kind, oldest first, for one task or all tasks."""
         names = self.objects.list(f"{self._start}/{kind}", deep=False).objects
         stems = {key.rsplit("/", 1)[-1].split(".")[0] for key in names}
         found = [stem for stem in stems if parse_stem(stem) and task in (None, stem_order(stem)[0])]
         return sorted(found, key=stem_order)
 
     def write_rows(self, stem: str, table: pa.Table) -> int:
-        """Write the rows of a batch; returns their size. They count once the manifest is there."""
+        """Write the rows of a batch; returns their size. They count once the manifest exists."""
         import pyarrow as pa
 
         out = pa.BufferOutputStream()
         with pa.ipc.new_file(out, table.schema) as writer:
             writer.write_table(table)
-        data = memoryview(out.getvalue()).cast("B")  # Arrow's are signed, which object stores refuse
+        data = memoryview(out.getvalue()).cast("B")  # Arrow's buffers are signed bytes, which object stores refuse
         self.objects.put(self.key("rows", f"{stem}.arrow"), data)
         return len(data)
 
@@ -298,7 +299,7 @@ class SinkFolder:
         self.objects.put(self.key(kind, f"{manifest.stem}.json"), manifest.to_bytes())
 
     def hand_over(self, manifest: Manifest) -> None:
-        """Write the manifest that makes a batch exist, with the time."""
+        """Write the manifest, with the time; the batch exists from then on."""
         self.write_manifest("batches", replace(manifest, handed_over_at=time.time()))
 
     def remove(self, stem: str, *kinds: str) -> None:
@@ -307,9 +308,9 @@ class SinkFolder:
         )
 
     def retry(self, stem: str) -> bool:
-        """Hand a failed batch, whose rows are kept, over again; False when it is gone. Idempotent.
+        """Hand over a failed batch again, whose rows are kept; returns False if it is gone. Idempotent.
 
-        The gateway refuses it if a restore has sent its rows again.
+        The gateway refuses the batch if a restore has replayed its rows.
         """
         manifest = self.manifest("failed", stem)
         rows = _content(self.objects, self.key("failed", f"{stem}.arrow"))
@@ -325,7 +326,7 @@ class SinkFolder:
         return _record(self.objects, self.key("fates", f"{stem}.json"), Decision, "decide anew")
 
     def decide(self, stem: str, decision: Decision) -> Decision:
-        """Decide the fate of a batch unless it is decided; returns the decision that stands."""
+        """Decide the fate of a batch unless it is decided; returns the final decision."""
         if self.objects.put_if_absent(self.key("fates", f"{stem}.json"), msgspec.json.encode(decision)):
             return decision
         stands = self.decision(stem)
@@ -334,14 +335,14 @@ class SinkFolder:
         return stands
 
     def overrule(self, stem: str, decision: Decision) -> None:
-        """Replace the fate: a restore voids what was published after its checkpoint."""
+        """Replace the fate: a restore voids output that was published after its checkpoint."""
         self.objects.put(self.key("fates", f"{stem}.json"), msgspec.json.encode(decision))
 
     def outcome(self, stem: str) -> Outcome | None:
         return _record(self.objects, self.key("done", f"{stem}.json"), Outcome)
 
     def write_outcome(self, stem: str, outcome: Outcome) -> None:
-        """Written once, never changed."""
+        """Write the outcome, which never changes."""
         self.objects.put_if_absent(self.key("done", f"{stem}.json"), msgspec.json.encode(outcome))
 
 
@@ -353,11 +354,11 @@ class AgreedSchema:
         self._key = f"{folder.run_name}/{folder.component}/schema.arrow"
 
     def agreed(self) -> bytes | None:
-        """The schema that counts; None if none has been offered."""
+        """The agreed schema; None if no schema has been offered."""
         return _content(self._folder.objects, self._key)
 
     def offer(self, data: bytes) -> bool:
-        """Offer one; whether it is the one that counts."""
+        """Offer a schema; returns whether it is the agreed one."""
         return self._folder.objects.put_if_absent(self._key, data)
 
     def replace(self, data: bytes) -> None:

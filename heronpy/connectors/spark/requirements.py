@@ -1,6 +1,6 @@
-"""What Spark needs from this machine, checked cheaply: without importing pyspark or keeping a JVM running.
+"""Checks what Spark needs from this machine, without importing pyspark or keeping a JVM running.
 
-`heron submit` checks before it starts anything; the gateway checks again on its host.
+`heron submit` checks before it starts anything. The gateway checks again on its host.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ DISPATCH_KEY = "spark.dispatches"
 _INSTALL = "pip install 'heronpy[spark]'"
 _INSTALL_CONNECT = "pip install 'heronpy[spark-connect]'"
 _MASTER = re.compile(r"local(-cluster)?(\[[^\]]*\])?|yarn|k8s://.+")
-#: Where a master listens if its URL does not say it.
+#: Kind of master to its default port.
 _PORTS = {"spark": "7077", "sc": "15002"}
 _REACH_S = 5.0
 
 
 def needs_spark(topology: topology_pb2.Topology) -> bool:
-    """Whether any component of this topology hands batches to Spark. Reads plain strings only."""
+    """Whether any component of this topology hands batches to Spark. Reads only plain strings."""
     return bool(spark_sinks(topology) or dispatch_homes(topology))
 
 
 def spark_sinks(topology: topology_pb2.Topology) -> frozenset[str]:
-    """The components whose tuples become batches of Spark."""
+    """The components whose tuples become Spark batches."""
     return frozenset(name for name, value in _values_of(topology, SINK_KEY) if value == "true")
 
 
 def dispatch_homes(topology: topology_pb2.Topology) -> dict[str, str]:
-    """The components that hand dispatches of work units to Spark, and the folder where each one does."""
+    """The components that hand dispatches of work units to Spark, with their folders."""
     return {name: value for name, value in _values_of(topology, DISPATCH_KEY) if value}
 
 
@@ -54,10 +54,10 @@ def is_connect(master: str) -> bool:
 
 
 def check_spark(master: str = "") -> None:
-    """Raise a ConfigError, one sentence with the fix, when Spark cannot run here, with this master."""
+    """Raise a ConfigError, with the fix, if Spark cannot run here with this master."""
     check_packages(master)
     if is_connect(master):
-        return  # Its JVM is elsewhere.
+        return  # The JVM is on another host.
     java = find_java()
     if java is None:
         raise ConfigError(
@@ -81,18 +81,18 @@ def check_packages(master: str) -> None:
 
 
 def check_master(master: str) -> None:
-    """Raise a ConfigError when a master is not one, or cannot be reached; YARN and Kubernetes are not tried."""
+    """Raise a ConfigError if a master is invalid or unreachable; YARN and Kubernetes masters are not tested."""
     scheme, _, rest = master.partition("://")
     if scheme not in ("spark", "sc") or not rest:
         if not _MASTER.fullmatch(master):
             raise ConfigError(
-                f"heron.spark.master {master!r} is no Spark master; use local[N], spark://HOST:PORT, yarn, k8s://URL or"
-                " sc://HOST:PORT"
+                f"heron.spark.master {master!r} is not a Spark master; use local[N], spark://HOST:PORT, yarn, k8s://URL"
+                " or sc://HOST:PORT"
             )
         return
     if scheme == "sc" and "token=" in rest:
         raise ConfigError(
-            "heron.spark.master holds a token, which many can read there; give it to the hosts as"
+            "heron.spark.master contains a token, which others could read there; give it to the hosts as"
             " SPARK_CONNECT_AUTHENTICATE_TOKEN in their environment"
         )
     default = _PORTS[scheme]
@@ -129,7 +129,7 @@ def java_version(java: str) -> int:
         raise ConfigError(f"{java} does not run ({error}); install Java {JAVA_MIN} or newer") from None
     version = parse_java_version(done.stderr + done.stdout)
     if version is None:
-        raise ConfigError(f"{java} -version says nothing about its version; install Java {JAVA_MIN} or newer")
+        raise ConfigError(f"{java} -version does not print a version; install Java {JAVA_MIN} or newer")
     return version
 
 

@@ -1,8 +1,8 @@
-"""Tuples to Arrow tables: one schema per sink, and the rows that do not fit it.
+"""Converts tuples to Arrow tables of one schema per sink, and finds rows that do not fit.
 
-Owns the schema of a sink: given by the user, or inferred once from the first batch and then fixed
-for all its tasks and their successors. A row that does not fit does not fail its batch: it is
-returned with the reason, and the others make the table.
+This module owns the schema of a sink. The schema is given by the user, or inferred once from the first batch
+and then fixed for all tasks and their successors. A row that does not fit does not fail its batch: it is
+returned with the reason, and the other rows form the table.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def decode_schema(text: str) -> pa.Schema | None:
 
 
 def row_bytes(values: Sequence[Any]) -> int:
-    """Approximate size of a row in a batch, in bytes; cheap, and never far too low."""
+    """Approximate size of a row in a batch in bytes; cheap, and never much too low."""
     total = 0
     for value in values:
         if isinstance(value, (str, bytes, bytearray)):
@@ -91,7 +91,7 @@ class RowShape:
     """Turns rows into tables of one schema."""
 
     def __init__(self, fields: Sequence[str], schema: pa.Schema | None, shared: Agreement | None = None) -> None:
-        """`shared`: where the tasks of this sink agree on an inferred schema; not needed with `schema`."""
+        """`shared` is where the tasks of this sink agree on an inferred schema; not needed with `schema`."""
         self.fields = list(fields)
         self._schema = schema
         self._shared = shared
@@ -103,7 +103,7 @@ class RowShape:
         return self._schema if self._fixed else None
 
     def table(self, rows: Sequence[Sequence[Any]]) -> tuple[pa.Table, list[Misfit]]:
-        """The table of all rows that fit, in order, and the misfits."""
+        """The table of all fitting rows, in order, and the misfits."""
         pa = arrow()
         if not self._fixed:
             self._infer(rows)
@@ -120,12 +120,12 @@ class RowShape:
         if misfits:
             good = [row for index, row in enumerate(rows) if index not in misfits]
             table, more = self.table(good)
-            assert not more, "a row that fits alone fits in a batch"
+            assert not more, "a row that fits alone also fits in a batch"
             return table, [misfits[index] for index in sorted(misfits)]
         return pa.Table.from_arrays(arrays, schema=self._schema), []
 
     def table_of(self, columns: Sequence[Sequence[Any]]) -> pa.Table | None:
-        """The table of these columns; None if not all of their values fit, then `table` tells which do."""
+        """The table of these columns; None if some values do not fit (`table` then finds the fitting rows)."""
         pa, schema = arrow(), self.schema
         assert schema is not None
         try:
@@ -135,15 +135,15 @@ class RowShape:
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def settle(self, types: Sequence[pa.DataType]) -> None:
-        """Make these the types of the columns, unless another task has settled them; of a schema that is not known."""
+        """Make these the types of an unknown schema's columns, unless another task has already settled them."""
         agreed = self._agreed()
         self._schema = agreed or self._agree(arrow().schema(list(zip(self.fields, types, strict=True))))
         self._fixed = True
 
     def cast(self, batch: pa.RecordBatch) -> pa.Table | None:
-        """The table of an Arrow batch that has a column for each field; None if not all of its rows fit as they are.
+        """The table of an Arrow batch with a column for each field; None if some rows do not fit without conversion.
 
-        A type becomes another one of its kind if no value changes; all else is for `table`.
+        A type is converted to another of its kind if no value changes; `table` handles everything else.
         """
         pa, schema = arrow(), self.schema
         assert schema is not None
@@ -162,7 +162,7 @@ class RowShape:
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def _find_misfits(self, field: pa.Field, values: Sequence[Any], misfits: dict[int, Misfit]) -> bool:
-        """Try each value alone, for a batch that does not convert; returns whether one does not fit."""
+        """Convert each value alone, for a batch that cannot be converted; returns whether one does not fit."""
         pa = arrow()
         found = False
         for index, value in enumerate(values):
@@ -186,7 +186,7 @@ class RowShape:
             ]
             self._schema = pa.schema(list(zip(self.fields, types, strict=True)))
             if pa.null() in types:
-                return  # A column without any value yet: the first value decides its type.
+                return  # A column without values yet: the first value decides the type.
             agreed = self._agree(self._schema)
         self._schema, self._fixed = agreed, True
 
@@ -212,13 +212,13 @@ class RowShape:
 
 
 class Agreement(Protocol):
-    """Where the tasks of a sink agree on a schema: the first that is offered."""
+    """Where the tasks of a sink agree on a schema: the first offer wins."""
 
     def agreed(self) -> bytes | None:
-        """The schema that counts; None if none has been offered."""
+        """The agreed schema; None if no schema has been offered."""
 
     def offer(self, data: bytes) -> bool:
-        """Offer one; whether it is the one that counts."""
+        """Offer a schema; returns whether it is the agreed one."""
 
     def replace(self, data: bytes) -> None:
         """Replace an agreement that has other columns."""
@@ -236,7 +236,7 @@ def _column(pa: Any, field: pa.Field, values: Sequence[Any]) -> Any:
 
 
 def _is_kin(types: Any, given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a value of the one type is what a column of the other takes from Python."""
+    """Whether a column of type `wanted` accepts a Python value of type `given`."""
     if types.is_floating(wanted):
         return bool(types.is_floating(given) and given.bit_width <= wanted.bit_width)
     kinds = (
@@ -252,7 +252,7 @@ def _infer_type(pa: Any, values: Sequence[Any]) -> Any:
     try:
         return pa.array(values).type
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        # Mixed values: the first one decides, the ones that differ are misfits.
+        # Mixed values: the first one decides the type, and differing ones are misfits.
         for value in values:
             try:
                 found = pa.array([value]).type

@@ -1,9 +1,9 @@
 """SparkSink: a bolt that hands its tuples to PySpark in micro-batches.
 
-Owns the tuples between their arrival and the outcome of their batch. Invariants: a tuple is acked
-only after its batch has a commit record on disk, and failed when its batch failed or it does not fit
-the schema; at most `max_uncommitted` batches are without outcome. Under EFFECTIVELY_ONCE checkpoints
-replace acks: a batch is handed over when the checkpoint that holds it is complete (D12).
+It owns the tuples between their arrival and the outcome of their batch. Invariants: a tuple is acked
+only after its batch has a commit record on disk; it fails when its batch failed or it does not fit
+the schema; at most `max_uncommitted` batches lack an outcome. Under EFFECTIVELY_ONCE checkpoints
+replace acks: a batch is handed over when its checkpoint is complete (D12).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from heronpy.plan.launch import LaunchSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Interval at which hints for batches without outcome are repeated.
+#: Interval at which hints for batches without an outcome are repeated.
 REPEAT_S = 1.0
 #: Interval at which outcomes are polled while tuples arrive.
 _LISTEN_S = 0.02
-#: Maximum number of tuples converted at once, so also of rows by which a batch may exceed its size in bytes.
+#: Most tuples converted at once; so a batch may exceed its size in bytes by this many rows.
 FRESH_MAX = 512
 
 
@@ -62,25 +62,25 @@ class SparkSink(TwoPhaseSink):
 
     **Guarantees.** A tuple is acked after the outcome of its batch was recorded on disk, so under
     ATLEAST_ONCE no row is lost. `aggregate` is called at least once per batch: again after it raised
-    (`heron.spark.max_retries` times) and again when the gateway died in it. What it writes with
+    (`heron.spark.max_retries` times) and again if the gateway died during the call. Output of
     `batch.write_parquet` is published exactly once per batch: it is staged, the decision is recorded,
-    and only then the files appear in the table as `batch=<id>`; a repeated attempt replaces what an
-    earlier one staged. Other side effects may be repeated; make them idempotent with `batch.id` or
+    and only then do the files appear in the table as `batch=<id>`. A repeated attempt replaces the staged
+    output of an earlier one. Other side effects may be repeated; make them idempotent with `batch.id` or
     `batch.path(...)`. A tuple that its spout replays (its tree timed out, its batch failed) comes in a new
     batch.
 
-    **Under EFFECTIVELY_ONCE** a batch ends at each checkpoint (and earlier when it is full), is prepared with
-    it, and handed over once it is complete; after a failure, batches of the restored checkpoint are handed
-    over and later ones are dropped. So every row is in exactly one published batch. A batch that fails for
-    good is lost to the table; its rows are kept in the folder `failed`. The number of tasks of this
-    component cannot be changed while it runs.
+    **Under EFFECTIVELY_ONCE** a batch ends at each checkpoint (and earlier when it is full). It is prepared with
+    the checkpoint, and handed over once the checkpoint is complete. After a failure, batches of the restored
+    checkpoint are handed over and later ones are dropped. So every row is in exactly one published batch. A
+    batch that fails finally is missing from the table; its rows are kept in the folder `failed`. The number of
+    tasks of this component cannot be changed while it runs.
 
     **When the process of a sink task restarts** in another mode, batches of its predecessor may be in the inbox. Under
     ATLEAST_ONCE their tuples were never acked and will be replayed, so the new process withdraws every
-    batch that the gateway has not begun, and logs how many; one that was begun may still be committed
-    (the duplicates are then one whole batch). Under ATMOST_ONCE nothing is replayed, so they are committed
-    instead, and nothing is lost. A predecessor that still runs is fenced: the gateway refuses what it
-    writes from then on.
+    batch that the gateway has not begun, and logs how many. A batch that was begun may still be committed;
+    the duplicates are then one whole batch. Under ATMOST_ONCE nothing is replayed, so the batches are committed
+    instead, and nothing is lost. A predecessor that still runs is fenced: the gateway refuses its batches
+    from then on.
     """
 
     metric = "spark-sink"
@@ -109,15 +109,15 @@ class SparkSink(TwoPhaseSink):
 
         aggregate: function(spark, df, batch), or "module.function" of the topology's package.
         schema: pyarrow schema, or {column: type name}; None infers it once, from the first batch.
-        fields: column names; None takes those of the schema, else the output fields of the inputs.
+        fields: column names; None takes those of the schema, or else the output fields of the inputs.
         batch_rows, batch_bytes, batch_interval_s: a batch is handed over when it reaches this number of rows, about
             this size, or this age of its first row; None takes `heron.spark.batch_rows` and so on. Under
             EFFECTIVELY_ONCE checkpoints replace the age.
-        batch_bytes_max: size to which a batch grows while earlier ones of its task wait for Spark, at most to 16 times
-            `batch_rows`; not above `batch_bytes`, batches never grow. None takes `heron.spark.batch_bytes_max`.
-        max_uncommitted: limit of batches handed over without outcome; at the limit the sink waits, which
-            causes backpressure.
-        commit_timeout_s: longest wait for an outcome before the sink gives up with an error.
+        batch_bytes_max: size up to which a batch grows while earlier ones of its task wait for Spark, but at most 16
+            times `batch_rows`. Batches never grow if it is not above `batch_bytes`. None takes
+            `heron.spark.batch_bytes_max`.
+        max_uncommitted: most handed-over batches without an outcome; at this limit the sink waits, which causes
+            backpressure. commit_timeout_s: longest wait for an outcome before the sink gives up with an error.
         options: plain values for your function: `output="/data/t"` is `batch.options["output"]`.
         """
         if schema is None and fields is None:
@@ -137,7 +137,7 @@ class SparkSink(TwoPhaseSink):
         return super().spec(name=name, inputs=inputs, par=par, config={**made.to_config(), **(config or {})})
 
     def open(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Takes the task over from a predecessor, and finds the gateway."""
+        """Takes over the task from a predecessor, and finds the gateway."""
         arrow()
         options = SinkOptions.from_config(config)
         launch = _launch()
@@ -169,9 +169,9 @@ class SparkSink(TwoPhaseSink):
         self._shape = RowShape(options.fields, decode_schema(options.schema), AgreedSchema(self._folder))
         self._link = link_to_gateway(launch, safe, who.task, incarnation, records)
         self._batch = Filling(self._shape)
-        #: Tuples that are not in the batch yet, and how many of them there may be.
+        #: Tuples that are not in the batch yet, and their limit.
         self._fresh: list[Any] = []
-        #: The same as they came together, and the number of their rows.
+        #: Batches that are not in the batch yet, and the number of their rows.
         self._batches: list[Batch] = []
         self._waiting = 0
         self._fresh_max = self._room = 1
@@ -212,7 +212,7 @@ class SparkSink(TwoPhaseSink):
             self._turn()
 
     def process_batch(self, batch: Batch) -> None:
-        """Adds rows that came as Arrow as they are, and the columns of others a few hundred rows at a time."""
+        """Adds Arrow rows unchanged, and the columns of other batches a few hundred rows at a time."""
         self.check_whole()
         if self._fresh:
             self._turn()
@@ -234,7 +234,7 @@ class SparkSink(TwoPhaseSink):
         self._turn()
 
     def finish(self) -> None:
-        """Hand over what is left and wait for the outcome of every batch; checkpoints do that themselves."""
+        """Hands over the last batch and waits for the outcome of every batch; checkpoints do this themselves."""
         self._finished = True
         if self._checkpointed is not None:
             return
@@ -246,13 +246,13 @@ class SparkSink(TwoPhaseSink):
 
     @property
     def uncommitted(self) -> int:
-        """Batches handed over whose outcome is not known."""
+        """The number of handed-over batches without a known outcome."""
         return len(self._uncommitted)
 
     # -- checkpoints --------------------------------------------------------------------------
 
     def prepare(self, checkpoint: int) -> dict[str, Any]:
-        """Ends the current batch and prepares all since the last checkpoint: on disk, not handed over."""
+        """Ends the current batch and prepares all batches since the last checkpoint: on disk, not handed over."""
         outbox = self._checkpointed
         assert outbox is not None
         self._take_fresh()
@@ -264,7 +264,7 @@ class SparkSink(TwoPhaseSink):
     def publish(self, checkpoint: int) -> None:
         """Hands over the batches up to this checkpoint.
 
-        After the end of the input it also waits for Spark, because nothing later does.
+        After the end of the input it also waits for Spark, because no later call does.
         """
         assert self._checkpointed is not None
         for manifest in self._checkpointed.publish(checkpoint):
@@ -273,7 +273,7 @@ class SparkSink(TwoPhaseSink):
             self._wait_below(1)
 
     def take_over(self, prepared: dict[str, Any] | None, checkpoint: int) -> None:
-        """Hands over the batches of the restored checkpoint and drops what came after it."""
+        """Hands over the batches of the restored checkpoint and drops later batches."""
         outbox, state = self._checkpointed, prepared or {}
         assert outbox is not None
         self._finished = bool(state.get("finished"))
@@ -283,7 +283,7 @@ class SparkSink(TwoPhaseSink):
         if found.published or found.removed or found.retracted:
             self.log(
                 f"batches of an earlier attempt: {found.published} handed over, {found.removed} dropped, "
-                f"{found.retracted} taken back from the table"
+                f"{found.retracted} retracted from the table"
             )
         if found.missing:
             self.log(f"batches of the restored checkpoint are gone: {', '.join(found.missing)}", "error")
@@ -299,7 +299,7 @@ class SparkSink(TwoPhaseSink):
 
     def _open_batch(self) -> None:
         if self._checkpointed is not None:
-            # Each checkpoint hands over a batch, even if Spark needs longer than the checkpoint interval.
+            # Each checkpoint hands over a batch, even if Spark takes longer than the checkpoint interval.
             self._wait_below(self._limits.uncommitted_max)
         self._opened_at = time.monotonic()
 
@@ -352,18 +352,18 @@ class SparkSink(TwoPhaseSink):
         self._link.ready([manifest.stem])
 
     def _close_batch(self) -> tuple[pa.Table, list[Any]]:
-        """The rows of the current batch and their tuples; a new one begins."""
+        """The rows of the current batch and their tuples; begins a new batch."""
         batch, self._batch = self._batch, Filling(self._shape, self._batch.row_bytes)
         table, refused = batch.close()
         self._refuse(refused)
         return table, batch.tuples
 
     def _wait_below(self, limit: int) -> None:
-        """Wait until fewer than `limit` batches are without outcome."""
+        """Wait until fewer than `limit` batches lack an outcome."""
         last_outcome = time.monotonic()
         while len(self._uncommitted) >= limit:
             settled = self._settle(self._link.finished(wait_s=0.1))
-            self.delegate.wait_outside("", 0.0)  # Neither hung, nor deaf to a request to stop.
+            self.delegate.wait_outside("", 0.0)  # Report progress, and react to a request to stop.
             now = time.monotonic()
             self._repeat(now)
             session = self._link.session() if now - last_outcome > self._timeout_s / 2 else None
@@ -393,7 +393,7 @@ class SparkSink(TwoPhaseSink):
                 self.counts.incr("batches-committed")
                 continue
             if self._checkpointed is not None and self._folder.outcome(outcome.stem) is None:
-                continue  # Too old: its outcome is no longer kept.
+                continue  # The batch is too old: its outcome is no longer kept.
             self.counts.incr("batches-failed")
             where = f"its rows are kept in {self._folder.failed}"
             kept = where if self._checkpointed else f"of {_count(tuples)} tuples"
@@ -411,14 +411,14 @@ def _launch() -> LaunchSpec:
     path = os.environ.get("HERON_LAUNCH")
     if not path:
         raise ConfigError(
-            "a SparkSink runs in a task of a submitted topology only, and HERON_LAUNCH is not set;"
+            "a SparkSink runs only in a task of a submitted topology, and HERON_LAUNCH is not set;"
             ' in a test collect its rows with Simulator(..., sinks="collect")'
         )
     return LaunchSpec.load(path)
 
 
 def _fields_of(inputs: Inputs | None) -> list[str]:
-    """The output fields of the inputs, when they are known here and agree."""
+    """The output fields of the inputs, if they are known here and agree."""
     found: list[list[str]] = []
     for source in inputs or ():
         if isinstance(source, HeronComponentSpec):

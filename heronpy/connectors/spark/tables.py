@@ -1,8 +1,8 @@
-"""What becomes visible of a batch in its tables: staged folders or objects, published and taken back.
+"""The output of batches in tables: staging, publishing and retracting folders or objects.
 
-A table is a folder, or a place in an object store; a batch is `batch=<id>` in it, and what is not decided lies below
-`_staging`, which readers skip. In a folder a batch appears by one rename; in an object store it is one object, so it
-appears whole as well. Several gateways may publish the same decision: the result is the same.
+A table is a folder, or a place in an object store. A batch is `batch=<id>` in the table; undecided output is below
+`_staging`, which readers skip. In a folder a batch appears by one rename. In an object store it is one object, so it
+also appears as a whole. Several gateways may publish the same decision with the same result.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from heronpy.storage.objects.port import MissingObjectError, Objects
 from heronpy.storage.objects.url import Url, is_url, place_of
 
 STAGING = "_staging"
-#: In a published folder of a dispatch: the bytes that its rows are made of, and its token.
+#: File in a dispatch's published folder with the bytes from which its rows were made, and its token.
 LINEAGE = "_batch.json"
-#: The one file of a batch in an object store.
+#: The only file of a batch in an object store.
 PART = "part-00000.parquet"
 #: How long a request to an object store is repeated.
 PATIENCE_S = 20.0
@@ -57,8 +57,8 @@ def _move(staged: Path, published: Path) -> None:
     except OSError as error:
         if error.errno not in _TAKEN:
             raise
-    # What an earlier submission published of this batch. Its new name is of this decision, so that only the first of
-    # several gateways moves something away.
+    # Output of this batch from an earlier submission. Its new name comes from this decision, so that only the first
+    # of several gateways moves it away.
     old = staged.with_name(f"{staged.name}.old")
     try:
         os.rename(published, old)
@@ -72,9 +72,9 @@ def _move(staged: Path, published: Path) -> None:
 
 
 def publish_once(tables: list[list[str]], token: int) -> None:
-    """The same for a dispatch of work units: what is there already stays.
+    """Make a dispatch's staged output visible; output that already exists stays.
 
-    ConfigError when that is not of this dispatch, which the token tells.
+    Raises ConfigError if the existing output has the token of another dispatch.
     """
     for staged, published in tables:
         if is_url(staged):
@@ -91,7 +91,7 @@ def publish_once(tables: list[list[str]], token: int) -> None:
                 raise
             if lineage_token(target) != token:
                 raise ConfigError(
-                    f"{target} is there and has other rows: the ledger is younger than the table; run 'heron units"
+                    f"{target} exists and has other rows: the ledger is newer than the table; run 'heron units"
                     " rebuild', or write to another table"
                 ) from None
             shutil.rmtree(source, ignore_errors=True)
@@ -100,7 +100,7 @@ def publish_once(tables: list[list[str]], token: int) -> None:
 
 
 def unpublish_own(tables: list[list[str]], token: int) -> None:
-    """Remove what a dispatch that is given up has staged or published, and nothing of another one."""
+    """Remove the staged and published output of an abandoned dispatch, but not that of other dispatches."""
     for staged, published in tables:
         if is_url(staged):
             unpublish([[staged, published]])
@@ -112,7 +112,7 @@ def unpublish_own(tables: list[list[str]], token: int) -> None:
 
 
 def lineage_token(folder: Path) -> int | None:
-    """Which rows a folder of a dispatch has; None when it does not say."""
+    """The token of the rows in a dispatch's folder; None if the folder has no token."""
     try:
         return int(json.loads((folder / LINEAGE).read_bytes())["token"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -132,19 +132,19 @@ def _publish_object(staged: str, published: str) -> None:
 
 
 def unpublish(tables: list[list[str]]) -> None:
-    """Remove what a void batch has staged or published."""
+    """Remove the staged and published output of a void batch."""
     for staged, published in tables:
         if is_url(staged):
             table, *keys = _keys(staged, published)
             table.delete(keys)
         else:
-            # In this order: whoever publishes it meanwhile finds nothing, or what it moved is found here.
+            # In this order: a concurrent publisher either finds nothing, or its moved output is found here.
             shutil.rmtree(staged, ignore_errors=True)
             shutil.rmtree(published, ignore_errors=True)
 
 
 def stage_object(staged: str, data: memoryview | bytes) -> None:
-    """Put the one file of a batch where it waits for its decision."""
+    """Write the only file of a batch to its staging place."""
     place = place_of(staged)
     assert isinstance(place, Url)
     table_objects(place.parent.parent).put(f"{STAGING}/{place.name}/{PART}", data)
@@ -152,15 +152,15 @@ def stage_object(staged: str, data: memoryview | bytes) -> None:
 
 def table_objects(table: Url) -> Objects:
     """The objects of a table."""
-    from heronpy.storage.objects.opening import open_objects  # only tables of object stores need it
+    from heronpy.storage.objects.opening import open_objects  # only tables in object stores need it
 
     return open_objects(table, PATIENCE_S)
 
 
 def drop_staged(table: Path | Url, batch_id: str, mark: str = "", keep: str = "") -> None:
-    """Remove what attempts at a batch left in a table's staging folder.
+    """Remove the output of attempts at a batch from a table's staging folder.
 
-    Of attempts whose last part of the name begins with `mark`, but for the one of the name `keep`.
+    This covers attempts whose last name part begins with `mark`, except the attempt named `keep`.
     """
 
     def is_doomed(name: str) -> bool:
@@ -183,7 +183,7 @@ def drop_staged(table: Path | Url, batch_id: str, mark: str = "", keep: str = ""
 
 
 def remove_if_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # Other batches are being staged there.
+    with contextlib.suppress(OSError):  # Other batches are staged there.
         folder.rmdir()
 
 

@@ -1,4 +1,4 @@
-"""Bytes of a text file to lines, each with the offset of its first byte."""
+"""Decodes bytes of a text file into lines, each with the offset of its first byte."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ class TextFileError(FatalError):
 
 
 def raw_lines(data: bytes) -> list[bytes]:
-    """The lines of whole ones, or with the last one without its end; without their ends."""
+    """Splits data into lines without their line ends; only the last line may lack its end."""
     return data.split(b"\n")[: -1 if data.endswith(b"\n") else None]
 
 
 def offsets_of(start: int, data: bytes) -> list[int]:
-    """Where the lines of `data`, which begins at `start`, begin."""
+    """Offsets of the lines of `data`, which begins at offset `start`."""
     return list(accumulate((len(line) + 1 for line in raw_lines(data)), initial=start))[:-1]
 
 
 class LineDecoder:
-    """Decodes whole lines, or the last one without its end."""
+    """Decodes complete lines, and a last line without its end."""
 
     def __init__(self, encoding: str = "utf-8", errors: str = "strict") -> None:
         self._strip_bom, self._encoding = _check_encoding(encoding)
         self._errors = errors
 
     def split(self, path: str, start: int, data: bytes) -> tuple[list[str], list[int]]:
-        """The lines of `data`, which begins at `start`, without their ends, and their offsets."""
+        """The lines of `data`, which begins at offset `start`, without line ends, and their offsets."""
         return self.texts(path, start, data), offsets_of(start, data)
 
     def texts(self, path: str, start: int, data: bytes) -> list[str]:
-        """The lines of `split` without their offsets, which cost more than the lines."""
+        """The lines of `split` without the offsets, which cost more than the lines."""
         lines = self._decode(path, start, data).split("\n")
         unfinished = not data.endswith(b"\n")
         if not unfinished:
@@ -49,7 +49,7 @@ class LineDecoder:
         return lines
 
     def line(self, path: str, offset: int, data: bytes) -> str:
-        """One line, without its end."""
+        """One line without its line end."""
         line = self._decode(path, offset, data.removesuffix(b"\n").removesuffix(b"\r"))
         return line.removeprefix("\ufeff") if self._strip_bom and offset == 0 else line
 

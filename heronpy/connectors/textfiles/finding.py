@@ -1,8 +1,8 @@
-"""Finds the files that a reader follows: what has grown, moved, been copied, replaced, or is new.
+"""Finds the files that a reader follows: files that grew, moved, were copied or replaced, and new files.
 
-An inode proposes and content decides (`heronpy.growing.identity`). A look goes through what matches the patterns
-in this order: files that are where they were; files that have another name, also one that does not match;
-files that were copied before they were truncated; new ones. What has not changed since it was looked at is not opened.
+The inode is a hint, and the content decides (`heronpy.growing.identity`). A scan handles matching files in this
+order: files at their old place; files with another name, even one that does not match; files that were copied before
+they were truncated; new files. Files that have not changed since the last scan are not opened.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from heronpy.growing.identity import HEAD_BYTES, Identity, digest, first_line, m
 from heronpy.growing.patterns import stem, stems_of_origins
 from heronpy.growing.scan import WAITS, Entry, Scanner, entry_of, siblings
 
-#: A file that so many looks in a row have not found is gone: one look may come in the middle of a rotation.
+#: A file is gone after this many scans in a row without it, because one scan may come in the middle of a rotation.
 MISSES = 3
-#: Files whose copies are looked for in one look.
+#: Files whose copies are searched for in one scan.
 _SEARCHES = 100
-#: More time between two looks does not count as watched: the spout was paused.
+#: More time between two scans does not count as watched, because the spout was paused.
 _WATCHED_S = 60.0
-#: A file that changed this recently may have changed again at the same time, as its file system counts.
+#: A file that changed this recently may have changed again within the time resolution of its file system.
 _RACY_NS = 2_000_000_000
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -56,25 +56,25 @@ class Finder:
         self._header_bytes = max(header_bytes, HEAD_BYTES) if header_lines else HEAD_BYTES
         self._forget_s = forget_s
         self._files_max = files_max
-        #: Path to what was seen there and need not be opened before it changes; None: nothing of this reader.
+        #: Path to the file seen there, which need not be opened until it changes; None if it is not this reader's.
         self._settled: dict[str, tuple[Entry, Followed | None]] = {}
         self._looks = 0
         self._looked_at: float | None = None
         self._share = (0, 1)
         self._is_moving = False
-        #: Places whose content was found elsewhere, so that they have another.
+        #: Places whose content was found elsewhere, so that they have new content.
         self._freed: list[str] = []
-        #: Paths that are not read, because they are taken for copies.
+        #: Paths that are not read because they are considered copies.
         self._copies: set[str] = set()
         self.lost_bytes = 0
 
     @property
     def copies(self) -> int:
-        """How many files are not read, because they are taken for copies of files that are."""
+        """The number of files that are not read because they are considered copies of files that are read."""
         return len(self._copies)
 
     def divide(self, index: int, readers: int) -> None:
-        """Be reader `index` of so many: files of others are given up, and those that become one's own are new."""
+        """Become reader `index` of `readers`: drop files of other readers, and treat newly own files as new."""
         if self._share == (index, readers):
             return
         self._share = (index, readers)
@@ -85,7 +85,7 @@ class Finder:
                 self._table.drop(file)
 
     def look(self, now: float) -> bool:
-        """Look once; whether something changed under the eyes, so that it is worth looking again soon."""
+        """Scan once; returns whether something changed during the scan, so that another scan should follow soon."""
         self._looks += 1
         self._is_moving = False
         elapsed = 0.0 if self._looked_at is None else min(now - self._looked_at, _WATCHED_S)
@@ -110,7 +110,7 @@ class Finder:
         if sought:
             nowhere = self._look_outside(look.files)
             unknown += self._copies_again(look.files, sought)
-        # The longest first: of several copies of a file it has the most lines.
+        # Longest first: of several copies of a file, the longest has the most lines.
         for entry in sorted(unknown, key=lambda entry: -entry.size):
             with self._named(entry.path):
                 self._place(entry)
@@ -120,13 +120,13 @@ class Finder:
         return self._is_moving
 
     def is_here(self, file: Followed) -> bool:
-        """Whether the last look has seen a file."""
+        """Whether the last scan has seen a file."""
         return file.seen == self._looks
 
     # ---- files that are known ---------------------------------------------------------------------
 
     def _examine(self, entry: Entry, outside: bool = False) -> bool:
-        """Whether the entry is a file that was known there; False when it has to be found out what it is."""
+        """Whether the entry is the file that was known there; False if it has to be identified."""
         file = self._table.at(entry.device, entry.inode)
         if file is None:
             return False
@@ -155,34 +155,34 @@ class Finder:
         known = file.size
         self._see(file, entry, outside)
         if found is Identity.SHORTER:
-            # A new file may have got the inode, and have few bytes yet: what was seen before is not forgotten.
+            # A new file may have reused the inode and have few bytes yet, so keep what was seen before.
             file.size = max(known, entry.size)
         if self._judge(file, found):
             self._settle(entry, file)
         return True
 
     def _judge(self, file: Followed, found: Identity) -> bool:
-        """Hold or release a file that is where it was; whether it need not be looked at before it changes."""
+        """Hold or release a file at its old place; returns whether it can be skipped until it changes."""
         file.held = ""
         file.short = file.short + 1 if found in (Identity.MUTATED, Identity.SHORTER) else 0
-        # Not at once: its content may be in a copy that this look has not seen.
+        # Not at once: the content may be in a copy that this scan has not seen.
         file.mutated = found is Identity.MUTATED and file.short >= MISSES
         if found is Identity.MUTATED:
             file.held = (
-                f"{file.path} has other bytes than those that were read, before byte {file.mark.cut}; it is not read"
-                " any more. Restore its content, or give the new content another name"
+                f"{file.path} has changed before byte {file.mark.cut}, in bytes that were already read; it is no longer"
+                " read. Restore its content, or give the new content another name"
             )
         elif found is Identity.SHORTER:
             file.held = (
-                f"{file.path} has become shorter than byte {file.mark.cut}, up to which it was read, and begins as"
-                " before; it waits until it is longer, or begins otherwise"
+                f"{file.path} has become shorter than the {file.mark.cut} bytes that were read, and begins as"
+                " before; it waits until it is longer, or begins differently"
             )
         if file.held and file.short >= MISSES:
             self._notices.say(file.held, is_error=True)
         return not file.held
 
     def _sought(self) -> list[Followed]:
-        """Files that may be elsewhere: this look has not seen them, or something else at their places."""
+        """Files that may have moved: this scan has not seen them, or has seen other content at their places."""
         looks = self._looks
         return [
             file for file in self._table if (file.seen != looks or 0 < file.short <= MISSES) and file.misses < MISSES
@@ -191,7 +191,7 @@ class Finder:
     def _look_outside(self, files: list[Entry]) -> list[tuple[Followed, list[str]]]:
         """Find files that were renamed to a name that does not match.
 
-        Returns those whose content is nowhere yet, with the other names in their folders.
+        Returns the files whose content was not found, with the other names in their folders.
         """
         folders: dict[str, dict[int, str]] = {}
         nowhere: list[tuple[Followed, list[str]]] = []
@@ -222,7 +222,7 @@ class Finder:
                     break
 
     def _copies_again(self, files: list[Entry], sought: list[Followed]) -> list[Entry]:
-        """What was taken for copies, and not read, as long as the files were there that are missed now."""
+        """Files that were considered copies of files which are now missing, and so were not read."""
         stems = {stem(file.path) for file in sought}
         found = [entry for entry in files if self._settled.get(entry.path, (None, 0))[1] is None]
         again = [entry for entry in found if not stems.isdisjoint(stems_of_origins(entry.path))]
@@ -237,8 +237,8 @@ class Finder:
         return self._examine(entry, outside=True)
 
     def _adopt_outside(self, file: Followed, entry: Entry) -> bool:
-        # Not in the first look that misses it, in whose middle it may have been moved: nobody looks at copies of other
-        # names again, and an older one has fewer lines.
+        # Not in the first scan that misses a file, which may have moved during that scan: copies under other names are
+        # not examined again, and an older copy has fewer lines.
         if not file.misses or self._table.at(entry.device, entry.inode) is not None:
             return False
         with self._named(entry.path), self._places.open(entry.path) as descriptor:
@@ -251,7 +251,7 @@ class Finder:
     # ---- files that are not where one was known ---------------------------------------------------
 
     def _place(self, entry: Entry) -> None:
-        """One of another reader, one that moved, a copy, or a new one."""
+        """Identify an entry: another reader's file, a moved file, a copy, or a new file."""
         with self._places.open(entry.path) as descriptor:
             status = os.fstat(descriptor)
             if (status.st_dev, status.st_ino) != (entry.device, entry.inode):
@@ -260,7 +260,7 @@ class Finder:
             self._copies.discard(entry.path)
             known = self._table.at(entry.device, entry.inode)
             if known is not None and known.seen == self._looks:
-                return  # another name of an inode that has come in this look
+                return  # another name of an inode that was found in this scan
             beginning = os.pread(descriptor, self._header_bytes, 0)
             packed = next((name for magic, name in _PACKED.items() if beginning.startswith(magic)), None)
             if packed is not None:
@@ -286,12 +286,12 @@ class Finder:
                 if self._is_known(file, entry, descriptor, status.st_size):
                     return
             if origins and _ends(descriptor, status.st_size) != content:
-                # Written anew under the eyes, as a copy is: then none of them was compared with one content.
+                # Rewritten during the scan, like a copy in progress, so the comparisons did not see one content.
                 self._is_moving = True
                 return
         if len(self._table) >= self._files_max and not self._make_room():
             limit = counted(self._files_max, "file")
-            self._notices.say(f"{entry.path} is not read: its task follows {limit} already; add tasks", is_error=True)
+            self._notices.say(f"{entry.path} is not read: its task already follows {limit}; add tasks", is_error=True)
             return
         mark = mark_of(beginning, line)
         file = self._table.add(entry.path, entry.device, entry.inode, mark, line.offset, status.st_size)
@@ -299,22 +299,22 @@ class Finder:
         self._settle(entry, file)
 
     def _is_known(self, file: Followed, entry: Entry, descriptor: int, size: int) -> bool:
-        """Whether an entry is a known file that has moved there, or a copy of one."""
+        """Whether an entry is a known file that has moved there, or a copy of a known file."""
         found = self._places.identify(file, descriptor, size)
         if found is Identity.NEW:
             return False
         if file.seen == self._looks:
-            # The file itself is still there, or what was taken for it.
+            # The file itself is still there, or content that was taken for it.
             if found is Identity.MUTATED or self._is_next_life(file, entry):
                 return False
             if file.short and found is not Identity.SHORTER and self._places.was_rewritten(file, descriptor):
-                # Copied, truncated, and written anew with the same beginning, such as a header.
+                # Copied, truncated, and rewritten with the same beginning, such as a header.
                 self._freed.append(file.path)
                 file.left = file.device, file.inode
                 self._adopt(file, entry)
                 self._judge(file, found)
                 return True
-            # By its name a copy of what is there may be longer only if somebody has changed the copy.
+            # By its name it is a copy of the content there; it can be longer only if the copy was changed.
             is_copy = found is Identity.SHORTER or entry.path.startswith(file.path)
             if not is_copy and self._places.goes_on(file, descriptor, size):
                 self._adopt(file, entry)
@@ -327,11 +327,11 @@ class Finder:
                 self._notices.say(f"{entry.path} is a copy of {file.path} and is not read")
             return True
         if found is Identity.SHORTER:
-            # A copy in the making, or one made before the last lines came; it is looked at again.
+            # A copy in progress, or made before the last lines came; it is examined again.
             self._copies.add(entry.path)
             if self._is_settled(entry):
                 self._notices.say(
-                    f"{entry.path} begins like {file.path}, of which more was read; it waits until it is longer, or"
+                    f"{entry.path} begins like {file.path}, of which more was read; it waits until it is longer or"
                     " differs"
                 )
             return True
@@ -341,16 +341,16 @@ class Finder:
 
     @staticmethod
     def _is_next_life(file: Followed, entry: Entry) -> bool:
-        """Whether an entry that begins like a known file, which is elsewhere, is the log after a rotation.
+        """Whether an entry that begins like a known file at another place is the log after a rotation.
 
-        Renaming has taken the known inode away from the name of the log, and copying and truncating has left it there.
+        A rotation by renaming moves the known inode to another name; copying and truncating leaves it in place.
         """
         if (entry.device, entry.inode) == file.left:
             return True
         return file.renamed and file.path != entry.path and file.path.startswith(entry.path)
 
     def _place_freed(self) -> None:
-        """What is at the places of files that were found elsewhere."""
+        """Identify the content at the old places of files that were found elsewhere."""
         freed, self._freed = self._freed, []
         for path in freed:
             entry = entry_of(path)
@@ -396,7 +396,7 @@ class Finder:
                     f" {file.read_to} to {file.size} are lost",
                     is_error=True,
                 )
-                file.size = file.read_to  # told, also to a successor
+                file.size = file.read_to  # reported, and recorded for a successor
             if file.misses < MISSES:
                 self._is_moving = True
             elif file.gone_s > self._forget_s:
@@ -410,7 +410,7 @@ class Finder:
 
     @contextmanager
     def _named(self, path: str) -> Iterator[None]:
-        """A file that cannot be read is named; one that has gone meanwhile is not."""
+        """Report a file that cannot be read, unless it has disappeared meanwhile."""
         try:
             yield
         except FileNotFoundError:
@@ -420,5 +420,5 @@ class Finder:
 
 
 def _ends(descriptor: int, size: int) -> tuple[bytes, bytes]:
-    """The first and the last bytes of so many of a file."""
+    """The first and the last bytes among the first `size` bytes of a file."""
     return os.pread(descriptor, min(size, HEAD_BYTES), 0), bytes_before(descriptor, size)

@@ -1,7 +1,7 @@
 """The files that a reader follows, and its position in each. Pure.
 
-A *file* here is a content, not a name: it is renamed, and copied before its name is used again, and stays the
-same one. Each has a number that is never used twice, so a line is known by number and offset.
+A *file* here is a content, not a name: it stays the same file when it is renamed, or copied before its name is
+reused. Each file has a number that is never reused, so number and offset identify a line.
 """
 
 from __future__ import annotations
@@ -16,44 +16,44 @@ from heronpy.growing.patterns import stem, stems_of_origins
 
 
 class Followed(Struct, eq=False):
-    """One file, and what has been read of it."""
+    """One file, and the reader's position in it."""
 
     number: int
     path: str
     device: int
-    #: 0 while nobody knows where its content is.
+    #: Inode of the content; 0 while its place is unknown.
     inode: int
     #: The content up to the beginning of the block that is being emitted.
     mark: Mark
     #: First byte of the next line; not before the cut of the mark.
     position: int
-    #: When it was last seen.
+    #: Size when it was last seen.
     size: int
-    #: For how long it has been gone, in seconds that a reader has watched.
+    #: How long it has been gone, in seconds during which a reader watched.
     gone_s: float = 0.0
 
     # Not in the state:
-    #: Up to where it was read; the last of it may not be emitted yet.
+    #: Offset up to which it was read; the last bytes may not be emitted yet.
     read_to: int = 0
-    #: Number of the last look that has seen it, and of those since then.
+    #: Number of the last scan that saw it, and the number of scans since then that missed it.
     seen: int = 0
     misses: int = 0
-    #: Looks in a row that found it shorter, or with other bytes.
+    #: Consecutive scans that found it shorter, or with other bytes.
     short: int = 0
-    #: Its name does not match the patterns: it was renamed.
+    #: Whether its name does not match the patterns, because it was renamed.
     outside: bool = False
-    #: Its inode had another name before.
+    #: Whether its inode had another name before.
     renamed: bool = False
-    #: Where it was until that place got other content; (0, 0): nowhere.
+    #: Its former place, until that place got other content; (0, 0) for none.
     left: tuple[int, int] = (0, 0)
-    #: Its size in bytes at least. It counts while the content before that is not known.
+    #: Lower bound of its size in bytes, used while its content is unknown.
     least: int = 0
-    #: Why it is not read now, and why it will not be before the reader starts again.
+    #: Why it is not read now; why it will not be read before the reader restarts.
     held: str = ""
-    #: Bytes that were read have changed.
+    #: Whether bytes that were read have changed.
     mutated: bool = False
     stuck: str = ""
-    #: The size up to which there is no further line end, and since when.
+    #: The size up to which it has no further line end, and the time of that finding.
     unfinished_at: int = -1
     unfinished_since: float = 0.0
 
@@ -91,11 +91,11 @@ class Table:
         return self._by_inode.get((device, inode))
 
     def origins(self, path: str, first: str) -> list[Followed]:
-        """The files with this first line of which the one at a path may be a copy, by its name."""
+        """The files with this first line that the file at `path` may, by its name, be a copy of."""
         return [file for stem in stems_of_origins(path) for file in self._alike.get((first, stem), ())]
 
     def rename(self, file: Followed, path: str) -> None:
-        """It has this path now."""
+        """Record the file's new path."""
         if file.path != path:
             self._forget_name(file)
             file.path = path
@@ -109,7 +109,7 @@ class Table:
         return file
 
     def locate(self, file: Followed, device: int, inode: int) -> None:
-        """Its content is there now."""
+        """Record the place of the file's content."""
         self.detach(file)
         other = self.at(device, inode)
         if other is not None:
@@ -118,7 +118,7 @@ class Table:
         self._by_inode[device, inode] = file
 
     def detach(self, file: Followed) -> None:
-        """Its content is not where it was."""
+        """Record that the file's content is no longer at its place."""
         if self._by_inode.get((file.device, file.inode)) is file:
             del self._by_inode[file.device, file.inode]
         file.inode = 0
@@ -148,7 +148,7 @@ class Table:
     # ---- state ------------------------------------------------------------------------------------
 
     def to_state(self, reading: Followed | None, position: int) -> dict[str, list[tuple[Any, ...]]]:
-        """What is known of the files with each first line, in plain values; `position` is that in `reading`."""
+        """The known files by first line, as plain values; `position` is the position in the file `reading`."""
         rows: dict[str, list[tuple[Any, ...]]] = {}
         for file in self._files.values():
             at = position if file is reading else file.position

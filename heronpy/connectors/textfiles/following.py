@@ -1,9 +1,8 @@
 """Reads lines of files that grow, appear, are renamed, copied and truncated while it reads; one position per file.
 
-Files are shared by content: a hash of the first line says which reader a file belongs to, whatever its name and inode.
-So readers need not agree on anything, see the same things at the same time, or know of each other, and no line has
-two readers or none. One reader reads all of a file, in order. What it cannot read, or can no longer read,
-it names (`Notice`), and goes on with the others.
+Files are shared by content: a hash of the first line decides which reader a file belongs to, regardless of name and
+inode. So readers need no coordination, and every line has exactly one reader. One reader reads a whole file, in order.
+The reader reports files that it cannot read, or can no longer read (`Notice`), and continues with the others.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from heronpy.growing.identity import HEAD_BYTES, Mark, advanced, before, fits
 from heronpy.growing.patterns import Pattern
 from heronpy.growing.scan import INTERVAL_S, Pace, Scanner
 
-#: Files of one reader, with those that are gone and not yet forgotten.
+#: Most files of one reader, including deleted files that are not yet forgotten.
 FILES_MAX = 100_000
 FORGET_S = 7 * 86400.0
-#: How soon to look again when something has changed while it was looked at or read.
+#: Pause before the next scan if something changed during a scan or read.
 _AGAIN_S = 0.05
-#: An unfinished last line is named after this.
+#: An unfinished last line is reported after this time.
 _UNFINISHED_S = 60.0
-#: Of what `keep` puts into a state.
+#: Version of the format that `keep` puts into a state.
 _VERSION = 1
 
 
@@ -47,7 +46,7 @@ class FollowedBlock(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """The block that was given out, and where its file stands when all of it is done."""
+    """The block that was handed out, and the position in its file once all of the block is done."""
 
     file: Followed
     block: FollowedBlock
@@ -55,7 +54,7 @@ class _Reading(NamedTuple):
 
 
 class Follower:
-    """The files of one of some readers. Times are of a monotonic clock."""
+    """The files of one reader. Times are those of a monotonic clock."""
 
     def __init__(
         self,
@@ -87,19 +86,19 @@ class Follower:
             forget_s=forget_s,
             files_max=files_max,
         )
-        #: Files with bytes that were not read, each in turn.
+        #: Files with unread bytes, served in turn.
         self._ready: deque[Followed] = deque()
         self._reading: _Reading | None = None
-        #: Of the last `figures`; None before.
+        #: The last result of `figures`; None before the first.
         self.backlog_bytes: int | None = None
 
     @property
     def due(self) -> float:
-        """When to look for files again."""
+        """Time of the next scan for files."""
         return self._pace.due
 
     def attend(self, now: float, index: int, readers: int) -> None:
-        """Looks for files. This is reader `index` of so many."""
+        """Scans for files, as reader `index` of `readers`."""
         self._finder.divide(index, readers)
         begun = time.monotonic()
         is_moving = self._finder.look(now)
@@ -109,11 +108,11 @@ class Follower:
             self._pace.sooner(now, _AGAIN_S)
 
     def wait_s(self, now: float) -> float:
-        """How long there is nothing to do."""
+        """Seconds until there is something to do."""
         return 0.0 if self._ready else max(0.0, self._pace.due - now)
 
     def next_block(self) -> FollowedBlock | None:
-        """Lines that follow in one of the files; None when all is read. The last block counts as done."""
+        """The next lines of one of the files; None when everything is read. The last block counts as done."""
         self._finish_block()
         while self._ready:
             file = self._ready.popleft()
@@ -123,12 +122,10 @@ class Follower:
                 block, more = self._read(file)
             except (LongLineError, TextFileError) as error:
                 file.stuck = str(error)
-                self._notices.say(
-                    f"{error}. The rest of this file is not read before its task starts again", is_error=True
-                )
+                self._notices.say(f"{error}. The rest of this file is not read before its task restarts", is_error=True)
                 continue
             except UNREADABLE:
-                # Renamed, removed or replaced since the last look: the next one says what it is.
+                # Renamed, removed or replaced since the last scan; the next scan finds out.
                 self._pace.sooner(time.monotonic(), _AGAIN_S)
                 continue
             if more:
@@ -138,9 +135,9 @@ class Follower:
         return None
 
     def line_at(self, number: int, offset: int) -> str | None:
-        """A line again; None while it is not known where its file is.
+        """Read a line again; None while the place of its file is unknown.
 
-        LookupError when the file is another reader's now. TextFileError when the line cannot be read any more.
+        Raises LookupError if the file now belongs to another reader, and TextFileError if the line is unreadable.
         """
         file = self._table.get(number)
         if file is None:
@@ -153,21 +150,21 @@ class Follower:
         except (LongLineError, *UNREADABLE):
             pass
         if file.held or file.misses >= MISSES:
-            raise TextFileError(f"the line at byte {offset} of {file.path} is to be replayed and cannot be read again")
+            raise TextFileError(f"the line at byte {offset} of {file.path} must be replayed but cannot be read again")
         self._pace.sooner(time.monotonic(), _AGAIN_S)
         return None
 
     def path_of(self, number: int) -> str:
-        """The path of a file, as it was last seen."""
+        """The last known path of a file."""
         file = self._table.get(number)
         return f"file {number}" if file is None else file.path
 
     def notices(self) -> list[Notice]:
-        """What there is to tell since the last call."""
+        """Notices since the last call."""
         return self._notices.taken()
 
     def figures(self) -> dict[str, int]:
-        """Files, and bytes by what they wait for, as of the last look."""
+        """Number of files, and bytes by what they wait for, as of the last scan."""
         found = dict.fromkeys(
             ("files", "backlog-bytes", "unfinished-line-bytes", "held-files", "held-bytes", "lost-bytes"), 0
         )
@@ -184,7 +181,7 @@ class Follower:
         return found
 
     def keep(self, done: int, state: MutableMapping[tuple[str, int], Any], header_lines: int) -> None:
-        """Put what is known of the files into a state, by their first lines; `done` lines of the last block count."""
+        """Put the known files into a state, by first line; only `done` lines of the last block count as read."""
         reading, position = None, 0
         if self._reading is not None:
             reading, block, mark = self._reading
@@ -198,9 +195,9 @@ class Follower:
                 state[first, 0] = value
 
     def restore(self, state: Mapping[tuple[str, int], Any], old: Mapping[str, Any] | None = None) -> set[int]:
-        """Continue from a state, or from that of an older release; returns how many header lines they were kept with.
+        """Continue from a state, possibly of an older release; returns the numbers of header lines in the state.
 
-        ValueError when a later release wrote it.
+        Raises ValueError for the state of a later release.
         """
         headers = set()
         if old is not None:
@@ -222,10 +219,10 @@ class Follower:
                 if file.number not in waiting:
                     self._ready.append(file)
             elif now - file.unfinished_since > _UNFINISHED_S:
-                self._notices.say(f"the last line of {file.path} is unfinished; it is read when it ends")
+                self._notices.say(f"the last line of {file.path} is unfinished; it is read once it is complete")
 
     def _read(self, file: Followed) -> tuple[FollowedBlock | None, bool]:
-        """The next lines of a file, and whether there may be more; FileNotFoundError when it is not where it was."""
+        """The next lines of a file, and whether more may follow; raises FileNotFoundError if the file has moved."""
         mark = file.mark
         with self._places.open(file.path) as descriptor:
             if not self._places.is_at(file, descriptor):

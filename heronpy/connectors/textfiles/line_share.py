@@ -1,10 +1,10 @@
-"""Which lines of a set of files belong to which reader, and reading them.
+"""Divides the lines of a set of files among readers, and reads them.
 
 Files are cut into blocks of a fixed size. Block b of a file belongs to its *lane* b mod 64, and a line belongs to the
-block in which its first byte lies. A lane is a partition of its file: a rule says which reader it belongs to, whatever
-other files there are and whatever lengths the readers see. So each line has exactly one reader without any
-coordination, and when the number of readers changes, lanes move with their positions. Memory is bounded by one block
-and one line. Lines of one reader come in the order of the files' names, and of each file in its order.
+block that holds its first byte. A lane is a partition of its file. A rule assigns each lane to a reader, regardless of
+other files and of the lengths that the readers see. So each line has exactly one reader without coordination, and
+lanes move with their positions when the number of readers changes. Memory is bounded by one block and one line. Lines
+of one reader come in the order of the files' names, and in file order within each file.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import BinaryIO, Final, NamedTuple
 from heronpy.connectors.textfiles.decoding import LineDecoder, TextFileError
 from heronpy.growing.chunks import BLOCK_BYTES, LINE_BYTES_MAX
 
-#: Lanes of a file. Positions are for this number: it cannot change.
+#: Lanes of a file. This number cannot change, because saved positions depend on it.
 LANES: Final = 64
-#: Instead of a position: the lane was read to its end.
+#: Position of a lane that was read to its end.
 _END: Final = -1
 
-#: A lane of a file, to the byte from which it goes on, and the size of the blocks that this is for.
+#: A lane of a file to its next byte, and the block size for which this holds.
 Positions = MutableMapping[tuple[str, int], tuple[int, int]]
 
 
@@ -35,19 +35,19 @@ class LineBlock(NamedTuple):
     lane: int
     lines: list[str]
     offsets: list[int]
-    #: Where its lane goes on when all of it is done.
+    #: Position of its lane once the whole block is done.
     end: int
 
     @property
     def ref(self) -> str:
-        """What `LineShare.line_at` knows the file by."""
+        """The reference to the file for `LineShare.line_at`."""
         return self.path
 
 
 def absolute_patterns(paths: object) -> list[str]:
     """The patterns of a configuration value (one, or a list), made absolute.
 
-    A task runs in another directory than the one where its topology was submitted.
+    A task does not run in the directory where its topology was submitted.
     """
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
@@ -60,9 +60,9 @@ def absolute_patterns(paths: object) -> list[str]:
 
 
 def find_files(patterns: list[str], may_be_gone: bool = False) -> list[str]:
-    """The files that the patterns match, sorted, each once.
+    """The files that match the patterns, sorted and without duplicates.
 
-    A pattern that matches none is an error, unless they may be gone because they were read before.
+    A pattern without matches is an error, unless files may be gone because they were read before.
     """
     files: set[str] = set()
     for pattern in patterns:
@@ -95,9 +95,9 @@ class LineShare:
         block_bytes: int = BLOCK_BYTES,
         line_bytes_max: int = LINE_BYTES_MAX,
     ) -> None:
-        """`own` gives the lanes of a file that are this reader's now, of so many; `positions` is kept up to date.
+        """`own` returns this reader's lanes of a file, given the number of lanes; `positions` is kept up to date.
 
-        TextFileError, which names the `owner`, when the positions do not fit the files or the size of blocks.
+        Raises TextFileError, naming the `owner`, if the positions do not fit the files or the block size.
         """
         self._files = list(files)
         self._own = own
@@ -106,7 +106,7 @@ class LineShare:
         self._skip_header = skip_header
         self._block_bytes = block_bytes
         self._line_bytes_max = line_bytes_max
-        #: What was given out last, and counts as not done.
+        #: The block that was handed out last; it counts as not done.
         self._given: LineBlock | None = None
         self._left: int | None = None
         self._check(owner)
@@ -119,35 +119,35 @@ class LineShare:
                     f"{owner} has {self._block_bytes} bytes per block, but its positions were saved with {block_bytes};"
                     f" restore with {block_bytes} bytes per block"
                 )
-            # Between two blocks of a lane, only the one before is known to have been there.
+            # Between two blocks of a lane, only the previous block is known to have existed.
             reached = offset if offset % block_bytes else offset - LANES * block_bytes
             if reached >= 0 and _known_size_of(path, reached) <= reached:
                 raise TextFileError(
-                    f"{path} has become shorter than the position {reached} that was reached in it;"
+                    f"{path} has become shorter than its position {reached};"
                     " restore the file, or start without the checkpoint"
                 )
 
     def divide(self) -> None:
-        """Go on with the lanes that are its own by now; those that it has begun go on where they were."""
+        """Continue with the reader's present lanes; lanes that it has begun keep their positions."""
         self.close()
         self._left = None
         self._blocks = self._walk()
 
     def keep(self, done: int) -> None:
-        """So many lines of the last block are done."""
+        """Record that this many lines of the last block are done."""
         if self._given is not None:
             path, lane, lines, offsets, end = self._given
             self._positions[path, lane] = (offsets[done] if done < len(lines) else end, self._block_bytes)
 
     def next_block(self) -> LineBlock | None:
-        """The next block of this share that has lines, or None at the end. The block before it is done."""
+        """The next block of this share with lines, or None at the end. The previous block counts as done."""
         if self._given is not None:
             self.keep(len(self._given.lines))
         self._given = next(self._blocks, None)
         return self._given
 
     def bytes_left(self) -> int:
-        """Bytes of its lanes that it has not read, of the files as they were at the first call."""
+        """Unread bytes of its lanes, for the file sizes at the first call."""
         if self._left is None:
             self._left = sum(map(self._bytes_left_of, self._files))
         return self._left
@@ -162,7 +162,7 @@ class LineShare:
         return found
 
     def _lanes_of(self, path: str, most: int = LANES) -> dict[int, int]:
-        """The lanes of a file that it has to read, and from which byte."""
+        """The lanes of a file that this reader has to read, with their start positions."""
         size = self._block_bytes
         found = {lane: self._positions.get((path, lane), (lane * size, size))[0] for lane in self._own(path, most)}
         return {lane: offset for lane, offset in found.items() if offset != _END}
@@ -216,7 +216,7 @@ class LineShare:
     def _read(self, file: BinaryIO, path: str, begin: int) -> tuple[int, bytes] | None:
         """The lines that start in the block at `begin`, and their offsets; None past the end of the file."""
         try:
-            # One byte more, to see whether a line starts exactly at `begin`.
+            # One byte more, to detect a line that starts exactly at `begin`.
             before = 1 if begin else 0
             file.seek(begin - before)
             data = file.read(self._block_bytes + before)
@@ -236,7 +236,7 @@ class LineShare:
         return start, data
 
     def _complete(self, file: BinaryIO, path: str, start: int, data: bytes) -> bytes:
-        """`data`, which was read from `start`, plus the rest of its last line."""
+        """`data`, which begins at `start`, completed by the rest of its last line."""
         data += file.readline(self._line_bytes_max + 1)
         line_start = data.rfind(b"\n", 0, len(data) - 1) + 1
         if len(data) - line_start > self._line_bytes_max:
@@ -259,7 +259,7 @@ class LineShare:
 
 
 def _size_of(path: str) -> int:
-    """0 when it is not there: opening it says so."""
+    """Size of a file; 0 if it does not exist, because opening it reports the error."""
     try:
         return os.path.getsize(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a reader of files tells people: each thing once. Pure."""
+"""Messages of a file reader for people, each reported once. Pure."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import NamedTuple
 
 from heronpy.growing.below import UnfitFileError
 
-#: So many are remembered; a file system may have any number of files that cannot be read.
+#: Most remembered notices, because a file system may have any number of unreadable files.
 _SAID_MAX = 10_000
-#: So many wait to be told.
+#: Most notices that wait to be reported.
 _WAITING_MAX = 100
 
 
 class Notice(NamedTuple):
-    """Something that people should know."""
+    """A message for people."""
 
     text: str
-    #: Whether lines are lost or not processed.
+    #: Whether lines are lost or unprocessed.
     is_error: bool
 
 
 class Notices:
-    """Notices that wait to be told; of too many at once the rest is counted."""
+    """Notices that wait to be reported; notices beyond the limit are only counted."""
 
     def __init__(self) -> None:
         self._said: dict[str, None] = {}
@@ -29,7 +29,7 @@ class Notices:
         self._dropped = 0
 
     def say(self, text: str, is_error: bool = False) -> None:
-        """Tell this, unless it has been told. Names of files may hold anything, so what does not print is escaped."""
+        """Report this text once. Unprintable characters, which file names may contain, are escaped."""
         if not text.isprintable():
             text = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
         if text in self._said:
@@ -43,14 +43,14 @@ class Notices:
             self._dropped += 1
 
     def refuse(self, path: str, error: OSError | UnfitFileError) -> None:
-        """Tell that a file cannot be read."""
+        """Report that a file cannot be read."""
         if isinstance(error, OSError):
             self.say(f"{path} cannot be read ({error.strerror}); check its rights", is_error=True)
         else:
             self.say(f"{path} {error}; make the pattern exclude it", is_error=True)
 
     def taken(self) -> list[Notice]:
-        """All since the last call."""
+        """All notices since the last call."""
         waiting, self._waiting = self._waiting, []
         if self._dropped:
             waiting.append(Notice(f"{self._dropped} more files like these are not named", True))

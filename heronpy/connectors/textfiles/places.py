@@ -1,4 +1,4 @@
-"""Where the content of a followed file is, and whether it is still there."""
+"""Locates the content of followed files, and checks whether it is still there."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from heronpy.growing.chunks import bytes_before
 from heronpy.growing.identity import HEAD_BYTES, Identity, digest, identify
 from heronpy.growing.scan import Scanner
 
-#: Why something cannot be opened or read.
+#: Errors of paths that cannot be opened or read.
 UNREADABLE = (OSError, UnfitFileError)
 
 
 class Places:
-    """Opens the files that a scanner finds, for a moment each: no descriptor is kept."""
+    """Opens the files that a scanner finds, each for a moment only: no descriptor is kept."""
 
     def __init__(self, scanner: Scanner, header_lines: int) -> None:
         self._scanner = scanner
@@ -25,7 +25,7 @@ class Places:
 
     @contextmanager
     def open(self, path: str) -> Iterator[int]:
-        """A descriptor of the regular file at a path; one of UNREADABLE when there is none that may be read."""
+        """A descriptor of the regular file at a path; raises one of UNREADABLE if there is no readable file."""
         place = self._scanner.root_of(path)
         if place is None:
             raise UnfitFileError("is not below the folders of the patterns")
@@ -36,28 +36,28 @@ class Places:
             os.close(descriptor)
 
     def identify(self, file: Followed, descriptor: int, size: int) -> Identity:
-        """What an open file is, compared with a known one."""
+        """Compare an open file with a known file."""
         mark = file.mark
         context = bytes_before(descriptor, mark.cut) if size >= mark.cut else None
-        # Last: a file that is replaced meanwhile is another one, not a changed one.
+        # Checked last: a file that is replaced meanwhile is another file, not a changed one.
         beginning = os.pread(descriptor, HEAD_BYTES, 0)
         found = identify(mark, size, beginning, context, header_lines=self._header_lines)
         return Identity.SHORTER if found is Identity.SAME and size < file.least else found
 
     def is_at(self, file: Followed, descriptor: int) -> bool:
-        """Whether an open file is where a known one was last seen."""
+        """Whether an open file is at the last known place of a known file."""
         status = os.fstat(descriptor)
         return (file.device, file.inode) == (status.st_dev, status.st_ino)
 
     def is_it(self, file: Followed, descriptor: int) -> bool:
-        """Whether an open file is where a known one was, and begins as it did."""
+        """Whether an open file is at the place of a known file, and begins in the same way."""
         head = os.pread(descriptor, file.mark.head_bytes, 0)
         return self.is_at(file, descriptor) and digest(head) == file.mark.head
 
     def begin_alike(self, file: Followed, descriptor: int, size: int) -> bool:
-        """Whether an open file of this size is a beginning of a known one, which is longer and where it was.
+        """Whether an open file of this size is a prefix of a known, longer file at its old place.
 
-        Also when the known one is not there any more: then nobody can say yet.
+        Also true if the known file is no longer there, because then it cannot be decided yet.
         """
         try:
             with self.open(file.path) as other:
@@ -68,8 +68,8 @@ class Places:
             return True
 
     def was_rewritten(self, file: Followed, descriptor: int) -> bool:
-        """Whether the place of a known file, of which an open file has all that was read, has other content by now, or
-        less: it was truncated."""
+        """Whether the place of a known file now has other or less content, because it was truncated. The open file has
+        all bytes that were read of the known file."""
         try:
             with self.open(file.path) as other:
                 if not self.is_at(file, other):
@@ -77,11 +77,11 @@ class Places:
                 end = file.mark.cut
                 return os.fstat(other).st_size < end or bytes_before(descriptor, end) != bytes_before(other, end)
         except UNREADABLE:
-            return False  # the next look says what it is
+            return False  # the next scan finds out what it is
 
     def goes_on(self, file: Followed, descriptor: int, size: int) -> bool:
-        """Whether an open file, which had this size before this call, has all of what is at the place of a known one,
-        and more: then that place is an older copy, as no copy is longer than what it was made from.
+        """Whether an open file, which had this size before this call, has all bytes at the place of a known file and
+        more. Then that place holds an older copy, because no copy is longer than its original.
         """
         try:
             with self.open(file.path) as other:
@@ -90,4 +90,4 @@ class Places:
                     return False
                 return bytes_before(descriptor, there) == bytes_before(other, there)
         except UNREADABLE:
-            return False  # the next look says where it is
+            return False  # the next scan finds its place

@@ -18,7 +18,7 @@ _logger = logging.getLogger(__name__)
 class TextFileGenerator(Generator[str]):
     """The lines of the files that `filepattern` (a glob, or a list of them) matches.
 
-    Each partition has its share, in file order, read block by block. Under EFFECTIVELY_ONCE its
+    Each partition reads its share block by block, in file order. Under EFFECTIVELY_ONCE its
     position is part of the checkpoint; a restore needs the same number of partitions.
     """
 
@@ -61,7 +61,7 @@ class TextFileGenerator(Generator[str]):
         )
 
     def get(self) -> str:
-        """The next line without its end; StopIteration after the last one."""
+        """The next line without its line end; raises StopIteration after the last line."""
         if self._share is None:
             raise RuntimeError("TextFileGenerator.get() was called before setup()")
         if self._block is None or self._done == len(self._block.lines):

@@ -4,16 +4,16 @@ Under ATLEAST_ONCE it keeps the offsets of the lines in flight and reads failed 
 is bounded by `textfile.pending_max`. Under EFFECTIVELY_ONCE its positions are part of the checkpoint, and
 a restored task continues from there.
 
-Without `textfile.follow` it reads what is there when it starts, by lanes (see
-`heronpy.connectors.textfiles.line_share`). A restored task also reads files that are new; those that were read may be
+Without `textfile.follow` it reads the files that exist when it starts, by lanes (see
+`heronpy.connectors.textfiles.line_share`). A restored task also reads new files; files that were read may be
 gone. It calls `end_of_input` when its share is done and nothing is in flight.
 
 With `textfile.follow` it reads files as they grow, appear and are rotated, and does not end; see
-`heronpy.connectors.textfiles.following`. A file belongs to one task, by its first line.
+`heronpy.connectors.textfiles.following`. The first line of a file decides which task reads it.
 
-`heron update` may change the number of tasks while it reads. Under EFFECTIVELY_ONCE lanes and files move to other tasks
-with their positions, and no line is lost or doubled. In the other modes no position outlives a task or moves: what gets
-another task is read again from its beginning, and no line is lost.
+`heron update` may change the number of tasks while the spout reads. Under EFFECTIVELY_ONCE lanes and files move to
+other tasks with their positions, and no line is lost or duplicated. In the other modes positions do not move and do not
+outlive a task: a lane or file that moves to another task is read again from its beginning, and no line is lost.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from heronpy.growing.chunks import BLOCK_BYTES, LINE_BYTES_MAX
 from heronpy.growing.patterns import parse
 from heronpy.growing.scan import INTERVAL_S
 
-#: At the end of its share it waits for acks, which end the input; a fail that comes meanwhile is seen after this.
+#: At the end of its share the spout waits for acks, which end the input; it notices fails at this interval.
 _ENDING_WAIT_S = 0.05
 _DAY_S = 86400.0
 
 
 class TextFileOptions(Struct, frozen=True):
-    """What the keys say; their meaning is in the docstring of `TextFileSpout`."""
+    """The options; the docstring of `TextFileSpout` describes the keys."""
 
     paths: list[str]
     skip_header: int
@@ -66,7 +66,7 @@ class TextFileOptions(Struct, frozen=True):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], component: str) -> TextFileOptions:
-        """ValueError or TypeError names what is wrong."""
+        """The options of a configuration; raises ValueError or TypeError that names the problem."""
         keys = TextFileSpout
         if keys.PATHS not in config:
             raise ValueError(
@@ -96,13 +96,13 @@ class TextFileOptions(Struct, frozen=True):
 
 
 def check_followed(paths: list[str]) -> None:
-    """ValueError when a pattern cannot be followed."""
+    """Raise ValueError if a pattern cannot be followed."""
     for path in paths:
         parse(path)
 
 
 def flag(value: Any) -> bool:
-    """Whether a value of a configuration says yes."""
+    """Whether a configuration value means yes."""
     return str(value).lower() in ("true", "1")
 
 
@@ -138,16 +138,16 @@ class TextFileSpout(Spout, StatefulComponent):
     textfile.encoding        utf-8
     textfile.decode_errors   strict (an error names file and byte), replace or ignore
     textfile.emit_offset     also emit the path and the byte offset of each line
-    textfile.lines_per_call  lines emitted in one next_tuple call at most; 200
-    textfile.pending_max     lines in flight at most; 100000, or topology.max.spout.pending if less
+    textfile.lines_per_call  most lines emitted in one next_tuple call; 200
+    textfile.pending_max     most lines in flight; 100000, or topology.max.spout.pending if less
     textfile.replays_max     replays of one line before it is given up; 0 means no limit
-    textfile.block_bytes     size of the blocks by which files are shared; 256 KiB
+    textfile.block_bytes     size of the blocks in which files are divided; 256 KiB
     textfile.line_bytes_max  longest line; 32 MiB
     textfile.follow          true: do not end, but follow new files, growth and rotation; false
-    textfile.scan_s          with follow: seconds between two looks at the files; 0.5, more for very many
-    textfile.forget_days     with follow: days after which a file that is gone is forgotten; 7
+    textfile.scan_s          with follow: seconds between two scans of the files; 0.5, more for very many files
+    textfile.forget_days     with follow: days after which a deleted file is forgotten; 7
 
-    With `follow`, `textfile.block_bytes` is how much is read of one file before it is another one's turn.
+    With `follow`, `textfile.block_bytes` is how much is read of one file before the next file gets its turn.
     """
 
     PATHS = "textfile.paths"
@@ -164,9 +164,9 @@ class TextFileSpout(Spout, StatefulComponent):
     SCAN_S = "textfile.scan_s"
     FORGET_DAYS = "textfile.forget_days"
 
-    #: Its metric with `follow`: files, and bytes by what they wait for.
+    #: Metric with `follow`: number of files, and bytes by what they wait for.
     METRIC = "text-files"
-    #: Its partitioned states: lanes to positions; first lines of followed files to what is known of these files.
+    #: Partitioned states: lane to position; first line of followed files to what is known of these files.
     LANES, FOLLOWED = "text-lanes", "text-followed"
 
     outputs: list[str | Stream] = ["line"]
@@ -180,7 +180,7 @@ class TextFileSpout(Spout, StatefulComponent):
         config: dict[str, Any] | None = None,
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> HeronComponentSpec:
-        """As for any spout. Paths are made absolute here, where the topology is submitted."""
+        """Like `Spout.spec`. Paths are made absolute here, where the topology is submitted."""
         extra = list(optional_outputs or ())
         if config is not None:
             if cls.PATHS in config:
@@ -192,7 +192,7 @@ class TextFileSpout(Spout, StatefulComponent):
         return super().spec(name=name, par=par, config=config, optional_outputs=extra)
 
     def init_state(self, state: HashMapState) -> None:
-        """Positions of an older release are in it; this one has partitioned state."""
+        """Keeps the state, which may have positions of an older release; this release uses partitioned state."""
         self._old = state
 
     def pre_save(self, checkpoint_id: str) -> None:
@@ -209,7 +209,7 @@ class TextFileSpout(Spout, StatefulComponent):
         self._tracked = config.get(TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.ATLEAST_ONCE
         self._block: LineBlock | FollowedBlock | None = None
         self._done = 0
-        #: A line is known by its file (its path, or its number when files are followed) and its offset.
+        #: A line is identified by its file (path, or number if files are followed) and its offset.
         self._pending: dict[tuple[str | int, int], int] = {}
         self._attempts: dict[tuple[str | int, int], int] = {}
         self._replay: deque[tuple[str | int, int]] = deque()
@@ -227,7 +227,7 @@ class TextFileSpout(Spout, StatefulComponent):
             self._share = self._share_of(owner)
 
     def _share_of(self, owner: str) -> LineShare:
-        """This task's share of what is there now, and of what was there at the checkpoint."""
+        """This task's share of the files that exist now and of those at the checkpoint."""
         refuse_old_state(self._old, owner)
         given = self._options
         return LineShare(
@@ -243,7 +243,7 @@ class TextFileSpout(Spout, StatefulComponent):
         )
 
     def _follow(self, owner: str) -> Follower:
-        """A follower of the files, from the positions of the checkpoint."""
+        """A follower that continues from the positions of the checkpoint."""
         given = self._options
         follower = Follower(
             [parse(path) for path in given.paths],
@@ -265,13 +265,13 @@ class TextFileSpout(Spout, StatefulComponent):
         return follower
 
     def _reader(self) -> tuple[int, int]:
-        """Which reader of how many this task is, from 0; -1 when the plan has it no more."""
+        """This task's index among the readers (-1 if no longer in the plan), and the number of readers."""
         tasks = sorted(self._context.get_component_tasks(self._context.get_component_id()) or ())
         task = self._context.get_task_id()
         return (tasks.index(task) if task in tasks else -1), max(1, len(tasks))
 
     def backlog(self) -> Backlog:
-        """Bytes that this task has to read; with `follow` as of the last look at the files."""
+        """Bytes that this task has yet to read; with `follow`, as of the last scan of the files."""
         return Backlog(bytes=self._share.bytes_left() if self._follower is None else self._follower.backlog_bytes)
 
     def next_tuple(self) -> None:
@@ -330,7 +330,7 @@ class TextFileSpout(Spout, StatefulComponent):
             self.end_of_input()
 
     def ack(self, tup_id: Any) -> None:
-        """Forgets a line that was processed; the last one ends the input."""
+        """Forgets a processed line; the last one ends the input."""
         self._pending.pop(tup_id, None)
         if self._attempts:
             self._attempts.pop(tup_id, None)
@@ -338,7 +338,7 @@ class TextFileSpout(Spout, StatefulComponent):
             self._end_or_wait()
 
     def fail(self, tup_id: Any) -> None:
-        """Has a failed line read and emitted again."""
+        """Queues a failed line to be read and emitted again."""
         if self._pending.pop(tup_id, None) is None:
             return
         attempts = self._attempts.get(tup_id, 0) + 1
@@ -392,7 +392,7 @@ class TextFileSpout(Spout, StatefulComponent):
         return 1
 
     def _line_at(self, ref: str | int, offset: int) -> str | None:
-        """A line again; None when another task emits it, nobody can, or not yet."""
+        """Read a line again; None if another task emits it, or it cannot be read, now or ever."""
         if self._follower is None:
             return self._share.line_at(str(ref), offset)
         try:

@@ -1,1 +1,1 @@
-"""The ledger: what is known of each byte of the files of a pipeline, in a database."""
+"""The ledger: a database that records the state of each byte of a pipeline's files."""

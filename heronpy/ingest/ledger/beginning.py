@@ -1,4 +1,4 @@
-"""How a ledger begins: with a pipeline's numbers, or with what its output and its bad records say. Pure."""
+"""How a ledger begins: with a pipeline's numbers, or from its output and its bad records. Pure."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from heronpy.ingest.ledger.store import View
 from heronpy.ingest.ledger.types import PART, Config, File, FileState, Kind, Pipeline, Span, SpanState
 
 PARTS_MAX = 1 << 20
-#: Of the contradictions that one sentence names.
+#: Most contradictions that one sentence names.
 PROBLEMS_MAX = 100
-#: A file of a rebuilt ledger is not taken for gone before so long.
+#: A file of a rebuilt ledger does not count as gone before this time.
 SCANNED_S = 3_600.0
 
 
 def other_files(known: str, given: str) -> str:
-    """Why a pipeline that reads the files of one pattern cannot go on with those of another."""
+    """Why a pipeline cannot continue with the files of another pattern."""
     return (
-        f"the ledger has this pipeline with the files {known!r}, and these are {given!r}; give the pipeline another"
+        f"the ledger has this pipeline with the files {known!r}, not {given!r}; give the pipeline another"
         " name, or use another ledger"
     )
 
@@ -70,7 +70,7 @@ def _new(now: float, config: str, generation: int, part: int, ledger: str) -> Pi
 
 
 def _checked(config: Config) -> Config:
-    """LedgerError for numbers that cannot work."""
+    """Raise LedgerError for invalid numbers."""
     if not config.pattern:
         raise LedgerError("a pipeline needs a pattern of files")
     positive = {
@@ -117,8 +117,8 @@ def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
     busy = draft.view.seen(Kind.WORKER, now - silent_s) + draft.view.seen(Kind.KEEPER, now - silent_s)
     if busy:
         raise LedgerError(
-            f"{busy} workers and keepers were seen in the last {silent_s:g} s; kill the topology, then rebuild; when it"
-            " is gone, wait so long, as they did not end in order"
+            f"{busy} workers and keepers were seen in the last {silent_s:g} s; kill the topology, then rebuild; if it"
+            " is gone, wait that long, because they did not end gracefully"
         )
     generation = max(found.generation + 1 if found is not None else 1, request.at_least)
     names = {(one.key, one.generation) for one in request.files}
@@ -153,7 +153,7 @@ def _file(draft: Draft, found: FoundFile, holes: list[ranges.Piece]) -> tuple[in
     spans: list[Span] = []
     covered = ranges.union((one.begin, one.end) for one in done)
     spans.extend(Span(number, begin, end, SpanState.DONE, 0) for begin, end in covered)
-    # A range that was tried again with success is done, whatever an old record says.
+    # A range that was retried with success is done, even if an old record says otherwise.
     for bad in found.bad:
         for begin, end in ranges.subtract([(bad.begin, bad.end)], covered):
             spans.append(Span(number, begin, end, SpanState.BAD, bad.root, bad.tries, shortened(bad.error)))
@@ -162,7 +162,7 @@ def _file(draft: Draft, found: FoundFile, holes: list[ranges.Piece]) -> tuple[in
     holes.extend((number, begin, end) for begin, end in ranges.subtract([(0, cut)], covered))
     for span in spans:
         draft.put(span)
-    # Until a scan has seen it no site has it, and all sites get time to say that they do.
+    # Until a scan has seen it, no site has it, and all sites get time to report it.
     gone = now + SCANNED_S
     draft.put(File(number, found.key, found.generation, now, found.head, cut, cut, FileState.LIVE, None, gone))
     sizes = {state: sum(one.end - one.begin for one in spans if one.state is state) for state in SpanState}
@@ -180,6 +180,6 @@ def _refuse_overlaps(files: Iterable[FoundFile]) -> None:
 
 
 def joined(problems: Sequence[str]) -> str:
-    """As one clause; of very many the first."""
+    """The problems as one clause, cut to the first ones."""
     more = f"; and {len(problems) - PROBLEMS_MAX} more" if len(problems) > PROBLEMS_MAX else ""
     return f"{'; '.join(problems[:PROBLEMS_MAX])}{more}"

@@ -1,4 +1,4 @@
-"""How a process asks a ledger: requests are numbered, so that one whose answer got lost can be repeated."""
+"""The client of a ledger: requests are numbered, so that a request whose answer was lost can be repeated."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ A = TypeVar("A")
 
 
 class Ledger:
-    """One process's way to a pipeline's ledger; threads take turns.
+    """One process's connection to a pipeline's ledger; threads take turns.
 
-    A request that ended in LedgerAwayError keeps its number: asked again before any other, it is not carried out twice.
+    A request that ended in LedgerAwayError keeps its number: repeated before any other, it is not carried out twice.
     """
 
     def __init__(self, store: Store, pipeline: str, who: Who) -> None:
@@ -29,11 +29,11 @@ class Ledger:
         self._turn = threading.Lock()
 
     def follow(self, version: int) -> None:
-        """From now on the process works by this version of the partition map."""
+        """Use this version of the partition map from now on."""
         self._who = replace(self._who, partitions=version)
 
     def ask(self, request: Request[A]) -> A:
-        """The answer; LedgerError when the request is wrong, LedgerAwayError when nobody answers now."""
+        """The answer; raises LedgerError for an invalid request, and LedgerAwayError if the ledger does not answer."""
         if isinstance(request, machine.UNNUMBERED):
             return self._transact(request, 0)
         with self._turn:

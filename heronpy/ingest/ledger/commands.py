@@ -1,4 +1,4 @@
-"""What commands ask of a ledger: what they show, and what they have done. Pure."""
+"""Requests of commands to a ledger: reads and changes. Pure."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from heronpy.ingest.ledger.types import Config, DispatchState, Span, UnitState
 
 
 class SiteView(Struct, frozen=True):
-    """A site: its files and safe bytes, who was seen there lately, and the units that are leased there."""
+    """A site: its files and safe bytes, its recently seen processes, and its leased units."""
 
     name: str
-    #: "up"; "down", as a user has said; "silent": no worker of it was seen for 30 s.
+    #: "up"; "down" if a user has taken it down; "silent" if no worker of it was seen for 30 s.
     state: str
     files: int
     bytes: int
     workers: int
     keepers: int
     leased: int
-    #: Since one of its processes was seen; None: never.
+    #: Seconds since one of its processes was seen; None: never.
     seen_s: float | None
 
 
 class AfterView(Struct, frozen=True):
-    """A pipeline for which units wait: `whole`, for all that was there when both had begun, or each for what is older.
+    """A pipeline for which units wait: for older bytes or, if `whole`, for everything that existed when both had begun.
 
-    `waits`: why they wait now, as a clause; "" when they do not.
+    `waits`: why units wait now, as a clause; "" if they do not.
     """
 
     pipeline: str
@@ -35,20 +35,20 @@ class AfterView(Struct, frozen=True):
 
 
 class Figures(Struct, frozen=True):
-    """All counts are taken from the rows at the time of asking."""
+    """All counts are derived from the rows at the time of the request."""
 
     generation: int
     paused: bool
     files: dict[str, int]
-    #: Of all files together.
+    #: Bytes of all files together.
     known_bytes: int
     waiting_bytes: int
     done_bytes: int
     bad_bytes: int
     bad_ranges: int
-    #: By state: how many, and their bytes.
+    #: State to number of units, and to their bytes.
     units: dict[str, tuple[int, int]]
-    #: Age of the oldest byte that is not published; None: all are.
+    #: Age of the oldest unpublished byte; None if all bytes are published.
     oldest_s: float | None
     workers: int
     keepers: int
@@ -57,34 +57,34 @@ class Figures(Struct, frozen=True):
     dispatches_open: int
     dispatches_failed: int
     sites_down: tuple[str, ...]
-    #: Empty for a pipeline that names no site.
+    #: Empty for a pipeline without sites.
     sites: tuple[SiteView, ...] = ()
-    #: Committed units that are in failed dispatches.
+    #: Committed units in failed dispatches.
     units_held: int = 0
-    #: The pipelines that go ahead of this one.
+    #: The pipelines for which this one waits.
     after: tuple[AfterView, ...] = ()
     #: See `Config`.
     rows_to: str = "table"
     place: str = ""
-    #: Since the ledger was made or rebuilt: published units, and those of them of which a backup has won.
+    #: Since the ledger was made or rebuilt: published units, and those won by a backup.
     published_units: int = 0
     backups_won: int = 0
-    #: How long an attempt takes, of recent units; None: none was committed yet.
+    #: Duration of attempts at recent units; None if no unit was committed yet.
     p50_s: float | None = None
     p99_s: float | None = None
-    #: Of last lines that have no end yet, as keepers have seen them.
+    #: Bytes of unfinished last lines, as seen by keepers.
     unfinished_bytes: int = 0
-    #: Files that are not read, because they are taken for copies of others.
+    #: Files that are not read because they are considered copies of others.
     copies: int = 0
     #: The pattern of the files.
     logs: str = ""
-    #: The keeper that was seen last, and since when it was not; None: none is known any more.
+    #: The keeper that was seen last, and the seconds since then; None if no keeper is known.
     looked_by: str = ""
     looked_s: float | None = None
 
 
 class Show(Request[Figures], frozen=True):
-    """The figures of the pipeline."""
+    """Request the figures of the pipeline."""
 
 
 class UnitView(Struct, frozen=True):
@@ -99,7 +99,7 @@ class UnitView(Struct, frozen=True):
     site: str
     error: str
     chunks: tuple[Chunk, ...]
-    #: What it waits for, one clause each.
+    #: What the unit waits for, one clause each.
     waits: tuple[str, ...] = ()
 
 
@@ -115,7 +115,7 @@ class ListUnits(Request[Units], frozen=True):
 
 
 class DispatchView(Struct, frozen=True):
-    """`rows` and `bytes` are those of its units."""
+    """A dispatch; `rows` and `bytes` are sums over its units."""
 
     dispatch: int
     state: DispatchState
@@ -130,12 +130,12 @@ class Dispatches(Struct, frozen=True):
 
 
 class ListDispatches(Request[Dispatches], frozen=True):
-    """All dispatches that are not published, oldest first."""
+    """Request all unpublished dispatches, oldest first."""
 
 
 class BadRange(Struct, frozen=True):
-    """`key`: the name of the file when it was first seen. `head`: how the file begins. `places`: site and path below
-    the root of the pattern where it was last seen; none when it is gone."""
+    """`key`: the name of the file when it was first seen. `head`: the file's beginning. `places`: sites and paths below
+    the root of the pattern where it was last seen; empty if it is gone."""
 
     key: str
     generation: int
@@ -145,14 +145,14 @@ class BadRange(Struct, frozen=True):
 
 
 class BadRanges(Struct, frozen=True):
-    """`more`: ask again after the last one."""
+    """A page of bad ranges; `more`: request the next page after the last range."""
 
     ranges: tuple[BadRange, ...]
     more: bool
 
 
 class ListBad(Request[BadRanges], frozen=True):
-    """Bad ranges behind this one, in the order of file and offset."""
+    """Request the bad ranges after this one, ordered by file and offset."""
 
     after_file: int = 0
     after_begin: int = -1
@@ -161,7 +161,7 @@ class ListBad(Request[BadRanges], frozen=True):
 
 # ---- acting ----------------------------------------------------------------------------------
 class Retried(Struct, frozen=True):
-    """`more`: ask again. `dispatches`: the new ones that have the units of failed ones."""
+    """`more`: repeat the request. `dispatches`: the new dispatches with the units of failed ones."""
 
     units: tuple[int, ...]
     more: bool
@@ -169,17 +169,17 @@ class Retried(Struct, frozen=True):
 
 
 class RetryBad(Request[Retried], frozen=True):
-    """Make units of bad ranges: of all, or of those found below one root unit, at most `limit` ranges."""
+    """Requeue bad ranges as units: all, or those below one root unit; at most `limit` ranges."""
 
     root: int | None = None
     limit: int = 1_000
 
 
 class RetryFailed(Request[Retried], frozen=True):
-    """Failed units, or one of them, are tried again from the start.
+    """Retry all failed units, or one of them, from the start.
 
-    Without `unit` those of failed dispatches go to Spark again, in a dispatch of another id: nothing of the failed one
-    can be published any more.
+    Without `unit`, units of failed dispatches go to Spark again in a dispatch with a new id, because nothing of the
+    failed one can be published any more.
     """
 
     unit: int | None = None
@@ -187,29 +187,29 @@ class RetryFailed(Request[Retried], frozen=True):
 
 
 class SiteSet(Struct, frozen=True):
-    """`freed`: units that others may take at once."""
+    """`freed`: number of units that others may take at once."""
 
     freed: int
 
 
 class SetSite(Request[SiteSet], frozen=True):
-    """Down: no leases on that site, and what it holds is ready at once."""
+    """Take a site down, so that it gets no leases and its units are ready at once, or bring it up."""
 
     site: str
     up: bool
 
 
 class SiteForgotten(Struct, frozen=True):
-    """`more`: ask again."""
+    """`more`: repeat the request."""
 
     files: int
     more: bool
 
 
 class ForgetSite(Request[SiteForgotten], frozen=True):
-    """A site that will not come back: its copies of at most `limit` files are forgotten, as if they were gone there.
+    """Forget the copies of at most `limit` files of a site that will not come back.
 
-    LedgerError while processes of it are seen.
+    Raises LedgerError while processes of the site are active.
     """
 
     site: str
@@ -217,13 +217,13 @@ class ForgetSite(Request[SiteForgotten], frozen=True):
 
 
 class Pause(Request[Alive], frozen=True):
-    """No cuts and no leases, or both again; what is leased is committed and published."""
+    """Stop or resume cuts and leases; leased units are still committed and published."""
 
     paused: bool
 
 
 class FoundRange(Struct, frozen=True):
-    """A range in the lineage of an output, or in a bad record; `source` names the unit in an error."""
+    """A range in the lineage of an output or in a bad record; `source` names the unit in errors."""
 
     begin: int
     end: int
@@ -244,7 +244,7 @@ class FoundFile(Struct, frozen=True):
 
 
 class Rebuilt(Struct, frozen=True):
-    """`units`: made of the holes. From now on every name of an output begins with this generation."""
+    """`units`: number of units made of the holes. From now on, output names begin with this generation."""
 
     generation: int
     files: int
@@ -254,10 +254,10 @@ class Rebuilt(Struct, frozen=True):
 
 
 class Rebuild(Request[Rebuilt], frozen=True):
-    """Forget all and begin with what was found; the one transaction that is as large as the ledger.
+    """Replace the content of the ledger by the found ranges; the only transaction as large as the ledger.
 
-    `at_least`: above the highest generation that was found. LedgerError while workers are seen, or when two published
-    ranges overlap: it names both units. `trial`: only say that, or which generation it would be; nothing changes.
+    `at_least`: above the highest found generation. Raises LedgerError while workers are active, or if two published
+    ranges overlap (it names both units). `trial`: only check, and return the new generation, without changes.
     """
 
     config: Config

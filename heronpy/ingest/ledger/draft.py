@@ -1,4 +1,4 @@
-"""What one transaction has changed so far, over the rows that it has read. Pure."""
+"""The pending changes of one transaction, on top of the rows that it has read. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ R = TypeVar("R", bound=Row)
 
 
 class Draft:
-    """`get` sees what was put; the lists of the view do not."""
+    """Pending changes: `get` sees them, but the lists of the view do not."""
 
     def __init__(self, view: View, now: float) -> None:
         self.view = view
@@ -50,7 +50,7 @@ class Draft:
         self._rows[type(row), key_of(row)] = None
 
     def wipe(self) -> None:
-        """All rows go but those of `store.KEPT`."""
+        """Remove all rows except those of `store.KEPT`."""
         self._wipe = True
 
     @property
@@ -71,8 +71,8 @@ class Draft:
         if found is None:
             name = self.view.name
             raise LedgerError(
-                f"the ledger has no such pipeline as {name!r}; if its topology runs, its ledger was emptied or is"
-                f" another one by now: heron units rebuild {name} --from TABLE; else start it first"
+                f"the ledger has no pipeline {name!r}; if its topology runs, its ledger was emptied or"
+                f" replaced: heron units rebuild {name} --from TABLE; otherwise start it first"
             )
         return found
 
@@ -93,7 +93,7 @@ class Draft:
 
     # ---- units and their spans --------------------------------------------------------------
     def make_unit(self, pieces: Iterable[Piece], since: float, like: Unit | None = None, tries: int = 0) -> int:
-        """A ready unit of these ranges, which belong to it from now on; `like`: it was taken apart from that."""
+        """Make a ready unit of these ranges; `like`: the unit from which it was split off."""
         pieces = list(pieces)
         number = self.next_unit()
         root, made, error = (like.root, like.made, like.error) if like else (number, self.now, "")
@@ -103,7 +103,7 @@ class Draft:
         return number
 
     def pieces_of(self, unit: int) -> list[Piece]:
-        """The chunks of a unit that was not changed in this transaction."""
+        """The chunks of a unit that this transaction has not changed."""
         return [(span.file, span.begin, span.end) for span in self.view.spans_of_unit(unit)]
 
     def make_bad(self, pieces: Iterable[Piece], root: int, tries: int, error: str) -> None:
@@ -111,7 +111,7 @@ class Draft:
             self.put(Span(file, begin, end, SpanState.BAD, root, tries, error))
 
     def settle(self, units: Iterable[Unit]) -> None:
-        """The spans of these units are done, merged with done neighbours; the units' rows go."""
+        """Mark the spans of these units as done, merge them with done neighbours, and remove the units' rows."""
         done: dict[int, dict[int, Span]] = {}
         for unit in units:
             for span in (*self.view.spans_of_unit(unit.id), *self.view.done_beside(unit.id)):
@@ -157,5 +157,5 @@ class Draft:
 
 
 def shortened(text: str) -> str:
-    """As every store can keep it."""
+    """The text, cut so that every store can keep it."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()[:TEXT_MAX]

@@ -1,4 +1,4 @@
-"""What a failed attempt means: another try, a bad line, halves, or the end of the unit; Ubiq's bad bytes. Pure."""
+"""The consequence of a failed attempt: another try, a bad line, halves, or the end of the unit. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heronpy.ingest.ledger.finishing import in_vain
 from heronpy.ingest.ledger.ranges import Piece
 from heronpy.ingest.ledger.types import File, Unit, UnitState
 
-#: `Unit.suspect` of tries that did not fail at one line.
+#: `Unit.suspect` if the tries did not fail at the same line.
 MIXED = "-"
 
 
@@ -27,7 +27,7 @@ def try_failed(draft: Draft, request: requests.TryFailed, who: requests.Who) -> 
 
 
 def died(draft: Draft, unit: Unit, error: str, line: requests.Line | None) -> requests.Judged:
-    """The holder of a leased unit has crashed, hung, or run out of memory; a first try does not say at which line."""
+    """The holder of a leased unit crashed, hung, or ran out of memory; a first try does not know the line."""
     return _judge(draft, unit, error, line, unit.attempt, told=line is not None or unit.tries > 0)
 
 
@@ -40,7 +40,7 @@ def _judge(
     told: bool = True,
     proven: bool = False,
 ) -> requests.Judged:
-    """`told`: whether the attempt could say at which line it was; `proven`: whether lines before it became rows."""
+    """`told`: whether the attempt could name its line; `proven`: whether lines before it became rows."""
     config = draft.config
     named = _text_of(line) if told else ""
     unit = replace(
@@ -51,11 +51,11 @@ def _judge(
     )
     if unit.tries < config.tries_max:
         if unit.state is UnitState.LEASED and attempt < unit.attempt:
-            draft.put(unit)  # a backup is at work
+            draft.put(unit)  # a backup is still working
             return requests.Again(unit.tries)
         rested = draft.now + policy.try_again_s(unit.tries)
-        # Without a row what the function needs may be away: bytes before the line prove nothing, as a unit may begin
-        # inside a line, and a function may take many lines before it gives the first row.
+        # Without any row, something that the function needs may be unavailable: bytes before the line prove nothing, as
+        # a unit may begin inside a line, and a function may take many lines before it gives the first row.
         if line is not None and proven and _has_room(draft, unit):
             cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
             if cut is not None and cut[0]:
@@ -65,7 +65,7 @@ def _judge(
     if config.on_bad == "fail":
         return _fail(draft, unit, f"{_place(draft, unit, line)}: {unit.error}")
     if not proven and draft.view.bad_count(unit.root) >= config.bad_max:
-        # Not one row: what is left fails as one. Line by line, each would take tries of its own.
+        # Not one row: the rest fails as a whole. Line by line, each line would need its own tries.
         return _too_many(draft, unit)
     if line is not None and unit.suspect == named:
         cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
@@ -74,7 +74,7 @@ def _judge(
             if not before and not behind:
                 return _bad(draft, unit, [suspect])
             return _alone(draft, unit, before, suspect, behind, config.tries_max - 1)
-    # The next holder looks for the middle: here nobody reads bytes.
+    # The next holder finds the middle, because this module does not read bytes.
     draft.put(replace(_rested(unit, draft.now), halve=True))
     return requests.Again(unit.tries)
 
@@ -92,13 +92,13 @@ def split_at(draft: Draft, request: requests.SplitAt, who: requests.Who) -> requ
     if halves is None:
         raise LedgerError(f"unit {unit.id} cannot be split at byte {request.begin} of file {request.file}: not inside")
     draft.drop(unit)
-    # The whole has failed often enough: each half has one try.
+    # The whole unit has failed often enough: each half has one try.
     tries = draft.config.tries_max - 1
     return requests.Taken(tuple(draft.make_unit(half, unit.since, unit, tries) for half in halves))
 
 
 def _has_room(draft: Draft, unit: Unit) -> bool:
-    """Whether a line of the unit may be tried apart from the others: as many of a root as may be bad, and no more."""
+    """Whether a line of the unit may be tried separately; a root may have as many such lines as bad ranges."""
     config = draft.config
     if config.on_bad == "fail":
         return False
@@ -116,10 +116,10 @@ def _alone(
     tries: int,
     rested: float = 0.0,
 ) -> requests.Taken:
-    """The line at which tries have failed becomes a unit of its own, which has those that are left: it is bad if it
-    fails alone. The others do not wait for it.
+    """Make the line at which tries have failed a separate unit with the remaining tries: it is bad if it fails alone.
+    The other lines do not wait for it.
 
-    A function that holds several lines, such as a batch, fails at the last one whichever of them is to blame.
+    A function that holds several lines, such as a batch, fails at the last one, even if another line is at fault.
     """
     draft.drop(unit)
     alone = draft.make_unit([suspect], unit.since, unit, tries)
@@ -150,7 +150,7 @@ def _fail(draft: Draft, unit: Unit, error: str) -> requests.Failed:
 
 
 def _place(draft: Draft, unit: Unit, line: requests.Line | None) -> str:
-    """Where the bytes of a failure are: of a line if it is known, else of the unit."""
+    """The place of a failure: the line if known, otherwise the unit."""
     pieces = [(line.file, line.begin, line.end)] if line is not None else draft.pieces_of(unit.id)
     number, begin, end = pieces[0]
     file = draft.get(File, number)

@@ -16,21 +16,21 @@ DISPATCH_UNITS_MAX = 256
 
 
 def in_vain(draft: Draft, number: int, attempt: int, generation: int) -> requests.Lost | Unit:
-    """The unit of an attempt, or why this does not matter any more."""
+    """The unit of an attempt, or why the attempt no longer matters."""
     if generation != draft.pipeline.generation:
         return requests.Lost.GENERATION
     unit = draft.get(Unit, number)
     if unit is None:
         return requests.Lost.GONE
     if not 0 < attempt <= unit.attempt:
-        raise LedgerError(f"unit {number} has had {unit.attempt} attempts, so there is no attempt {attempt}")
+        raise LedgerError(f"unit {number} has had {unit.attempt} attempts, so attempt {attempt} does not exist")
     if unit.state is UnitState.COMMITTED and unit.winner != attempt:
         return requests.Lost.OTHER_WON
     return requests.Lost.GONE if unit.state is UnitState.FAILED else unit
 
 
 def commit(draft: Draft, request: requests.Commit, who: requests.Who) -> requests.Committed:
-    """See `Commit`; a late attempt wins if no other has."""
+    """See `Commit`; a late attempt wins if no other attempt has."""
     unit = in_vain(draft, request.unit, request.attempt, request.generation)
     if isinstance(unit, requests.Lost):
         return requests.Committed(unit)
@@ -120,7 +120,7 @@ def dispatch_failed(draft: Draft, request: requests.DispatchFailed, who: request
 
 
 def dispatch_again(draft: Draft, failed: Dispatch) -> int:
-    """The units of a failed dispatch in a new one: what is known of the old one outside the ledger stays void."""
+    """Put the units of a failed dispatch into a new one; the old one stays void outside of the ledger."""
     pipeline = draft.pipeline
     new = Dispatch(pipeline.next_dispatch, failed.units, DispatchState.OPEN)
     draft.put(replace(pipeline, next_dispatch=pipeline.next_dispatch + 1))
@@ -134,7 +134,7 @@ def dispatch_again(draft: Draft, failed: Dispatch) -> int:
 
 
 def units_held(draft: Draft) -> int:
-    """Committed units that wait for a user, because their dispatch has failed."""
+    """Committed units that wait for the user because their dispatch has failed."""
     return sum(len(one.units) for one in draft.view.dispatches() if one.state is DispatchState.FAILED)
 
 

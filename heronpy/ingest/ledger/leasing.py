@@ -1,4 +1,4 @@
-"""Who processes which unit: leases, backups and what becomes of the leases of processes that ended. Pure."""
+"""Which process gets which unit: leases, backups, and the leases of ended processes. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heronpy.ingest.ledger.finishing import units_held
 from heronpy.ingest.ledger.requests import Brake
 from heronpy.ingest.ledger.types import PART, Answer, Client, Unit, UnitState
 
-#: A process that has left was last seen so much longer ago than one that is silent.
+#: How much earlier than a silent process a process that has left counts as last seen.
 LEFT_S = 1.0
 
 
@@ -47,7 +47,7 @@ def lease(draft: Draft, request: requests.Lease, who: requests.Who) -> requests.
 
 
 def _candidates(draft: Draft, orphans: dict[int, Unit]) -> Iterator[Unit]:
-    """Units that may be handed out, as far as their state goes: the oldest first, and bounded."""
+    """Units whose state permits a lease, oldest first, bounded."""
     view = draft.view
     late = view.expired(draft.now, policy.LOOKED_AT_MAX) if draft.config.rows_to == "table" else ()
     leased = {unit.id: unit for unit in late}
@@ -70,7 +70,7 @@ def _age(unit: Unit) -> tuple[int, int]:
 
 
 def _obstacle(draft: Draft, unit: Unit, orphan: bool, who: requests.Who, others: waits.Others) -> Brake | None:
-    """Why this worker does not get the unit; None if it does."""
+    """Why this worker does not get the unit; None if it gets it."""
     now, view = draft.now, draft.view
     if unit.state is UnitState.READY and now < unit.until:
         return Brake.LATER
@@ -140,7 +140,7 @@ def give_back(draft: Draft, request: requests.GiveBack, who: requests.Who) -> re
 
 
 def leave(draft: Draft, request: requests.Leave, who: requests.Who) -> requests.Alive:
-    """See `Leave`. Its row stays, as one that falls silent: so its site keeps its units for a while."""
+    """See `Leave`. The row stays, like that of a silent process, so that its site keeps its units for a while."""
     give_back(draft, requests.GiveBack(counts=False, error="", own=True), who)
     known = draft.get(Client, who.name)
     if known is not None:

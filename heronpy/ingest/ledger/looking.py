@@ -1,4 +1,4 @@
-"""Up to when the files of a pipeline were looked at: others may wait for what was there. Pure."""
+"""Records the time up to which a pipeline's files were scanned, because other pipelines may wait for it. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from heronpy.ingest.ledger.draft import Draft
 from heronpy.ingest.ledger.requests import Cut, Who
 from heronpy.ingest.ledger.types import Config, Look, Unfinished
 
-#: A look is written down when the last one that was is so much older.
+#: A scan is recorded if the last recorded one is this much older.
 WRITTEN_S = 0.4
-#: How often it is written down how much of the files has no line end yet, while that changes.
+#: How often the bytes without a line end are recorded while they change.
 UNFINISHED_S = 5.0
 
 
 def note(draft: Draft, request: Cut, who: Who) -> None:
-    """Write down what a keeper says of its look, when a pipeline waits for this one."""
+    """Record a keeper's scan if a pipeline waits for this one."""
     found = draft.get(Look, who.site)
     if request.looked is None:
         return
@@ -30,8 +30,8 @@ def note(draft: Draft, request: Cut, who: Who) -> None:
 
 
 def note_unfinished(draft: Draft, request: Cut, who: Who) -> None:
-    """Write down how much of the files has no line end yet: at once when it begins or ends, else now and then; and how
-    many files are taken for copies."""
+    """Record the bytes without a line end, at once when they appear or vanish and otherwise from time to time, and the
+    number of files considered copies."""
     if request.unfinished is None:
         return
     found = draft.get(Unfinished, who.site)
@@ -44,16 +44,16 @@ def note_unfinished(draft: Draft, request: Cut, who: Who) -> None:
 
 
 def arrived(draft: Draft, site: str) -> float:
-    """Since when bytes are there at the latest that a site reports now: the look before, as it has not seen them.
+    """The earliest time of the bytes that a site reports now: its previous scan, which did not see them.
 
-    They may be older than a unit of a pipeline that waits, which was cut before this look.
+    They may be older than a unit of a waiting pipeline that was cut before this scan.
     """
     found = draft.get(Look, site)
     return draft.now if found is None else min(draft.now, found.until)
 
 
 def begin_again(draft: Draft, who: Who) -> None:
-    """A keeper has begun: there may be more to come, whatever its predecessor has said."""
+    """A keeper has begun: more bytes may come, even if its predecessor said that none would."""
     found = draft.get(Look, who.site)
     if found is not None and found.closed:
         draft.put(replace(found, closed=False))
@@ -66,6 +66,6 @@ def is_awaited(draft: Draft) -> bool:
 
 
 def waited_for(config: str) -> tuple[str, ...]:
-    """The pipelines for which one with this `Pipeline.config` waits."""
+    """The pipelines for which a pipeline with this `Pipeline.config` waits."""
     found = msgspec.json.decode(config, type=Config)
     return (*found.after, *found.after_all)

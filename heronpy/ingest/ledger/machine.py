@@ -1,8 +1,8 @@
-"""The one entry to what a ledger decides: `(view, request, now) -> (changes, answer)`. Pure.
+"""The single entry to a ledger's decisions: `(view, request, now) -> (changes, answer)`. Pure.
 
 Invariants, which `validate` checks: the spans of a file partition `[0, cut)`, and `cut <= size`; a byte is in at most
-one live unit, whose chunks are its spans; of the attempts of a unit one wins; what is published is done, and what is
-done was published; counts are derived from rows.
+one live unit, whose chunks are its spans; one attempt of a unit wins; published bytes are done, and done bytes were
+published; counts are derived from rows.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ READS: Final[tuple[type[Request[Any]], ...]] = (
     *(requests.ListFiles, requests.ListFinished, requests.WhichLive),
     *(commands.Show, commands.ListUnits, commands.ListBad, commands.ListDispatches),
 )
-#: Requests that may be carried out twice, with the same effect and a true answer: they need no number.
+#: Idempotent requests with a true answer, which need no number.
 UNNUMBERED: Final[tuple[type[Request[Any]], ...]] = (
     *READS,
     *(requests.Open, requests.ShowAlive, requests.ReportScan, requests.Cut, requests.Published),
     *(requests.MakeDispatch, requests.Dispatched, requests.DispatchFailed, requests.Collect, requests.Leave),
 )
-#: Requests that a cut of the power may undo, together with all processes of the host: each is asked again by whoever
-#: comes next, and nothing outside the ledger is done because of it before a later request, which is on the disk with
-#: all that came before it. A lease has rows staged, which only `Commit` makes count; a cut and a report are made anew
-#: from the files; what was published is found in its place.
+#: Requests that a power failure may undo, together with all processes of the host: a later process repeats them, and
+#: nothing outside of the ledger depends on them before a later request, which is on disk with all earlier ones. A lease
+#: stages rows, which count only after `Commit`; a cut and a report are repeated from the files; published units are
+#: found in their place.
 UNDONE: Final[tuple[type[Request[Any]], ...]] = (
     *(requests.ShowAlive, requests.ReportScan, requests.Cut, requests.Lease, requests.Published),
 )
@@ -83,17 +83,15 @@ _KEPT = {
 
 
 def handle(view: View, request: Request[A], who: Who, number: int, now: float) -> tuple[Changes, A]:
-    """Carry out a request of a process; `number` is 0 for one that may be carried out twice.
+    """Carry out a request of a process; `number` is 0 for an idempotent request.
 
-    LedgerError: the request is wrong, and nothing changes.
+    Raises LedgerError for an invalid request, without changes.
     """
     if len(who.name) > TEXT_MAX or "#" in who.task:
-        raise LedgerError(
-            f"the name of a task has no # and at most {TEXT_MAX} characters, and is not {who.task[:100]!a}"
-        )
+        raise LedgerError(f"the name of a task must have no # and at most {TEXT_MAX} characters: {who.task[:100]!a}")
     draft = Draft(view, now)
     if not isinstance(request, (requests.Open, commands.Rebuild)):
-        _ = draft.pipeline  # LedgerError when there is none
+        _ = draft.pipeline  # raises LedgerError for an unknown pipeline
     if number:
         kept = draft.get(Answer, who.name)
         if kept is not None and kept.number >= number:
@@ -103,7 +101,7 @@ def handle(view: View, request: Request[A], who: Who, number: int, now: float) -
     if who.partitions >= 0 and not isinstance(request, (requests.Open, commands.Rebuild, requests.Leave)):
         known = draft.pipeline.partitions
         if known and partitions_of(known).version != who.partitions:
-            raise MovedLedgerError("the pipeline has another partition map by now; the task opens its ledgers anew")
+            raise MovedLedgerError("the pipeline has another partition map; the task opens its ledgers again")
     answer: A = _HANDLERS[type(request)](draft, request, who)
     if isinstance(request, READS) or (isinstance(request, commands.Rebuild) and request.trial):
         return Changes(), answer
@@ -116,7 +114,7 @@ def handle(view: View, request: Request[A], who: Who, number: int, now: float) -
 
 
 def _note(draft: Draft, request: Request[Any], who: Who, changed: bool) -> None:
-    """The asker was seen."""
+    """Record that the client was seen."""
     known, now = draft.get(Client, who.name), draft.now
     if known is None:
         draft.put(Client(who.name, who.task, who.kind, who.site, who.container, now))
@@ -138,5 +136,5 @@ def _decoded(text: str) -> Any:
         return msgspec.json.decode(raw, type=_KEPT[name])
     except (KeyError, msgspec.MsgspecError) as error:
         raise LedgerError(
-            f"the ledger has a damaged answer ({error!r}); restart this task, so that it asks anew"
+            f"the ledger has a damaged answer ({error!r}); restart this task, so that it asks again"
         ) from None

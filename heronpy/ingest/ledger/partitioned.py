@@ -1,8 +1,8 @@
-"""One pipeline in several ledgers, and other ones from a time on, while it runs (Ubiq's time-ranged partitions).
+"""One pipeline in several ledgers, which may change from a time on while it runs (Ubiq's time-ranged partitions).
 
-A file's birth picks the entry, and a stable hash of its key the ledger of this: so a file stays where it is when
-entries are added, and units never span ledgers. An entry is needed until its ledgers are drained. Ids of the ledgers
-differ, so that names in an output never meet.
+A file's birth picks the entry, and a stable hash of its key the ledger of the entry. So a file keeps its ledger when
+entries are added, and units never span ledgers. An entry is needed until its ledgers are drained. Ledgers have disjoint
+ids, so that names in an output never collide.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from heronpy.ingest.ledger.types import PART
 A = TypeVar("A")
 S = TypeVar("S", bound=Struct)
 
-#: How often a newer partition map is followed before somebody is told.
+#: How often a newer partition map is followed before this is an error.
 FOLLOWS_MAX: Final = 10
 
 
 class PartitionedLedger:
-    """Asked like a `Ledger`; the first request is `Open`, or `Rebuild`."""
+    """Used like a `Ledger`; the first request is `Open` or `Rebuild`."""
 
     def __init__(
         self,
@@ -55,18 +55,18 @@ class PartitionedLedger:
         self._turn = 0
 
     def ask(self, request: Request[A]) -> A:
-        """See `Ledger.ask`; LedgerAwayError when one of the ledgers that are needed is away."""
+        """See `Ledger.ask`; raises LedgerAwayError if one of the needed ledgers does not answer."""
         rule = _RULES.get(type(request))
         if rule is None:
             return self._of(cast(Any, request).unit).ask(request)
         return cast(A, rule(self, request))
 
     def each(self, request: Request[A]) -> dict[str, A]:
-        """The answer of each ledger, by URL: an entry whose ledgers have nothing open is drained."""
+        """URL to the answer of each ledger; an entry whose ledgers have nothing open is drained."""
         return {url: ledger.ask(request) for url, ledger in self._ledgers.items()}
 
     def _of_urls(self, urls: Iterable[str]) -> dict[str, Ledger]:
-        """Each ledger counts the requests of this process, so there is one way to it."""
+        """One client per ledger, because each ledger counts the requests of this process."""
         for url in urls:
             if url not in self._all:
                 self._all[url] = self._made(url)
@@ -91,7 +91,7 @@ class PartitionedLedger:
 
     # ---- beginnings -------------------------------------------------------------------------
     def join(self) -> None:
-        """Learn which ledger has which ids, without `Open`: for commands."""
+        """Learn the ids of each ledger without `Open`, for commands."""
         self._parts = {ledger.ask(requests.ShowAlive()).part: ledger for ledger in self._ledgers.values()}
 
     def _open(self, request: requests.Open) -> requests.Opened:
@@ -100,10 +100,10 @@ class PartitionedLedger:
             opened = self._open_all(request)
             if opened is not None:
                 return opened
-        raise LedgerAwayError("the partition map of the pipeline is changed again and again")
+        raise LedgerAwayError("the partition map of the pipeline keeps changing")
 
     def _open_all(self, request: requests.Open) -> requests.Opened | None:
-        """None: a ledger has a newer partition map, which is followed from now on."""
+        """Open all ledgers; returns None if a ledger has a newer partition map, which is used from now on."""
         if (request.config.after or request.config.after_all) and len(self._ledgers) > 1:
             raise LedgerError("a pipeline in several ledgers cannot wait for others (`after`); use one ledger for them")
         generation, name = 1, request.ledger
@@ -161,8 +161,8 @@ class PartitionedLedger:
     # ---- files ------------------------------------------------------------------------------
     def _report(self, request: requests.ReportScan) -> requests.Reported:
         if not self._parts:
-            # The map is not in all ledgers yet, so another site may still give files to other ones.
-            raise MovedLedgerError("the ledgers of the pipeline are not all open; the task opens them anew")
+            # The map is not in all ledgers yet, so another site may still give files to other ledgers.
+            raise MovedLedgerError("the ledgers of the pipeline are not all open; the task opens them again")
         seen: dict[Ledger, list[int]] = {}
         for index, one in enumerate(request.seen):
             seen.setdefault(self._ledgers[url_of(self.partitions.entries, one.key, one.birth)], []).append(index)
@@ -197,8 +197,8 @@ class PartitionedLedger:
         return kind(tuple(found), more)
 
     def _cut(self, request: requests.Cut) -> requests.CutUnits:
-        # Each has a clock of its own, and nobody waits for a pipeline in several ledgers. What has no line end
-        # yet is in the files of all of them: the first one keeps it.
+        # Each ledger has its own clock, and no pipeline waits for one in several ledgers. Bytes without a line end are
+        # in the files of all ledgers: the first ledger records them.
         several = len(self._ledgers) > 1
         first, *others = self._ledgers.values()
         part = requests.Cut(run=request.run, complete=request.complete)
@@ -209,7 +209,7 @@ class PartitionedLedger:
 
     # ---- units ------------------------------------------------------------------------------
     def _lease(self, request: requests.Lease) -> requests.Work | requests.Halve | requests.Idle:
-        """From one ledger after the other, so that none waits for ever; one that is away stops only itself."""
+        """Lease from one ledger after the other, so that none is starved; an unreachable ledger affects only itself."""
         ledgers = self._in_order()
         self._turn += 1
         idle: list[requests.Idle] = []
@@ -258,7 +258,7 @@ class PartitionedLedger:
             try:
                 answers.append(ledger.ask(cast("Request[requests.Alive]", request)))
             except LedgerAwayError as error:
-                away = error  # the others must see that the asker lives
+                away = error  # the other ledgers must see that the client lives
         if away is not None and (not answers or isinstance(request, commands.Pause)):
             raise away
         return requests.Alive(max(one.generation for one in answers), all(one.paused for one in answers))
@@ -281,13 +281,13 @@ class PartitionedLedger:
 
 
 def _part(url: str) -> int:
-    """From 1 on: 0 is that of a ledger that was made alone."""
+    """The part number of a ledger, from 1 on; 0 is the part of a single ledger."""
     return 1 + stable_hash(url) % (PARTS_MAX - 1)
 
 
 def _joined(answers: Iterable[S], **how: Callable[[list[Any]], Any]) -> S:
-    """One answer for those of several ledgers: numbers are added, lists follow one another, and so on; `how` says what
-    becomes of other fields."""
+    """Combine the answers of several ledgers: numbers are added, lists are concatenated, and so on; `how` describes
+    other fields."""
     answers = list(answers)
     if len(answers) == 1:
         return answers[0]
@@ -341,14 +341,14 @@ def _sites(values: list[tuple[commands.SiteView, ...]]) -> tuple[commands.SiteVi
 
 
 _STATES: Final = ("up", "silent", "down")
-#: What is not added up. Every process is seen by every ledger, and every keeper asks each of them.
+#: Fields that are not added up, because every process is seen by every ledger, and every keeper asks each of them.
 _FIGURES: Final[dict[str, Callable[[list[Any]], Any]]] = {
     **dict.fromkeys(("generation", "workers", "keepers", "pace", "unfinished_bytes", "copies"), max),
     **dict.fromkeys(("oldest_s", "p50_s", "p99_s"), _largest),
     **{"paused": all, "files": _counts, "units": _units, "sites": _sites, "looked_s": _first},
     "sites_down": lambda names: tuple(sorted({*chain.from_iterable(names)})),
 }
-#: All others name a unit, and go to its ledger.
+#: All other requests name a unit, and go to its ledger.
 _RULES: Final[dict[type, Callable[[PartitionedLedger, Any], Any]]] = {
     requests.Open: PartitionedLedger._open,
     commands.Rebuild: PartitionedLedger._rebuild,

@@ -1,8 +1,8 @@
-"""The partition map of a pipeline: which of its ledgers has which files. Pure.
+"""The partition map of a pipeline: which of its ledgers holds which files. Pure.
 
-Each ledger of a pipeline has the map, with a version. Who works by a version has first written it into all ledgers of
-the map, and a ledger refuses those who work by another one: so at no time two sites give one file to two ledgers.
-A ledger takes a newer map only if none of the files that it knows would belong to another one.
+Each ledger of a pipeline has the map, with a version. A process uses a version only after writing it into all ledgers
+of the map, and a ledger refuses processes that use another version. So two sites never give one file to two ledgers.
+A ledger accepts a newer map only if all files that it knows stay in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TIME: Final = re.compile(r"(?<!\d)(20\d\d)[-_./]?(\d\d)[-_./]?(\d\d)(?:[-_./T ]
 
 
 class Entry(Struct, frozen=True):
-    """The ledgers of files born before `until`, in seconds since 1970; None: of all later ones."""
+    """The ledgers of files born before `until`, in seconds since 1970; None for all later files."""
 
     urls: tuple[str, ...]
     until: float | None = None
@@ -32,25 +32,25 @@ class Entry(Struct, frozen=True):
 
 def entries_of(setting: object) -> tuple[Entry, ...]:
     """The entries of a setting such as `[{until: "2026-12-01T17:00", urls: [a]}, {urls: [a, b]}]`; times without a zone
-    are UTC. LedgerError when a file could belong to no entry or to two."""
+    are UTC. Raises LedgerError if a file could belong to no entry or to two."""
     entries = []
     for one in setting if isinstance(setting, list | tuple) else (setting,):
         if not isinstance(one, Mapping):
-            raise LedgerError(f"an entry of a partitioned ledger is a map with until and urls, and not {one!r:.100}")
+            raise LedgerError(f"an entry of a partitioned ledger must be a map with until and urls, not {one!r:.100}")
         if unknown := one.keys() - {"until", "urls"}:
-            raise LedgerError(f"an entry of a partitioned ledger has until and urls, and not {sorted(unknown)}")
+            raise LedgerError(f"an entry of a partitioned ledger has until and urls, not {sorted(unknown)}")
         urls = one.get("urls") or ()
         if isinstance(urls, str) or not urls or not all(isinstance(url, str) for url in urls):
-            raise LedgerError(f"an entry of a partitioned ledger has a list of urls that differ, and not {urls!r:.200}")
+            raise LedgerError(f"an entry of a partitioned ledger needs a list of different urls, not {urls!r:.200}")
         urls = tuple(urls)
         if len(set(urls)) != len(urls):
-            raise LedgerError(f"an entry of a partitioned ledger needs urls that differ, and not {list(urls)}")
+            raise LedgerError(f"an entry of a partitioned ledger needs different urls, not {list(urls)}")
         entries.append(Entry(urls, _seconds(one["until"]) if one.get("until") is not None else None))
     if not entries or entries[-1].until is not None:
-        raise LedgerError("the last entry of a partitioned ledger has no until: it is for all later files")
+        raise LedgerError("the last entry of a partitioned ledger must have no until: it is for all later files")
     ends = [entry.until for entry in entries[:-1]]
     if None in ends or ends != sorted(set(ends), key=lambda end: end or 0.0):
-        raise LedgerError("the entries of a partitioned ledger need an until each, in rising order, but the last one")
+        raise LedgerError("all entries of a partitioned ledger except the last need an until, in rising order")
     return tuple(entries)
 
 
@@ -58,21 +58,21 @@ def _seconds(text: object) -> float:
     try:
         when = text if isinstance(text, datetime) else datetime.fromisoformat(str(text))
     except ValueError:
-        raise LedgerError(f"until {text!r} is no time; write it as 2026-12-01T17:00") from None
+        raise LedgerError(f"until {text!r} is not a time; write it as 2026-12-01T17:00") from None
     return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
 
 
 def birth_of(key: str) -> float:
-    """The time in the key of a file, in seconds since 1970 (UTC); 0 when it has none, so that its entry is the first.
+    """The time in a file's key, in seconds since 1970 (UTC); 0 without a time, which selects the first entry.
 
-    From the key alone: so all keepers, on all sites and at any time, give a file the same ledger.
+    It depends only on the key, so all keepers on all sites always give a file the same ledger.
     """
     for year, month, day, hour, minute in reversed(_TIME.findall(key)):
         for at in ((int(hour or 0), int(minute or 0)), (0, 0)):
             try:
                 return datetime(int(year), int(month), int(day), *at, tzinfo=UTC).timestamp()
             except ValueError:
-                continue  # an hour that is none may be the number of a rotation
+                continue  # an invalid hour may be the number of a rotation
     return 0.0
 
 
@@ -83,7 +83,7 @@ def url_of(entries: Sequence[Entry], key: str, birth: float) -> str:
 
 
 class Partitions(Struct, frozen=True):
-    """The map. `version` grows by one with each change; 0: what a site proposes to a pipeline that has none yet."""
+    """The map. `version` grows by one with each change; 0 is the proposal of a site to a pipeline without a map."""
 
     entries: tuple[Entry, ...]
     version: int = 0
@@ -94,18 +94,18 @@ class Partitions(Struct, frozen=True):
         return tuple(dict.fromkeys(url for entry in self.entries for url in entry.urls))
 
     def to_json(self) -> str:
-        """As a ledger keeps it."""
+        """The map in the format of a ledger."""
         return msgspec.json.encode(self).decode()
 
     def setting(self) -> list[dict[str, Any]]:
-        """As a user writes it, see `entries_of`."""
+        """The map in the format of a setting, see `entries_of`."""
         times = [{"until": _text(one.until)} if one.until is not None else {} for one in self.entries]
         return [{**time, "urls": list(one.urls)} for time, one in zip(times, self.entries, strict=True)]
 
     def with_entry(self, urls: Sequence[str], since: str, now: float) -> Partitions:
-        """The next version, in which other ledgers have the files that are born from a time on.
+        """The next version, in which other ledgers hold the files born from a time on.
 
-        LedgerError when that time is over at `now` (seconds since 1970): files of it may be in a ledger already.
+        Raises LedgerError if that time is over at `now` (seconds since 1970), because a ledger may have such files.
         """
         begin = _seconds(since)
         if begin <= now:
@@ -125,7 +125,7 @@ def _text(at: float) -> str:
 
 
 def partitions_of(text: str) -> Partitions:
-    """The map that a ledger keeps; LedgerError when it is damaged."""
+    """The map of a ledger; raises LedgerError if it is damaged."""
     try:
         return msgspec.json.decode(text, type=Partitions)
     except msgspec.MsgspecError as error:
@@ -135,9 +135,9 @@ def partitions_of(text: str) -> Partitions:
 
 
 def newest(known: str, given: str, keys: Iterable[str]) -> str:
-    """The map that holds from now on in a ledger that has the files `keys`; "" for none.
+    """The map from now on in a ledger with the files `keys`; "" for no map.
 
-    LedgerError when one of the files would belong to another ledger.
+    Raises LedgerError if one of the files would belong to another ledger.
     """
     if not known or not given:
         new = partitions_of(given) if given else None

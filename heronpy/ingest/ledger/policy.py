@@ -1,4 +1,4 @@
-"""The numbers by which units are made, handed out and tried again; after Google's Ubiq. Pure."""
+"""The numbers for making, handing out and retrying units, after Google's Ubiq. Pure."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from msgspec import Struct
 from heronpy.ingest.ledger import ranges
 from heronpy.ingest.ledger.types import Config, Unit
 
-#: A site of which no worker was seen for so many times `silent_s` loses its units.
+#: A site loses its units if none of its workers was seen for this many times `silent_s`.
 SITE_SILENCES: Final = 2.0
-#: A process that was not seen for so long is forgotten.
+#: A process that was not seen for this long is forgotten.
 FORGET_S: Final = 3_600.0
-#: A file that no site has for so long will not come back: what is not processed of it is bad.
+#: A file that no site has for this long will not come back: its unprocessed bytes are bad.
 VANISHED_S: Final = 60.0
-#: A process shows this often in its `silent_s` that it lives; by other requests it is written down as seen at most a
-#: little more often.
+#: How often per `silent_s` a process sends signs of life; other requests record it as seen at most slightly more
+#: often.
 SHOWN_IN_SILENCE: Final = 3.0
 SEEN_IN_SILENCE: Final = 3.75
-#: How many committed units tell how long a byte takes.
+#: Number of committed units from which the time per byte is computed.
 PACES: Final = 256
 #: Bounds of the time until a backup, at the first attempt.
 LEASE_MIN_S: Final = 5.0
 LEASE_MAX_S: Final = 600.0
-#: The time of a lease doubles with each attempt, so often.
+#: How often the time of a lease doubles, once with each attempt.
 DOUBLINGS: Final = 10
-#: A unit stays so many times its lease on the site that has it.
+#: A unit stays on its site for this many times its lease.
 SITE_LEASES: Final = 10.0
-#: An expired unit may be taken in its own container when no other one has taken it for so long.
+#: An expired unit may be taken in its own container after no other container has taken it for this long.
 SAME_CONTAINER_S: Final = 5.0
-#: Before the second and third try.
+#: Pauses before the second and third try.
 TRY_AGAIN_S: Final = (1.0, 5.0)
-#: Ranges in one unit, files that one cut looks at, units that it makes, and ready units that one lease looks at.
+#: Most ranges in one unit, files that one cut examines, units that it makes, and ready units that one lease examines.
 CHUNKS_MAX: Final = 256
 CUT_FILES_MAX: Final = 2_000
 CUT_UNITS_MAX: Final = 64
 LOOKED_AT_MAX: Final = 1_024
-#: How long a worker waits that finds nothing.
+#: How long a worker waits that gets no unit.
 IDLE_S: Final = 0.25
-#: In one transaction.
+#: Most rows in one transaction.
 COLLECT_MAX: Final = 500
 
 
 class Waiting(Struct, frozen=True):
-    """Bytes of a file that wait to be cut, and the sites that have all of them."""
+    """Waiting bytes of a file, and the sites that have all of them."""
 
     file: int
     begin: int
@@ -56,17 +56,17 @@ class Waiting(Struct, frozen=True):
 
 
 class Planned(Struct, frozen=True):
-    """A unit to make; `since`: of its oldest byte."""
+    """A unit to make; `since`: the time of its oldest byte."""
 
     pieces: tuple[ranges.Piece, ...]
     since: float
 
 
 def readable(copies: Mapping[str, int], live: Set[str]) -> tuple[int, tuple[str, ...]] | None:
-    """Up to where a file may be cut, and the sites that have so much, by the safe size on each site.
+    """The offset up to which a file may be cut, and the sites that have these bytes, by the safe size on each site.
 
-    What only a lost site has waits uncut until that site is back, or another one has it: in a unit it would keep bytes
-    waiting that others have. Without any site that works all count.
+    Bytes that only a lost site has wait uncut until that site is back or another one has them, because in a unit they
+    would delay bytes that others have. If no site works, all sites count.
     """
     there = {site: size for site, size in copies.items() if site in live} if live else copies
     if not there:
@@ -76,10 +76,10 @@ def readable(copies: Mapping[str, int], live: Set[str]) -> tuple[int, tuple[str,
 
 
 def plan_units(waiting: Sequence[Waiting], config: Config, now: float, room: int) -> tuple[list[Planned], bool]:
-    """The units to make of what waits, oldest first, at most `room`; and whether bytes wait that are too young.
+    """The units to make of the waiting bytes, oldest first, at most `room`; and whether bytes are waiting that are too
+    young.
 
-    A unit is made when it is full, or its oldest byte has waited long enough. It never mixes files of other sites: some
-    site must have all of its bytes.
+    A unit is made when it is full, or its oldest byte has waited long enough. Some site must have all of its bytes.
     """
     groups: dict[tuple[str, ...], list[Waiting]] = {}
     for one in sorted(waiting, key=lambda one: (one.since, one.file)):
@@ -100,7 +100,7 @@ def plan_units(waiting: Sequence[Waiting], config: Config, now: float, room: int
 
 
 def ready_max(config: Config, workers: int) -> int:
-    """No cut while so many units are ready."""
+    """No units are cut while this many are ready."""
     return config.ready_per_worker * max(1, workers)
 
 
@@ -113,12 +113,12 @@ def lease_s(paces: Iterable[float], size: int, attempt: int) -> float:
 
 
 def try_again_s(tries: int) -> float:
-    """How long a unit rests after so many tries."""
+    """How long a unit rests after this many tries."""
     return TRY_AGAIN_S[min(tries, len(TRY_AGAIN_S)) - 1]
 
 
 def rests_apart(unit: Unit, now: float) -> bool:
-    """Whether a unit waits for its next try that is a line tried apart from the others of its unit: it has had tries
+    """Whether a unit that waits for its next try is a separately tried line, which means that it had tries
     before its first attempt."""
     return now < unit.until and unit.attempt < unit.tries
 

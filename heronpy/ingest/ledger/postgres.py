@@ -1,7 +1,7 @@
 """A ledger in PostgreSQL, for several hosts and sites; needs the extra `postgres` (psycopg 3).
 
-Each transaction locks the row of its pipeline, so that transactions of one pipeline follow one another and those of
-several do not wait. Time is that of the server. Servers that speak its protocol may work; they are not tested.
+Each transaction locks the row of its pipeline, so that transactions of one pipeline are serialised, and different
+pipelines do not wait for each other. Time is the server's time. Compatible servers may work, but are not tested.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ T = TypeVar("T")
 DIALECT: Final = sql.Dialect('TEXT COLLATE "C"')
 SCHEMA: Final = "heron_units"
 CONNECT_S: Final = 10
-#: A statement that takes longer is ended, and a session that stops inside a transaction for so long.
+#: Timeouts of a statement, and of a session that is idle inside a transaction.
 STATEMENT_S: Final = 60
 STOPPED_S: Final = 15
-#: How often a transaction is begun again that the server could not bring into an order.
+#: How often a transaction is repeated after a serialisation failure.
 RETRIES: Final = 5
-#: Key of the advisory lock under which tables and pipelines are made.
+#: Key of the advisory lock for making tables and pipelines.
 _MAKING: Final = 0x68657275
 _SETTINGS: Final = (
     f"-c search_path={SCHEMA} -c statement_timeout={STATEMENT_S}s -c lock_timeout={STATEMENT_S}s"
@@ -49,11 +49,11 @@ _MADE: Final = (
     "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
     " WHERE n.nspname = ? AND c.relname = 'version'"
 )
-#: Where servers have their sockets when nothing is said.
+#: Default folders of servers' sockets.
 SOCKET_FOLDERS: Final = ("/var/run/postgresql", "/tmp")
-#: A superuser's rights, or rows that others may change or have changed, are nothing that a ledger may stand on.
+#: A ledger refuses a superuser's rights, and rows that others may change or have changed.
 _OWN: Final = f"""
-    SELECT 'the role ' || current_user || ' is a superuser; give the ledger a role of its own, which owns nothing else'
+    SELECT 'the role ' || current_user || ' is a superuser; give the ledger its own role, which owns nothing else'
       FROM pg_roles WHERE rolname = current_user AND rolsuper
     UNION ALL
     SELECT 'the schema {SCHEMA} belongs to ' || pg_get_userbyid(nspowner) || '; use another database, or that role'
@@ -62,7 +62,7 @@ _OWN: Final = f"""
     SELECT CASE
         WHEN pg_get_userbyid(c.relowner) <> current_user
         THEN c.relname || ' in schema {SCHEMA} belongs to ' || pg_get_userbyid(c.relowner) || '; use another database'
-        WHEN c.relkind NOT IN ('r', 'i') THEN c.relname || ' in schema {SCHEMA} is no table of a ledger; remove it'
+        WHEN c.relkind NOT IN ('r', 'i') THEN c.relname || ' in schema {SCHEMA} is not a table of a ledger; remove it'
         ELSE 'table ' || c.relname || ' of schema {SCHEMA} has triggers or rules; remove them' END
       FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
      WHERE n.nspname = '{SCHEMA}' AND (pg_get_userbyid(c.relowner) <> current_user OR c.relkind NOT IN ('r', 'i')
@@ -74,7 +74,7 @@ _of_parents: list[Any] = []
 
 
 def checked(url: str) -> dict[str, Any]:
-    """The parameters of a connection; LedgerError when a password is in it, or TLS would not be verified."""
+    """The parameters of a connection; raises LedgerError if it has a password, or TLS would not be verified."""
     try:
         given: dict[str, Any] = dict(conninfo.conninfo_to_dict(url))
     except psycopg.Error as error:
@@ -98,7 +98,7 @@ def checked(url: str) -> dict[str, Any]:
                 f"the ledger at {', '.join(hosts)} would be reached with sslmode={mode}, which does not verify the"
                 " server; leave sslmode out, or use verify-full"
             )
-    # Whoever has taken the place of the server gets no password in clear, nor one that can be guessed from its digest.
+    # An impostor of the server gets neither a password in clear text nor a digest from which it can be guessed.
     given.setdefault("require_auth", "!password,!md5")
     if not hosts:
         given["host"] = _default_folder(str(given.get("port", "")))
@@ -109,15 +109,15 @@ def checked(url: str) -> dict[str, Any]:
 
 
 def _default_folder(port: str) -> str:
-    """The folder of the socket where no host is given."""
+    """The folder of the socket if no host is given."""
     name = f".s.PGSQL.{port or os.environ.get('PGPORT') or 5432}"
     return next((folder for folder in SOCKET_FOLDERS if os.path.exists(f"{folder}/{name}")), SOCKET_FOLDERS[0])
 
 
 def _peer(folders: Sequence[str]) -> str:
-    """The user whose server must be behind the sockets: the one who alone may make them. "": no such folder is there.
+    """The only user who can make these sockets and so must own the server; "" if no such folder exists.
 
-    LedgerError where others may make one, too.
+    Raises LedgerError if others can make a socket, too.
     """
     owners = set()
     for folder in folders:
@@ -126,16 +126,16 @@ def _peer(folders: Sequence[str]) -> str:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise LedgerError(f"the socket of PostgreSQL in {folder} cannot be looked at: {error.strerror}") from None
+            raise LedgerError(f"the socket of PostgreSQL in {folder} cannot be examined: {error.strerror}") from None
         if status.st_mode & 0o002:
             raise LedgerError(
-                f"all users may make a socket in {folder}, so another one could stand in for PostgreSQL; name the user"
+                f"all users may make a socket in {folder}, so another user could impersonate PostgreSQL; name the user"
                 " who runs the server: ...&requirepeer=postgres"
             )
         owners.add(pwd.getpwuid(status.st_uid).pw_name)
     if len(owners) > 1:
         raise LedgerError(
-            f"the sockets of PostgreSQL are of {', '.join(sorted(owners))}; name one user: ...&requirepeer=postgres"
+            f"the sockets of PostgreSQL belong to {', '.join(sorted(owners))}; name one user: ...&requirepeer=postgres"
         )
     return owners.pop() if owners else ""
 
@@ -160,7 +160,7 @@ class PostgresStore:
 
     # ---- the contract -----------------------------------------------------------------------
     def transact(self, pipeline: str, decide: Decide[T], lasting: bool = True) -> T:
-        # Always as the server is set up: its clients live on when it crashes, and remember what it has answered.
+        # `lasting` is ignored: the server's clients survive its crash and remember its answers.
         with self._turn:
             for _ in range(RETRIES):
                 with contextlib.suppress(psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):
@@ -237,7 +237,7 @@ class PostgresStore:
 
 
 def _lock(execute: sql.Execute, pipeline: str) -> None:
-    """Until the end of the transaction nobody else changes this pipeline; nor makes one, if it is not there."""
+    """Lock this pipeline, or its creation, until the end of the transaction."""
     statement = "SELECT 1 FROM pipelines WHERE pipeline = ? FOR UPDATE"
     if not execute(statement, (pipeline,)):
         execute(f"SELECT pg_advisory_xact_lock({_MAKING})", ())
@@ -245,7 +245,7 @@ def _lock(execute: sql.Execute, pipeline: str) -> None:
 
 
 def _refuse_others(execute: sql.Execute) -> None:
-    """LedgerError when others can change what is in the ledger, or when its role may change what is not."""
+    """Raise LedgerError if others can change the ledger, or if its role can change more than the ledger."""
     found = execute(_OWN, ())
     if found:
         raise LedgerError(f"the ledger in PostgreSQL is not used: {found[0][0]}")

@@ -40,7 +40,7 @@ def subtract(ranges: Iterable[Range], minus: Iterable[Range]) -> list[Range]:
 
 
 def overlaps(owned: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str, str]]:
-    """The bytes that two of them have, of `(begin, end, whose)`: `(begin, end, whose, whose)`."""
+    """The shared bytes of two ranges `(begin, end, owner)`, as `(begin, end, owner, owner)`."""
     last: tuple[int, int, str] | None = None
     for one in sorted(owned):
         if last is not None and one[0] < last[1]:
@@ -50,12 +50,12 @@ def overlaps(owned: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, 
 
 
 def total(pieces: Iterable[Piece]) -> int:
-    """Their bytes."""
+    """Total number of bytes."""
     return sum(end - begin for _, begin, end in pieces)
 
 
 def split(pieces: Sequence[Piece], file: int, at: int) -> tuple[list[Piece], list[Piece]] | None:
-    """What is before a byte, and what begins with it; None when it is not inside, or nothing is before it."""
+    """The pieces before a byte and from it on; None if the byte is not inside, or is the first one."""
     for index, (of, begin, end) in enumerate(pieces):
         if of == file and begin <= at < end:
             before = [*pieces[:index], *([(of, begin, at)] if begin < at else [])]
@@ -64,8 +64,8 @@ def split(pieces: Sequence[Piece], file: int, at: int) -> tuple[list[Piece], lis
 
 
 def cut_out(pieces: Sequence[Piece], file: int, begin: int, end: int) -> tuple[list[Piece], Piece, list[Piece]] | None:
-    """What is before, inside and behind a range of which the first byte lies in a piece, and the rest counts as far as
-    that piece goes; None when no piece has the first byte."""
+    """The pieces before, inside and after a range. The range ends at the latest with the piece that has its first byte.
+    Returns None if no piece has the first byte."""
     for index, (of, first, last) in enumerate(pieces):
         if of == file and first <= begin < last and begin < end:
             stop = min(end, last)
@@ -76,7 +76,7 @@ def cut_out(pieces: Sequence[Piece], file: int, begin: int, end: int) -> tuple[l
 
 
 def fill(pieces: Iterable[Piece], most_bytes: int, most_pieces: int) -> list[list[Piece]]:
-    """Lists of at most so many bytes and pieces, in order; all but the last are full."""
+    """Lists of at most this many bytes and pieces, in order; all lists except the last are full."""
     lists: list[list[Piece]] = [[]]
     room = most_bytes
     for file, begin, end in pieces:

@@ -1,4 +1,4 @@
-"""Reaches the ledger that a setting names: one by its URL, or several by entries, as JSON or as Python has them."""
+"""Opens the ledgers of a setting: one by its URL, or several by entries, as JSON or Python values."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from heronpy.ingest.ledger.types import Config, Pipeline, Row
 
 A = TypeVar("A")
 
-#: Stands for the name of a ledger that has not begun.
+#: Name of a ledger that has not begun.
 NEW = "(new)"
-#: What a user gives: a URL, or the entries of several ledgers.
+#: The user's value: a URL, or the entries of several ledgers.
 Setting = str | Sequence[Mapping[str, Any]]
 
 
 def open_store(url: str, must_exist: bool = False) -> Store:
-    """The store, which connects at its first call; LedgerError for a URL that cannot be one.
+    """The store, which connects at its first call; raises LedgerError for an invalid URL.
 
-    `must_exist`: LedgerError rather than a new file, for who only looks.
+    `must_exist`: raise LedgerError instead of making a new file, for readers.
     """
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "sqlite":
@@ -44,7 +44,7 @@ def open_store(url: str, must_exist: bool = False) -> Store:
             raise LedgerError(f"{url!r} does not name a file; write sqlite:/folder/ledger.db")
         if must_exist and not path.exists():
             raise LedgerError(
-                f"there is no ledger {path}; name another one by --ledger, or make a lost one anew from its table:"
+                f"there is no ledger {path}; name another one by --ledger, or rebuild a lost one from its table:"
                 " heron units rebuild"
             )
         return SqliteStore(path)
@@ -53,46 +53,46 @@ def open_store(url: str, must_exist: bool = False) -> Store:
 
         return PostgresStore(url)
     shown = scheme if colon else "without one"
-    raise LedgerError(f"a ledger is at sqlite:/folder/file or postgresql://user@host/database, and not {shown!a}")
+    raise LedgerError(f"a ledger is at sqlite:/folder/file or postgresql://user@host/database, not at {shown!a}")
 
 
 def text_of(given: Setting) -> str:
-    """The setting as one text, checked without connecting; LedgerError for one that cannot work."""
+    """The setting as one text, checked without connecting; raises LedgerError for an invalid setting."""
     text = given if isinstance(given, str) else json.dumps(list(given), default=str)
     for url in urls_of(text):
-        open_store(url).close()  # it connects at its first call only
+        open_store(url).close()  # connects only at its first call
     return text
 
 
 def urls_of(text: str) -> tuple[str, ...]:
-    """The URLs of all ledgers of a setting, each once."""
+    """The distinct URLs of all ledgers of a setting."""
     entries = _entries(text)
     return (text,) if entries is None else tuple(dict.fromkeys(url for entry in entries for url in entry.urls))
 
 
 def _entries(text: str) -> tuple[Entry, ...] | None:
-    """None: it is one URL."""
+    """The entries of a setting; None if it is one URL."""
     if not text.lstrip().startswith("["):
         return None
     try:
         return entries_of(json.loads(text))
     except ValueError as error:
         raise LedgerError(
-            f"the ledgers are no JSON ({error}); write them as"
+            f"the ledgers are not valid JSON ({error}); write them as"
             ' [{"until": "2026-12-01T17:00", "urls": ["sqlite:/a.db"]}, {"urls": ["sqlite:/a.db", "sqlite:/b.db"]}]'
         ) from None
 
 
 class Reached:
-    """The ledgers of one pipeline as one process asks them."""
+    """One process's access to the ledgers of one pipeline."""
 
     def __init__(
         self, text: str, pipeline: str, who: Who, only: Mapping[str, Store] | None = None, version: int = 0
     ) -> None:
-        """`text`: as `text_of` gives it. It connects at the first request, which is `Open` or `Rebuild`; from then on
-        `text` is the partition map that the ledgers have, whatever was given.
+        """`text`: a result of `text_of`. It connects at the first request, which is `Open` or `Rebuild`; from then on
+        `text` is the partition map of the ledgers.
 
-        `only`: the ledgers that have the pipeline, for who does not begin like that. `version`: of the map.
+        `only`: the ledgers that have the pipeline, for a client without `Open`. `version`: the version of the map.
         """
         self.text = text
         self._pipeline, self._who, self._version = pipeline, who, version
@@ -108,8 +108,8 @@ class Reached:
 
     @classmethod
     def existing(cls, text: str, pipeline: str, who: Who) -> Reached:
-        """For who only looks or mends: NoPipelineError when no ledger has the pipeline, LedgerError when there is no
-        ledger. An entry that nobody has used yet has nothing to say."""
+        """Access for reads and repairs. Raises NoPipelineError if no ledger has the pipeline, and LedgerError without a
+        ledger. Unused entries are ignored."""
         with ExitStack() as opened:
             names, having, partitions = _having(text, pipeline, opened)
             if not having:
@@ -121,7 +121,7 @@ class Reached:
 
     @classmethod
     def to_rebuild(cls, text: str, pipeline: str, who: Who) -> Reached:
-        """All ledgers that the pipeline has, as far as one of those that are named is left to say so."""
+        """All ledgers of the pipeline, as far as a remaining one of the named ledgers knows them."""
         with ExitStack() as opened, suppress(LedgerError):
             _, _, partitions = _having(text, pipeline, opened)
             return cls(_text(partitions) or text, pipeline, who, version=partitions.version)
@@ -129,7 +129,7 @@ class Reached:
 
     @property
     def partitions(self) -> Partitions:
-        """The partition map; version 0 before `Open` when none is known."""
+        """The partition map; version 0 before `Open` if unknown."""
         if isinstance(self._ledger, PartitionedLedger):
             return self._ledger.partitions
         return Partitions((Entry((self.text,)),), self._version)
@@ -153,22 +153,22 @@ class Reached:
         return answer
 
     def add_entry(self, urls: Sequence[str], since: str, now: float) -> Partitions:
-        """Have other ledgers for files that are born from a time on; see `Partitions.with_entry`. For commands: every
-        process of the pipeline follows at its next request."""
+        """Set other ledgers for files born from a time on; see `Partitions.with_entry`. Every process of the pipeline
+        uses the new map at its next request."""
         config = next(
             msgspec.json.decode(found.config, type=Config)
             for store in self._stores.values()
             if (found := _pipeline_in(store, self._pipeline)) is not None
         )
         opening = Open(config, ledger=os.urandom(16).hex())
-        self.ask(opening)  # all of them have the map as it is
+        self.ask(opening)  # all ledgers have the present map
         changed = self.partitions.with_entry(urls, since, now)
         self._refuse_change(changed)
         PartitionedLedger(changed.entries, self._store, self._pipeline, self._who, version=changed.version).ask(opening)
         return changed
 
     def _refuse_change(self, changed: Partitions) -> None:
-        """LedgerError when one of the ledgers would refuse the map: then none of them gets it."""
+        """Raise LedgerError if one of the ledgers would refuse the map, so that no ledger gets it."""
         given = changed.to_json()
         for url in changed.urls:
             open_store(url).close()
@@ -179,7 +179,7 @@ class Reached:
                 )
             elif _has(url, self._pipeline):
                 raise LedgerError(
-                    f"{url} has a pipeline {self._pipeline!r} of its own; give a ledger that has none of that name"
+                    f"{url} already has another pipeline {self._pipeline!r}; give a ledger without that name"
                 )
 
     def _store(self, url: str) -> Store:
@@ -188,7 +188,7 @@ class Reached:
         return self._stores[url]
 
     def snapshot(self) -> tuple[Row, ...]:
-        """All rows of the pipeline, those of one ledger after the other; each begins with its `Pipeline`."""
+        """All rows of the pipeline, ledger by ledger; each ledger begins with its `Pipeline`."""
         return tuple(row for store in self._stores.values() for row in store.snapshot(self._pipeline))
 
     def close(self) -> None:
@@ -198,13 +198,13 @@ class Reached:
 
 
 def not_used(text: str, partitions: str) -> str:
-    """Why a setting is not what holds, as a sentence; "" when it is."""
+    """The sentence that a setting is not used; "" if it is used."""
     given, found = _entries(text) or (Entry((text,)),), partitions_of(partitions)
     if given == found.entries:
         return ""
     return (
         f"the ledgers of this pipeline are {_text(found)}, by version {found.version} of its partition map; those of"
-        " its settings are not used. What changes the map is: heron units partition"
+        " its settings are not used. To change the map, run: heron units partition"
     )
 
 
@@ -215,9 +215,9 @@ def _text(partitions: Partitions) -> str:
 
 
 def _having(text: str, pipeline: str, opened: ExitStack) -> tuple[set[str], dict[str, Store], Partitions]:
-    """The pipelines of the ledgers that are there, those ledgers that have this one, and its newest map.
+    """The pipelines of the existing ledgers, the ledgers that have this pipeline, and its newest map.
 
-    `opened` closes them. A map may lead to more ledgers than the setting names.
+    `opened` closes the ledgers. A map may lead to more ledgers than the setting names.
     """
     names: set[str] = set()
     having: dict[str, Store] = {}
@@ -256,7 +256,7 @@ def _pipeline_in(store: Store, pipeline: str) -> Pipeline | None:
 
 
 def pipelines_of(text: str) -> tuple[str, ...]:
-    """The pipelines of a ledger that is there, by name."""
+    """The pipelines of an existing ledger, by name."""
     names: set[str] = set()
     for _, store in _existing(text):
         with closing(store):
@@ -265,7 +265,7 @@ def pipelines_of(text: str) -> tuple[str, ...]:
 
 
 def afters_of(text: str) -> dict[str, tuple[str, ...]]:
-    """What each pipeline of a ledger that is there waits for."""
+    """Pipeline of an existing ledger to the pipelines for which it waits."""
     found: dict[str, tuple[str, ...]] = {}
     for _, store in _existing(text):
         with closing(store):
@@ -277,10 +277,10 @@ def afters_of(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def refuse(text: str, pipeline: str, pattern: str) -> str:
-    """LedgerError when this pipeline cannot use a ledger of this host, before anything starts; nothing is changed.
+    """Raise LedgerError if this pipeline cannot use a ledger on this host; changes nothing.
 
-    A ledger on another host says it itself, to workers and keepers. Returns the name of the ledger, see
-    `Pipeline.ledger`: `NEW` when it has none yet, "" when that is not known here.
+    A ledger on another host reports errors to workers and keepers. Returns the name of the ledger, see
+    `Pipeline.ledger`: `NEW` for a new ledger, "" if unknown here.
     """
     names = set()
     for url in urls_of(text):
@@ -298,7 +298,7 @@ def refuse(text: str, pipeline: str, pattern: str) -> str:
 
 
 def _existing(text: str) -> Iterable[tuple[str, Store]]:
-    """The ledgers of a setting that are there; LedgerError when none is."""
+    """The existing ledgers of a setting; raises LedgerError if none exists."""
     found, missing = [], None
     for url in urls_of(text):
         try:

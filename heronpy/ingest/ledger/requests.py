@@ -1,8 +1,8 @@
-"""What workers, keepers and users ask of a ledger, and its answers. Pure.
+"""Requests of workers, keepers and users to a ledger, and the answers. Pure.
 
 A request names the type of its answer: `Lease` is a `Request[Work | Halve | Idle]`. Every request may be repeated: the
-ledger answers the last numbered one of a process again without acting twice. Fields are plain, so that an answer can be
-kept as JSON. What commands ask is in `commands`.
+ledger answers the last numbered request of a process again without acting twice. Fields are plain, so that an answer
+can be kept as JSON. `commands` has the requests of commands.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Request(Struct, Generic[A], frozen=True):
 
 
 class Who(Struct, frozen=True):
-    """Who asks: each start of a process is another incarnation of its task."""
+    """The client: each start of a process is a new incarnation of its task."""
 
     #: Unique over all sites, such as `clicks/clicks-worker-3`.
     task: str
@@ -30,7 +30,7 @@ class Who(Struct, frozen=True):
     kind: Kind
     site: str = ""
     container: str = ""
-    #: The version of the partition map by which it works; -1: it gives no file to a ledger.
+    #: The version of the partition map that it uses; -1 if it gives no files to a ledger.
     partitions: int = -1
 
     @property
@@ -40,15 +40,15 @@ class Who(Struct, frozen=True):
 
 # ---- joining ---------------------------------------------------------------------------------
 class Given(Struct, frozen=True):
-    """How far one ledger is: the id of its next unit."""
+    """Progress of one ledger: the id of its next unit."""
 
     generation: int
     next_unit: int
 
 
 class Opened(Struct, frozen=True):
-    """`config` is the one that holds from now on. `made`: the id of the next file of each ledger. `given`: how far each
-    of them is."""
+    """`config` applies from now on. `made`: the id of the next file of each ledger. `given`: the progress of each
+    ledger."""
 
     generation: int
     config: Config
@@ -61,23 +61,23 @@ class Opened(Struct, frozen=True):
 
     @property
     def is_new(self) -> bool:
-        """No file has been seen by the ledger yet, nor by any of several."""
+        """Whether no ledger has seen a file yet."""
         return all(one % PART == 1 for one in self.made)
 
 
 class Open(Request[Opened], frozen=True):
-    """Make the pipeline, or give it new numbers; the first request of a process.
+    """Create the pipeline, or give it new numbers; the first request of a process.
 
-    LedgerError when the pipeline has another pattern, or a circle of `after`.
+    Raises LedgerError if the pipeline has another pattern, or for a circle of `after`.
     """
 
     config: Config
-    #: Of a partitioned ledger, for ids that differ, and the generation of the others; they count when it is made.
+    #: For a new partitioned ledger: the part, for disjoint ids, and the generation of the other ledgers.
     part: int = 0
     generation: int = 1
-    #: A random name, for a ledger that has none yet: see `Pipeline.ledger`.
+    #: A random name for a ledger without a name: see `Pipeline.ledger`.
     ledger: str = ""
-    #: The partition map by which the asker works: the ledger takes it if it is newer than its own.
+    #: The client's partition map; the ledger adopts it if it is newer than its own.
     partitions: str = ""
 
 
@@ -89,12 +89,12 @@ class Alive(Struct, frozen=True):
 
 
 class ShowAlive(Request[Alive], frozen=True):
-    """To be asked each 5 s: a process that was not seen for 15 s loses its leases."""
+    """A sign of life, sent every 5 s: a process that was not seen for 15 s loses its leases."""
 
 
 class Leave(Request[Alive], frozen=True):
-    """The last request of a process that ends in order: what it holds is ready again, and from now on it counts as one
-    that was not seen for long."""
+    """The last request of a process that ends gracefully: its units are ready again, and it counts as not seen for a
+    long time."""
 
 
 # ---- files -----------------------------------------------------------------------------------
@@ -106,25 +106,25 @@ class KnownFile(Struct, frozen=True):
 
 
 class KnownFiles(Struct, frozen=True):
-    """`after` of the next page is the last file's id; `more`: there is one."""
+    """A page of files; `after` of the next page is the last file's id, if there is `more`."""
 
     files: tuple[KnownFile, ...]
     more: bool
 
 
 class ListFiles(Request[KnownFiles], frozen=True):
-    """What the ledger knows, by id; a keeper reads it when it starts."""
+    """Request the known files by id; a keeper reads them when it starts."""
 
     after: int = 0
     limit: int = 1_000
 
 
 class SeenFile(Struct, frozen=True):
-    """A file that is new, has grown, moved or changed on a site.
+    """A file that is new, or has grown, moved or changed on a site.
 
-    The scanner decides which file it is: it has the bytes. It names the `File` by key and generation, and says in
-    `compared` which head of the ledger's row it has compared with the bytes ("" for a new file), so that the ledger
-    refuses a decision that was made on an old row.
+    The scanner identifies the file, because it has the bytes. It names the `File` by key and generation. `compared` is
+    the head of the ledger's row that it has compared with the bytes ("" for a new file), so that the ledger refuses a
+    decision based on an old row.
     """
 
     key: str
@@ -135,24 +135,24 @@ class SeenFile(Struct, frozen=True):
     head: str
     compared: str = ""
     tail: str = ""
-    #: Seconds since it was last changed, for a new file: one older than the horizon is refused.
+    #: For a new file, seconds since its last change: a file older than the horizon is refused.
     age_s: float = 0.0
     mutated: bool = False
-    #: Since 1970, the same for every keeper; it picks the entry of a partitioned ledger, which is else not needed.
+    #: Birth in seconds since 1970, the same for every keeper; it picks the entry of a partitioned ledger.
     birth: float = 0.0
 
 
 class GoneFile(Struct, frozen=True):
-    """A file that a site has no more; ignored when the site's copy has another inode by now."""
+    """A file that a site no longer has; ignored if the site's copy has another inode by now."""
 
     file: int
     inode: str
 
 
 class Reported(Struct, frozen=True):
-    """`known`: the rows of all files of the report as they are now, `stale` ones too.
+    """`known`: the present rows of all files of the report, including `stale` ones.
 
-    `stale`: indices of `seen` that were decided on an old row: decide again on `known`. `late`: indices that were
+    `stale`: indices of `seen` that were decided on an old row; decide again with `known`. `late`: indices that were
     refused because the file is older than the horizon.
     """
 
@@ -162,14 +162,14 @@ class Reported(Struct, frozen=True):
 
 
 class ReportScan(Request[Reported], frozen=True):
-    """The differences that a scan of the asker's site has found, at most `types.REPORT_MAX` files; duplicates
-    change nothing, and a size never shrinks.
+    """The differences found by a scan of the client's site, at most `types.REPORT_MAX` files; duplicates change
+    nothing, and sizes never shrink.
 
-    `made`: up to which ids the asker knows all files, as `Opened` said first. Who has missed a file may take it for a
-    new one when it was renamed, so new files of such an asker are stale. () for an asker beside which there is no other
-    one; `generation` 0 likewise.
-    `run`: the bounded run of the asker. When it is sealed, no file grows and no new one is taken: such a file is in no
-    list of the answer.
+    `made`: the ids up to which the client knows all files, initially from `Opened`. A client that has missed a file may
+    take it for a new file after a rename, so new files of such a client are stale. () for a client without others, and
+    likewise `generation` 0.
+    `run`: the bounded run of the client. Once it is sealed, files do not grow and new files are not accepted; such
+    files are in no list of the answer.
     """
 
     seen: tuple[SeenFile, ...] = ()
@@ -184,23 +184,23 @@ class Brake(StrEnum):
 
     #: There is nothing to do.
     NOTHING = "nothing"
-    #: What waits is too little and too young.
+    #: The waiting bytes are too few and too young.
     YOUNG = "young"
     READY = "enough units are ready"
     UNPUBLISHED = "too much is not published yet"
     RATE = "the pipeline's bytes per second"
     PAUSED = "the pipeline is paused"
     SITE_DOWN = "this site is down"
-    #: All that is ready waits for other pipelines,
+    #: All ready units wait for other pipelines,
     FAILED = "a unit has failed, and on_bad is fail"
     AFTER = "it waits for other pipelines"
-    #: or for a later time, or another site.
+    #: or for a later time or another site.
     LATER = "later, or on another site"
 
 
 class CutUnits(Struct, frozen=True):
-    """`brake`: why no more were cut. `now`: the time of the ledger, for the next look. `over`: all that the asker's run
-    has to process is published, bad or failed."""
+    """`brake`: why no more units were cut. `now`: the time of the ledger, for the next scan. `over`: whether everything
+    in the client's run is published, bad or failed."""
 
     units: tuple[int, ...]
     brake: Brake
@@ -209,13 +209,13 @@ class CutUnits(Struct, frozen=True):
 
 
 class Cut(Request[CutUnits], frozen=True):
-    """Make units of bytes that wait.
+    """Make units of waiting bytes.
 
-    `looked`: all that the asker's site had in its files at that time of the ledger is reported; None: it is not known.
-    `closed`: it is published, too, and nothing more will come. `unfinished`: bytes of last lines without an end in all
-    files of the site; None: not known. `copies`: files that are taken for copies of others.
-    `run`: the bounded run of the asker; "" for an endless one. `complete`: its last look has found all that its site
-    had, and that is reported, so that the run is sealed.
+    `looked`: the time of the ledger up to which all bytes of the client's site are reported; None if unknown.
+    `closed`: whether they are also published, and nothing more will come. `unfinished`: bytes of unfinished last lines
+    in all files of the site; None if unknown. `copies`: files considered copies of others.
+    `run`: the bounded run of the client; "" for an endless run. `complete`: whether its last scan found and reported
+    all files of its site, so that the run is sealed.
     """
 
     looked: float | None = None
@@ -228,8 +228,8 @@ class Cut(Request[CutUnits], frozen=True):
 
 # ---- publication -----------------------------------------------------------------------------
 class Chunk(Struct, frozen=True):
-    """A range of a file in a unit; `path` is where the asker's site has it, "" if it does not, and `tail` says what the
-    bytes there are that it has seen last."""
+    """A range of a file in a unit; `path` is its place on the client's site ("" for none), and `tail` describes the
+    last bytes seen there."""
 
     file: int
     key: str
@@ -242,7 +242,7 @@ class Chunk(Struct, frozen=True):
 
 
 class Finished(Struct, frozen=True):
-    """A committed unit: its rows are staged as `<generation>/<unit>-<winner>`."""
+    """A committed unit, with its rows staged as `<generation>/<unit>-<winner>`."""
 
     unit: int
     winner: int
@@ -259,14 +259,14 @@ class FinishedUnits(Struct, frozen=True):
 
 
 class ListFinished(Request[FinishedUnits], frozen=True):
-    """Committed units that are in no dispatch, oldest first; not those of `besides`, of which the stage is gone."""
+    """Request committed units without a dispatch, oldest first, except those of `besides`, whose stage is missing."""
 
     limit: int = 16
     besides: tuple[int, ...] = ()
 
 
 class Settled(Struct, frozen=True):
-    """How many units were committed until now and are done, with their bytes and rows."""
+    """Number of units that changed from committed to done, with their bytes and rows."""
 
     units: int
     bytes: int = 0
@@ -274,7 +274,7 @@ class Settled(Struct, frozen=True):
 
 
 class Published(Request[Settled], frozen=True):
-    """These units are visible in the output: their spans are done and their rows go. Unknown ones are ignored."""
+    """These units are visible in the output: their spans are done and their rows go. Unknown ids are ignored."""
 
     units: tuple[int, ...]
     generation: int
@@ -286,24 +286,24 @@ class OpenDispatch(Struct, frozen=True):
 
 
 class OpenDispatches(Struct, frozen=True):
-    """All that are open: the same ones for every keeper, until they are dispatched or fail."""
+    """All open dispatches, the same for every keeper, until they are dispatched or fail."""
 
     dispatches: tuple[OpenDispatch, ...]
 
 
 class MakeDispatch(Request[OpenDispatches], frozen=True):
-    """Group what is committed, if it is enough or old enough; then all open dispatches."""
+    """Group committed units, if they are large or old enough; the answer has all open dispatches."""
 
 
 class Dispatched(Request[Settled], frozen=True):
-    """The dispatch is visible in the output. An unknown one is ignored."""
+    """The dispatch is visible in the output. An unknown id is ignored."""
 
     id: int
     generation: int
 
 
 class DispatchFailed(Request[Settled], frozen=True):
-    """It fails for good: its units wait until a user retries them, in a dispatch of another id."""
+    """The dispatch has finally failed: its units wait until a user retries them, in a dispatch with another id."""
 
     id: int
     generation: int
@@ -315,13 +315,13 @@ class Live(Struct, frozen=True):
 
 
 class WhichLive(Request[Live], frozen=True):
-    """Which of these units still have a row: stages of all others may be removed."""
+    """Ask which of these units still have a row; stages of all others may be removed."""
 
     units: tuple[int, ...]
 
 
 class Collected(Struct, frozen=True):
-    """`lost`: bytes of files that went before they were processed; they are bad now. `more`: ask again."""
+    """`lost`: bytes of files that were deleted unprocessed, which are now bad. `more`: repeat the request."""
 
     files: int
     lost: int
@@ -329,8 +329,8 @@ class Collected(Struct, frozen=True):
 
 
 class Collect(Request[Collected], frozen=True):
-    """Forget files that have been gone for `days`, and processes that were not seen for an hour; what nobody can read
-    any more becomes bad."""
+    """Forget files that have been gone for `days`, and processes that were not seen for an hour; unreadable bytes
+    become bad."""
 
 
 # ---- work ------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ class Line(Struct, frozen=True):
 
 
 class Bad(Struct, frozen=True):
-    """These ranges are bad now, which were all of their unit: write them down and hand out dead letters."""
+    """These ranges, the whole rest of their unit, are now bad: record them and report them."""
 
     root: int
     tries: int
@@ -352,14 +352,14 @@ class Bad(Struct, frozen=True):
 
 
 class Buried(Struct, frozen=True):
-    """Bytes that are bad now, and the chunks of their unit as it was."""
+    """Bytes that have become bad, and the former chunks of their unit."""
 
     bad: Bad
     chunks: tuple[Chunk, ...]
 
 
 class Returned(Struct, frozen=True):
-    """`failed`: those of them that have failed by it. `buried`: what became bad by it."""
+    """`failed`: units that have failed by the request. `buried`: bytes that have become bad by it."""
 
     units: tuple[int, ...]
     failed: tuple[int, ...] = ()
@@ -367,10 +367,10 @@ class Returned(Struct, frozen=True):
 
 
 class GiveBack(Request[Returned], frozen=True):
-    """Leases of earlier incarnations of the asker's task end, or its `own`.
+    """End the leases of earlier incarnations of the client's task, or its `own`.
 
-    `counts`: the process died of itself (crash, hang, memory), so each is a try; preemption, a lost host or an orderly
-    stop is not. `line`: at which line of `unit` it was when it died, if that is known.
+    `counts`: whether the process died by itself (crash, hang, memory), so that each lease counts as a try; preemption,
+    a lost host or a graceful stop do not count. `line`: the line of `unit` at which it died, if known.
     """
 
     counts: bool
@@ -389,7 +389,7 @@ class Work(Struct, frozen=True):
     bytes: int
     chunks: tuple[Chunk, ...]
     until_s: float
-    #: Tries before this one, and whether it is a backup of a holder that may still be at work.
+    #: Earlier tries, and whether this is a backup of a holder that may still be working.
     tries: int = 0
     backup: bool = False
     #: See `Pipeline.ledger`.
@@ -397,8 +397,8 @@ class Work(Struct, frozen=True):
 
 
 class Halve(Struct, frozen=True):
-    """Do not process these chunks, which kill their worker or fail without a line: find the line start nearest to the
-    middle of all their bytes, and say it by `SplitAt`."""
+    """Do not process these chunks, which kill their worker or fail without a line. Find the line start nearest to the
+    middle of their bytes, and send `SplitAt`."""
 
     unit: int
     attempt: int
@@ -408,7 +408,7 @@ class Halve(Struct, frozen=True):
 
 
 class Idle(Struct, frozen=True):
-    """Nothing to do; ask again after `wait_s`. `open`: units that are not published, by this pipeline."""
+    """Nothing to do; ask again after `wait_s`. `open`: number of unpublished units of this pipeline."""
 
     brake: Brake
     wait_s: float
@@ -416,11 +416,11 @@ class Idle(Struct, frozen=True):
 
 
 class Lease(Request[Work | Halve | Idle], frozen=True):
-    """The oldest unit that the asker may process."""
+    """Request the oldest unit that the client may process."""
 
 
 class Lost(StrEnum):
-    """Why an attempt is in vain: its stage is to be discarded."""
+    """Why an attempt is in vain, so that its stage is discarded."""
 
     OTHER_WON = "another attempt has won"
     GONE = "the unit is published, or was taken apart"
@@ -428,7 +428,7 @@ class Lost(StrEnum):
 
 
 class Committed(Struct, frozen=True):
-    """`lost`: None when this attempt counts, also if it did before."""
+    """`lost`: None if this attempt counts, also after a repeated request."""
 
     lost: Lost | None = None
 
@@ -444,19 +444,19 @@ class Commit(Request[Committed], frozen=True):
 
 
 class Again(Struct, frozen=True):
-    """The unit is tried again. `tries`: how often it was."""
+    """The unit will be tried again. `tries`: number of tries so far."""
 
     tries: int
 
 
 class Taken(Struct, frozen=True):
-    """The unit was taken apart into these."""
+    """The unit was split into these units."""
 
     units: tuple[int, ...]
 
 
 class Failed(Struct, frozen=True):
-    """The unit has failed: too much below its root is bad, or the pipeline says `on_bad: fail`."""
+    """The unit has failed: its root has too many bad ranges, or the pipeline has `on_bad: fail`."""
 
     unit: int
     error: str
@@ -466,9 +466,10 @@ Judged = Again | Bad | Taken | Failed | Committed
 
 
 class TryFailed(Request[Judged], frozen=True):
-    """User code has raised. `line`: at which line; None: it takes whole chunks. `rows`: how many there were before.
+    """User code has raised. `line`: the line, or None if it takes whole chunks. `rows`: number of rows before the
+    error.
 
-    `Committed` when it does not matter.
+    The answer is `Committed` if the failure does not matter.
     """
 
     unit: int
@@ -482,7 +483,7 @@ class TryFailed(Request[Judged], frozen=True):
 class SplitAt(Request[Judged], frozen=True):
     """The answer to `Halve`: the unit ends before this line start and another begins there.
 
-    `begin` None: there is no line start inside, so its one line, all of it, is bad.
+    `begin` None: no line starts inside, so the unit's only line is bad.
     """
 
     unit: int

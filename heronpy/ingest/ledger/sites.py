@@ -1,4 +1,4 @@
-"""Sites: which of them work, and which have lost their units to others; Ubiq's outages. Pure."""
+"""Sites: which sites work, and which have lost their units to others. Pure."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ def is_down(draft: Draft, site: str) -> bool:
 
 
 def is_lost(draft: Draft, site: str) -> bool:
-    """Whether a site's units may go to others at once: it is down, or all of its workers are silent."""
+    """Whether a site's units may go to others at once, because it is down or all of its workers are silent."""
     return is_down(draft, site) or draft.view.site_seen(site) < draft.now - _silent_s(draft)
 
 
 def live(draft: Draft) -> frozenset[str]:
-    """The sites that work: they are not down, and a worker of theirs was seen."""
+    """The working sites: not down, with a recently seen worker."""
     seen = draft.view.worker_sites(draft.now - _silent_s(draft))
     return frozenset(site for site in seen if not is_down(draft, site))
 
 
 def lose_copy(draft: Draft, file: File, copy: Copy) -> None:
-    """A site has a file no more; when no other one has it, it is gone."""
+    """Record that a site no longer has a file; if no other site has it, the file is gone."""
     draft.drop(copy)
     if all(draft.get(Copy, one.file, one.site) is None for one in draft.view.copies(file.id)):
         draft.put(replace(file, gone=draft.now, since=None))
 
 
 def ready_count(draft: Draft, counted: int, sites: frozenset[str]) -> int:
-    """How many of the ready units (`counted` of them) a site that works can take now or soon.
+    """How many of the `counted` ready units a working site can take now or soon.
 
-    Lines that rest between their tries keep nobody from cutting: the others would wait for them.
+    Lines that rest between their tries must not prevent cuts, because other bytes would wait for them.
 
-    What only a lost site can read waits for that site, and must not keep the others from cutting.
+    Units that only a lost site can read wait for that site, and must not prevent cuts on other sites.
     """
     ready = draft.view.units(UnitState.READY, (-1, -1), policy.LOOKED_AT_MAX)
     resting = {unit.id for unit in ready if policy.rests_apart(unit, draft.now)}

@@ -1,7 +1,7 @@
 """The tables of a ledger and its queries, the same for SQLite and PostgreSQL.
 
-One table per type of row, with the pipeline's name before the row's key. Statements are made of the names of fields and
-have parameters only; a dialect says how types and parameters are written.
+There is one table per type of row, with the pipeline's name before the row's key. Statements are built from field names
+and have only parameters as values; a dialect says how types and parameters are written.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ExecuteMany = Callable[[str, Iterable[Values]], None]
 
 
 class Dialect(Struct, frozen=True):
-    """`text`: a type that sorts by code points; `suffix`: what a table without hidden row numbers needs."""
+    """`text`: a type that sorts by code points; `suffix`: the clause for a table without hidden row numbers."""
 
     text: str
     suffix: str = ""
@@ -69,11 +69,11 @@ class _Table:
         self.name = _NAMES.get(kind, f"{kind.__name__.lower()}s")
         self.columns = list(kind.__struct_fields__)
         self.types = [hints[name] for name in self.columns]
-        #: Columns whose values are not what a database gives.
+        #: Columns whose values must be converted from the database's type.
         self.converted = [
             (index, convert) for index, one in enumerate(self.types) if (convert := _converter(one)) is not None
         ]
-        #: Types of values of rows that were found to be right; as many as there are kinds of rows.
+        #: Value types of rows that were found valid; as many as there are kinds of rows.
         self._shapes: set[tuple[type, ...]] = set()
         self.keys = ["pipeline", *self.columns[: kind.KEY]]
         listed = ", ".join(f'"{name}"' for name in self.columns)
@@ -111,11 +111,11 @@ class _Table:
             raise _damaged(f"a row of its table {self.name}: {error}") from None
 
     def _check(self, values: Values) -> None:
-        """SQLite keeps a value of any type in a column of any: TypeError for one that is not of its column."""
+        """Raise TypeError for a value that does not fit its column, because SQLite stores any type in any column."""
         converted = {index for index, _ in self.converted}
         for index, (value, kind) in enumerate(zip(values, self.types, strict=True)):
             if index not in converted and not isinstance(value, kind):
-                raise TypeError(f"{value!r:.100} is no {getattr(kind, '__name__', kind)}")
+                raise TypeError(f"{value!r:.100} is not of type {getattr(kind, '__name__', kind)}")
 
 
 def _damaged(what: str) -> LedgerError:
@@ -123,14 +123,14 @@ def _damaged(what: str) -> LedgerError:
 
 
 def _text(value: Any) -> str:
-    """A name from a row; LedgerError when it is none, as SQLite keeps a value of any type in a column of any."""
+    """A name from a row; raises LedgerError for another type, because SQLite stores any type in any column."""
     if not isinstance(value, str):
-        raise _damaged(f"{value!r:.100} is no name")
+        raise _damaged(f"{value!r:.100} is not a name")
     return value
 
 
 def _number(kind: Callable[[Any], N], value: Any) -> N:
-    """A count, a time or a state from a row; LedgerError when it is none."""
+    """A count, a time or a state from a row; raises LedgerError for an invalid value."""
     try:
         return kind(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -151,7 +151,7 @@ def _to_sql(value: Any) -> Any:
 
 
 def _converter(kind: Any) -> Callable[[Any], Any] | None:
-    """From a value of a database to one of a type; None when it is one already."""
+    """The conversion of a database value to a type; None if it needs none."""
     if isinstance(kind, type) and issubclass(kind, (StrEnum, bool)):
         return kind
     if kind == tuple[int, ...]:
@@ -174,12 +174,12 @@ _INDEXES: Final = (
 
 
 def statements(dialect: Dialect) -> list[str]:
-    """Those that make an empty ledger."""
+    """The statements that make an empty ledger."""
     return [*(table.create(dialect) for table in _TABLES.values()), *_INDEXES]
 
 
 def apply(changes: Changes, pipeline: str, execute: Execute, many: ExecuteMany) -> None:
-    """Write them."""
+    """Write the changes."""
     if changes.wipe:
         for kind, table in _TABLES.items():
             if kind not in KEPT:
@@ -207,7 +207,7 @@ def snapshot(pipeline: str, execute: Execute) -> tuple[Row, ...]:
 
 
 def _on_sites(sites: Set[str]) -> tuple[str, list[str]]:
-    """A condition that one of these sites has uncut bytes of a file, with its parameters; none for no site."""
+    """The condition that one of these sites has uncut bytes of a file, with parameters; empty without sites."""
     if not sites:
         return "", []
     marks = ", ".join("?" for _ in sites)

@@ -1,8 +1,8 @@
-"""A ledger in a file of SQLite, for the processes of one host.
+"""A ledger in an SQLite file, for the processes of one host.
 
-A commit that is to last is on the disk when it returns, with all before it; others may be undone when the power is cut,
-which ends all processes that know of them. Time is that of the host since its boot, also while it sleeps; after another
-boot it goes on from the latest time in the rows, all leases are void and all processes are forgotten.
+A lasting commit is on disk when it returns, with all earlier ones. Other commits may be undone by a power failure,
+which also ends all processes that know of them. Time is the host's time since boot, including sleep. After a reboot,
+time continues from the latest time in the rows, all leases are void, and all processes are forgotten.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from heronpy.statemgr.file_locks import OF_ONE_HOST, file_system_of
 T = TypeVar("T")
 
 DIALECT: Final = sql.Dialect("TEXT", " WITHOUT ROWID")
-#: Says that a file is a ledger ("heru").
+#: SQLite's application id of a ledger ("heru").
 APPLICATION: Final = 0x68657275
-#: How long a transaction waits for others; then the ledger is away.
+#: How long a transaction waits for others before the ledger counts as unreachable.
 BUSY_S: Final = 10.0
-#: The write-ahead log is cut to this when it has been written back.
+#: The write-ahead log is truncated to this size after a checkpoint.
 LOG_BYTES: Final = 16 << 20
-#: The latest time in any row, per column that is often written.
+#: Queries of the latest time in each frequently written column.
 _TIMES: Final = (
     *("SELECT max(born) FROM pipelines", "SELECT max(seen) FROM clients", "SELECT max(made) FROM units"),
     *("SELECT max(since) FROM files", "SELECT max(gone) FROM files", "SELECT max(seen) FROM copies"),
@@ -46,40 +46,40 @@ _TIMES: Final = (
 _of_parents: list[sqlite3.Connection] = []
 
 
-#: SQLite tells nobody when the file is free: who waits looks again and again. So that who has waited long is soon next,
-#: it looks the more often the longer it waits, and who comes while others wait does not try before it has paused once.
-#: Between two looks whether it is one's turn, at first; who has waited so long pauses half as long, and so on.
+#: SQLite does not signal when the file is free, so waiting processes poll. A process polls more often the longer it has
+#: waited, and a newcomer pauses once before its first attempt, so that long waits end soon.
+#: The initial pause between two attempts; it halves after this waiting time, and so on.
 TURN_S: Final = (0.0005, 0.003)
 HALVED_S: Final = 0.004
 
 
 def pause_s(waited_s: float, drawn_s: float) -> float:
-    """The next pause of who has waited so long, from one that was drawn from `TURN_S`; not below its lower end."""
+    """The next pause after waiting this long, from a pause drawn from `TURN_S`; not below the range's lower end."""
     return max(TURN_S[0], drawn_s / (1 + waited_s / HALVED_S))
 
 
 class Waiters:
-    """The processes that wait for a turn in a folder: a lock that all of them share, which who dies gives up.
+    """The processes that wait for a turn in a folder, by a shared lock that ends with its process.
 
-    It only makes processes polite: what must not happen at once, SQLite keeps apart. One per connection and process.
+    It only makes processes polite; SQLite ensures exclusion. One per connection and process.
     """
 
     def __init__(self, folder: Path) -> None:
         self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def is_empty(self) -> bool:
-        """Whether nobody waits; not to be asked by who does."""
+        """Whether no process waits; a waiting process must not call it."""
         if not self._lock(fcntl.LOCK_EX):
             return False
         self.leave()
         return True
 
     def join(self) -> None:
-        """Wait, until `leave`; idempotent. Who asks at this moment keeps one out: join again at the next look."""
+        """Wait until `leave`; idempotent. A concurrent `is_empty` may prevent it: join again at the next attempt."""
         self._lock(fcntl.LOCK_SH)
 
     def leave(self) -> None:
-        """Have a turn, or give up."""
+        """Stop waiting, for a turn or to give up."""
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class SqliteStore:
         self._connection: sqlite3.Connection | None = None
         self._waiters: Waiters | None = None
         self._pid = 0
-        #: Device and inode of the file that is open; one that is held open is nobody else's.
+        #: Device and inode of the open file; an inode of an open file is not reused.
         self._inode: tuple[int, int] | None = None
         #: Whether the connection syncs each commit.
         self._lasting = True
@@ -133,11 +133,11 @@ class SqliteStore:
             self._close()
 
     def look(self) -> dict[str, tuple[str, str]] | None:
-        """The pipelines of a ledger with their configuration and name; None when it is away, or of an earlier release.
-        Nothing is made or changed.
+        """The pipelines of a ledger with configuration and name; None if it is unreachable or of an earlier release.
+        Nothing is created or changed.
 
-        LedgerError when nobody could use it: where others may write, on a file system of several hosts, a link, of a
-        later release, no ledger.
+        Raises LedgerError for an unusable file: one that others may write, on a network file system, a link, of a later
+        release, or not a ledger.
         """
         try:
             self._check_place()
@@ -152,7 +152,7 @@ class SqliteStore:
                     rows = found.execute("SELECT pipeline, config, ledger FROM pipelines").fetchall()
                     return {name: (config, ledger) for name, config, ledger in rows}
         except sqlite3.OperationalError:
-            pass  # it is away, or made at this moment
+            pass  # unreachable, or being created
         except sqlite3.DatabaseError as error:
             raise self._damaged(error) from None
         return None
@@ -164,7 +164,7 @@ class SqliteStore:
             connection, waiters = self._open()
             self._refuse_removed()
             if lasting is not self._lasting:
-                # Without, the log is written and not synced; a later commit that is synced syncs all of the log.
+                # Otherwise the log is written without a sync; a later synced commit syncs the whole log.
                 connection.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
                 self._lasting = lasting
             self._begin(connection, waiters, begin)
@@ -185,7 +185,7 @@ class SqliteStore:
             raise self._damaged(error) from None
 
     def _begin(self, connection: sqlite3.Connection, waiters: Waiters, begin: str) -> None:
-        """Wait for one's turn in short pauses: those of SQLite grow to 100 ms, and who comes later is often first."""
+        """Wait for a turn in short pauses, because SQLite's own pauses grow to 100 ms and often favour newcomers."""
         began, waited_s = time.monotonic(), 0.0
         tries = waiters.is_empty()
         try:
@@ -198,10 +198,10 @@ class SqliteStore:
 
     @staticmethod
     def _has_begun(connection: sqlite3.Connection, begin: str, may_wait: bool) -> bool:
-        """Whether it is one's turn; sqlite3.OperationalError when it is not, and one may not wait for it."""
+        """Try to begin; returns False if it is not the turn, or raises sqlite3.OperationalError without `may_wait`."""
         try:
             connection.execute(begin)
-            # A reader may have to wait as well, while somebody mends or locks the whole file.
+            # A reader may have to wait as well, while the whole file is recovered or locked.
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
         except sqlite3.OperationalError as error:
             if connection.in_transaction:
@@ -228,10 +228,10 @@ class SqliteStore:
             self._waiters = None
 
     def _refuse_removed(self) -> None:
-        """RemovedLedgerError when the file that is open is not the one with that name any more.
+        """Raise RemovedLedgerError if the open file no longer has its name.
 
-        SQLite works on in a file that nobody else finds: what is counted there is in no ledger. Who has used a file
-        that was removed does not make it anew, as it would begin with nothing.
+        SQLite would continue in a file that no other process finds. A process that has used a removed file does not
+        create it again, because it would be empty.
         """
         try:
             status = os.stat(self._path)
@@ -242,8 +242,8 @@ class SqliteStore:
         if (status.st_dev, status.st_ino) != self._inode:
             self._close()
             raise RemovedLedgerError(
-                f"the ledger {self._path} was replaced by another file while this task worked with it; the task looks"
-                " whether that one knows all that is in the table"
+                f"the ledger {self._path} was replaced by another file while this task worked with it; the task checks"
+                " whether the new one knows everything in the table"
             )
 
     def _removed(self) -> RemovedLedgerError:
@@ -315,10 +315,10 @@ class SqliteStore:
         return LedgerError(f"the ledger {self._path} is damaged ({error}); move it away and run: heron units rebuild")
 
     def _make_file(self) -> None:
-        """A new file of mode 0600; SQLite gives the files beside it the same.
+        """Make a new file of mode 0600; SQLite gives its auxiliary files the same mode.
 
-        One that is there is looked at and never opened: to close it would release the locks of every connection of this
-        process, and another process would then take the write-ahead log for nobody's and remove it.
+        An existing file is examined but never opened: closing it would release the locks of every connection of this
+        process, and another process would then remove the write-ahead log.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
@@ -329,12 +329,12 @@ class SqliteStore:
     def _check_file(self) -> None:
         status = os.lstat(self._path)
         if not stat.S_ISREG(status.st_mode):
-            raise LedgerError(f"the ledger {self._path} cannot be opened: it is no regular file")
+            raise LedgerError(f"the ledger {self._path} cannot be opened: it is not a regular file")
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
             raise LedgerError(f"others may write the ledger {self._path}; run: chmod 600 {self._path}")
 
     def _is_current(self, connection: sqlite3.Connection) -> bool:
-        """Whether it is a ledger of this release; LedgerError when another release or another program wrote it."""
+        """Whether it is a ledger of this release; raises LedgerError if another release or program wrote it."""
         version, application = _marks(connection)
         if application == APPLICATION and version == VERSION:
             return True
@@ -344,7 +344,7 @@ class SqliteStore:
                 f" {VERSION}); use that release"
             )
         if application or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise LedgerError(f"{self._path} is a database and not a ledger; give another path")
+            raise LedgerError(f"{self._path} is a database but not a ledger; give another path")
         return False
 
     def _make_tables(self, connection: sqlite3.Connection) -> None:
@@ -358,7 +358,7 @@ class SqliteStore:
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def _void_if_rebooted(self, connection: sqlite3.Connection) -> float:
-        """What is added to the time since boot."""
+        """The offset to add to the time since boot."""
         boot, offset_s = connection.execute("SELECT boot, offset_s FROM boots").fetchone()
         if boot == this_host().boot:
             return float(offset_s)

@@ -1,8 +1,8 @@
 """The contract of the stores of a ledger. Pure.
 
-A store locks the pipeline, hands `decide` a view of its rows and the time, writes the changes that it returns, and
-commits: all of it or nothing. `decide` is pure and may be called again when the database asks for it; the view reads
-only the rows that are asked for, as they were before the transaction.
+A store locks the pipeline, hands `decide` a view of its rows and the time, writes the returned changes, and commits
+atomically. `decide` is pure and may be called again if the database requires it. The view reads only the requested
+rows, in their state before the transaction.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ R = TypeVar("R", bound=Row)
 
 
 class View(Protocol):
-    """The rows of the pipeline `name` inside a transaction; every list is in the named order, at most `limit` long."""
+    """The rows of pipeline `name` inside a transaction; lists have the named order and at most `limit` entries."""
 
     @property
     def name(self) -> str: ...

@@ -1,4 +1,4 @@
-"""What becomes of files: reports of scans, cuts, seals of bounded runs, and what is forgotten. Pure."""
+"""Tracks files: reports of scans, cuts, seals of bounded runs, and forgetting. Pure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from heronpy.ingest.ledger.types import (
     UnitState,
 )
 
-#: Of a file, in bytes: sums of many still fit.
+#: Most bytes of a file, so that sums still fit.
 SIZE_MAX = 1 << 50
 VANISHED = "the file was gone before it was processed"
 MUTATED = "bytes of the file were changed after they had been read"
 
 
 class _Refused(Enum):
-    """Why a seen file gets no row: the scanner has decided on an old row, or the run is sealed and the file is new."""
+    """Why a seen file gets no row: the scanner used an old row, or the run is sealed and the file is new."""
 
     STALE = auto()
     SEALED = auto()
@@ -89,11 +89,11 @@ def _is_text(text: str) -> bool:
 
 
 def _knows_all(draft: Draft, request: requests.ReportScan) -> bool:
-    """Whether the asker knows all files that there are, also by what it reports now."""
+    """Whether the client knows all files, including those that it reports now."""
     if not request.made:
         return True
     following = draft.pipeline.next_file
-    # Ids of another part of a ledger are far below, or above.
+    # Ids of another part of a ledger are far below or above.
     first = max((one for one in request.made if one <= following), default=0)
     if following - first > REPORT_MAX:
         return False
@@ -109,7 +109,7 @@ def _knows_all(draft: Draft, request: requests.ReportScan) -> bool:
 def _file_of(
     draft: Draft, seen: requests.SeenFile, new: dict[tuple[str, int], int], knows_all: bool, sealed: bool
 ) -> File | _Refused:
-    """The row of a seen file, or why it has none. `new`: ids that this report has made."""
+    """The row of a seen file, or why it has none. `new`: ids that this report has created."""
     others = {one.generation: draft.get(File, one.id) or one for one in draft.view.files_of(seen.key)}
     made = new.get((seen.key, seen.generation))
     found = draft.get(File, made) if made is not None else others.get(seen.generation)
@@ -134,7 +134,7 @@ def _file_of(
 def _grow(draft: Draft, file: File, seen: requests.SeenFile, site: str, sealed: bool) -> None:
     copy = draft.get(Copy, file.id, site)
     if sealed and seen.size > file.size:
-        # What it has more is for a later run, which finds it by the size and the tail that are kept.
+        # Additional bytes are for a later run, which finds them by the stored size and tail.
         seen = replace(seen, size=file.size, tail=copy.tail if copy is not None else seen.tail)
     size = max(seen.size, copy.size if copy is not None else 0)
     tail = seen.tail if copy is None or seen.size >= copy.size else copy.tail
@@ -194,7 +194,7 @@ def _cut(draft: Draft) -> requests.CutUnits:
     room = min(most - ready, policy.CUT_UNITS_MAX)
     if room <= 0:
         return requests.CutUnits((), requests.Brake.READY)
-    # What only lost sites have must not fill the page.
+    # Files that only lost sites have must not fill the page.
     named = live if live - {""} else frozenset()
     files = {file.id: file for file in view.waiting(policy.CUT_FILES_MAX, named)}
     young = all(now - file.since < config.unit_wait_s for file in files.values() if file.since is not None)
@@ -207,7 +207,7 @@ def _cut(draft: Draft) -> requests.CutUnits:
     for file in files.values():
         ends = policy.readable(copies.get(file.id, {}), live)
         if ends is not None and file.since is not None and file.cut < ends[0]:
-            # No more of a file than this transaction can cut.
+            # Only as much of a file as this transaction can cut.
             end = min(ends[0], file.cut + room * config.unit_bytes)
             waiting.append(policy.Waiting(file.id, file.cut, end, file.since, ends[1]))
     planned, young = policy.plan_units(waiting, config, now, room)
@@ -227,9 +227,9 @@ def _cut(draft: Draft) -> requests.CutUnits:
 
 # ---- what nobody can read, and what is forgotten ----------------------------------------------
 def give_up(draft: Draft, file: File, error: str) -> int:
-    """What of a file is in no unit, or in one that nobody works at, is bad; the rest of such a unit is a new one.
+    """Mark bytes of a file as bad that are in no unit or in an idle one; the rest of such a unit becomes a new unit.
 
-    Returns how many bytes that are.
+    Returns the number of bytes.
     """
     lost = file.size - file.cut
     for number in sorted({span.unit for span in draft.view.spans(file.id) if span.state is SpanState.UNIT}):
@@ -264,7 +264,7 @@ def collect(draft: Draft, request: requests.Collect, who: requests.Who) -> reque
             draft.drop(span)
         draft.drop(file)
         forgotten += 1
-    # One at a time: two of them may be in one unit. Of those that units still have nothing is lost yet.
+    # One at a time: two of them may be in one unit. Bytes that active units hold are not lost yet.
     lost = 0
     for file in view.vanished(now - policy.VANISHED_S, limit):
         lost = give_up(draft, file, VANISHED)
@@ -281,26 +281,26 @@ def collect(draft: Draft, request: requests.Collect, who: requests.Who) -> reque
 
 # ---- what a bounded run (`until="now"`) processes: what its site had until its first complete look ----
 def seal(draft: Draft, request: requests.Cut, who: requests.Who) -> None:
-    """The first complete look of a run seals what its site has."""
+    """Seal the files of a site at the first complete scan of a run."""
     if request.run and request.complete and not is_sealed(draft, request.run, who):
         draft.put(Seal(who.site, request.run, draft.now))
 
 
 def is_sealed(draft: Draft, run: str, who: requests.Who) -> bool:
-    """Whether the asker's site adds no more files or bytes in this run; "" is an endless run."""
+    """Whether the client's site adds no more files or bytes in this run; "" is an endless run."""
     found = draft.get(Seal, who.site)
     return run != "" and found is not None and found.run == run
 
 
 def is_over(draft: Draft, request: requests.Cut, who: requests.Who) -> bool:
-    """Whether all that a run has to process is published, bad or failed."""
+    """Whether everything in a run is published, bad or failed."""
     seal, view = draft.get(Seal, who.site), draft.view
     if seal is None or not is_sealed(draft, request.run, who):
         return False
     totals, waiting = view.totals(), view.waiting(1)
     live = {state: count for state, (count, _) in totals.items() if state is not UnitState.FAILED}
     if waiting or sum(live.values()) != units_held(draft):
-        # What another site has added since then is up to that site, which may follow its files for ever.
+        # Later bytes of another site belong to that site, which may follow its files endlessly.
         since = [file.since or 0.0 for file in waiting]
         for state in live:
             since += [unit.since for unit in view.units(state, (-1, -1), policy.LOOKED_AT_MAX)]

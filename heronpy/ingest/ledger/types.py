@@ -1,8 +1,8 @@
 """The rows of a ledger, and the numbers of a pipeline. Pure.
 
-Every row belongs to one pipeline; the stores keep its name beside it. The first `KEY` fields of a row are its primary
-key. Texts are at most `TEXT_MAX` characters. Times are seconds on the ledger's own clock, which no clock of a host can
-turn back; ranges are bytes, half open: `[begin, end)`.
+Every row belongs to one pipeline; the stores keep its name with the row. The first `KEY` fields of a row are its
+primary key. Texts have at most `TEXT_MAX` characters. Times are seconds on the ledger's own clock, which never goes
+back. Ranges of bytes are half open: `[begin, end)`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REPORT_MAX: Final = 1_000
 
 
 class Kind(StrEnum):
-    """What a process that asks the ledger is."""
+    """The kind of a client process."""
 
     WORKER = "worker"
     KEEPER = "keeper"
@@ -35,14 +35,14 @@ class FileState(StrEnum):
     """Whether bytes of a file may be cut into units."""
 
     LIVE = "live"
-    #: Bytes that were read before have changed: named, and not processed.
+    #: Bytes that were already read have changed: reported and not processed.
     MUTATED = "mutated"
-    #: First seen when it was older than the horizon, so it may have been processed and forgotten: refused.
+    #: Older than the horizon when first seen, so it may have been processed and forgotten: refused.
     LATE = "late"
 
 
 class SpanState(StrEnum):
-    """What became of a range below `cut`."""
+    """The state of a range below `cut`."""
 
     #: It is in a unit.
     UNIT = "unit"
@@ -53,18 +53,18 @@ class SpanState(StrEnum):
 
 
 class UnitState(StrEnum):
-    """The life of a unit; when it is published, its row goes."""
+    """The life of a unit; its row is removed at publication."""
 
     READY = "ready"
     LEASED = "leased"
-    #: One attempt has won and its rows are staged for good.
+    #: One attempt has won, and its rows are final.
     COMMITTED = "committed"
     #: No further attempt until a user retries it.
     FAILED = "failed"
 
 
 class DispatchState(StrEnum):
-    """The life of a group of units that is handed to Spark; when it is published, its row goes."""
+    """The life of a group of units for Spark; its row is removed at publication."""
 
     OPEN = "open"
     FAILED = "failed"
@@ -75,36 +75,36 @@ class Config(Struct, frozen=True):
 
     #: The pattern of its files; it never changes.
     pattern: str = ""
-    #: A unit is cut when so much waits,
+    #: A unit is cut when this many bytes are waiting,
     unit_bytes: int = 32 << 20
-    #: or the oldest byte has waited so long.
+    #: or the oldest byte has waited this long.
     unit_wait_s: float = 2.0
-    #: No cut while so many units per worker are ready.
+    #: No cut while this many units per worker are ready.
     ready_per_worker: int = 4
-    #: No lease while so many committed units, or bytes of them, are not published.
+    #: No lease while this many committed units, or bytes of them, are unpublished.
     unpublished_units: int = 64
     unpublished_bytes: int = 4 << 30
     #: Bytes handed out per second; 0: no limit.
     bytes_per_s: float = 0.0
-    #: Tries of a unit before it is taken apart, and bad ranges below one root unit before it has failed.
+    #: Tries of a unit before it is split, and most bad ranges below one root unit before it fails.
     tries_max: int = 3
     bad_max: int = 100
-    #: "split": bad bytes are cut out of a unit; "fail": the unit has failed, and its worker ends the topology.
+    #: "split": bad bytes are cut out of a unit; "fail": the unit fails, and its worker ends the topology.
     on_bad: str = "split"
-    #: A file's row is kept so long after the file has gone everywhere.
+    #: How long a file's row is kept after the file is gone everywhere.
     days: float = 7.0
-    #: A process that was not seen for so long loses its leases.
+    #: A process that was not seen for this long loses its leases.
     silent_s: float = 15.0
-    #: A dispatch is made when so much is committed, or the oldest such unit has waited so long.
+    #: A dispatch is made when this many bytes are committed, or the oldest such unit has waited this long.
     dispatch_bytes: int = 256 << 20
     dispatch_wait_s: float = 5.0
-    #: Where its rows go: "table", or "bolts", which have no backups: two attempts would emit the same rows.
+    #: Where rows go: "table", or "bolts", without backups because two attempts would emit the same rows.
     rows_to: str = "table"
-    #: Pipelines of this ledger that must have published what is as old as a unit before it is handed out.
+    #: Pipelines of this ledger that must have published everything older than a unit before it is handed out.
     after: tuple[str, ...] = ()
-    #: Pipelines of this ledger that must first have published all that was there when both had begun.
+    #: Pipelines of this ledger that must first have published everything that existed when both had begun.
     after_all: tuple[str, ...] = ()
-    #: The folder of the table, or the one that stands in for it: there are the records of bad bytes.
+    #: The folder of the table, or its substitute, with the records of bad bytes.
     place: str = ""
 
 
@@ -112,7 +112,7 @@ class Pipeline(Struct, frozen=True):
     """The one row of a pipeline that every transaction locks."""
 
     KEY: ClassVar[int] = 0
-    #: Grows with each rebuild; what belongs to an older one is refused.
+    #: Grows with each rebuild; requests of an older generation are refused.
     generation: int
     born: float
     next_file: int
@@ -123,20 +123,20 @@ class Pipeline(Struct, frozen=True):
     paid_until: float
     #: A `Config` as JSON.
     config: str
-    #: A random name of this ledger of the pipeline, new with each rebuild: its table has the same.
+    #: A random name of the pipeline's ledger, new with each rebuild; its table stores the same name.
     ledger: str = ""
-    #: A `Partitions` as JSON: which ledgers the pipeline has; "": not known yet.
+    #: The pipeline's ledgers, a `Partitions` as JSON; "" if not known yet.
     partitions: str = ""
 
 
 class File(Struct, frozen=True):
-    """A file, whatever its path is now: `key` and `generation` name it on all sites."""
+    """A file, independent of its path: `key` and `generation` identify it on all sites."""
 
     KEY: ClassVar[int] = 1
     id: int
     #: The path below the pattern's fixed prefix at which it was first seen.
     key: str
-    #: Of the file below this key: 1, and one more for each that took its place.
+    #: 1 for the first file with this key, and one more for each file that replaced it.
     generation: int
     born: float
     #: Digest of its first bytes, as the scanner writes it.
@@ -145,9 +145,9 @@ class File(Struct, frozen=True):
     size: int
     cut: int
     state: FileState
-    #: Since when its oldest byte waits to be cut; None: none does, or no site has the file.
+    #: Since when its oldest byte waits to be cut; None if no byte waits, or no site has the file.
     since: float | None
-    #: Since when no site has it; None: one has.
+    #: Since when no site has it; None if a site has it.
     gone: float | None
 
 
@@ -159,18 +159,18 @@ class Copy(Struct, frozen=True):
     site: str
     #: Its path now, below the pattern's fixed prefix.
     path: str
-    #: The safe size: it ends behind a line end.
+    #: The safe size, which ends after a line end.
     size: int
     #: Device and inode, as the scanner writes them.
     inode: str
     #: Digest of the bytes before `size`, as the scanner writes it: compared when the file has grown.
     tail: str
-    #: When it was last reported; an unchanged file is not.
+    #: When it was last reported; unchanged files are not reported.
     seen: float
 
 
 class Span(Struct, frozen=True):
-    """A range of a file below its `cut`; neighbours of equal state without unit are one span."""
+    """A range of a file below its `cut`; adjacent ranges of equal state without a unit are one span."""
 
     KEY: ClassVar[int] = 2
     file: int
@@ -185,11 +185,11 @@ class Span(Struct, frozen=True):
 
 
 class Unit(Struct, frozen=True):
-    """A list of spans that one attempt processes whole."""
+    """A list of spans that one attempt processes as a whole."""
 
     KEY: ClassVar[int] = 1
     id: int
-    #: The unit from which it was taken apart, or itself.
+    #: The unit from which it was split off, or itself.
     root: int
     state: UnitState
     bytes: int
@@ -200,32 +200,32 @@ class Unit(Struct, frozen=True):
     tries: int = 0
     #: The number of the last lease.
     attempt: int = 0
-    #: LEASED: the process that has the last lease, its container, and until when no backup is made.
+    #: LEASED: the process with the last lease, and its container.
     holder: str = ""
     container: str = ""
-    #: LEASED: until when no backup is made. READY: not handed out before.
+    #: LEASED: until when no backup is made. READY: not handed out before this time.
     until: float = 0.0
-    #: The site that has it, and until when only this may; "": any may.
+    #: The site that has it, and until when only this site may take it; "" for any site.
     site: str = ""
     site_until: float = 0.0
-    #: COMMITTED: the attempt that won, its rows and when.
+    #: COMMITTED: the winning attempt, its rows, and the time.
     winner: int = 0
     rows: int = 0
     committed: float = 0.0
     #: The line at which every try so far has failed: "" before a first try, "-" if they differ, else "file:begin:end".
     suspect: str = ""
-    #: READY: its next holder looks for the line start at which it is halved.
+    #: READY: whether its next holder looks for the line start at which to halve it.
     halve: bool = False
-    #: The dispatch that has it; 0: none.
+    #: Its dispatch; 0 for none.
     dispatch: int = 0
     #: The last failure.
     error: str = ""
-    #: LEASED, COMMITTED: the first attempt of its last leases that is a backup; 0: none is.
+    #: LEASED, COMMITTED: the first backup attempt among its last leases; 0 for none.
     backup: int = 0
 
 
 class Dispatch(Struct, frozen=True):
-    """Committed units that go to Spark together; repeated, it has the same id and units."""
+    """Committed units that go to Spark together; a repetition has the same id and units."""
 
     KEY: ClassVar[int] = 1
     id: int
@@ -235,7 +235,7 @@ class Dispatch(Struct, frozen=True):
 
 
 class Client(Struct, frozen=True):
-    """A process that asks."""
+    """A client process."""
 
     KEY: ClassVar[int] = 1
     #: The task and its incarnation.
@@ -248,7 +248,7 @@ class Client(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """The answer to the last numbered request of a process, for when it got lost."""
+    """The answer to a process's last numbered request, in case it was lost."""
 
     KEY: ClassVar[int] = 1
     #: Of the client.
@@ -259,7 +259,7 @@ class Answer(Struct, frozen=True):
 
 
 class Site(Struct, frozen=True):
-    """A site that a user has taken down, or up again."""
+    """A site that a user has taken down, or brought up again."""
 
     KEY: ClassVar[int] = 1
     name: str
@@ -267,15 +267,15 @@ class Site(Struct, frozen=True):
 
 
 class Look(Struct, frozen=True):
-    """Up to when a site has reported what is in its files; written while another pipeline waits for this one."""
+    """The time up to which a site has reported its files; written while another pipeline waits for this one."""
 
     KEY: ClassVar[int] = 1
     site: str
-    #: When all that the first look had found was in the ledger.
+    #: When the ledger had everything that the first scan found.
     first: float
-    #: What was there at this time is in the ledger.
+    #: Everything that existed at this time is in the ledger.
     until: float
-    #: There is nothing more to come: the site has processed all that was there, and ended.
+    #: Whether nothing more will come, because the site has processed everything and ended.
     closed: bool
 
 
@@ -290,33 +290,33 @@ class Pace(Struct, frozen=True):
 
 
 class Tally(Struct, frozen=True):
-    """What became of units whose rows are gone, since the ledger was made or rebuilt."""
+    """Counts of units whose rows were removed, since the ledger was made or rebuilt."""
 
     KEY: ClassVar[int] = 0
-    #: Published, and those of them of which a backup has won.
+    #: Published units, and those won by a backup.
     units: int
     backups_won: int
 
 
 class Unfinished(Struct, frozen=True):
-    """Bytes of last lines without an end on a site; written when it was long ago, or when it begins or ends."""
+    """Bytes of unfinished last lines on a site; written from time to time, and when they appear or vanish."""
 
     KEY: ClassVar[int] = 1
     site: str
     bytes: int
     at: float
-    #: Files of the site that are not read, because they are taken for copies of others.
+    #: Files of the site that are not read because they are considered copies of others.
     copies: int = 0
 
 
 class Seal(Struct, frozen=True):
-    """A bounded run processes what its site had until its first complete look; no later look adds to it."""
+    """A bounded run processes the files of its site at its first complete scan; later scans add nothing."""
 
     KEY: ClassVar[int] = 1
     site: str
     #: The id of the topology.
     run: str
-    #: When all that the look had found was in the ledger.
+    #: When the ledger had everything that the scan found.
     at: float
 
 

@@ -1,4 +1,4 @@
-"""What commands ask: figures and lists, and retries, sites and pauses. Pure."""
+"""Answers requests of commands: figures, lists, retries, sites and pauses. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from heronpy.ingest.ledger.types import (
     UnitState,
 )
 
-#: Rows of one list or one retry.
+#: Most rows of one list or one retry.
 PAGE_MAX = 1_000
 
 
@@ -78,7 +78,7 @@ def show(draft: Draft, request: commands.Show, who: requests.Who) -> commands.Fi
 
 
 def _percentile(ordered: Sequence[float], part: float) -> float | None:
-    """The nearest rank; None without a value."""
+    """The nearest-rank percentile; None without values."""
     return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)] if ordered else None
 
 
@@ -139,14 +139,14 @@ def list_bad(draft: Draft, request: commands.ListBad, who: requests.Who) -> comm
 
 
 def show_alive(draft: Draft, request: requests.ShowAlive, who: requests.Who) -> requests.Alive:
-    """See `ShowAlive`; that it asks is what counts."""
+    """See `ShowAlive`; the request itself is the sign of life."""
     pipeline = draft.pipeline
     return requests.Alive(pipeline.generation, pipeline.paused, pipeline.next_file // PART)
 
 
 # ---- acting ---------------------------------------------------------------------------------
 def retry_bad(draft: Draft, request: commands.RetryBad, who: requests.Who) -> commands.Retried:
-    """See `RetryBad`. A line below is one range, so that a unit may have many; it never mixes roots."""
+    """See `RetryBad`. A unit may have many ranges, but never mixes roots."""
     limit = max(1, min(request.limit, PAGE_MAX))
     spans = draft.view.bad((0, -1), limit + 1, request.root)
     by_root: dict[int, list[Span]] = {}
@@ -197,7 +197,7 @@ def forget_site(draft: Draft, request: commands.ForgetSite, who: requests.Who) -
     found = draft.view.site_sums(draft.now - silent_s).get(request.site)
     if found is not None and found.workers + found.keepers:
         raise LedgerError(
-            f"site {request.site} works: {found.workers + found.keepers} processes of it were seen in the last"
+            f"site {request.site} is active: {found.workers + found.keepers} of its processes were seen in the last"
             f" {silent_s:g} s; kill its topology first"
         )
     limit = max(1, min(request.limit, PAGE_MAX))

@@ -1,4 +1,4 @@
-"""Whether the rows of a ledger can be true. Pure."""
+"""Checks the invariants of a ledger's rows. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a unit waits for: other pipelines, as `after` and `after_all` say, and in words for people. Pure."""
+"""Decides what a unit waits for, such as the pipelines of `after` and `after_all`, and says it in words. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heronpy.ingest.ledger.types import Unit, UnitState
 
 
 class Others:
-    """The pipelines that one waits for, as they are in this transaction; each is read once, however many units ask."""
+    """The pipelines for which one waits, in this transaction; each is read once, for any number of units."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
@@ -20,24 +20,24 @@ class Others:
         self._known: dict[str, tuple[float | None, tuple[SiteLook, ...]]] = {}
 
     def ahead(self, unit: Unit) -> Iterator[str]:
-        """Those that must go ahead of a unit, one clause each; none when it may be handed out.
+        """The pipelines for which a unit waits, one clause each; empty if it may be handed out.
 
-        A pipeline is past a time when its sites have looked at their files since, and its oldest byte that is not
-        published is younger. `after`: it must be past the time when the unit was cut, as its bytes are older.
-        `after_all`: it must be past the time when both had begun.
+        A pipeline is past a time if its sites have scanned their files since, and its oldest unpublished byte is
+        younger. `after`: it must be past the time when the unit was cut. `after_all`: it must be past the time when
+        both had begun.
         """
         for name in self._config.after:
-            # What the first look finds may be of any age.
+            # Bytes that the first scan finds may have any age.
             yield from self._not_past(name, unit.made, max([unit.made, *(one.look.first for one in self._asked(name))]))
         yield from self.sets_ahead()
 
     def sets_ahead(self) -> Iterator[str]:
-        """Those of `after_all` that no unit may go before."""
+        """The unfinished pipelines of `after_all`, for which all units wait."""
         for name in self._config.after_all:
             yield from self._not_past(name, self._begun(name))
 
     def views(self) -> Iterator[AfterView]:
-        """All of them, for people; one of `after` as it is for bytes that come now."""
+        """All pipelines, for display; the state of an `after` pipeline is that for bytes that come now."""
         for name in self._config.after:
             yield AfterView(name, False, next(iter(self._not_past(name, self._draft.now, fresh=True)), ""))
         for name in self._config.after_all:
@@ -50,30 +50,30 @@ class Others:
         return self._known[name]
 
     def _begun(self, name: str) -> float:
-        """When both had begun: what is there by now of the other one is a set that does not grow."""
+        """The time when both had begun, which fixes the set of bytes of the other pipeline."""
         return max([self._draft.pipeline.born, *(one.look.first for one in self._asked(name))])
 
     def _asked(self, name: str) -> list[SiteLook]:
-        """The sites whose looks count: those that are lost do not, as long as another one works."""
+        """The sites whose scans count: lost sites do not count while another site works."""
         found = self._read(name)[1]
         since = self._draft.now - policy.SITE_SILENCES * self._config.silent_s
         return [one for one in found if one.up and one.seen >= since] or list(found)
 
     def _not_past(self, name: str, when: float, since: float = 0.0, fresh: bool = False) -> Iterator[str]:
-        """Why a pipeline is not past a time, and with all that waits since then; `fresh`: its next looks are not waited
-        for."""
+        """Why a pipeline is not past a time, with the bytes waiting since then; `fresh`: do not wait for its next
+        scans."""
         oldest, _ = self._read(name)
         asked = self._asked(name)
         if oldest == float("-inf"):
             yield f"pipeline '{name}', which has not begun"
         elif oldest is not None and oldest <= max(when, since):
-            yield f"pipeline '{name}', whose oldest byte waits since {self._draft.now - oldest:.0f} s"
+            yield f"pipeline '{name}', whose oldest byte has waited for {self._draft.now - oldest:.0f} s"
         elif not asked:
-            yield f"pipeline '{name}', which has not looked at its files yet"
+            yield f"pipeline '{name}', which has not scanned its files yet"
         else:
             late = [one for one in asked if not one.look.closed and one.look.until < when]
             if late and not (fresh and all(self._is_fresh(one) for one in late)):
-                yield f"pipeline '{name}', which looks at its files again" + _of_sites(late)
+                yield f"pipeline '{name}', which is scanning its files again" + _of_sites(late)
 
     def _is_fresh(self, one: SiteLook) -> bool:
         return one.look.until >= self._draft.now - self._config.silent_s
@@ -85,7 +85,7 @@ def _of_sites(late: list[SiteLook]) -> str:
 
 
 def words(draft: Draft, unit: Unit, others: Others) -> tuple[str, ...]:
-    """What keeps a unit from going on, one clause each; empty when any worker may take it, or one is at it."""
+    """What a unit waits for, one clause each; empty if any worker may take it, or one is processing it."""
     if unit.state is UnitState.COMMITTED:
         return ("its publication",)
     if unit.state is UnitState.FAILED:

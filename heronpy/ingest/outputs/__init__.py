@@ -1,1 +1,1 @@
-"""What work units write: a table of folders, each published whole and once."""
+"""Outputs of work units: a table of folders, each published completely and once."""

@@ -1,8 +1,8 @@
 """The contract of an output: where the rows of a unit go.
 
-A *writer* writes the rows of one attempt into a folder of its own, the *stage*, which nobody reads; what happens to the
-stage afterwards (commit, publication, removal) is `stages`, the same for every output. For users it is described in
-`docs/howto/units-output.md`; `tests/ingest/test_units_outputs.py` runs over all outputs.
+A *writer* writes the rows of one attempt into its own unread folder, the *stage*. `stages` handles the stage afterwards
+(commit, publication, removal) in the same way for every output. `docs/howto/units-output.md` describes this for users;
+`tests/ingest/test_units_outputs.py` tests all outputs.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ class Writer(ABC):
 
     @abstractmethod
     def write(self, row: Any) -> int:
-        """Add what `rows(unit)` has given; the number of rows in it. An error is one of the row, and is a try."""
+        """Add an item of `rows(unit)`; returns its number of rows. An error belongs to the row and counts as a try."""
 
     def write_many(self, rows: list[Any]) -> int:
-        """Add several of them, as `write` would one by one. After an error the attempt begins anew with `write`, which
-        tells at which row it is; so a writer may check rows later than here, but not later than in `prepare`."""
+        """Add several items, as `write` would one by one. After an error the attempt starts over with `write`, which
+        identifies the row; so a writer may check rows later than here, but not later than in `prepare`."""
         return sum(map(self.write, rows))
 
     @abstractmethod
     def prepare(self) -> None:
-        """All rows are written: finish the files, so that only their `fsync` is missing. Only plain files are there
-        then, directly in the stage, and none whose name begins with `_`."""
+        """Finish the files after the last row, so that only their `fsync` is missing. The stage must then have only
+        plain files, directly in it, without names that begin with `_`."""
 
     @abstractmethod
     def discard(self) -> None:
-        """The attempt is given up, maybe after `prepare`: close what is open. The stage is removed by others."""
+        """Abandon the attempt, possibly after `prepare`: close open files. The caller removes the stage."""
 
 
 class Output(ABC):
     """A table: a folder in which each published unit is a folder `unit=<generation>-<id>`."""
 
-    #: How long the oldest byte waits until a unit is cut, if the pipeline does not say.
+    #: How long the oldest byte waits until a unit is cut, unless the pipeline sets it.
     unit_wait_s: ClassVar[float | None] = None
 
     def __init__(self, table: str) -> None:
@@ -54,20 +54,20 @@ class Output(ABC):
         return self
 
     def tuned(self, config: Config) -> Config:
-        """The numbers of the pipeline as this output needs them."""
+        """The numbers of the pipeline, adapted to this output."""
         return config
 
     def keeper_config(self) -> dict[str, str]:
-        """What a submit must see of it, as configuration of the keepers."""
+        """Configuration of the keepers that a submit must see."""
         return {}
 
     def load(self) -> None:
-        """Import what its writers need. Each worker calls it as it starts, so that the first unit does not wait."""
+        """Import the writers' modules. Each worker calls it at its start, so that the first unit does not wait."""
         return
 
     @abstractmethod
     def open(self, stage: Path, lineage: str) -> Writer:
         """A writer of files in `stage`, which exists and is empty.
 
-        `lineage` is JSON that says which bytes the rows are made of, without the digests, which are known at the end.
+        `lineage` is JSON that lists the bytes of the rows, without the digests, which are known only at the end.
         """

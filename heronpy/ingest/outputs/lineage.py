@@ -1,4 +1,4 @@
-"""Which bytes a published unit is made of (Ubiq's lineage): `_unit.json` in its folder; a ledger is rebuilt from it."""
+"""The lineage of a published unit: `_unit.json` in its folder lists its bytes; a ledger is rebuilt from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIZE_MAX = 1 << 50
 
 
 class Range(Struct, frozen=True):
-    """A range of a file, and the digest of the lines that begin in it; ValueError for one that cannot be."""
+    """A range of a file, with the digest of the lines that begin in it; raises ValueError for an invalid range."""
 
     key: str
     generation: int
@@ -37,11 +37,11 @@ class Range(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not 0 <= self.begin < self.end <= _SIZE_MAX or self.generation < 1:
-            raise ValueError(f"{self.begin}-{self.end} of generation {self.generation} is no range of a file")
+            raise ValueError(f"{self.begin}-{self.end} of generation {self.generation} is not a range of a file")
 
 
 class Lineage(Struct, frozen=True):
-    """What one attempt has processed."""
+    """The bytes and rows of one attempt."""
 
     pipeline: str
     #: Of the ledger, not of a file.
@@ -50,7 +50,7 @@ class Lineage(Struct, frozen=True):
     attempt: int
     rows: int
     chunks: tuple[Range, ...]
-    #: The folder in which it was published together with others; "" for a folder of its own.
+    #: The folder in which it was published with others; "" for its own folder.
     batch: str = ""
     #: See `Pipeline.ledger`.
     ledger: str = ""
@@ -61,13 +61,13 @@ class Lineage(Struct, frozen=True):
 
 
 class BatchLineage(Struct, frozen=True):
-    """What a dispatch has published: `_batch.json` in its folders."""
+    """The published content of a dispatch: `_batch.json` in its folders."""
 
     pipeline: str
     generation: int
     dispatch: int
     token: int
-    #: Where its units were staged, and records of bad ranges are.
+    #: The folder of its units' stages and of the records of bad ranges.
     home: str
     config: Config
     units: tuple[Lineage, ...]
@@ -78,9 +78,9 @@ class BatchLineage(Struct, frozen=True):
 
 
 def batches(table: str) -> Iterator[BatchLineage]:
-    """What the dispatches say that have published into a table, by name; LedgerError for a damaged record.
+    """The records of the dispatches in a table, by name; raises LedgerError for a damaged record.
 
-    A folder `batch=...` without record is one of a SparkSink.
+    A folder `batch=...` without a record belongs to a SparkSink.
     """
     for folder in _folders(table, BATCH):
         try:
@@ -97,7 +97,7 @@ def batches(table: str) -> Iterator[BatchLineage]:
 
 
 def units_of(batch: BatchLineage) -> list[Lineage]:
-    """The units of a dispatch, which know its folder."""
+    """The units of a dispatch, with its folder."""
     name = f"{BATCH}{batch.pipeline}-{batch.generation}-{batch.dispatch}"
     return [replace(unit, batch=name) for unit in batch.units]
 
@@ -108,7 +108,7 @@ def folder_name(generation: int, unit: int) -> str:
 
 
 def published(table: str) -> Iterator[tuple[Path, Lineage]]:
-    """All published units of a table with their folders, by name; LedgerError for a record that cannot be read."""
+    """All published units of a table with their folders, by name; raises LedgerError for an unreadable record."""
     for folder in _folders(table, PREFIX):
         yield folder, record_of(folder)
 
@@ -121,7 +121,7 @@ def _folders(table: str, prefix: str) -> list[Path]:
 
 
 def record_of(folder: Path) -> Lineage:
-    """The record of a published unit; LedgerError when it cannot be read."""
+    """The record of a published unit; raises LedgerError if it is unreadable."""
     try:
         found = msgspec.json.decode(read_own(folder / FILE, _MAX_BYTES), type=Lineage)
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:

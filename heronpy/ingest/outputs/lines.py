@@ -11,7 +11,7 @@ _BUFFER_BYTES = 256 * 1024
 
 
 class LineFiles(Output):
-    """A table of text files; each row is a text (or bytes) of one line, without its end."""
+    """A table of text files; each row is one line as text or bytes, without a line end."""
 
     def open(self, stage: Path, lineage: str) -> Writer:
         """See `Output`."""
@@ -25,9 +25,9 @@ class _LineWriter(Writer):
     def write(self, row: Any) -> int:
         data = row if isinstance(row, bytes) else row.encode() if isinstance(row, str) else None
         if data is None:
-            raise TypeError(f"a row of LineFiles is a text or bytes, not {type(row).__name__}: {row!r:.200}")
+            raise TypeError(f"a row of LineFiles must be text or bytes, not {type(row).__name__}: {row!r:.200}")
         if b"\n" in data:
-            raise ValueError(f"a row of LineFiles is one line, but this one has a line end: {row!r:.200}")
+            raise ValueError(f"a row of LineFiles must be one line, but this one has a line end: {row!r:.200}")
         self._file.write(data + b"\n")
         return 1
 
@@ -36,7 +36,7 @@ class _LineWriter(Writer):
             return super().write_many(rows)
         text = "\n".join(rows) + "\n"
         if text.count("\n") != len(rows):
-            raise ValueError("a row of LineFiles is one line, but one of these has a line end")
+            raise ValueError("a row of LineFiles must be one line, but one of these has a line end")
         self._file.write(text.encode())
         return len(rows)
 

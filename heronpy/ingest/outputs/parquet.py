@@ -12,7 +12,7 @@ from heronpy.ingest.outputs.base import Output, Writer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Rows that are turned into columns at once, and written as one row group.
+#: Rows that are converted to columns at once, and written as one row group.
 BATCH_ROWS = 20_000
 LINEAGE_KEY = "heronpy.unit"
 
@@ -33,7 +33,7 @@ class ParquetTable(Output):
         import pyarrow as pa
         import pyarrow.parquet
 
-        pa.array([""])  # imports pandas, where there is one: 0.3 s of CPU
+        pa.array([""])  # imports pandas if installed: 0.3 s of CPU
 
     def open(self, stage: Path, lineage: str) -> Writer:
         """See `Output`."""
@@ -56,7 +56,7 @@ class _ParquetWriter(Writer):
         values: Sequence[Any]
         if isinstance(row, Mapping):
             if row.keys() != set(self._names):
-                raise ValueError(f"a row has the columns {sorted(map(str, row))}, the table {self._names}")
+                raise ValueError(f"a row has the columns {sorted(map(str, row))}, but the table has {self._names}")
             values = [row[name] for name in self._names]
         elif isinstance(row, list | tuple):
             values = row
@@ -65,7 +65,7 @@ class _ParquetWriter(Writer):
         if len(values) != len(self._columns):
             raise ValueError(f"a row has {len(values)} values, the table {len(self._columns)} columns: {row!r:.200}")
         for column, value, field in zip(self._columns, values, self._schema, strict=True):
-            # At once, so that the error is one of this row and not of its batch.
+            # Checked at once, so that the error belongs to this row and not to its batch.
             _check(value, field)
             column.append(value)
         if len(self._columns[0]) >= BATCH_ROWS:
@@ -77,7 +77,7 @@ class _ParquetWriter(Writer):
             return super().write_many(rows)
         for column, values in zip(self._columns, zip(*rows, strict=True), strict=True):
             column.extend(values)
-        # pyarrow looks at each value when it makes the columns: that is in time, and cheaper than doing it twice.
+        # pyarrow checks each value when it makes the columns, which is in time and cheaper than checking twice.
         if len(self._columns[0]) >= BATCH_ROWS:
             self._flush()
         return len(rows)
@@ -114,14 +114,14 @@ class _ParquetWriter(Writer):
         self._writer.close()
 
 
-#: Types of values of which an integer column loses nothing.
+#: Types of values that an integer column holds without loss.
 _WHOLE = frozenset({int, type(None)})
-#: Values of these types fit a column of that type, so that pyarrow need not be asked for each.
+#: Column type to types of values that always fit, so that pyarrow need not check each value.
 _FITTING: dict[str, type] = {"string": str, "large_string": str, "double": float, "bool": bool, "binary": bytes}
 
 
 def _check(value: Any, field: pa.Field) -> None:
-    """ValueError or TypeError when a value does not fit its column."""
+    """Raise ValueError or TypeError if a value does not fit its column."""
     if value is None:
         if not field.nullable:
             raise ValueError(f"column {field.name!r} has no value")
@@ -135,8 +135,8 @@ def _check(value: Any, field: pa.Field) -> None:
         pa.scalar(value, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
         raise ValueError(f"column {field.name!r} is {kind}: {error}") from None
-    if pa.types.is_integer(field.type) and value != int(value):  # pyarrow cuts it off
-        raise ValueError(f"column {field.name!r} is {kind}, and {value!r} is no whole number")
+    if pa.types.is_integer(field.type) and value != int(value):  # pyarrow would truncate it
+        raise ValueError(f"column {field.name!r} is {kind}, but {value!r} is not a whole number")
 
 
 def _schema(given: pa.Schema | Mapping[str, str]) -> pa.Schema:

@@ -1,9 +1,9 @@
-"""Copies of stages in other folders (Ubiq's replicator): a unit is recorded when all of them are on disk.
+"""Copies of stages in other folders (Ubiq's replicator): a unit is recorded once all copies are on disk.
 
     <folder>/_units/g<generation>/<unit>-<attempt>/     as in the table, until the unit is published
 
-They are for the time between the record and the publication, in which nobody would process the unit again: when the
-stage itself is gone, a keeper publishes a copy.
+They cover the time between the record and the publication, in which the unit would not be processed again: if the stage
+is lost, a keeper publishes a copy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from heronpy.common.folders import make_folders
 from heronpy.connectors.durable_files import sync_path
 
 HOME = "_units"
-#: Of a copy that is being made.
+#: Suffix of a copy in progress.
 NEW = "_new-"
 
 
@@ -28,7 +28,7 @@ class Replicas:
         self.homes = [Path(folder) / HOME for folder in folders]
 
     def put(self, stage: Path) -> None:
-        """Copy a finished stage into each folder; OSError when one cannot take it."""
+        """Copy a finished stage into each folder; raises OSError if a folder cannot take it."""
         for home in self.homes:
             folder = home / stage.parent.name
             make_folders(folder)
@@ -36,13 +36,13 @@ class Replicas:
             try:
                 os.rename(made, folder / stage.name)
             except OSError:
-                # Of the same attempt, by a process whose commit got lost.
+                # A copy of the same attempt, by a process whose commit was lost.
                 shutil.rmtree(folder / stage.name)
                 os.rename(made, folder / stage.name)
             sync_path(folder)
 
     def find(self, generation: str, name: str) -> Path | None:
-        """A copy of a stage that is there."""
+        """An existing copy of a stage."""
         return next((path for home in self.homes if (path := home / generation / name).is_dir()), None)
 
     def discard(self, generation: str, name: str) -> None:
@@ -52,7 +52,7 @@ class Replicas:
 
 
 def copied(stage: Path, folder: Path) -> Path:
-    """A copy of a stage below a folder, on disk, under a name that nobody reads."""
+    """Make a copy of a stage below a folder, on disk, under a name that readers skip."""
     made = folder / f"{NEW}{stage.name}-{os.urandom(4).hex()}"
     made.mkdir(mode=0o700)
     try:
@@ -71,7 +71,7 @@ def copied(stage: Path, folder: Path) -> Path:
 
 
 def stages_in(home: Path, generation: int) -> Iterable[tuple[int, Path]]:
-    """The stages below a home, and what is being copied, each with its unit."""
+    """The stages and copies in progress below a home, each with its unit."""
     try:
         entries = list((home / f"g{generation}").iterdir())
     except FileNotFoundError:
@@ -84,7 +84,7 @@ def stages_in(home: Path, generation: int) -> Iterable[tuple[int, Path]]:
 
 
 def drop_older(home: Path, generation: int) -> None:
-    """Remove the stages of all older generations: first their names, so that no publication is half done."""
+    """Remove the stages of all older generations; rename them first, so that no publication is incomplete."""
     try:
         folders = [path for path in home.iterdir() if path.name.startswith("g") and path.name[1:].isdecimal()]
     except FileNotFoundError:

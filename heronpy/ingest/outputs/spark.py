@@ -1,4 +1,4 @@
-"""Rows for PySpark: staged as Parquet, and handed to the topology's Spark in groups of units."""
+"""Rows for PySpark: staged as Parquet, and handed to the topology's Spark gateway in groups of units."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from heronpy.ingest.outputs.replicas import HOME
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Spark takes these for patterns in a path.
+#: Characters that Spark treats as patterns in a path.
 _PATTERN = frozenset("*?[]{}\\")
 
 
 class SparkBatches(ParquetTable):
-    """Your PySpark function gets the rows of the units, and publishes what it makes of them once.
+    """Hands the rows of units to your PySpark function, and publishes its output once.
 
         def totals(spark, df, batch):
             batch.write_parquet(df.groupBy("user").sum("ms"), batch.options["table"])
@@ -36,10 +36,10 @@ class SparkBatches(ParquetTable):
         LogUnits.specs("clicks", logs="/logs/clicks-*.log", rows=rows,
             output=SparkBatches(totals, {"user": "string", "ms": "int64"}, table="/data/totals"))
 
-    Workers stage their rows as Parquet files in `home`; keepers group committed units into a *dispatch*; the topology's
-    Spark gateway runs `aggregate(spark, df, batch)`, where `df` reads these files, so that no row passes the driver.
-    What it writes with `batch.write_parquet` appears whole and once, as `batch=<pipeline>-<generation>-<dispatch>`,
-    whoever is killed when; other effects may be repeated, with the same `batch.id`.
+    Workers stage their rows as Parquet files in `home`. Keepers group committed units into a *dispatch*. The topology's
+    Spark gateway runs `aggregate(spark, df, batch)`, where `df` reads these files, so that no row passes through the
+    driver. Output of `batch.write_parquet` appears completely and once, as `batch=<pipeline>-<generation>-<dispatch>`,
+    even if processes are killed. Other effects may be repeated, with the same `batch.id`.
     """
 
     unit_wait_s: ClassVar[float | None] = 10.0
@@ -56,23 +56,23 @@ class SparkBatches(ParquetTable):
     ) -> None:
         """aggregate: function(spark, df, batch), or "module.function" of the topology's package.
 
-        schema: of the rows, as for `ParquetTable`.
-        home: absolute path of the folder for rows that wait for Spark, of this pipeline alone, on a file system that
+        schema: columns of the rows, as for `ParquetTable`.
+        home: absolute path of the folder for rows that wait for Spark, for this pipeline only, on a file system that
             Spark and all workers reach; the default is in HERON_HOME.
-        dispatch_bytes, dispatch_wait_s: units go to Spark when they are made of so many bytes of logs, or the oldest of
-            them was committed so long ago.
+        dispatch_bytes, dispatch_wait_s: units go to Spark when they cover this many bytes of logs, or the oldest was
+            committed this long ago.
         options: plain values for your function: `table="/data/t"` is `batch.options["table"]`.
         """
         if home and _PATTERN & set(home):
             raise ConfigError(
-                f"home {home!r} of SparkBatches has one of * ? [ ] {{ }} \\, which Spark takes for patterns"
+                f"home {home!r} of SparkBatches has one of * ? [ ] {{ }} \\, which Spark treats as patterns"
             )
         super().__init__(home or str(heron_home() / "units"), schema)
         for column in self.schema:
             _check_type(column)
         self._has_home = bool(home)
         self.aggregate = encode_aggregate(aggregate)
-        # As they arrive: a path is a text then.
+        # In the form in which they arrive, with paths as text.
         self.options: dict[str, Any] = json.loads(plain_json(options, "SparkBatches"))
         try:
             self.dispatch_bytes = parse_bytes(dispatch_bytes)
@@ -87,7 +87,7 @@ class SparkBatches(ParquetTable):
         self.dispatch_wait_s = float(dispatch_wait_s)
 
     def of_pipeline(self, pipeline: str) -> Output:
-        """With the home of that pipeline, if none was given."""
+        """A copy with the default home of that pipeline, if none was given."""
         if self._has_home:
             return self
         found = copy.copy(self)
@@ -105,7 +105,7 @@ class SparkBatches(ParquetTable):
 
 
 def _check_type(column: pa.Field) -> None:
-    """ConfigError for a type that Spark does not read from Parquet."""
+    """Raise ConfigError for a type that Spark cannot read from Parquet."""
     import pyarrow.types as types
 
     kind, fix = column.type, ""
@@ -118,4 +118,4 @@ def _check_type(column: pa.Field) -> None:
     elif types.is_null(kind):
         fix = "give it a type"
     if fix:
-        raise ConfigError(f"column {column.name!r} of SparkBatches is {kind}, which Spark does not read; {fix}")
+        raise ConfigError(f"column {column.name!r} of SparkBatches is {kind}, which Spark cannot read; {fix}")

@@ -3,18 +3,17 @@
     <table>/_units/g<generation>/<unit>-<attempt>/      a stage; readers of tables skip names that begin with _
     <table>/unit=<generation>-<unit>/                   published
     <table>/_units/bad/                                 one record per bad range
-    <table>/_units/pipeline.json                        of which pipeline and ledger the table is
+    <table>/_units/pipeline.json                        the pipeline and the ledger of the table
 
-Stage and table are on one file system, so a unit appears whole. A rename finds its source or its target: who
-repeats it, and when, does not matter.
+Stage and table are on one file system, so a unit appears as a whole. A rename finds either its source or its target, so
+it may be repeated by any process at any time.
 
-A rebuild makes the folder of its generation first, and then removes the stages of older ones. A process that does not
-know of it, such as one that holds the file of a ledger that was removed, publishes nothing: what it begins later it
-finds fenced by the folder, and a rename for which it had looked before has lost its source, which was complete by
-then. That needs no lock, so it holds between hosts as well.
+A rebuild first makes the folder of its generation, and then removes the stages of older ones. A process that does not
+know of the rebuild, such as one that holds the file of a removed ledger, publishes nothing: the folder fences its later
+attempts, and a pending rename has lost its source. This needs no lock, so it also works across hosts.
 
-A table belongs to one ledger, the first that claims it: the record is made only if it is absent. Others stage and
-publish nothing there; a rebuild hands the table to the ledger that it makes.
+A table belongs to the first ledger that claims it: the record is made only if it is absent. Other ledgers stage and
+publish nothing there; a rebuild hands the table to its new ledger.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ _BAD = "bad"
 
 _ABOUT = "pipeline.json"
 _ABOUT_MAX = 1 << 20
-#: How long the mark that a run has ended is kept.
+#: How long the mark of an ended run is kept.
 _ENDED_S = 86_400.0
 
 
 class About(Struct, frozen=True):
-    """Of which pipeline a table is, and its numbers."""
+    """The pipeline of a table, and its numbers."""
 
     pipeline: str
     config: Config
     replicas: tuple[str, ...] = ()
-    #: See `Pipeline.ledger`; "": not known, as of an earlier release.
+    #: See `Pipeline.ledger`; "" if unknown, as in an earlier release.
     ledger: str = ""
-    #: Which ledgers that are.
+    #: The URLs of these ledgers.
     partitions: Partitions | None = None
 
 
@@ -64,7 +63,7 @@ class StageGoneError(LedgerError):
 
 
 class OtherLedgerError(LedgerError):
-    """The table belongs to another ledger than the one for which somebody stages or publishes."""
+    """The table belongs to another ledger than the stage or publication."""
 
     def __init__(self, table: Path, about: About) -> None:
         pipeline, urls = about.pipeline, about.partitions.urls if about.partitions is not None else ()
@@ -77,7 +76,7 @@ class OtherLedgerError(LedgerError):
 
 
 class OlderGenerationError(LedgerError):
-    """The table has begun with a generation that is newer than the one that somebody stages or publishes for."""
+    """The table has begun a newer generation than that of the stage or publication."""
 
 
 class Stages:
@@ -90,11 +89,11 @@ class Stages:
 
     @property
     def homes(self) -> list[Path]:
-        """Where stages and copies of them are."""
+        """The folders of stages and of their copies."""
         return [self.home, *self._replicas.homes]
 
     def make(self, generation: int, unit: int, attempt: int) -> Path:
-        """An empty folder for an attempt; what an earlier process has left there is removed."""
+        """Make an empty folder for an attempt, removing leftovers of an earlier process."""
         stage = self.stage_of(generation, unit, attempt)
         self.prepare()
         self.refuse_older(generation)
@@ -109,9 +108,9 @@ class Stages:
         return self.home / f"g{generation}" / f"{unit}-{attempt}"
 
     def finish(self, stage: Path, lineage: Lineage) -> None:
-        """All files of the stage, with its lineage, are on disk and may be published.
+        """Write the lineage and sync all files of the stage, which may then be published.
 
-        ValueError when an output has left something else there than plain files: it would not be synced, or copied.
+        Raises ValueError if an output has left anything but plain files, which would be neither synced nor copied.
         """
         for name in os.listdir(stage):
             if name.startswith("_") or not S_ISREG(os.lstat(stage / name).st_mode):
@@ -124,20 +123,20 @@ class Stages:
         for name in os.listdir(stage):
             sync_path(stage / name)
         sync_path(stage)
-        # What readers of the table may do is up to the umask of who made the table.
+        # The umask of the table's creator determines the permissions of readers.
         stage.chmod(0o777 & self._table.stat().st_mode)
         sync_path(stage.parent)
         self._replicas.put(stage)
 
     def discard(self, stage: Path) -> None:
-        """Remove the stage of an attempt that does not count, and its copies."""
+        """Remove the stage of an abandoned attempt, and its copies."""
         shutil.rmtree(stage, ignore_errors=True)
         self._replicas.discard(stage.parent.name, stage.name)
 
     def publish(self, generation: int, unit: int, winner: int) -> bool:
-        """Make a committed unit visible; idempotent. Whether a copy was used, because the stage itself is gone.
+        """Make a committed unit visible; idempotent. Returns whether a copy was used because the stage is missing.
 
-        StageGoneError when somebody has removed it, and there is no copy; OlderGenerationError when a newer one began.
+        Raises StageGoneError if the stage is missing without a copy, and OlderGenerationError if a newer one began.
         """
         self.refuse_older(generation)
         stage, target = self.stage_of(generation, unit, winner), self._table / folder_name(generation, unit)
@@ -146,7 +145,7 @@ class Stages:
             os.rename(stage, target)
         except OSError as error:
             if target.is_dir() and not stage.exists():
-                # It was published before, unless that is something else.
+                # It was published before, unless something else is there.
                 self._refuse_other(target, winner, _way_out(stage, target, f"{target} is in the place of unit {unit}"))
             else:
                 restored = isinstance(error, FileNotFoundError) and self._publish_copy(stage, target)
@@ -160,9 +159,9 @@ class Stages:
         return restored
 
     def trouble(self, generation: int, unit: int, winner: int) -> str:
-        """Why a committed unit cannot be published, as far as its stage and the table say it; else "".
+        """Why a committed unit cannot be published, judged by its stage and the table; "" if it can.
 
-        Nothing is changed. A unit that is published at this moment may look like one whose stage is gone.
+        Changes nothing. A unit that is being published may look like one with a missing stage.
         """
         stage, target = self.stage_of(generation, unit, winner), self._table / folder_name(generation, unit)
         if not stage.parent.is_dir():
@@ -184,7 +183,7 @@ class Stages:
         try:
             made = copied(source, stage.parent)
         except FileNotFoundError:
-            return False  # removed meanwhile, by a rebuild or because another keeper was faster
+            return False  # removed by a rebuild or a faster keeper
         except OSError as error:
             raise StageGoneError(f"{source} cannot be copied to {stage.parent} ({error}); it is tried again") from None
         if not source.exists():
@@ -211,29 +210,29 @@ class Stages:
             drop_older(home, generation)
 
     def prepare(self) -> None:
-        """The table and its folder of stages are there; LedgerError when that is a link, or somebody else's."""
+        """Make the table and its folder of stages; raises LedgerError if it is a link or belongs to another user."""
         make_output(self._table)
         _make_own(self.home)
 
     def own_folder(self, name: str) -> Path:
-        """A folder beside the stages, made if need be; LedgerError when it is a link, or somebody else's."""
+        """Make a folder next to the stages; raises LedgerError if it is a link or belongs to another user."""
         self.prepare()
         folder = self.home / name
         _make_own(folder)
         return folder
 
     def refuse_older(self, generation: int) -> None:
-        """OlderGenerationError when a newer generation has begun here."""
+        """Raise OlderGenerationError if a newer generation has begun here."""
         newest = max(self._begun(self.home), default=0)
         if newest > generation:
             raise OlderGenerationError(
                 f"{self._table} has begun with generation {newest} of its ledger, and this task works for generation"
-                f" {generation}; what it has begun does not count"
+                f" {generation}, so its attempt does not count"
             )
 
     def _refuse_other(self, target: Path, winner: int, no_unit: str = "") -> None:
-        """StageGoneError when another attempt than the one that counts is published; and with `no_unit`, when it is no
-        unit at all."""
+        """Raise StageGoneError if another attempt than the winner is published or, with `no_unit`, if it is not a
+        unit."""
         try:
             found = record_of(target).attempt
         except LedgerError:
@@ -254,7 +253,7 @@ class Stages:
             return []
 
     def highest(self) -> int:
-        """The highest generation of which a stage or a published unit is there."""
+        """The highest generation with a stage or a published unit."""
         staged = [number for home in self.homes for number in self._begun(home)]
         return max((0, *staged, *(generation for generation, _ in self.published_units())))
 
@@ -269,7 +268,7 @@ class Stages:
 
     # ---- small records ----------------------------------------------------------------------
     def write_bad(self, name: str, text: str) -> None:
-        """Keep a record of a bad range; an equal name replaces it."""
+        """Write the record of a bad range; an equal name replaces it."""
         folder = self.own_folder(_BAD)
         write_record(folder / f"{name}.json", text.encode())
 
@@ -282,19 +281,19 @@ class Stages:
         return sorted((self.home / _BAD).glob("*.json"))
 
     def begin(self, generation: int) -> None:
-        """From now on nothing is staged or published for an older generation, and no other ledger gets this one, even
-        if this one is lost before anything is staged.
+        """Begin a generation: nothing is staged or published for older generations from now on, and no other ledger
+        gets this generation, even if this ledger is lost before anything is staged.
 
-        Else a process that slept since then would take units of the next ledger for its own.
+        Otherwise a process that slept meanwhile would mistake units of the next ledger for its own.
         """
         folder = self.home / f"g{generation}"
         make_folders(folder)
         sync_path(folder.parent)
 
     def claim(self, about: About, rebuilt: bool = False) -> None:
-        """Say of which pipeline and ledger the table is; LedgerError when it is another one's.
+        """Claim the table for a pipeline and ledger; raises LedgerError if it belongs to another one.
 
-        `rebuilt`: the ledger was made of this table, which is its own from now on.
+        `rebuilt`: the ledger was made from this table, and owns it from now on.
         """
         make_output(self._table)
         for home in self.homes:
@@ -304,19 +303,19 @@ class Stages:
         for home in self.homes:
             if self._about(home) is None and make_record(home / _ABOUT, record):
                 continue
-            # Of the same ledger, unless that of another home was faster.
+            # Claimed by the same ledger, unless the ledger of another home was faster.
             self.refuse(about.pipeline, "" if rebuilt else about.ledger)
             if self._about(home) != about:
                 write_record(home / _ABOUT, record)
 
     def refuse_other_ledger(self, ledger: str) -> None:
-        """OtherLedgerError when the table belongs to another one."""
+        """Raise OtherLedgerError if the table belongs to another ledger."""
         found = self._about(self.home)
         if found is not None and "" not in (ledger, found.ledger) and found.ledger != ledger:
             raise OtherLedgerError(self._table, found)
 
     def refuse(self, pipeline: str, ledger: str = "") -> None:
-        """LedgerError when the table cannot be this pipeline's, with this ledger; nothing is made."""
+        """Raise LedgerError if the table cannot belong to this pipeline and ledger; creates nothing."""
         for home in self.homes:
             _check_own(home)
             found = self._about(home)
@@ -329,7 +328,7 @@ class Stages:
                 raise OtherLedgerError(home.parent, found)
 
     def pipeline(self) -> About | None:
-        """Of which pipeline the table is; None when none has claimed it."""
+        """The pipeline of the table; None if the table is unclaimed."""
         return self._about(self.home)
 
     @staticmethod
@@ -342,7 +341,7 @@ class Stages:
             raise LedgerError(f"{home / _ABOUT} cannot be read ({error}); remove it") from None
 
     def mark_end(self, run: str) -> None:
-        """What there was at the start of a bounded run is published."""
+        """Record that a bounded run has published everything."""
         make_folders(self.home)
         os.close(open_private(self.home / f"ended-{run}", os.O_WRONLY))
 
@@ -365,7 +364,7 @@ def _make_own(folder: Path) -> None:
 
 
 def _way_out(stage: Path, target: Path, taken: str = "") -> str:
-    """What to do about a unit that cannot be published; `taken`: because of what is in its place, which is no unit."""
+    """The fix for a unit that cannot be published; `taken`: something in its place that is not a unit."""
     if taken or (os.path.lexists(target) and (stage.exists() or not target.is_dir())):
         taken = taken or f"{target} is in its place"
         if os.path.lexists(target / FILE):
@@ -381,8 +380,8 @@ def _check_own(folder: Path) -> None:
     except FileNotFoundError:
         return
     if S_ISLNK(status.st_mode):
-        raise LedgerError(f"{folder} is a link, and what is written there could go elsewhere; remove it")
+        raise LedgerError(f"{folder} is a link, so files could be written elsewhere; remove it")
     if not S_ISDIR(status.st_mode):
-        raise LedgerError(f"{folder} is no folder; remove it")
+        raise LedgerError(f"{folder} is not a folder; remove it")
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise LedgerError(f"{folder} belongs to somebody else, or others may write there; give another folder")
+        raise LedgerError(f"{folder} belongs to another user, or others may write there; give another folder")

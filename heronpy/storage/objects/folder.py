@@ -66,7 +66,7 @@ class FolderObjects:
             finally:
                 with contextlib.suppress(OSError):
                     draft.unlink()
-            # Who made the folders above may have died before they were on disk.
+            # The creator of the folders above may have died before they were on disk.
             self._sync(path.parent, above=True)
             return True
 

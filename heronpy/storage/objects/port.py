@@ -75,7 +75,7 @@ class Objects(Protocol):
         """
 
     def get(self, key: str) -> bytes:
-        """The content; MissingObjectError if there is none."""
+        """The content; raises MissingObjectError for an unknown key."""
 
     def head(self, key: str) -> int | None:
         """The size in bytes; None if there is no such object."""

@@ -37,7 +37,7 @@ PARTS: Final = 4
 #: Threads of the library in a process.
 WORKERS: Final = "2"
 
-#: Without it only https:// endpoints are used. The library reads it too, but not beside options of ours.
+#: Without it only https:// endpoints are used. The library reads it too, but not together with explicit options.
 _ALLOW_HTTP: Final = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 
 #: What most people need to set, by scheme: who they are, and where another server is.

@@ -1,4 +1,4 @@
-"""The tables of `heron top`: columns, and the rows in the order and choice of a view. Pure."""
+"""The tables of `heron top`: the columns, and how a view sorts and filters rows. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Column(Generic[R]):
     title: str
     #: Cells, without the space before it.
     width: int
-    #: What rows are ordered by; None is last.
+    #: Sort key of a row; None comes last.
     value: Callable[[R], Value]
-    #: What stands in the cell.
+    #: Text of the cell.
     text: Callable[[R], str]
 
 
@@ -40,12 +40,12 @@ def short(count: float | None) -> str:
 
 
 def rate(per_s: float | None) -> str:
-    """Tuples per second, with a digit after the point where it is small."""
+    """Tuples per second; small values have one decimal."""
     return f"{per_s:.1f}" if per_s is not None and 0 < per_s < 9.95 else short(per_s)
 
 
 def part(ratio: float | None) -> str:
-    """A ratio that is often close to 1, so with a digit after the point where it is small."""
+    """A ratio that is often close to 1; small values have one decimal."""
     return f"{ratio:.1f}" if ratio is not None and ratio < 99.95 else short(ratio)
 
 
@@ -64,7 +64,7 @@ def _p99(row: ComponentLoad | TaskLoad) -> str:
 
 
 def latency(seconds: float | None, at_least: bool) -> str:
-    """`12ms`; `>1m40s` where no more than a bound is known."""
+    """`12ms`; `>1m40s` if only a bound is known."""
     return (">" if at_least and seconds is not None else "") + duration(seconds)
 
 
@@ -74,7 +74,7 @@ def size(count: int | None) -> str:
 
 
 def _backlog(row: ComponentLoad) -> str:
-    """Of a spout: tuples, or bytes where these alone are known."""
+    """A spout's backlog in tuples, or in bytes if only those are known."""
     if not _spout(row):
         return ""
     return size(row.backlog_bytes) if row.backlog_tuples is None else short(row.backlog_tuples)
@@ -90,7 +90,7 @@ def number(count: int | None) -> str:
     return "-" if count is None else str(count)
 
 
-#: The most important first: of a narrow screen those that do not fit are left out from the end.
+#: Most important first: on a narrow screen, columns that do not fit are dropped from the end.
 COMPONENTS: tuple[Column[ComponentLoad], ...] = (
     Column("out", "out/s", 6, lambda row: row.emitted_per_s, lambda row: rate(row.emitted_per_s)),
     Column(
@@ -133,9 +133,9 @@ def _spout(row: ComponentLoad) -> bool:
 
 
 def ordered(rows: Iterable[R], columns: Iterable[Column[R]], sort: str) -> list[R]:
-    """By the column with this key: numbers from the largest, words from the first; with a "-" before it, reversed.
+    """Sort by the column with this key: numbers descending, words ascending; a "-" before the key reverses the order.
 
-    What is unknown comes last. "": as they are.
+    Unknown values come last. An empty key keeps the order.
     """
     found, key = list(rows), sort.removeprefix("-")
     column = next((one for one in columns if one.key == key), None)
@@ -151,6 +151,6 @@ def ordered(rows: Iterable[R], columns: Iterable[Column[R]], sort: str) -> list[
 
 
 def fits(filter_: str, name: str) -> bool:
-    """Whether all words of the filter are in the name, in whatever case."""
+    """Whether the name contains all words of the filter, ignoring case."""
     folded = name.casefold()
     return all(word in folded for word in filter_.casefold().split())

@@ -1,7 +1,7 @@
 """The screen of `heron top` as lines of styled text: a function of view, figures and size. Pure.
 
-Invariants, for whatever figures and size: as many lines as the screen has, each exactly as wide, none with a
-character that controls a terminal.
+Invariants for all figures and sizes: there are as many lines as the screen has, each exactly as wide as the screen,
+and none has a terminal control character.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from heronpy.views.load import ComponentLoad, TaskLoad
 
 R = TypeVar("R")
 
-#: Styles of a piece of text; a terminal without colours shows the first three of them only.
+#: Styles of a piece of text; a terminal without colours shows only the first three.
 PLAIN, BOLD, CHOSEN, ALARM, WARN, GOOD, QUIET = "plain", "bold", "chosen", "alarm", "warn", "good", "quiet"
 NAME_LEAST, TREND_LEAST, TREND_MOST = 10, 9, 60
 BARS, ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-~=+*#"
-#: Shares of time from which a figure is worth a look, and is urgent.
+#: Shares of time above which a figure is notable, and urgent.
 HIGH, FULL = 0.7, 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a terminal, in cells."""
+    """Size of a terminal in cells."""
 
     width: int
     height: int
@@ -67,10 +67,10 @@ def _line(text: str, style: str = PLAIN) -> Line:
 
 
 def draw(view: View, figures: Figures, screen: Size, ascii_only: bool = False) -> list[Line]:
-    """The whole screen; `ascii_only` for terminals that show no other characters."""
+    """The whole screen; `ascii_only` is for terminals without other characters."""
     width, height = max(screen.width, 1), max(screen.height, 1)
     head = _head(view, figures, width)
-    # Of a low screen the table gets at least half.
+    # On a low screen, the table gets at least half of the lines.
     head = head[: max(height // 2, 1)]
     body = max(height - len(head) - 1, 0)
     if view.help:
@@ -90,7 +90,7 @@ def _fitted(line: Line, width: int, ascii_only: bool) -> Line:
     pieces, left = [], width
     for text, style in line.pieces:
         shown = text.encode("ascii", "replace").decode() if ascii_only else text
-        # What has no width of its own would change what stands before it, a surrogate cannot be written.
+        # A character without width would change the one before it; a surrogate cannot be written.
         shown = "".join(one if one.isprintable() else "?" for one in shown)
         cells = cell_len(shown)
         if cells > left:
@@ -125,7 +125,7 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
             )
         )
     ]
-    # Below the facts: it is often longer than a line, and they would be cut.
+    # Below the facts: it is often longer than a line, and would cut them off.
     lines += _wrapped(load.cause, ALARM if bad else PLAIN, width, 2)
     lines += _wrapped(figures.trouble, WARN, width, 2)
     if figures.sentence:
@@ -158,7 +158,7 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
 
 
 def _wrapped(text: str, style: str, width: int, most: int) -> list[Line]:
-    """The text in a few lines; the last says by its end that there is more."""
+    """The text in at most `most` lines; the end of the last line shows that there is more."""
     rows = textwrap.wrap(clean(text), max(width, 2), max_lines=most, placeholder=" …" if width > 2 else "")
     return [Line(((row, style),)) for row in rows]
 
@@ -178,9 +178,9 @@ def _help_line(view: View) -> Line:
 
 
 def trend(values: Sequence[float | None], cells: int, bars: str = BARS) -> str:
-    """The last values as bars of text, one cell each, the newest at the right; unknown is a space.
+    """The last values as text bars, one cell each, newest at the right; a space is an unknown value.
 
-    Of the most that is shown, so that 0 and the most have the lowest and the highest bar.
+    Bars are relative to the largest value shown: 0 has the lowest bar and the largest value the highest.
     """
     shown = list(values[-cells:]) if cells > 0 else []
     most = max((value for value in shown if value is not None), default=0.0)
@@ -195,7 +195,7 @@ def trend(values: Sequence[float | None], cells: int, bars: str = BARS) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of a table: its name, what is wrong with it, and its cells by the key of their column."""
+    """A row of a table: its name, its problem, and its cells by column key."""
 
     name: str
     style: str
@@ -241,7 +241,7 @@ def _task_row(figures: Figures, name: str) -> _Row:
 
 
 def _table(table: _Table, view: View, figures: Figures, width: int, height: int, bars: str) -> list[Line]:
-    """The title, the titles of the columns, and the rows around the chosen one. Without `bars` there is no trend."""
+    """The title, the column titles, and the rows around the chosen row. Without `bars` there is no trend."""
     names = rows_of(view, figures)
     chosen, room = position(view, names), max(height - 2, 0)
     first = max(0, min(chosen - room // 2, len(names) - room))
@@ -263,7 +263,7 @@ def _table(table: _Table, view: View, figures: Figures, width: int, height: int,
 
 
 def rows_of_all(view: View, figures: Figures) -> int:
-    """How many rows there are without the filter."""
+    """The number of rows without the filter."""
     if view.level is Level.COMPONENTS:
         return len(figures.load.components) if figures.load is not None else 0
     tasks = figures.tasks.tasks if figures.tasks is not None else []
@@ -280,7 +280,7 @@ def _title(
     kept = f"  with '{clean(view.filter)}', of {known}" if view.filter else ""
     column = next((one.title for one in table.columns if one.key == table.sort.removeprefix("-")), "")
     reverse = ", reversed" if table.sort.startswith("-") else ""
-    # Those of tasks are of a longer time than those of components, so their sum is another one while rates change.
+    # Rates of tasks cover a longer time than rates of components, so their sum differs while rates change.
     of_what = figures.tasks if view.level is Level.TASKS else figures.load
     over_s = of_what.window_s if of_what is not None else None
     window = f"  over {format_duration(round(over_s))}" if over_s else ""
@@ -289,7 +289,7 @@ def _title(
 
 
 def _columns(table: _Table, room: int) -> tuple[list[Column[ComponentLoad] | Column[TaskLoad]], int]:
-    """The columns that fit, and the cells that are left."""
+    """The columns that fit, and the number of cells left over."""
     chosen: list[Column[ComponentLoad] | Column[TaskLoad]] = []
     for column in table.columns:
         if column.width + 1 > room:
@@ -321,11 +321,11 @@ def _row(
 
 
 def _task(view: View, figures: Figures, width: int, height: int) -> list[Line]:
-    """The figures of a task, what to do about it, and the end of its log, or its stacks if they were asked for."""
+    """The figures of a task, the advice, and the end of its log, or its stacks if they were requested."""
     found = next((one for one in figures.tasks.tasks if one.instance_id == view.task), None) if figures.tasks else None
     title = _line(f"task {view.task}", BOLD)
     if found is None:
-        why = "asking" if figures.tasks is None else "it is not in the plan any more; Esc goes back"
+        why = "asking" if figures.tasks is None else "this task is no longer in the plan; Esc goes back"
         return [title, _line(why)][:height]
     lines = [title]
     cells = [f"{name:<9} {text}" for name, text in _facts(found)]
@@ -354,7 +354,7 @@ def _task(view: View, figures: Figures, width: int, height: int) -> list[Line]:
 
 
 def _log(view: View, figures: Figures, height: int) -> list[Line]:
-    """The end of the log, the newest line last."""
+    """The end of the log, newest line last."""
     if figures.log is None or figures.log[0] != view.task:
         return [_line("log      asking", QUIET)]
     text = [row.expandtabs(4) for row in figures.log[1]]
@@ -395,13 +395,13 @@ _GREY = {BOLD: "1", CHOSEN: "7", ALARM: "1"}
 
 
 def painted(line: Line, colour: bool) -> str:
-    """The line with the sequences that style it."""
+    """The line with its terminal escape sequences."""
     codes = _SGR if colour else _GREY
     return "".join(f"\x1b[{codes[style]}m{text}\x1b[0m" if style in codes else text for text, style in line.pieces)
 
 
 def changes(before: Sequence[str], after: Sequence[str]) -> str:
-    """What makes a terminal that shows `before` show `after`: only lines that differ are written."""
+    """The text that turns a screen showing `before` into one showing `after`; only changed lines are written."""
     return "".join(
         f"\x1b[{place + 1};1H{text}"
         for place, text in enumerate(after)

@@ -1,6 +1,6 @@
-"""The terminal of `heron top`: keys in, lines out, and the thread that asks for what is shown.
+"""The terminal of `heron top`: reads keys, writes lines, and runs the thread that asks for figures.
 
-It always leaves the terminal as it was.
+The terminal is always restored at the end.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from heronpy.views.load import TASK_METRICS, Load, LoadAnswer, tasks_of
 from heronpy.views.past import Timeline
 from heronpy.views.units import pipelines_of
 
-#: The other screen, without cursor; and back. Lines never wrap, so that a resize does not tear them.
+#: Switch to the alternate screen without cursor, and back. Lines never wrap, so that a resize does not break them.
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J", "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _CLEAR = "\x1b[2J"
 _READ = 4096
 ASK_S = 1.0
-#: Rates of tasks are of this time.
+#: Rates of tasks are measured over this time.
 TASK_WINDOW_S = 10.0
-#: What the trends show, and how often they are asked for: a point is a minute.
+#: Time span of the trends, and how often they are requested; a point is a minute.
 TREND_S, TREND_EVERY_S = 3600.0, 20.0
 _NO_PLAN = (1 << 64) - 1
-#: A stack of a task that hangs in C code may be long; more is left out.
+#: A stack may be long; more than this is left out.
 STACKS_MAX = 64 * 1024
 
 
 @dataclass(slots=True)
 class _Asked:
-    """What was answered, by the thread alone."""
+    """The answers; written by the thread only."""
 
     figures: Figures
     topology_id: str = ""
@@ -66,15 +66,15 @@ class _Asked:
 
 
 class Asking:
-    """A thread, so that keys never wait for answers.
+    """Asks for figures in a thread, so that keys never wait for answers.
 
-    `wake` is a descriptor to which a byte is written after each look.
+    A byte is written to the descriptor `wake` after each look.
     """
 
     def __init__(
         self, session: Session, topology: str, interval_s: float, look_for_end: Callable[[bool], None], wake: int
     ) -> None:
-        """`look_for_end` is told after each question whether it was answered, and raises when nobody will answer."""
+        """`look_for_end` learns after each request whether it was answered, and raises when no answer will come."""
         self._session, self._name, self._interval_s = session, topology, interval_s
         self._look_for_end, self._wake = look_for_end, wake
         self._lock = threading.Condition()
@@ -85,25 +85,25 @@ class Asking:
         self._thread = threading.Thread(target=self._run, name="asking", daemon=True)
 
     def start(self) -> None:
-        """Begin; once."""
+        """Start the thread; may be called once."""
         self._thread.start()
 
     def want(self, wish: Wish) -> None:
-        """Ask for this from now on; a new wish is asked for at once."""
+        """Ask for this from now on; a new wish is sent at once."""
         with self._lock:
             if wish != self._wish:
                 self._wish = wish
                 self._lock.notify()
 
     def figures(self) -> Figures:
-        """The newest; raises what ended the thread."""
+        """The newest figures; raises the error that ended the thread."""
         with self._lock:
             if self._error is not None:
                 raise self._error
             return self._newest
 
     def stop(self) -> None:
-        """End, as soon as no question is open."""
+        """End the thread, as soon as no request is open."""
         with self._lock:
             self._stopped = True
             self._lock.notify()
@@ -202,14 +202,14 @@ class Asking:
         return found
 
     def _log(self, status: control_pb2.StatusReply, instance: str) -> tuple[str, ...]:
-        """The end of its log; the reason if that cannot be read."""
+        """The end of the instance's log, or the reason why it cannot be read."""
         try:
             return tuple(log_tail(self._session, self._name, status, instance, ASK_S))
         except HeronError as error:
             return (str(error),)
 
     def _stacks(self, status: control_pb2.StatusReply, instance: str) -> str:
-        """What its threads do; the reason if that cannot be seen."""
+        """The stacks of the instance's threads, or the reason why they are unavailable."""
         try:
             process = find_process(self._name, status, instance)
             reply: Message = take(
@@ -222,7 +222,7 @@ class Asking:
 
 
 def _trends(client: RpcClient, load: Load) -> dict[str, tuple[float | None, ...]]:
-    """Tuples per second by minute: what spouts emit and bolts execute, and now as the last."""
+    """Tuples per second by minute that spouts emit and bolts execute; the last value is the present rate."""
     request = control_pb2.GetTimeline(names=["emitted", "executed"], since=load.at - TREND_S)
     try:
         kept = read(client.call(request, ASK_S), Timeline)
@@ -237,12 +237,12 @@ def _trends(client: RpcClient, load: Load) -> dict[str, tuple[float | None, ...]
 
 
 def fits_terminal() -> bool:
-    """Whether keys can be read and lines be placed."""
+    """Whether the terminal can send single keys and position lines."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def show(session: Session, topology: str, interval_s: float, look_for_end: Callable[[bool], None]) -> None:
-    """Show the topology until q or Ctrl-C; raises what `look_for_end` raises."""
+    """Show the topology until q or Ctrl-C; passes on the errors of `look_for_end`."""
     with interruptible(), _pipe() as (readable, wake):
         asking = Asking(session, topology, interval_s, look_for_end, wake)
         terminal = _Terminal()
@@ -294,7 +294,7 @@ def _pipe() -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def _woken(signum: signal.Signals, wake: int) -> Iterator[None]:
-    """While this signal writes to the pipe, so that no moment is missed."""
+    """Context in which this signal writes to the pipe, so that no signal is missed."""
     held, before = signal.set_wakeup_fd(wake, warn_on_full_buffer=False), signal.signal(signum, lambda *_: None)
     try:
         yield
@@ -304,7 +304,7 @@ def _woken(signum: signal.Signals, wake: int) -> Iterator[None]:
 
 
 class _Terminal:
-    """What is on the screen now, and how it was found."""
+    """The content of the screen, and the original state of the terminal."""
 
     def __init__(self) -> None:
         self._before: list[str] = []
@@ -316,7 +316,7 @@ class _Terminal:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """While keys come one by one and the other screen is shown."""
+        """Context with single-key input and the alternate screen."""
         self._enter()
         try:
             yield
@@ -327,7 +327,7 @@ class _Terminal:
         mode = termios.tcgetattr(0)
         mode[3] &= ~(termios.ICANON | termios.ECHO)
         mode[6][termios.VMIN], mode[6][termios.VTIME] = 1, 0
-        # Ctrl-Z comes as a key, so that the screen can be given back before.
+        # Ctrl-Z arrives as a key, so that the screen can be restored first.
         mode[6][termios.VSUSP] = os.fpathconf(0, "PC_VDISABLE").to_bytes(1, "little")
         termios.tcsetattr(0, termios.TCSADRAIN, mode)
         self._write(_ENTER)
@@ -338,17 +338,17 @@ class _Terminal:
         termios.tcsetattr(0, termios.TCSADRAIN, self._found)
 
     def suspend(self) -> None:
-        """Give the terminal back and stop, as Ctrl-Z means it; go on when told to."""
+        """Restore the terminal and stop the process, as for Ctrl-Z; take the terminal again on SIGCONT."""
         self._leave()
         os.kill(os.getpid(), signal.SIGTSTP)
         self._enter()
 
     def forget(self) -> None:
-        """Write every line again."""
+        """Make the next `show` write every line."""
         self._size = None
 
     def show(self, view: View, figures: Figures) -> None:
-        """Bring the screen up to date; writes nothing when nothing has changed."""
+        """Update the screen; writes nothing when nothing has changed."""
         size = os.get_terminal_size(1)
         text = ""
         if size != self._size:

@@ -1,4 +1,4 @@
-"""What `heron top` knows of a topology, what a person looks at, and what each key makes of it. Pure."""
+"""The state of `heron top`: figures of the topology, the view, and the effect of each key. Pure."""
 
 from __future__ import annotations
 
@@ -17,51 +17,51 @@ _PAGE = 10
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The answers of the topology master, the newest of each kind."""
+    """The topology master's newest answer of each kind."""
 
-    #: As the command line has it, for the commands that are named.
+    #: The target as given on the command line, for suggested commands.
     cluster: str
     topology: str
     #: None: no answer yet.
     load: Load | None = None
     #: Seconds since the topology was submitted.
     uptime_s: float = 0.0
-    #: The leading finding of the doctor: verdict, sentence, what to do next; empty if it is not known.
+    #: The doctor's leading finding: verdict, sentence, what to do next; empty if unknown.
     verdict: str = ""
     sentence: str = ""
     advice: str = ""
-    #: It needs no action.
+    #: Whether that finding needs no action.
     calm: bool = True
-    #: Tuples that are missing from the result, in words; empty: none.
+    #: Tuples missing from the result, in words; empty if none are missing.
     losses: str = ""
-    #: A line for each pipeline of work units.
+    #: One line for each pipeline of work units.
     units: tuple[str, ...] = ()
-    #: By component: tuples per second of each minute, oldest first; None where unknown.
+    #: Component to its tuples per second in each minute, oldest first; None where unknown.
     trends: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     #: None: not asked for.
     tasks: Tasks | None = None
-    #: The task whose stacks were asked for last, and their text, or the sentence why there is none.
+    #: The task whose stacks were requested last, with their text or the reason why they are unavailable.
     stacks: tuple[str, str] | None = None
-    #: The task whose log was asked for last, and the end of it, oldest line first, or the sentence why there is none.
+    #: The task whose log was requested last, with its last lines, oldest first, or the reason why it is unavailable.
     log: tuple[str, tuple[str, ...]] | None = None
-    #: Why the figures are old, one sentence; empty: they are not.
+    #: Why the figures are old, as one sentence; empty if they are up to date.
     trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a view needs beside the figures by component."""
+    """What a view needs in addition to the figures by component."""
 
-    #: The figures of its tasks; "": of all tasks; None: of none.
+    #: Component whose tasks' figures are needed; "" for all tasks, None for no tasks.
     component: str | None = None
-    #: The stacks of this instance, and how often they were asked for; None: not asked for.
+    #: The instance whose stacks are needed, and how often they were requested; None if not requested.
     stacks: tuple[str, int] | None = None
-    #: The end of the log of this instance; "": of none.
+    #: The instance whose log is needed; "" for no log.
     log: str = ""
 
 
 class Level(Enum):
-    """How deep the view has gone."""
+    """Depth of the view."""
 
     COMPONENTS = "components"
     TASKS = "tasks"
@@ -70,43 +70,43 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """See the module."""
+    """What the person looks at."""
 
     level: Level = Level.COMPONENTS
-    #: Whose tasks are shown; "": all.
+    #: The component whose tasks are shown; "" for all.
     component: str = ""
-    #: The instance that is shown, at its level.
+    #: The instance that is shown at level TASK.
     task: str = ""
-    #: Names of the rows that are chosen: of a component, and of an instance.
+    #: Names of the chosen rows: a component, and an instance.
     chosen: str = ""
     chosen_task: str = ""
-    #: Key of a column, with a "-" before it reversed; "": as in the topology.
+    #: Key of the sort column, with a "-" before it for reversed order; "" for the topology's order.
     sort: str = ""
     sort_tasks: str = "busy"
     filter: str = ""
-    #: The filter is being typed.
+    #: Whether the filter is being typed.
     typing: bool = False
     help: bool = False
-    #: The figures stay as they are.
+    #: Whether the figures are frozen.
     frozen: bool = False
-    #: The first line of the stacks that is shown, or how many lines of the log are below those that are shown.
+    #: First shown line of the stacks, or number of log lines below the shown ones.
     scroll: int = 0
-    #: How often stacks were asked for; 0: not of this task.
+    #: How often stacks of this task were requested.
     asked: int = 0
-    #: It is over.
+    #: Whether the program should end.
     ended: bool = False
 
 
 KEYS = (
-    ("up down j k", "choose a row; PgUp PgDn Home End, too"),
+    ("up down j k", "choose a row; also PgUp, PgDn, Home, End"),
     ("Enter", "the tasks of the component; the figures of the task"),
-    ("Esc", "back; out of the filter"),
+    ("Esc", "back; leave the filter"),
     ("t", "the tasks of all components, and back"),
-    ("s S", "order by the next column, by the one before"),
-    ("r", "the other way round"),
+    ("s S", "sort by the next column, by the previous one"),
+    ("r", "reverse the order"),
     ("/", "show only rows whose name has these words; Enter keeps it, Esc ends it"),
-    ("x l", "of a task: what its threads do at this moment; the end of its log again"),
-    ("Space", "freeze, and go on"),
+    ("x l", "in a task: the stacks of its threads; the end of its log"),
+    ("Space", "freeze, and continue"),
     ("? h", "this help"),
     ("q", "end"),
 )
@@ -124,7 +124,7 @@ def rows_of(view: View, figures: Figures) -> list[str]:
 
 
 def wish_of(view: View) -> Wish:
-    """What is to be asked for."""
+    """What the view needs from the topology master."""
     if view.level is Level.COMPONENTS:
         return Wish()
     if view.level is Level.TASKS:
@@ -133,7 +133,7 @@ def wish_of(view: View) -> Wish:
 
 
 def position(view: View, names: Sequence[str]) -> int:
-    """Which row is chosen: the first, if the one that was chosen is not there."""
+    """Index of the chosen row; the first row if the chosen one no longer exists."""
     chosen = view.chosen if view.level is Level.COMPONENTS else view.chosen_task
     return names.index(chosen) if chosen in names else 0
 
@@ -169,7 +169,7 @@ def press(view: View, key: str, names: Sequence[str]) -> View:
     return replace(view, ended=True) if key == "q" else view
 
 
-#: How far a key goes; the largest numbers are the ends.
+#: How many rows a key moves; the largest numbers go to the ends.
 _END = 1 << 30
 _MOVES = {
     "up": -1, "k": -1, "down": 1, "j": 1, "pageup": -_PAGE, "pagedown": _PAGE, "home": -_END, "g": -_END, "end": _END,
@@ -179,7 +179,7 @@ _MOVES = {
 
 def _moved(view: View, by: int, names: Sequence[str]) -> View:
     if view.level is Level.TASK:
-        # Stacks are read from their begin, a log from its end.
+        # Stacks are read from the beginning, a log from the end.
         return replace(view, scroll=min(max(view.scroll + (by if view.asked else -by), 0), _END))
     if not names:
         return view
@@ -225,7 +225,7 @@ def _sorted(view: View, key: str) -> View:
         else (view.sort_tasks, [column.key for column in TASKS])
     )
     if key == "r":
-        # The order of the topology has no other way round.
+        # The topology's order cannot be reversed.
         sort = sort[1:] if sort.startswith("-") else f"-{sort}" if sort else ""
     else:
         keys = ["", *columns]
@@ -245,7 +245,7 @@ _PLAIN = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace"
 
 
 def keys_of(data: bytes) -> list[str]:
-    """The keys in what a terminal sends: a character, or a name such as `up`; unknown sequences are left out."""
+    """The keys in a terminal's input, as characters or names such as `up`; unknown sequences are dropped."""
     found: list[str] = []
     for match in _KEY.finditer(data):
         named = _NAMED.get(match["csi"] or match["ss3"] or b"")
@@ -260,7 +260,7 @@ def keys_of(data: bytes) -> list[str]:
 
 
 def title_of(view: View) -> str:
-    """What the table shows: `components`, `tasks of count`."""
+    """Title of the table: `components`, `tasks of count`."""
     if view.level is Level.COMPONENTS:
         return "components"
     if view.level is Level.TASK:
