@@ -232,7 +232,7 @@ def test_others_are_served_with_tls_and_a_token_only(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="in the clear"):
             check(options, tokens)
     for options in (Options(host="10.0.0.7", tls=tls), Options(behind_proxy="x")):
-        with pytest.raises(ConfigError, match="there is none"):
+        with pytest.raises(ConfigError, match="no token exists"):
             check(options, tokens)
     tokens.create(Scope.VIEW)
     check(Options(host="10.0.0.7", tls=tls), tokens)
