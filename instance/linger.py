@@ -159,8 +159,9 @@ class AckLinger:
         self._came_at = now
 
     def sent(self, now: float) -> None:
-        """Acks were sent."""
+        """Acks were sent; many, which go out before they are due, put off the next few by one pause at most."""
         self._rarely.sent(now)
+        self._rarely.due = min(self._rarely.due, now + self._silence_s)
         self._often.sent(now)
 
     @property
