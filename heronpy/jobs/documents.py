@@ -8,7 +8,7 @@ sentence that names the key, the layer and the fix.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
@@ -26,6 +26,11 @@ from heronpy.scaling.figures import Goal
 FORMAT: Final = 1
 #: From the weakest to the strongest.
 LAYERS: Final = ("base", "provisioner", "scaler", "oncall")
+#: Layers that nobody writes by hand, and what to do instead.
+NOT_BY_HAND: Final = {
+    "base": "change jobs.yaml of the cluster, beside its settings",
+    "scaler": "write layer oncall, which is stronger",
+}
 #: The only keys that the scaler writes.
 SCALER_KEYS: Final = ("parallelism", "resources", "concurrency")
 #: Leaves of one layer.
@@ -133,6 +138,15 @@ def check_layer(layer: str) -> None:
     """ConfigError when there is no such layer."""
     if layer not in LAYERS:
         raise ConfigError(f"there is no layer '{layer}'{did_you_mean(layer, LAYERS)}; layers are {', '.join(LAYERS)}")
+
+
+def check_by_hand(layer: str, given: Collection[str] = ()) -> None:
+    """ConfigError when nobody writes this layer by hand, or not these keys of it."""
+    check_layer(layer)
+    if layer in NOT_BY_HAND:
+        raise ConfigError(f"layer {layer} cannot be written by hand; {NOT_BY_HAND[layer]}")
+    if "definition" in given:
+        raise ConfigError("'definition' is set by heron job deploy; leave it out")
 
 
 def leaves_of(given: object, layer: str) -> Leaves:

@@ -46,6 +46,8 @@ LAG_S: Final = 5.0
 SHRINK_MAX: Final = 0.4
 #: Less of what was planned is no effect.
 EFFECT_MIN: Final = 0.1
+#: While it is not known how long tasks usually wait, a step with this effect lets the next one double them.
+HELPED: Final = 0.5
 #: A limit of memory grows by this factor, to this share of a slot or host; so full it may be.
 MEMORY_GROWS, MEMORY_SHARE, MEMORY_FULL = 1.5, 0.2, 0.8
 _BARS_MAX: Final = 6
@@ -99,6 +101,8 @@ class State(Struct, frozen=True):
     plan: Plan | None = None
     shrunk: dict[str, Shrunk] = {}
     bars: dict[str, Bar] = {}
+    #: Components whose last step had most of its effect, since somebody changed the topology.
+    helped: tuple[str, ...] = ()
     #: Why something was last refused, by component.
     said: dict[str, str] = {}
     alerts: dict[str, Alert] = {}
@@ -145,6 +149,7 @@ class _Round:
         deployed = bool(look.program and state.program) and look.program != state.program
         self.deployed_at = self.now if deployed else state.deployed_at
         self.changed_at = self.now if deployed or (self.changing and self.plan is None) else state.changed_at
+        self.helped = set(state.helped) if self.changed_at == state.changed_at else set[str]()
         self.trouble = [one for one in look.findings if self._vetoes(one)]
         self.alerts = {key: self._kept(one) for key, one in state.alerts.items()}
         open_still = [one for one in self.alerts.values() if one.vetoes and self.now - one.seen < times.window_s]
@@ -283,7 +288,8 @@ class _Round:
             if one.asynchronous and one.concurrency < CONCURRENCY_MAX:
                 key, before = "concurrency", one.concurrency
                 after = estimate.concurrency_for(rate, known.per_thread, one.tasks)
-            after = before + 1 if to_try else after
+            if to_try:
+                after = max(before + 1, min(after, 2 * before)) if one.name in self.helped else before + 1
             if after <= before:
                 continue
             figures = {"before": before, "after": after, "asked": asked[one.name], "wanted": rate, "drain_s": drain_s,
@@ -300,7 +306,8 @@ class _Round:
                     continue
             text = size_text(one.name, key, figures | {"after": after}, self.times)
             if to_try:
-                what = "its tasks wait, and how long they usually wait is not known yet; one step at a time"
+                each = "twice as many, since the last step helped" if one.name in self.helped else "one more"
+                what = f"its tasks wait, and how long they usually wait is not known yet; {each}"
                 text = f"{one.name} {before} -> {after} {_unit(key)}: {what}"
             self._change(one, key, before, after, figures | {"after": after}, text)
 
@@ -422,6 +429,9 @@ class _Round:
             else:
                 gained = (one.processed or 0.0) / trial.rate - 1 if trial.rate else 1.0
                 effect = gained / (trial.after / trial.before - 1)
+            self.helped.discard(name)
+            if effect >= HELPED:
+                self.helped.add(name)
             if effect < EFFECT_MIN:
                 self._bar(name, trial, effect, f"has brought {max(0.0, effect) * 100:.0f} % of what was planned")
             else:
@@ -501,6 +511,7 @@ class _Round:
             plan=plan,
             shrunk=self._of_parts(self.shrunk),
             bars=self._of_parts(self.bars),
+            helped=tuple(sorted(self.helped & self.parts.keys())),
             said=self.refusals,
             alerts=alerts,
             slo=self.slo,

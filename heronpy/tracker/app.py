@@ -26,7 +26,7 @@ from heronpy.common.errors import (
     TopologyError,
 )
 from heronpy.common.units import counted
-from heronpy.tracker import acting, heron, reading, reading_files, taking
+from heronpy.tracker import acting, heron, jobs, reading, reading_files, taking
 from heronpy.tracker.calls import Call, Route, Text
 from heronpy.tracker.ended import EndedError
 from heronpy.tracker.front import facts_of, open_answer, open_scope, path_of, problem_response, send_with_headers
@@ -60,7 +60,7 @@ _STATUS: tuple[tuple[type[HeronError], int, str], ...] = (
 
 def routes() -> list[Route]:
     """All routes with a declared scope; two with the same method and path are a mistake."""
-    found = [route for module in (reading, reading_files, acting, taking, heron) for route in module.table.routes]
+    found = [route for module in (reading, reading_files, acting, taking, jobs, heron) for route in module.table.routes]
     places = [(route.method, route.path) for route in found]
     if len(set(places)) != len(places):
         raise TypeError("two routes have the same method and path")

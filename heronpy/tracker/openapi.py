@@ -66,11 +66,11 @@ def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
     if route.method not in SAFE:
         proof = {"name": "X-Heron", "in": "header", "required": True, "schema": {"const": "1"}}
         found["parameters"].append(proof)
-    if "/actions/" in route.path:
+    if "/actions/" in route.path or "/layers/" in route.path:
         found["parameters"] += [
             {
                 "name": "If-Match", "in": "header", "required": False, "schema": {"type": "string"},
-                "description": "the version of the plan that the asker has seen",
+                "description": "the version that the asker has seen, of the plan or of the layer",
             },
         ]  # fmt: skip
     return found

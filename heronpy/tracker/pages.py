@@ -35,6 +35,10 @@ _TEMPLATE = re.compile(r"[`}](?:\\.|\$(?!\{)|[^`\\$])*(?P<end>`|\$\{)", re.DOTAL
 _END, _QUOTES = re.compile(r"</[a-z0-9]+>"), re.compile(r'(?<=[a-z]=)"([\w-]+)"(?=[ \n/>])')
 #: Code up to what may begin another part, or end the expression.
 _CODE = re.compile(r"[^'\"`/{} ]+| +|.", re.DOTALL)
+#: A semicolon before a line that begins with a word: that the line ends is enough, for no statement of ours is empty.
+_LINE_ENDS = re.compile(r";(?=\n+(?!in\b|instanceof\b)[A-Za-z_$])")
+#: What ours declare is not assigned to again, which their tests of types check: `let` is shorter.
+_CONST = re.compile(r"(?<![\w$.#])const(?![\w$:])")
 #: Space in a style sheet that no rule depends on; that before a colon may begin a selector.
 _STYLE_SPACE = re.compile(r"\s*([{};,])\s*|(?<=:)\s+")
 _MEDIA = {
@@ -132,7 +136,7 @@ def compact(text: str) -> str:
                 if open_in and found[0] in "{}":
                     braces, is_html = open_in[-1]
                     open_in[-1] = braces + (1 if found[0] == "{" else -1), is_html
-                keep(found[0])
+                keep(_CONST.sub("let", _LINE_ENDS.sub("", found[0])))
         place = found.end()
     return "".join(kept)
 

@@ -148,7 +148,7 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path
         heron("job", "set", "local", "Counts", key, "--as", layer).refused(code, *map(str, said))
 
     refused("there is no layer 'oncal'", "did you mean", layer="oncal", key="run=paused")
-    refused("cannot be written by a command", "oncall", layer="scaler", key="parallelism.split=2")
+    refused("cannot be written by hand", "oncall", layer="scaler", key="parallelism.split=2")
     refused("unknown key 'paralelism'", "parallelism", key="paralelism.split=2")
     refused("component 'splt'", "split", key="parallelism.splt=2")
     refused("a whole number", key="parallelism.split=0")

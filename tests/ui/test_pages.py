@@ -11,6 +11,8 @@ from urllib.request import urlopen
 import pytest
 
 from heronpy.common.states import START_PHASES
+from heronpy.statemgr import open_state
+from tests.jobs.job_worlds import make_job
 from tests.support.tracker_address import request_to
 from tests.support.waiting import wait_for
 from tests.ui.conftest import PATIENCE_MS, PROGRAM, Site, Tab, lasting_page, missing
@@ -94,6 +96,22 @@ LEADS = {
     "d": "doctor", "t": "tasks", "c": "checkpoints", "b": "batches", "e": "exceptions", "x": "letters", "r": "traces",
     "o": "logs", "s": "config", "g": "",
 }  # fmt: skip
+
+
+def test_the_overview_shows_the_job_that_keeps_the_topology(site: Site, tab: Tab) -> None:
+    page, state = tab.page, open_state("local", str(site.heron.home / "state" / "local"))
+    try:
+        store = make_job(state, name=site.name)
+        store.decided(site.name, "scaler", "work", "work 10 -> 12 tasks: <b>9,000/s</b> now")
+        page.goto(site.page())
+        card = page.get_by_role("region", name="job", exact=True)
+        card.get_by_text("10, provisioner").wait_for()
+        card.get_by_text("scaler: work 10 -> 12 tasks: <b>9,000/s</b> now").wait_for()
+        card.get_by_text("provisioner v1 by deploy: first").wait_for()
+        store.delete(site.name)
+        card.wait_for(state="detached")
+    finally:
+        state.close()
 
 
 def test_every_page_has_its_keys_and_the_help_names_them(site: Site, tab: Tab) -> None:
@@ -567,10 +585,10 @@ AXE_PAGES = {
 
 
 def test_axe_is_shown_every_page() -> None:
-    """A page is a module; the list is one, the overview, the table of tasks and components are another."""
+    """A page is a module; the overview, the table of tasks and components are one, exceptions and letters another."""
     modules = {path.stem for path in (REPO / "heronpy/tracker/static/js/pages").glob("*.js")}
     asked = {part.partition("/")[0] for part in AXE_PAGES}
-    assert modules - {"list", "topology"} == asked - {"", "tasks", "component"}
+    assert modules - {"list", "topology"} == asked - {"", "tasks", "component", "letters"}
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.heavy)])

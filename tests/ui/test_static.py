@@ -41,6 +41,10 @@ def test_the_whole_app_is_at_most_100_kilobytes() -> None:
     ("text", "served"),
     [
         ("/** a\n * b */\nlet a = 1; // c\n  /* d */ let b = a + +a - -a;\n", "\n\nlet a=1;\nlet b=a+ +a- -a;\n"),
+        (
+            "const a = 1;\n[b] = c;\nfor (const d of e) f.const;\n\nreturn a;\nin b;",
+            "let a=1;\n[b]=c\nfor(let d of e)f.const\n\nreturn a;\nin b;",
+        ),
         ("a = '/* no // comment */  \\\\'  +  \"it's  one\" ;", "a='/* no // comment */  \\\\'+\"it's  one\";"),
         ("b = a / c / d; e = /[/ ']  \\/ x/g.test( f )", "b=a/c/d;e=/[/ ']  \\/ x/g.test(f)"),
         ("static #a = async () => await new B(c);", "static #a=async()=>await new B(c);"),
@@ -54,7 +58,7 @@ def test_the_whole_app_is_at_most_100_kilobytes() -> None:
             'html`<th scope=row class="a b" id=x>"c" ${`</p> d="e"`}<//><br class=f />`',
         ),
     ],
-    ids=["comments", "strings", "regular expressions", "words", "templates", "html", "markup"],
+    ids=["comments", "lines", "strings", "regular expressions", "words", "templates", "html", "markup"],
 )
 def test_spaces_that_nothing_depends_on_are_not_served(text: str, served: str) -> None:
     assert compact(text) == served

@@ -15,7 +15,7 @@ from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.nearest import did_you_mean
 from heronpy.common.units import format_bytes
-from heronpy.jobs.documents import keys, name_of
+from heronpy.jobs.documents import check_by_hand, keys, name_of
 from heronpy.jobs.merge import Change, Entry
 
 FILE_BYTES_MAX: Final = 1 << 20
@@ -28,7 +28,7 @@ def apply(
 
     A key that somebody else changes in the moment of the writing is refused, with the jobs that are written.
     """
-    jobs.refuse_layer(layer)
+    check_by_hand(layer)
     session, store = jobs.opened(target, common)
     documents, seen = _documents(file), dict[str, int]()
     changed: list[str] = []
@@ -38,8 +38,7 @@ def apply(
             what = f"{file.name}: there is no job '{job:.200}'{did_you_mean(job, store.names())}"
             raise RequestError(f"{what}; make it first: heron job create {target} PROGRAM")
         try:
-            if "definition" in given:
-                raise RequestError("'definition' is set by heron job deploy; leave it out")
+            check_by_hand(layer, given)
             seen[job] = store.get(job).versions[layer]
             store.apply(job, layer, given, seen[job], jobs.writer(), why, write=False)
         except (ConfigError, RequestError) as error:

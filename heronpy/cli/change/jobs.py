@@ -22,7 +22,7 @@ from heronpy.common.folders import absolute, heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.jobs.base import read_base
-from heronpy.jobs.documents import LAYERS, Path, check_layer, nested
+from heronpy.jobs.documents import LAYERS, Path, check_by_hand, nested
 from heronpy.jobs.manager import (
     PARTS,
     SYNCER,
@@ -43,11 +43,6 @@ from heronpy.plan.component_config import auto_typed
 from heronpy.scaling.decisions import rate_text
 from heronpy.scaling.history import remove_history
 
-#: Layers that nobody writes by hand.
-NOT_WRITTEN: Final = {
-    "base": "change jobs.yaml of the cluster, beside its settings",
-    "scaler": "write layer oncall, which is stronger",
-}
 DECISIONS_SHOWN: Final = 5
 #: Dots of a key after which its last part begins, which may have dots itself.
 _DEPTH: Final = {"parallelism": 1, "concurrency": 1, "config": 1, "settings": 1, "component_config": 2}
@@ -74,18 +69,10 @@ def writer() -> str:
     return caller()[:100]
 
 
-def refuse_layer(layer: str) -> None:
-    """Refuse a name that is not a layer, and a layer that nobody may write by hand."""
-    check_layer(layer)
-    if layer in NOT_WRITTEN:
-        raise RequestError(f"layer {layer} cannot be written by a command; {NOT_WRITTEN[layer]}")
-
-
 def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, **flags: Any) -> None:
     """Write keys of a layer."""
     changes = nested(dict(map(_parsed, words)))
-    if "definition" in changes:
-        raise RequestError("'definition' is set by heron job deploy")
+    check_by_hand(layer, changes)
     _change(lambda store, job, seen: store.set(job, layer, changes, seen, writer(), why, for_s), layer, **flags)
 
 
@@ -135,7 +122,7 @@ def _change(
     proved: bool = True,
 ) -> None:
     """Edit a layer by a function of the store, the job and the version that was seen, and wait for the effect."""
-    refuse_layer(layer)
+    check_by_hand(layer)
     session, store = opened(target, common)
     before = store.get(job)
     after = edit(store, job, before.versions[layer])

@@ -18,8 +18,8 @@ export function Rank({ rank }) {
   return html`<span class=${`rank ${style}`} role="img" aria-label=${word} title=${word}>${sign}</span>`;
 }
 
-const GOOD = new Set(['RUNNING', 'FINISHED']);
-const CHANGING = new Set(['STARTING', 'WAITING', 'PAUSED', 'UPDATING', 'FINISHING', 'EXHAUSTED', 'RESTORED', 'KILLING', 'KILLED', 'ENDED']);
+const GOOD = new Set(['RUNNING', 'FINISHED', 'IN_SYNC']);
+const CHANGING = new Set(['STARTING', 'SYNCING', 'UNDOING', 'WAITING', 'PAUSED', 'UPDATING', 'FINISHING', 'EXHAUSTED', 'RESTORED', 'KILLING', 'KILLED', 'ENDED']);
 
 /** A state as a badge. @param {{state: string}} props */
 export function State({ state }) {

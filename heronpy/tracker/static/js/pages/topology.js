@@ -1,13 +1,14 @@
 /** A topology, its components and its tasks: graph, containers, charts, events, and tables of what they show. */
 
+import { useMay } from '../actions.js';
 import { pathOf } from '../api.js';
 import { componentColumns, downMark, edgeColumns, lost, over, processColumns, taskColumns } from '../columns.js';
 import { Containers } from '../containers.js';
-import { bytes, count, duration, taskName, text } from '../format.js';
+import { bytes, count, duration, rate, share, taskName, text } from '../format.js';
 import { GraphView } from '../graph.js';
 import { TopologyFrame, useTopology } from '../head.js';
 import { MEASURES, measure } from '../levels.js';
-import { Facts, Filter, Section, Table, Trouble, fits } from '../parts.js';
+import { Facts, Filter, Section, State, Table, Trouble, When, fits } from '../parts.js';
 import { ChartsOf, Events, useEvents } from '../past.js';
 import { replaceQuery, to } from '../route.js';
 import { Later, html, useGet, useMemo, useRef, useState } from '../ui.js';
@@ -35,7 +36,7 @@ export function TopologyPage({ route }) {
       <${Containers} place=${place} plan=${plan} load=${load} tasks=${tasks?.tasks ?? null} by=${by} marked=${marked} onMark=${setMarked} />
       <p class="quiet">A component has the colour of its worst task: low, medium (40 %), high (70 %, +), full (90 %, #). Double lines are keyed; the rate of a line is what its source emits. ✗ is down, ! holds the spouts back.</p>
     <//>
-    <${Later}><${ChartsOf} route=${route} state=${state} events=${events} />
+    <${Later}><${Job} place=${place} /><${ChartsOf} route=${route} state=${state} events=${events} />
     <${Events} events=${events} />
     <${Section} title="components" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter components" />`}>
       <${Table} columns=${columns.components} rows=${(load?.components ?? []).filter((row) => fits(filter, row.name, row.kind))} name=${(row) => row.name} caption="components"
@@ -45,6 +46,30 @@ export function TopologyPage({ route }) {
     <${Section} title="streams"><${Table} columns=${columns.edges} rows=${edges} name=${(row) => row.id} caption="streams between components" /><//>
     ${topology?.totals && html`<${Section} title="since submit"><${Totals} totals=${topology.totals} dropped=${load?.dropped} /><//>`}
     ${start?.running && html`<${Section} title=${`start: ${duration(start.took_s)}`}><${Facts} items=${start.phases.map((one) => [one.name, duration(one.took_s), one.what])} /><//>`}<//>
+  <//>`;
+}
+
+const REASONS_SHOWN = 8;
+
+/** The job that keeps the topology: its tasks and who wants them, what the scaler sees and does, and the last reasons; nothing without a job. @param {{place: any}} props */
+export function Job({ place }) {
+  const may = useMay();
+  const [job] = useGet(may ? 'jobs' : null, { cluster: place.cluster, job: place.name }, 10).data ?? [];
+  if (!job) return null;
+  const { lag_s, slo_kept, alerts, components } = job.scaler;
+  const tasks = ([name, tasks]) => {
+    const { arrives_per_s: comes, each_per_s: each, busy, high, verdict } = components[name] ?? {};
+    const by = job.origin[`parallelism.${name}`];
+    return [name, `${tasks}${high ? ` of ${high}` : ''}, ${by?.layer ?? 'of the program'}${verdict ? `: input ${rate(comes)}, one task ${rate(each)}, busy ${share(busy)}; ${verdict}` : ''}`, by?.why];
+  };
+  const reasons = [
+    ...job.decisions.map((one) => [one.at, `${one.who}: ${one.text}`]),
+    ...job.changes.map(({ layer, version, stamp }) => [stamp.at, `${layer} v${version} by ${stamp.who}: ${stamp.why}`]),
+  ];
+  return html`<${Section} title="job" aside=${html`<${State} state=${job.state} />`}>
+    ${[job.failure, ...alerts].map((text) => text && html`<p key=${text} class="flow warn" role="status">${text}</p>`)}
+    <${Facts} wide items=${[...Object.entries(job.document.parallelism).map(tasks), ...(slo_kept === null ? [] : [['SLO', `kept ${share(slo_kept)} of the time; lag ${duration(lag_s)} of ${duration(job.document.slo.lag_s)}`]])]} />
+    <ul class="changes">${reasons.sort(([one], [other]) => other - one).slice(0, REASONS_SHOWN).map(([at, text], number) => html`<li key=${number}><${When} at=${at} /> ${text}</li>`)}</ul>
   <//>`;
 }
 
