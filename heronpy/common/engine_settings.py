@@ -64,7 +64,8 @@ class EngineSettings(Room, frozen=True):
     )
     home: str = setting(
         "",
-        "Folder of each host for packages and logs; empty: heron-<uid> in the host's folder for temporary files.",
+        "Folder of each host for packages and logs; empty: heron-<uid> in the host's folder for temporary files, or,"
+        " with engine local, engines/host in HERON_HOME.",
         absolute=True,
     )
     shared: str = setting("", "Folders, separated by ':', that all hosts reach by the same path.")
