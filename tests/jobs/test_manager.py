@@ -188,7 +188,7 @@ def test_a_resize_that_was_cut_short_replaces_the_containers_that_outgrow_their_
         return None, now if given[5] == ("work:512",) else before
 
     driver = TopologyDriver(Target("local"), Common(), state)
-    monkeypatch.setattr(driver, "_session", lambda: session)
+    monkeypatch.setattr("heronpy.jobs.driver.Session", lambda *_: session)
     monkeypatch.setattr("heronpy.clusters.scaling.replan", replan)
     monkeypatch.setattr("heronpy.clusters.scaling.renew", lambda *given: renewed.append(given[3:5]))
     driver.perform("Day", Resize("Day1", (Difference(("resources", "work", "ram"), 256, 512),), 5))
