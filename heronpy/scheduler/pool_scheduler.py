@@ -232,7 +232,7 @@ class PoolScheduler(EngineScheduler):
             if id_ not in ids:
                 member.is_killed = True  # whoever has started it has given up
         for name, id_ in pool.members.items():
-            if id_ in self._members:
+            if id_ in self._members or self._acting().is_killed:
                 continue
             try:
                 await self._open_member(name, id_)

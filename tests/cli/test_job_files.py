@@ -127,7 +127,7 @@ def test_a_key_that_somebody_has_changed_meanwhile_is_refused(
         ("job: Night\nparallelism: {work: null}", "is null, but a layer never deletes; leave it out"),
         ("job: Night\nconfig: {size: .nan}", "'config.size' of layer oncall is nan, which a job cannot keep"),
         ('{"job": "Night", "config": {"a": "\\ud800"}}', "'config.a' of layer oncall is '\\ud800', which a job"),
-        ("job: Night\nplace: {pool: small}", "job 'Night': 'place' is not available in this release; leave it out"),
+        ("job: Night\nrole: ads", "job 'Night': 'role' is not available in this release; leave it out"),
         ("job: Night\ndefinition: abc", "job 'Night': 'definition' is set by heron job deploy; leave it out"),
         ("job: Night\n---\njob: Night", "job 'Night' has two documents; make one of them"),
         ("job: Night\nconfig: {a: 1, a: 2}", "cannot be read as YAML or JSON: the key 'a' is there twice; remove one"),
@@ -160,7 +160,7 @@ def test_the_schema_lists_what_may_be_written_now(heron: Heron, home: Path) -> N
     assert found.keys() - settings == {
         "definition", "run", "restore", "parallelism.COMPONENT", "resources.COMPONENT.ram", "resources.COMPONENT.cpu",
         "concurrency.COMPONENT", "config.KEY", "component_config.COMPONENT.KEY", "slo.lag_s", "scale.mode",
-        "scale.max.COMPONENT", "scale.min.COMPONENT", "scale.drain_s", "scale.day_s",
+        "scale.max.COMPONENT", "scale.min.COMPONENT", "scale.drain_s", "scale.day_s", "place.pool",
     }  # fmt: skip
     assert found["definition"]["layers"] == ["provisioner"]
     assert found["resources.COMPONENT.ram"]["unit"] == "bytes" and found["run"]["default"] == "running"
