@@ -336,13 +336,12 @@ class TopologyDriver:
             those = (one for one in differences if one.path[::2] == kind and one.new is not None)
             return tuple(f"{one.path[1]}:{one.new}" for one in those)
 
-        submitted = session.submitted(job)
-
         def planned(differences: tuple[Difference, ...]) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan]:
             sizes = texts(differences, "resources", "ram"), texts(differences, "resources", "cpu")
             counts = texts(differences, "parallelism")
             topology, new = scaling.replan(session, job, old, counts, None, *sizes)
-            if submitted is None or not submitted.pool or not isinstance(step, plans.Update):
+            submitted = session.submitted(job) if isinstance(step, plans.Update) else None
+            if submitted is None or not submitted.pool:
                 return topology, new
             packing = settings_for(submitted, PackingSettings)
             fitted = in_pool.fitted(

@@ -1,8 +1,8 @@
 """The manager of a cluster's jobs: it looks at each job and lets its syncer go on, in rounds and when one is changed.
 
-It has two processes, the syncer and the scaler. Of several of each one acts, which has the ephemeral node; the others
-stand by. Nothing that runs needs them: while none acts, topologies go on as they are. What is under way is in the state
-manager, so another process continues.
+It has two processes: the syncer, and the scaler, which the syncer starts while a job is to be scaled. Of several one
+acts, which has the ephemeral node; the others stand by. Nothing that runs needs them: while none acts, topologies
+go on as they are. What is under way is in the state manager, so another process continues.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from heronpy.clusters.room import size_problem, slot_sizes
 from heronpy.clusters.session import Session
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import DeadlineError, HeronError, NodeExistsError, NoNodeError, TopologyError
+from heronpy.common.folders import heron_home
 from heronpy.common.ids import topology_name_problem
 from heronpy.common.settings import settings_for
 from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
@@ -158,6 +159,8 @@ def plan_pool(session: Session, name: str, slots: int, size: Size) -> Planned:
     session.pin_folders(resolved)
     kind, root = session.state_place(resolved)
     resolved.settings["statemgr"]["root"] = root  # slots on this host need no scheduler to reach it
+    if settings_for(resolved, EngineSettings).on_one_host and not resolved.settings["engine"]["home"]:
+        resolved.settings["engine"]["home"] = str(heron_home() / "hosts")
     engine = on_engine.settle(topology, resolved, kind)
     if not engine:
         raise RequestError(

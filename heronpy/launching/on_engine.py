@@ -17,6 +17,7 @@ from heronpy.clusters.requirements import unshared_stores
 from heronpy.clusters.room import size_problem
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.folders import heron_home
 from heronpy.common.setting_types import CheckpointSettings, LoggingSettings, SparkSettings
 from heronpy.common.settings import Resolved, settings_for
 from heronpy.connectors.files import options as file_sink
@@ -66,6 +67,10 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved, state_type: str)
             f" '{kind}' are on several hosts; remove it"
         )
     security["transport"], resolved.origins["security.transport"] = "tcp", f"engine {kind}"
+    engine = settings_for(resolved, EngineSettings)
+    if engine.on_one_host and not engine.home:  # what a container leaves there is none of the temporary files
+        resolved.settings["engine"]["home"] = str(heron_home() / "engines" / "host")
+        resolved.origins["engine.home"] = f"engine {kind}"
     told_at(settings_for(resolved, EngineSettings).endpoint_host, ())
     lease_times(resolved)
     fencing_of(settings_for(resolved, EngineSettings).fencing, mode, state_type == "local")
@@ -75,7 +80,7 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved, state_type: str)
     ):
         _settle_place(resolved, room, name, given)
     problems = [*_store_problems(resolved), *_replica_problems(resolved)] if mode == "EFFECTIVELY_ONCE" else []
-    if not settings_for(resolved, EngineSettings).on_one_host:
+    if not engine.on_one_host:
         problems += file_problems(topology, shared_folders(resolved))
     if needs_spark(topology):
         problems += _spark_problems(topology, resolved)

@@ -456,8 +456,8 @@ class Placement:
             holder = container.holder
             if event.force and (holder is None or holder.lost):
                 self._grants.release(container.number)
-            elif holder is not None and not holder.lost and holder.cancelled_at is None:
-                holder.cancelled_at = now
+            elif holder is not None and holder.cancelled_at is None:
+                holder.cancelled_at = now  # a lost one, too: its engine may still be able to end it
             self._write(container, past=container.past())
             self._blame(container, container.entry.holder, ExitReason.RESTARTED, event.why or "a user asked for it")
         return effects

@@ -49,6 +49,7 @@ log = logging.getLogger("heronpy.scheduler")
 ROUND_S: Final = 1.0
 #: All nodes are read again after this, in case a notification was missed.
 LOOK_AGAIN_S: Final = 10.0
+_SILENT: Final = "nobody knows whether it acts"
 _LATE: Final = "it has not carried out the map of its pool in time"
 
 
@@ -180,8 +181,9 @@ class PoolScheduler(EngineScheduler):
         if decided.map is not None:
             await self._write(decided.map)
         for slot in decided.late:
-            log.error("slot %d is ended: %s", slot, _LATE)
-            self._handle(RestartAsked((slot,), _LATE))
+            why = _SILENT if slots[slot].is_silent else _LATE
+            log.error("slot %d is ended: %s", slot, why)
+            self._handle(RestartAsked((slot,), why))
         if not any(self._map.owners[shard].to for shard in idle):
             await self._publish(wanted)
         await self._end_members(slots)
@@ -232,7 +234,7 @@ class PoolScheduler(EngineScheduler):
             if id_ not in ids:
                 member.is_killed = True  # whoever has started it has given up
         for name, id_ in pool.members.items():
-            if id_ in self._members:
+            if id_ in self._members or self._acting().is_killed:
                 continue
             try:
                 await self._open_member(name, id_)

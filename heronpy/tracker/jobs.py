@@ -17,7 +17,7 @@ from heronpy.tracker.calls import Call, Param, Table
 from heronpy.tracker.guard import Problem, Scope
 from heronpy.tracker.reading import V1
 
-# Imported by the first request: a tracker without jobs needs none of it.
+# Imported by the first request, in its thread: it is much, and most trackers need none of it.
 if TYPE_CHECKING:
     from heronpy.jobs.store import Store, View
 
@@ -68,9 +68,10 @@ async def _of(call: Call, cluster: str, do: Callable[[Store], T]) -> T:
 )  # fmt: skip
 async def jobs(call: Call) -> list[dict[str, Any]]:
     """The jobs, and whether they are what they should be; none is no error."""
-    from heronpy.jobs.report import row, shown
 
     def asked(store: Store) -> list[dict[str, Any]]:
+        from heronpy.jobs.report import row, shown
+
         names, only = store.names(), call.query["job"]
         return [row(store, name) for name in names] if only is None else [shown(store, only)] if only in names else []
 
@@ -83,9 +84,13 @@ async def jobs(call: Call) -> list[dict[str, Any]]:
 @table.route("GET", JOB, Scope.ALL, returns=dict[str, Any])
 async def job(call: Call) -> dict[str, Any]:
     """What a job should be and is, its layers' versions and origins, changes, decisions, and what the scaler sees."""
-    from heronpy.jobs.report import shown
 
-    return await _of(call, call.path["cluster"], lambda store: shown(store, call.path["job"]))
+    def asked(store: Store) -> dict[str, Any]:
+        from heronpy.jobs.report import shown
+
+        return shown(store, call.path["job"])
+
+    return await _of(call, call.path["cluster"], asked)
 
 
 @table.route("POST", JOB + "/layers/{layer}", Scope.ALL, takes=LayerBody, returns=dict[str, Any])

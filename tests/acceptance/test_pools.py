@@ -26,8 +26,7 @@ __all__ = ["jobs"]
 @pytest.fixture
 def pool(jobs: Heron) -> Iterator[Heron]:
     """A cluster with a pool of three slots; its slots are ended after the test."""
-    made = jobs("pool", "create", "local", "small", "--slots", 3, "--cpu", 4, "--ram", "4GB",
-                "--config-property", f"heron.engine.home={jobs.home / 'hosts'}").ok()  # fmt: skip
+    made = jobs("pool", "create", "local", "small", "--slots", 3, "--cpu", 4, "--ram", "4GB").ok()  # fmt: skip
     assert "Created pool 'small': 3 slots of 4 cores and 4GB on engine local" in made.out
     yield jobs
     if (shown := jobs("pool", "show", "local", "small", "--json")).code == 0:

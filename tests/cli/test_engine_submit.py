@@ -104,6 +104,7 @@ def test_on_this_machine_all_folders_are_shared(tmp_path: Path) -> None:
     topology.bolts[0].comp.config.kvs.extend(encode_config(units.custom_config).kvs)
     resolved = settings(engine={"kind": "local"}, logging={"archive": tmp_path / "logs"}, checkpoint={"root": tmp_path})
     assert on_engine.settle(topology, resolved, "local") == "local"
+    assert resolved.settings["engine"]["home"].endswith("/engines/host")
 
 
 def test_work_units_need_a_ledger_that_all_hosts_reach() -> None:

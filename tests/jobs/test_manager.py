@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError, DamagedStateError
 from heronpy.common.setting_types import PackingSettings
 from heronpy.jobs.base import read_base
+from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves
-from heronpy.jobs.driver import _seen_leaves, own_leaves, topology_of
+from heronpy.jobs.driver import TopologyDriver, _seen_leaves, own_leaves, topology_of
 from heronpy.jobs.manager import LOOK_S, Syncing
-from heronpy.jobs.plans import Seen, Step
+from heronpy.jobs.plans import Resize, Seen, Step
 from heronpy.packing import pack, resize
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, set_key
-from heronpy.proto import components_of
+from heronpy.proto import components_of, control_pb2, plan_pb2
 from heronpy.scaling.capacity import Amount
 from heronpy.statemgr import paths
 from tests.jobs.job_worlds import definition_of, make_job
@@ -180,6 +183,26 @@ def test_a_scaler_is_needed_while_a_job_that_runs_is_to_be_scaled(
     store.set("Day", "oncall", {"scale": {"mode": "act"}, "run": "stopped"}, 1, "ann", "")
     syncing.sync("Day")
     assert not syncing.scaled
+
+
+def test_a_resize_that_was_cut_short_replaces_the_containers_that_outgrow_their_room(
+    state: MemoryStateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan has the new sizes already: what is left is to replace containers, by the sizes before."""
+    now, before, renewed = plan_pb2.PackingPlan(version=5), plan_pb2.PackingPlan(version=6), []
+    session = SimpleNamespace(
+        status=lambda job: control_pb2.StatusReply(), packing_plan=lambda job: now, topology=lambda job: None
+    )
+
+    def replan(*given: Any) -> Any:
+        return None, now if given[5] == ("work:512",) else before
+
+    driver = TopologyDriver(Target("local"), Common(), state)
+    monkeypatch.setattr("heronpy.jobs.driver.Session", lambda *_: session)
+    monkeypatch.setattr("heronpy.clusters.scaling.replan", replan)
+    monkeypatch.setattr("heronpy.clusters.scaling.renew", lambda *given: renewed.append(given[3:5]))
+    driver.perform("Day", Resize("Day1", (Difference(("resources", "work", "ram"), 256, 512),), 5))
+    assert renewed == [(before, now)]
 
 
 def test_what_is_changed_during_a_plan_follows_at_once(state: MemoryStateManager) -> None:

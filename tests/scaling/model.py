@@ -241,7 +241,7 @@ class Model:
         signals = self._signals()
         self.findings = diagnose(signals, self.findings)
         if all(one.verdict in CALM for one in self.findings):
-            self._learn_usual()
+            self.learn_usual()
         return Look(
             topology=signals.topology,
             at=self.now,
@@ -256,7 +256,8 @@ class Model:
             updated_at=self._changed_at,
         )
 
-    def _learn_usual(self) -> None:
+    def learn_usual(self) -> None:
+        """Remember how long a tuple usually takes, as a master does in healthy minutes."""
         for name in self.parts:
             done, busy = sum(self._over_window(name, "rates")), sum(self._over_window(name, "busy"))
             if done and busy:

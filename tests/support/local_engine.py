@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psutil
 
+from heronpy.engines.local.engine import MARK
+
 
 def shell_of(file: Path) -> int:
     """The shell of a container, by the path of its files."""
@@ -27,7 +29,20 @@ def containers(home: Path) -> dict[str, list[psutil.Process]]:
 
 
 def kill_containers(home: Path) -> None:
-    for processes in containers(home).values():
-        for one in processes:
+    """Kill all that is left of containers, also what has lost its shell."""
+    for _ in range(10):  # some of them may just have started another one
+        left = [one for one in psutil.process_iter() if home in _files(one).parents]
+        for one in left:
             with suppress(psutil.Error):
                 one.kill()
+        if not left:
+            return
+        psutil.wait_procs(left, 5)
+
+
+def _files(process: psutil.Process) -> Path:
+    """Of the container of a process."""
+    with suppress(psutil.Error, OSError):
+        if process.status() != psutil.STATUS_ZOMBIE:
+            return Path(process.environ().get(MARK, "/"))
+    return Path("/")

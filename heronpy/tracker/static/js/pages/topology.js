@@ -67,7 +67,7 @@ export function Job({ place }) {
     ...job.changes.map(({ layer, version, stamp }) => [stamp.at, `${layer} v${version} by ${stamp.who}: ${stamp.why}`]),
   ];
   return html`<${Section} title="job" aside=${html`<${State} state=${job.state} />`}>
-    ${[job.failure, ...alerts].map((text) => text && html`<p key=${text} class="flow warn" role="status">${text}</p>`)}
+    ${[job.failure, job.capacity, ...alerts].map((text) => text && html`<p key=${text} class="flow warn" role="status">${text}</p>`)}
     <${Facts} wide items=${[...Object.entries(job.document.parallelism).map(tasks), ...(slo_kept === null ? [] : [['SLO', `kept ${share(slo_kept)} of the time; lag ${duration(lag_s)} of ${duration(job.document.slo.lag_s)}`]])]} />
     <ul class="changes">${reasons.sort(([one], [other]) => other - one).slice(0, REASONS_SHOWN).map(([at, text], number) => html`<li key=${number}><${When} at=${at} /> ${text}</li>`)}</ul>
   <//>`;
