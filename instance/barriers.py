@@ -3,7 +3,8 @@
 Aligned barriers act when they come out of the queue; frames that are held back meanwhile return their
 credit, so that the other sources flow. Unaligned ones act when they arrive: the bolt is cut between two
 tuples, and from then on it accepts, and returns credit for, everything until every barrier has arrived,
-even while its own output is blocked (F38).
+even while its own output is blocked (F38). An aligned checkpoint may become unaligned while its barriers are on
+their way: a barrier that has come out of the queue then counts as one that has arrived.
 
 What is held back is aside in the in-queue (in_queue.py), and goes to its front when it is released.
 """
@@ -178,10 +179,12 @@ class BoltCheckpoints(Checkpoints):
 
     def _record(self, checkpoint: int) -> None:
         """Everything here that lies before its source's barrier also belongs to the checkpoint."""
-        queue = self.queue
+        queue, aligner = self.queue, self.aligner
+        # Of these sources the barrier came out of the queue, while the checkpoint was aligned.
+        passed = set(aligner.blocked) if aligner.checkpoint == checkpoint else set()
         # What an older alignment held back came before everything in the queue.
-        queue.put_first(self.aligner.abort(checkpoint))
-        recorder = Recorder(checkpoint, self.aligner.sources, self.aligner.bytes_max)
+        queue.put_first(aligner.abort(checkpoint))
+        recorder = Recorder(checkpoint, aligner.sources - passed, aligner.bytes_max)
         fits = True
         for entry in queue.opened():
             rest = entry.rest()

@@ -41,6 +41,8 @@ log = logging.getLogger("heron.instance")
 
 CHUNK_MAX = 8192
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-3, 4e-3
+#: How long a bolt waits for the next frame in flight to a checkpoint, and for all of them, before its next tuple.
+GATHER_S, GATHER_MAX_S = 5e-3, 0.2
 IDLE_WAIT_S = 5.0
 #: The same of a bolt for which time alone changes nothing.
 CALM_WAIT_S = 15.0
@@ -287,8 +289,11 @@ class BoltTask(Task):
                     return
             # A look is a system call, so the turn that works on what has come does without.
             came = 0 if came else link.receive(self.take_frame)
-            if self.checkpoints is not None and self.checkpoints.pending:
-                self.checkpoints.work()
+            if self.checkpoints is not None:
+                if self.checkpoints.pending:
+                    self.checkpoints.work()
+                if self.checkpoints.recorder is not None:
+                    self._gather(self.checkpoints)
             now = monotonic()
             self.turn(now)
             if self._tick_s is not None and now >= self._next_tick:
@@ -316,6 +321,17 @@ class BoltTask(Task):
                     emitter.flush()
                     self._finish()
                 self._rest(now, busy=False)
+
+    def _gather(self, checkpoints: BoltCheckpoints) -> None:
+        """Take in what is in flight to a checkpoint before the next tuple: of a slow task that is a frame at a time."""
+        until = time.monotonic() + GATHER_MAX_S
+        while checkpoints.recorder is not None and time.monotonic() < until:
+            if not self.link.receive(self.take_frame):
+                if self.link.unreported():
+                    self.link.grant()
+                self.sleep(GATHER_S)
+                if not self.link.receive(self.take_frame):
+                    return
 
     def step(self, now: float) -> None:
         """Process the next chunk of the current frame."""

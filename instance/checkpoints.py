@@ -292,8 +292,11 @@ class Checkpoints:
         self.pending = True
 
     def ask(self, cut: Cut) -> None:
-        """A cut is due."""
-        if cut.checkpoint > self.ended and (self.due is None or cut.checkpoint > self.due.checkpoint):
+        """A cut is due. An aligned one that waits for the end of a tuple may become unaligned."""
+        due = self.due
+        if cut.checkpoint > self.ended and (
+            due is None or (cut.checkpoint, cut.unaligned) > (due.checkpoint, due.unaligned)
+        ):
             self.due = cut
             self.pending = True
 

@@ -111,7 +111,8 @@ def compile_emit(
         append=append,
         immediate=immediate,
     )
-    exec(compile(source, f"<emit of a {kind}>", "exec"), scope)
+    # In a traceback this is a file of the runtime, so that the line of the user is named.
+    exec(compile(source, f"{__file__} (emit of a {kind})", "exec"), scope)
     emit: Callable[..., Any] = scope["factory"]()
     return emit
 

@@ -92,6 +92,8 @@ class SpoutTask(Task):
         self._busy = False
         #: After tuples that came at once, it is dry when this many calls in a row emitted nothing.
         self._dry_calls = DRY_CALLS
+        #: The most tuples that one call was seen to emit.
+        self._most = 1
         #: How much later than requested it may be called, so that what it emits travels together; and how much later it
         #: was called just now.
         self._slack_s = self._late_s = 0.0
@@ -345,15 +347,15 @@ class SpoutTask(Task):
                 self._flush_due(now)
                 self._idle(now, idle_since)
                 continue
-            calls = 0 if self.exhausted else min(chunk or SINGLE_CALLS, self.may_emit())
-            if not calls:
+            free = 0 if self.exhausted else self.may_emit()
+            if not free:
                 self._flush(now)
                 self._rest(now)
                 idle_since = monotonic()
                 continue
             waited_ns = self.waited_ns
             self._late_s = min(now - self._call_at, self._slack_s) if self._call_at else 0.0
-            made, dry = self._call(calls, chunk, now)
+            made, dry = self._call(free, chunk, now)
             after = monotonic()
             total = emitter.emitted()
             fresh, emitted = total - emitted, total
@@ -383,21 +385,27 @@ class SpoutTask(Task):
             elif linger.over(after - MORE_S, self._sleeps.any):
                 self._flush(after)
 
-    def _call(self, calls: int, chunk: int, now: float) -> tuple[int, bool]:
-        """Call next_tuple up to `calls` times; returns how often it did, and whether the spout is dry.
+    def _call(self, free: int, chunk: int, now: float) -> tuple[int, bool]:
+        """Call next_tuple while it has emitted less than `free` tuples; returns how often, and whether it is dry.
 
-        When a trace is due, the first call is traced by itself.
+        `chunk`: how often at most; 0: one by one, until it is dry. When a trace is due, the first call is traced by
+        itself.
         """
-        traced = 0
+        traced, calls = 0, min(chunk or SINGLE_CALLS, free)
+        count = self.emitter.emitted
+        before = count()
         if now >= self.tracer.due:
             span = self.tracer.open()
             traced = self.call_user(1)
             self.tracer.close(span, now, time.time())
+            free -= count() - before
             if traced == calls or self.control.interrupted or self._busy or self._call_at or self._call_on >= 0:
                 return traced, bool(self._call_at or self._call_on >= 0)
-        if chunk:
-            return traced + self.call_user(calls - traced), False
-        made, dry = self._call_until_dry(calls - traced, now, traced)
+        if chunk and calls * self._most <= free:
+            made = traced + self.call_user(calls - traced)
+            self._most = max(self._most, (count() - before) // made)
+            return made, False
+        made, dry = self._call_until_dry(calls - traced, free, now, traced)
         return traced + made, dry
 
     def _serve_interrupt(self) -> None:
@@ -472,8 +480,8 @@ class SpoutTask(Task):
             raise UserError from error
         return calls - length_hint(turns)
 
-    def _call_until_dry(self, calls: int, now: float, gaps: int = 0) -> tuple[int, bool]:
-        """Call next_tuple up to this many times, but only until it is dry, has made a request, or took too long.
+    def _call_until_dry(self, calls: int, free: int, now: float, gaps: int = 0) -> tuple[int, bool]:
+        """Call next_tuple up to this many times, until it has emitted `free` tuples, is dry, wants a call or is slow.
 
         `gaps`: calls before these that may have emitted nothing. Returns how often it did, and whether it is dry.
         """
@@ -488,6 +496,7 @@ class SpoutTask(Task):
             else:
                 gaps += empty
                 empty = 0
+                self._most = max(self._most, emitted - before)
             moment = time.monotonic()
             if self._call_on >= 0 or (self._call_at and not self._is_behind(moment)):
                 return made, True
@@ -498,7 +507,7 @@ class SpoutTask(Task):
                 self._late_s = min(moment - self._call_at, self._slack_s)
                 if not self.control.inbox:
                     self._serve_interrupt()
-            if interrupted or self._busy or moment > until:
+            if interrupted or self._busy or moment > until or emitted - first >= free:
                 return made, empty > 0
             before = emitted
         return calls, False

@@ -60,6 +60,8 @@ class Episode(Struct):
     since: float
     queued_bytes: int
     high: int = 0
+    #: Tuples per second that its task processes of late; 0: not known.
+    pace: float = 0.0
     #: The queue has passed the mark where spouts are clamped.
     over: bool = False
     #: Its senders go elsewhere, and since when that is so, or is not.
@@ -121,7 +123,13 @@ class Backpressure:
         self.episodes_started = 0
 
     def observe(
-        self, link: str, queued_bytes: int, top_task: Any, now: float, marks: tuple[int, int] | None = None
+        self,
+        link: str,
+        queued_bytes: int,
+        top_task: Any,
+        now: float,
+        marks: tuple[int, int] | None = None,
+        pace: float = 0.0,
     ) -> bool:
         """Look at a link's queue; `top_task()` names the culprit. True when the announcement changed.
 
@@ -135,13 +143,13 @@ class Backpressure:
             self._episodes += 1
             self.episodes_started += 1
             episode = self.local[link] = Episode(
-                self._episodes, link, top_task()[0], now, queued_bytes, high, judged=now
+                self._episodes, link, top_task()[0], now, queued_bytes, high, pace, judged=now
             )
             episode.avoided = self._can_avoid(episode)
             self.avoided_started += episode.avoided
             self._measure(episode, now)
             return True
-        episode.queued_bytes, episode.high = queued_bytes, high
+        episode.queued_bytes, episode.high, episode.pace = queued_bytes, high, pace
         if queued_bytes > low:
             return self._measure(episode, now)
         self._close(episode, now)

@@ -277,6 +277,10 @@ class Control:
         else:
             tasks = list(self.sessions.by_task)
         body = control_pb2.HoldTicks() if isinstance(order, control_pb2.HoldTicks) else order
+        if isinstance(order, control_pb2.TriggerCheckpoint):
+            self._effects.append(events.HoldCredit(not order.unaligned))
+        elif isinstance(order, control_pb2.CheckpointComplete | control_pb2.CheckpointAborted):
+            self._effects.append(events.HoldCredit(True))
         for task in tasks:
             if isinstance(order, control_pb2.FinishTasks):
                 body = control_pb2.FinishTask(task_id=task)
@@ -364,7 +368,7 @@ class Control:
         held = [c.instance_id or c.peer for c in message.culprits if not (c.avoided or c.drops)]
         avoided = [c.instance_id or c.peer for c in message.culprits if c.avoided]
         parts = [f"the queue of {', '.join(held)} is full"] if held else []
-        parts += [f"the queue of {', '.join(avoided)} is full, and other tasks take its share"] if avoided else []
+        parts += [f"the queue of {', '.join(avoided)} is full, and its tuples go to other tasks"] if avoided else []
         drops = [c.instance_id or c.peer for c in message.culprits if c.drops]
         parts += [f"the queue of {', '.join(drops)} is full, and what does not fit is discarded"] if drops else []
         self._note(
@@ -387,6 +391,7 @@ class Control:
                 since_s=now - episode.since,
                 avoided=episode.avoided,
                 clamps=clamps(episode),
+                pace=episode.pace,
                 drops=self._pressure.drops and not episode.avoided,
             )
             for episode, record in found

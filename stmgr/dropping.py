@@ -2,7 +2,7 @@
 
 What a task of this container sends to a full task, here or elsewhere, is discarded and counted before the switch takes
 it. A task is full as for backpressure: its queue is past its mark, its own stream manager has asked to hold its frames,
-or too much waits for that stream manager. While other tasks can take its share, its frames wait.
+or too much waits for that stream manager. While other tasks have room, its frames wait.
 
 Nothing that comes from another stream manager is discarded: that one discards as soon as it is asked to hold. Until
 then a queue grows past its mark by what is in transit, at most `link_window_bytes` of each peer.

@@ -126,6 +126,12 @@ class Clamp(Struct, frozen=True):
     on: bool
 
 
+class HoldCredit(Struct, frozen=True):
+    """Hold back the credit of frames for full tasks, or return it while a checkpoint saves the tuples in flight."""
+
+    on: bool
+
+
 class Reply(Struct, frozen=True):
     """Answer a registration: with a body, with nothing, or with why not."""
 
@@ -166,4 +172,17 @@ class Note(Struct, frozen=True):
     warning: bool = False
 
 
-Effect = Duty | SwitchPlan | AttachTask | RemoveTask | Clamp | Reply | Tell | ConnectPeer | DropPeer | Announce | Note
+Effect = (
+    Duty
+    | SwitchPlan
+    | AttachTask
+    | RemoveTask
+    | Clamp
+    | HoldCredit
+    | Reply
+    | Tell
+    | ConnectPeer
+    | DropPeer
+    | Announce
+    | Note
+)

@@ -71,7 +71,7 @@ class Hints:
     def observe(self, link: Link) -> None:
         """A queue has passed a mark, or may have."""
         marks = (link.high, link.low)
-        if self._backpressure.observe(link.name, link.queued_bytes, link.top_task, self._now(), marks):
+        if self._backpressure.observe(link.name, link.queued_bytes, link.top_task, self._now(), marks, link.pace):
             if link.task:
                 full = link.name in self._backpressure.local
                 self.tell(link.task, full, self._tasks[link.task].limit)

@@ -341,7 +341,8 @@ def apply(switch: Switch, effect: events.Effect) -> None:
             switch.take_places(here, spouts, elsewhere)
             for task_id in switch.absent(connected, bool(plan.regions)):
                 switch.remove_task(task_id)
-            switch.holds, switch.asks = holds, holds or bool(drops)
+            switch.may_hold, switch.asks = holds, holds or bool(drops)
+            switch.hold_credit(True)
             if drops:
                 from .dropping import Dropping
 
@@ -354,6 +355,8 @@ def apply(switch: Switch, effect: events.Effect) -> None:
             switch.remove_task(task_id)
         case events.Clamp(on):
             switch.clamp_spouts(on)
+        case events.HoldCredit(on):
+            switch.hold_credit(on)
         case Duty.SETTLE_CREDIT:
             switch.settle_credit()
 

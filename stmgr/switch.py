@@ -50,7 +50,9 @@ class Switch:
             settings.backpressure_lease_s,
             settings.backpressure_renew_s,
         )
-        #: Whether a full queue holds back the credit of its senders; not in a topology with a cycle, or one that drops.
+        #: Whether a full queue may hold back its senders' credit; not in a topology with a cycle, or one that drops.
+        self.may_hold = True
+        #: Whether it does so now.
         self.holds = True
         #: Whether peers are asked to hold the frames of a full task.
         self.asks = True
@@ -520,6 +522,22 @@ class Switch:
         for task in self.tasks.values():
             if task.is_spout:
                 task.link.send_control(message)
+
+    def hold_credit(self, on: bool) -> None:
+        """Whether full queues hold back credit; if not, what they hold back is returned.
+
+        A barrier waits in its sender behind frames for other tasks, and with it a checkpoint that saves the tuples in
+        flight. Meanwhile clamped spouts bound the queues.
+        """
+        self.holds = on and self.may_hold
+        if on:
+            return
+        for link in self._links():
+            for waiting in link.waiting():
+                if waiting.creditor is not None:
+                    waiting.creditor.absorbed(len(waiting.data), waiting.tuples)
+                    waiting.creditor = None
+        self._owe_credit()
 
     # ---- the end ------------------------------------------------------------------------------
 

@@ -349,9 +349,11 @@ class CheckpointSettings(Room, frozen=True):
     min_pause_s: float = _setting(0.0, "Shortest time between the end of one checkpoint and the start of the next.")
     timeout_s: float = _setting(60.0, "A checkpoint that takes longer is aborted and counted.", low=0.1)
     savepoint_timeout_s: float = _setting(600.0, "A savepoint that takes longer is aborted and counted.", low=0.1)
-    unaligned: bool = _setting(
-        False,
-        "Save tuples in flight instead of waiting for them: completes even under full backpressure.",
+    aligned_timeout_s: float = _setting(
+        1.0,
+        "A checkpoint whose barriers take longer to pass the queues saves the tuples in flight instead of waiting for"
+        " them; 0: every checkpoint does so at once. Savepoints and updates always wait for the barriers.",
+        low=0.0,
     )
     alignment_bytes_max: int = _setting(
         100 * MB, "Bytes a task may hold back, or save as tuples in flight, before it declines a checkpoint.", low=1

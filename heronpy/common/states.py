@@ -11,6 +11,8 @@ from heronpy.proto import control_pb2
 UP_STATES: Final = frozenset(
     {control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED}
 )
+#: A queue that is full for less than these seconds does not say that its task is slow.
+BRIEF_S: Final = 0.1
 #: Each with the field of StartTimes at which it ends, and what is done.
 START_PHASES = {
     "package": ("packaged_at", "the program is loaded, planned and packed"),

@@ -19,7 +19,7 @@ from heronpy.health.baseline import SLOWED
 from heronpy.health.footprint import footprints, full_disks, memory
 from heronpy.health.lasting import kept
 from heronpy.health.signals import HostSignals, Signals, TaskSignals
-from heronpy.health.stopped import STOPPED_BY, stopped
+from heronpy.health.stopped import STOPPED_BY, stopped, unacked
 from heronpy.proto import control_pb2
 from heronpy.views.findings import CALM, Finding, Verdict
 
@@ -31,6 +31,8 @@ SKEWED = 1.5
 SLOW = 0.5
 #: A task that does less than this share is the cause itself, whatever its component waits for.
 ILL = 0.25
+#: A full task that does less than this share of its usual pace in the newest seconds has just become slow.
+LATELY = 0.35
 #: Below this much CPU per busy second, a component is waiting for something else; the second one where the machine has
 #: no CPU left, because there it may wait for that; the third one there if it is known how long it waits for a CPU.
 WAITS, WAITS_STARVED, WAITS_SERVED = 0.3, 0.05, 0.5
@@ -98,7 +100,7 @@ def _untriaged(signals: Signals) -> Iterator[Finding]:
     late = latency is not None and latency.now_s >= max(signals.times.late_s, LATE * latency.usual_s)
     if late and (machines := list(_machine(signals))):
         yield from machines  # nothing is held, and everything waits for a core
-    elif late or signals.held >= HELD:
+    elif late or _held(signals) >= HELD:
         figures = {"held": signals.held}
         if latency is not None:
             figures |= {"p99_s": latency.now_s, "usual_s": latency.usual_s}
@@ -283,10 +285,16 @@ def _drains_s(signals: Signals, component: str) -> float | None:
     return left_s if left_s is not None and left_s <= signals.times.drains_s else None
 
 
+def _held(signals: Signals) -> float:
+    """The share of the window in which spouts were held; 0 where that was over when the input of one has ended."""
+    over = signals.held_now == 0.0 and not signals.culprits and any(task.ended for task in signals.tasks)
+    return 0.0 if over else signals.held
+
+
 def _is_slow(signals: Signals) -> bool:
     """Whether something sets the pace of the spouts."""
     full = signals.culprits or signals.avoided or signals.dropped
-    return bool(signals.held >= HELD or full or _behind(signals) or _waits_for_acks(signals))
+    return bool(_held(signals) >= HELD or full or _behind(signals) or _waits_for_acks(signals))
 
 
 def _slow(signals: Signals) -> Iterator[Finding]:
@@ -332,6 +340,8 @@ def _machine(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterator[Fin
             worst = max((task for task in full if task.host == host.name), key=_busy, default=None)
             if worst is not None:
                 figures["busy"] = _busy(worst)
+            if any(_computes(task) for task in signals.tasks if task.host in (host.name, "")):
+                figures["computes"] = 1
             name = worst.name if worst is not None else ""
             yield Finding(Verdict.MACHINE, task=name, figures=figures, names=(host.name,))
 
@@ -361,6 +371,15 @@ def _waits(task: TaskSignals, starved: bool) -> bool:
     if task.cpu_wait is None:
         return task.cpu <= (WAITS_STARVED if starved else WAITS) * _busy(task)
     return task.cpu + task.cpu_wait <= (WAITS_SERVED if starved else WAITS) * _busy(task)
+
+
+def _computes(task: TaskSignals) -> bool:
+    """Whether it is busy, and uses the CPU then, as far as it gets one."""
+    if _busy(task) < IDLE or task.cpu is None:
+        return False
+    if task.cpu_wait is None:
+        return task.cpu > WAITS_STARVED * _busy(task)
+    return task.cpu > WAITS * (_busy(task) - task.cpu_wait)
 
 
 def _dependency(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
@@ -422,7 +441,7 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
 
     In the first minute its mean share of busy time still has the start in it, though its queue is full already.
     """
-    rates = [(rate, task) for task in tasks if (rate := task.per_busy_s) is not None]
+    rates = [(rate, task) for task in map(_of_late, tasks) if (rate := task.per_busy_s) is not None]
     if len(rates) < 2:
         return None
     slowest, task = min(rates, key=lambda pair: pair[0])
@@ -435,13 +454,21 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
     return Finding(Verdict.SLOW_TASK, task.component, task.name, {"rate": slowest, "usual": usual})
 
 
+def _of_late(task: TaskSignals) -> TaskSignals:
+    """With what it does of late, where that is far less than in the window: it has become slow just now."""
+    working = task.working or task.busy
+    if not task.pace or not working or task.pace >= LATELY * task.executed / working:
+        return task
+    return replace(task, executed=task.pace, busy=1.0, working=1.0, cpu_wait=None)
+
+
 def _alone_busy(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
     """A task that is full while its siblings wait for tuples, though all are sent as many.
 
     Of tasks that do nothing, because it holds the spouts all the time, no rate is known.
     """
-    worst = max(tasks, key=_busy)
-    others = [_busy(task) for task in tasks if task is not worst]
+    worst = max(map(_of_late, tasks), key=_busy)
+    others = [_busy(task) for task in tasks if task.name != worst.name]
     gets = signals.gets(worst.component)
     even = gets is not None and gets[worst.name] < SKEWED * fmean(gets.values())
     if not others or worst.name not in culprits or not (even or not _may_be_uneven(worst.component, signals)):
@@ -477,6 +504,10 @@ def _limit(signals: Signals) -> Iterator[Finding]:
         return  # no acks come, and none would with more pending
     if _spark_waiting(signals):
         return  # and for Spark they would wait with more pending, too
+    if names := unacked(signals):
+        figures = {"limit": float(signals.max_pending), "window_s": signals.window_s}
+        yield Finding(Verdict.LIMIT, names[0], figures=figures, names=names)
+        return  # with more pending, more would wait
     busiest = max(map(_busy, _bolts(signals)), default=0.0)
     if busiest < BUSY:
         figures = {"limit": float(signals.max_pending), "busy": busiest}
@@ -535,6 +566,8 @@ def _losses(signals: Signals) -> Iterator[Finding]:
         yield Finding(Verdict.LOSSES, component, figures={"dead_letters": count, "window_s": signals.window_s})
     for component, per_s in signals.dropped.items():
         figures = {"dropped": per_s, "tasks": float(len(signals.of(component))), "window_s": signals.window_s}
+        if component in signals.dropping:
+            figures["now"] = 1
         yield Finding(Verdict.LOSSES, component, figures=figures)
     if signals.lost:
         figures = {"lost": signals.lost, "window_s": signals.window_s, "sent_again": float(signals.sends_again)}

@@ -20,7 +20,7 @@ AVOIDED_MS_PER_S = 100.0
 #: The metrics to request: counters over the window, gauges as of now.
 METRICS = (
     "__busy-time-ns", "__blocked-time-ns", "__idle-time-ns", "__pending-full-time-ns", "__execute-time-ns",
-    "__execute-count", "__emit-count",
+    "__execute-count", "__emit-count", "__ack-count", "__fail-count",
     "__dead-letters", "__gateway-lost-tuples", "__gateway-received-packets-size", "__py-physical-memory-byte",
     "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__process/__cpu_user_usec", "__process/__cpu_system_usec",
     "__py-cpu-wait-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples", "__tuples_by_instanceid",
@@ -118,6 +118,12 @@ def signals_of(
         }
     found.culprits = [culprit_name(culprit) for culprit in status.culprits if holds(culprit)]
     found.avoided = [culprit_name(culprit) for culprit in status.culprits if not holds(culprit)]
+    found.dropping = [culprit.component for culprit in status.culprits if culprit.drops]
+    paces = {culprit.instance_id: culprit.pace for culprit in status.culprits if culprit.pace}
+    # What waits for a full task behind it is slow as well: of those of the last component it is known that they are.
+    last = next((task.component for task in reversed(found.tasks) if task.name in paces), "")
+    for one in found.of(last):
+        one.pace = paces.get(one.name)
     # A full task that is avoided has room now and then.
     avoiding = _by_task(metrics, "__time_spent_avoiding_by_compid", found.window_s)
     found.avoided += [name for name, ms in avoiding.items() if ms > AVOIDED_MS_PER_S and name not in found.avoided]
@@ -178,6 +184,7 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
         task.state in UP_STATES,
         executed=values.get("__execute-count", 0.0) / over_s,
         emitted=values.get("__emit-count", 0.0) / over_s,
+        acked=(values.get("__ack-count", 0.0) + values.get("__fail-count", 0.0)) / over_s,
         busy=busy,
         blocked=blocked,
         at_limit=at_limit if is_spout else None,

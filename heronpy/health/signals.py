@@ -29,6 +29,8 @@ class TaskSignals(Struct):
     #: Tuples per second executed and emitted.
     executed: float = 0.0
     emitted: float = 0.0
+    #: Tuples per second acked and failed; None: not known.
+    acked: float | None = None
     #: Tuples per second that were sent to it, processed or not; None: its stream manager does not say.
     sent: float | None = None
     #: Share of the window spent in user code, and waiting for room to emit. Without `blocked`, `busy` includes it.
@@ -48,6 +50,9 @@ class TaskSignals(Struct):
     #: How long the queue takes at the rate of its busy time; None when nothing arrives, and nothing is done.
     lag_s: float | None = None
     pending: int = 0
+    #: Tuples per second of the time with work, of the newest seconds; None: not known, it is not full, or waits for a
+    #: full task behind it.
+    pace: float | None = None
     #: Time since its loop last made a turn.
     silent_s: float = 0.0
     memory_bytes: int | None = None
@@ -186,6 +191,8 @@ class Signals(Struct):
     keyed: list[str] | None = None
     #: Tuples per second that were discarded because its tasks were full, by component.
     dropped: dict[str, float] = field(default_factory=dict)
+    #: Components with a task that is full now, and for which tuples are discarded.
+    dropping: list[str] = field(default_factory=list)
     lost: float = 0.0
     #: Nobody has counted some of what was lost since the topology began: as its totals say.
     lost_unknown: bool = False

@@ -56,10 +56,20 @@ def _held(signals: Signals, tasks: list[TaskSignals]) -> tuple[dict[str, float],
     most = signals.max_pending
     if most and signals.acking and all(task.pending >= FULL * most for task in tasks):
         figures = {"pending": float(sum(task.pending for task in tasks)), "limit": float(most)}
-        return figures | ({"spark": signals.spark_waiting} if signals.spark_waiting else {}), ()
+        return figures | ({"spark": signals.spark_waiting} if signals.spark_waiting else {}), unacked(signals)
     if signals.checkpoint_waits:
         return {"checkpoint": 1}, tuple(signals.checkpoint_waits)
     return None
+
+
+def unacked(signals: Signals) -> tuple[str, ...]:
+    """The bolts that have processed tuples in the window, and acked and failed none."""
+    names = [name for name in signals.components if name in signals.arrivals and name not in signals.spark_sinks]
+    return tuple(
+        name
+        for name in names
+        if all(task.acked == 0 for task in signals.of(name)) and any(task.executed for task in signals.of(name))
+    )
 
 
 def _minutes_before(signals: Signals, component: str, still_s: float) -> list[float]:

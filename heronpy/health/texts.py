@@ -220,7 +220,9 @@ def _free_cpu(f: Finding, where: str) -> str:
             " (heron.spark.batch_rows, heron.spark.batch_interval_s), or run it elsewhere (spark://HOST:PORT)"
         )
     profile = f" (heron profile {where} {f.task})" if f.task else ""
-    return f"{stop}give the topology more cores, or let it do less{profile}: more tasks will not help"
+    # Tasks that wait for something else are not held up by the CPU alone.
+    more = ": more tasks will not help" if "computes" in n else ""
+    return f"{stop}give the topology more cores, or let it do less{profile}{more}"
 
 
 def _spark(f: Finding, topology: str) -> str:
@@ -276,6 +278,12 @@ def _too_few(f: Finding, topology: str) -> str:
 
 def _limit(f: Finding, topology: str) -> str:
     n = f.figures
+    if f.names:
+        since = format_duration(round(n["window_s"]))
+        return (
+            f"tuples are not acked: {listed(f.names)} processed some and acked none in the last {since}, and the spouts"
+            f" wait for acks at topology.max.spout.pending ({n['limit']:.0f})"
+        )
     share = f" {_percent(n['waits'])} of the time" if "waits" in n else ""
     return (
         f"topology.max.spout.pending ({n['limit']:.0f}) sets the pace: the spouts wait for acks{share}, and no bolt is"
@@ -300,8 +308,12 @@ def _checkpoints(f: Finding, topology: str) -> str:
 def _losses(f: Finding, topology: str) -> str:
     n, window = f.figures, format_duration(round(f.figures["window_s"]))
     if "dropped" in n:
-        rate, tasks = _rate(n["dropped"]), counted(int(n["tasks"]), "task")
-        return f"{f.component} is too small for its input: {rate} are discarded that do not fit into its {tasks}"
+        tasks = counted(int(n["tasks"]), "task")
+        if "now" in n:
+            rate = _rate(n["dropped"])
+            return f"{f.component} is too small for its input: {rate} are discarded that do not fit into its {tasks}"
+        lacks = f"{counted(round(n['dropped'] * n['window_s']), 'tuple')} did not fit into its {tasks}"
+        return f"{f.component} was too small for its input: {lacks} in the last {window}, so they were discarded"
     if "lost" in n:
         again = "; what came of a tuple with an id is sent again" if n.get("sent_again") else ""
         # What a killed process had in hand is estimated, and nothing bounds what waited in a stream manager.
@@ -320,7 +332,8 @@ def _stopped(f: Finding, topology: str) -> str:
         return f"{says}; held by {listed(f.names) if f.names else 'spout backpressure'}"
     if "pending" in n:
         waits = f"; {n['spark']:.0f} of Spark's batches wait" if "spark" in n else ""
-        return f"{says}; {counted(int(n['pending']), 'tuple')} wait for acks, as many as may be pending{waits}"
+        none = f"; {listed(f.names)} acked none" if f.names else ""
+        return f"{says}; {counted(int(n['pending']), 'tuple')} wait for acks, as many as may be pending{waits}{none}"
     if "checkpoint" in n:
         return f"{says}; a checkpoint waits for {listed(f.names)}"
     return f"{says}; nothing holds it, so its source gives nothing"
@@ -329,12 +342,21 @@ def _stopped(f: Finding, topology: str) -> str:
 _AWAITED = "if it waits for a service, an AsyncBolt can wait for many calls at once"
 
 
+def _ack(f: Finding) -> str:
+    return (
+        f"let {listed(f.names)} ack each tuple that is done; for a bolt that acks many at once,"
+        " topology.max.spout.pending must be above their number"
+    )
+
+
 def _start_again(f: Finding, where: str) -> str:
     if "hung" in f.figures:
         return f"heron stacks {where} {f.task}" if f.task else f"heron top {where}"
     if "held" in f.figures or "checkpoint" in f.figures:
         task = next((name for name in f.names if " " not in name), "")  # it may be a link
         return f"heron top {where}" + (f"; heron stacks {where} {task}; {_AWAITED}" if task else "")
+    if "pending" in f.figures and f.names:
+        return _ack(f)
     if "pending" in f.figures:
         return f"look for the bolt that does not ack: heron top {where}; heron exceptions {where}"
     return f"look at what {f.component} reads; heron logs {where}" + (f" {f.task}" if f.task else "")
@@ -441,11 +463,10 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     ),
     Verdict.SLOW_TASK: lambda f, where: f"heron profile {where} {f.task}; heron restart {where} {f.task}",
     Verdict.UNDER_PROVISIONED: _add_tasks,
-    Verdict.LIMIT: lambda f, where: "raise topology.max.spout.pending, or let the sinks acknowledge sooner",
-    Verdict.CHECKPOINTS: lambda f, where: (
-        f"heron checkpoints list {where}"
-        + ("; with heron.checkpoint.unaligned, barriers do not wait in queues" if f.names else "")
+    Verdict.LIMIT: lambda f, where: (
+        _ack(f) if f.names else "raise topology.max.spout.pending, or let the sinks acknowledge sooner"
     ),
+    Verdict.CHECKPOINTS: lambda f, where: f"heron checkpoints list {where}",
     Verdict.SPARK: lambda f, where: (
         f"heron exceptions {where} says what it raised; heron batches {where} lists the batches whose rows are kept"
         if "raised" in f.figures

@@ -58,7 +58,7 @@ class SerializedValue(Struct, frozen=True):
 
     def __repr__(self) -> str:
         """Says what it is where a sentence shows a value that does not fit."""
-        return "a serialized object"
+        return "None" if self.is_python and self.data in _NONES else "a serialized object"
 
     def load(self) -> Any:
         """The value itself; runs code of the user's package."""
@@ -72,6 +72,10 @@ class SerializedValue(Struct, frozen=True):
             return _PlainUnpickler(io.BytesIO(self.data)).load() if self.is_python else None
         except Exception:
             return None  # whatever is wrong with it, its owner will say
+
+
+#: None as each protocol has it.
+_NONES = {pickle.dumps(None, protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)}
 
 
 class _PlainUnpickler(pickle.Unpickler):

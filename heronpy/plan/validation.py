@@ -79,7 +79,8 @@ def _settings(plan: LogicalPlan) -> Iterator[str]:
         if wrong:
             yield f"topology '{plan.name}' {wrong}"
     mode = plan.config.get(TOPOLOGY_RELIABILITY_MODE, "ATMOST_ONCE")
-    if drop_policy(plan.config) and mode != "ATMOST_ONCE":
+    drops = drop_policy(plan.config)
+    if drops and mode != "ATMOST_ONCE" and not key_problem(TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE, drops):
         yield (
             f"topology '{plan.name}' sets '{TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE}', and under {mode} no tuple may be"
             f" dropped; remove that key, or set {TOPOLOGY_RELIABILITY_MODE} to ATMOST_ONCE"

@@ -195,12 +195,13 @@ class ContainersReply(_message.Message):
     def __init__(self, containers: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., engine_away: _Optional[str] = ..., killing: bool = ..., refused: _Optional[_Union[EndpointRefusals, _Mapping]] = ..., avoided: _Optional[_Iterable[_Union[AvoidedHost, _Mapping]]] = ...) -> None: ...
 
 class Culprit(_message.Message):
-    __slots__ = ["avoided", "clamps", "component", "drops", "instance_id", "peer", "queued_bytes", "since_s", "stmgr_id", "task_id"]
+    __slots__ = ["avoided", "clamps", "component", "drops", "instance_id", "pace", "peer", "queued_bytes", "since_s", "stmgr_id", "task_id"]
     AVOIDED_FIELD_NUMBER: _ClassVar[int]
     CLAMPS_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     DROPS_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    PACE_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
     QUEUED_BYTES_FIELD_NUMBER: _ClassVar[int]
     SINCE_S_FIELD_NUMBER: _ClassVar[int]
@@ -211,12 +212,13 @@ class Culprit(_message.Message):
     component: str
     drops: bool
     instance_id: str
+    pace: float
     peer: str
     queued_bytes: int
     since_s: float
     stmgr_id: str
     task_id: int
-    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., instance_id: _Optional[str] = ..., stmgr_id: _Optional[str] = ..., peer: _Optional[str] = ..., queued_bytes: _Optional[int] = ..., since_s: _Optional[float] = ..., avoided: bool = ..., clamps: bool = ..., drops: bool = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., instance_id: _Optional[str] = ..., stmgr_id: _Optional[str] = ..., peer: _Optional[str] = ..., queued_bytes: _Optional[int] = ..., since_s: _Optional[float] = ..., avoided: bool = ..., clamps: bool = ..., drops: bool = ..., pace: _Optional[float] = ...) -> None: ...
 
 class DataLost(_message.Message):
     __slots__ = ["attempt", "reason", "stmgr_id", "task_id", "tuples"]

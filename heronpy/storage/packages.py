@@ -159,7 +159,7 @@ class PackageStore:
         those, submit the directory. A directory with an `__init__.py` is stored under its own name, so that
         `import directory` works; of any other directory the content is stored, as if Python had started in it.
         Directories are stored without caches, version control and virtual environments (`sources.EXCLUDED`).
-        Archives (zip, pex, tar) are unpacked; the dependencies inside a pex are placed next to the
+        Archives (zip, pex, tar) are unpacked without caches; the dependencies inside a pex are placed next to the
         user's code. Nothing of the package is executed. With `archived` the entry also has an archive
         of the package, at `archives.archive_in(package.dir)`.
         """
@@ -249,7 +249,7 @@ class PackageStore:
 
     def _unpack(self, source: Source, submitted: Path, sha256: str, temporary: Path) -> None:
         _remove(temporary)  # left by a process that died
-        unpack(source, temporary, self._caps)
+        unpack(WithoutBytecode(source), temporary, self._caps)
         if source.digest() != sha256:
             raise PackageError(f"{submitted} changed while it was read; submit again")
 

@@ -69,7 +69,7 @@ class Incarnation(Struct, frozen=True):
 
 
 class Trigger(Struct, frozen=True):
-    """Ask the spouts for barriers."""
+    """Ask the spouts for barriers; `unaligned`: ask every task that has not saved its state to do so now."""
 
     checkpoint: int
     savepoint: bool
@@ -110,9 +110,10 @@ class Pending(Struct):
 
     checkpoint: int
     savepoint: bool
-    unaligned: bool
     began: float
     deadline: float
+    #: When it becomes unaligned, if tasks still wait for barriers.
+    overtake: float
     roster: Mapping[int, Incarnation]
     waiting: set[int]
     tokens: list[int] = field(default_factory=list)
@@ -165,7 +166,8 @@ class Coordinator:
     def deadline(self) -> float:
         """The latest time for the next call of `advance`, if nothing else happens."""
         if self.pending is not None:
-            return self.expiry if self.pending.writing else min(self.expiry, self.pending.deadline)
+            pending = self.pending
+            return self.expiry if pending.writing else min(self.expiry, pending.deadline, pending.overtake)
         return self.expiry if self._stalled else min(self.expiry, self._next_start())
 
     @property
@@ -188,13 +190,15 @@ class Coordinator:
         return self._settings.savepoint_timeout_s if savepoint else self._settings.timeout_s
 
     def advance(self, now: float, roster: Roster) -> None:
-        """Abort a checkpoint that takes too long, begin one that is due."""
+        """Abort a checkpoint that takes too long, let its barriers overtake the tuples, or begin one that is due."""
         self._expire(now)
         self._stalled = False
         pending = self.pending
         if pending is not None:
             if not pending.writing and now >= pending.deadline:
                 self.abort(f"{self._laggards(pending)} within {now - pending.began:.3g} s", now)
+            elif not pending.writing and now >= pending.overtake:
+                self._overtake(pending)
             return
         if now < self._next_start():
             return
@@ -219,14 +223,22 @@ class Coordinator:
         self._requests = [r for r in self._requests if r.savepoint != savepoint]
         number = max(1, self.log.next_checkpoint)
         self.log.next_checkpoint = number + 1
-        unaligned = settings.unaligned and not any(r.aligned for r in mine)
+        patience_s = float("inf") if any(r.aligned for r in mine) else settings.aligned_timeout_s
         deadline = now + self._limit_s(savepoint)
-        self.pending = Pending(number, savepoint, unaligned, now, deadline, members, set(members))
-        self.pending.tokens = [request.token for request in mine]
+        self.pending = pending = Pending(number, savepoint, now, deadline, now + patience_s, members, set(members))
+        pending.tokens = [request.token for request in mine]
         if not savepoint:
             self._due = now + max(settings.interval_s, settings.interval_min_s)
         self._save()
-        self.effects.append(Trigger(number, savepoint, unaligned))
+        if patience_s:
+            self.effects.append(Trigger(number, savepoint, unaligned=False))
+        else:
+            self._overtake(pending)
+
+    def _overtake(self, pending: Pending) -> None:
+        """The barriers do not wait for the tuples before them: tasks save those as part of their state."""
+        pending.overtake = float("inf")
+        self.effects.append(Trigger(pending.checkpoint, pending.savepoint, unaligned=True))
 
     # ---- answers ----------------------------------------------------------------------------
 
@@ -261,7 +273,7 @@ class Coordinator:
             version=METADATA_VERSION,
             checkpoint=pending.checkpoint,
             kind=checkpoint_pb2.SAVEPOINT if pending.savepoint else checkpoint_pb2.CHECKPOINT,
-            unaligned=pending.unaligned,
+            unaligned=any(snapshot.HasField("channel_file") for snapshot in pending.snapshots.values()),
             duration_s=now - pending.began,
             key_groups=self._settings.key_groups,
             tasks=[pending.snapshots[task] for task in sorted(pending.snapshots)],

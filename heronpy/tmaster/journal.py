@@ -17,6 +17,7 @@ from math import isfinite
 from msgspec import Struct, field
 
 from heronpy.common.ids import stmgr_id
+from heronpy.common.states import BRIEF_S
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.procs.exit_reason import ORDERLY, ExitReason
 from heronpy.proto import control_pb2, endpoint_pb2
@@ -180,7 +181,7 @@ class _Episode(Struct):
     name: str
     since: float
     most_bytes: int = 0
-    #: The other tasks of its component take its share, or what does not fit is discarded.
+    #: Its tuples go to the other tasks of its component, or what does not fit is discarded.
     avoided: bool = False
     drops: bool = False
     #: It is an event already.
@@ -280,7 +281,7 @@ class Watcher(Struct):
         episode.told = True
         what = f"the spouts are held because {episode.name} is too slow"
         if episode.avoided:
-            what = f"{episode.name} is full, and the other tasks of its component take its share"
+            what = f"{episode.name} is full, and its tuples go to the other tasks of its component"
         elif episode.drops:
             what = f"{episode.name} is full, and what does not fit is discarded"
         self.journal.add(
@@ -292,11 +293,14 @@ class Watcher(Struct):
 
     def _over(self, stmgr: str, episode: _Episode) -> None:
         kind, lasted_s = control_pb2.EVENT_BACKPRESSURE, max(0.0, self.journal.now - episode.since)
+        full = f"for {format_duration(lasted_s)} {episode.name} was full"
         what = f"the spouts were held for {format_duration(lasted_s)} because {episode.name} was too slow"
         if episode.avoided:
-            what = f"for {format_duration(lasted_s)} the other tasks of its component took the share of {episode.name}"
+            what = f"{full}, and its tuples went to the other tasks of its component"
         elif episode.drops:
-            what = f"for {format_duration(lasted_s)} {episode.name} was full, and what did not fit was discarded"
+            what = f"{full}, and what did not fit was discarded"
+        elif lasted_s < BRIEF_S:
+            what = f"{full}, and the spouts were held"
         text = f"{what} (up to {format_bytes(episode.most_bytes)} waited in {stmgr})"
         name, reason = episode.name, episode.reason
         if not (episode.told and self.journal.go_on(kind, text, subject=name, reason=reason, lasted_s=lasted_s)):

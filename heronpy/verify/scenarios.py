@@ -162,10 +162,10 @@ _USER_CODE = (
     Scenario("F36", "hot key: 90 % of the tuples", acts.nothing, 1, 60.0, input={"hot_share": 0.9}),
     Scenario("F36-zipf", "keys of Zipf 1.2", acts.nothing, 1, 60.0, input={"zipf": 1.2}),
     Scenario("F38", "aligned checkpoints under total backpressure", acts.checkpoint_under_backpressure(False),
-             3, 30.0, EXACT, input=_BIG, settings={**_CLAMPED, "heron.checkpoint.unaligned": False}),
+             3, 30.0, EXACT, input=_BIG, settings={**_CLAMPED, "heron.checkpoint.aligned_timeout_s": 3600.0}),
     Scenario("F38-unaligned", "unaligned checkpoints under total backpressure",
              acts.checkpoint_under_backpressure(True), 3, 30.0, EXACT, input=_BIG,
-             settings={**_CLAMPED, "heron.checkpoint.unaligned": True}),
+             settings={**_CLAMPED, "heron.checkpoint.aligned_timeout_s": 0.0}),
 )  # fmt: skip
 
 _HOSTS = (

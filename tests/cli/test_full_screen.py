@@ -218,7 +218,7 @@ def test_the_culprit_and_what_to_do_come_first_on_a_small_terminal() -> None:
         Culprit(name="container_1_sort_5", component="sort", task_id=5, queued_bytes=9, since_s=4.0, stmgr="s")
     ]
     shown = texts(View(), data)
-    assert any(line.startswith("full: container_1_sort_5; the other tasks of sort take its share") for line in shown)
+    assert any(line.startswith("full: container_1_sort_5; its tuples go to the other tasks of sort") for line in shown)
     assert shown[0].startswith("clicks  RUNNING  8/8 tasks up  1h01m  physical plan 7")
     assert shown[1].startswith("! SKEW data skew: container_1_count_3, one of 2 tasks")
     assert any(line.startswith("next: more tasks will not help") for line in shown)

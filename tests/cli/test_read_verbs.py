@@ -49,7 +49,12 @@ def test_status_names_who_is_down_and_who_holds_back(heron: Heron, wordy: FakeTo
     wordy.status.tasks[2].state = control_pb2.TASK_LOST
     wordy.status.tasks[2].error = "silent for 12 s\x1b[2J"
     wordy.status.culprits.add(
-        task_id=2, component="count", instance_id="container_1_count_2", stmgr_id="stmgr-1", queued_bytes=2 << 20
+        task_id=2,
+        component="count",
+        instance_id="container_1_count_2",
+        stmgr_id="stmgr-1",
+        queued_bytes=2 << 20,
+        since_s=4,
     )
     executor = wordy.status.executors.add(container=1, pid=7, host="here")
     executor.processes.add(name="stmgr-1", pid=8, state=control_pb2.PROC_RUNNING, restarts=2, exit_reason="killed")

@@ -97,6 +97,12 @@ def test_what_is_dropped_on_purpose_is_shown_by_component_and_policy(heron: Hero
     assert not any(row["backpressure"] for row in told["components"])
 
 
+@pytest.mark.parametrize(("since_s", "words"), [(0.004, "is full"), (0.4, "is too slow")])
+def test_a_task_that_was_full_for_a_moment_is_not_called_slow(since_s: float, words: str) -> None:
+    culprit = control_pb2.Culprit(instance_id="container_1_count_2", stmgr_id="stmgr-1", since_s=since_s)
+    assert f"container_1_count_2 {words} (0B queued in stmgr-1 for " in summary.culprit_text(culprit)
+
+
 def test_a_spout_that_began_again_leaves_no_bound_of_what_is_counted_twice(heron: Heron, wordy: FakeTopology) -> None:
     totals = wordy.status.totals
     totals.acked, totals.replayed = 1000, 11
@@ -104,6 +110,9 @@ def test_a_spout_that_began_again_leaves_no_bound_of_what_is_counted_twice(heron
     assert (shown["replayed_unknown"], shown["begun_again"]) == (False, [])
     totals.spouts_begun_again = 1
     totals.begun_again.append("task 1 of src")
+    line = "replayed 0, but task 1 of src began again (may be counted twice), dead letters 0, lost 0"
+    assert line in summary.totals_text(wordy.status), "at most once nothing is replayed"
+    wordy.status.plan.topology.topology_config.kvs.add(key="topology.reliability.mode", value="ATLEAST_ONCE")
     line = "replayed an unknown number: task 1 of src began again (may be counted twice), dead letters 0, lost 0"
     for verb in (("status", "local", "wordy"), ("top", "local", "wordy", "-n", "1")):
         assert line in heron(*verb).out and "up to 11" not in heron(*verb).out, verb

@@ -396,4 +396,4 @@ def test_a_tuple_waits_for_others_a_second_at_most() -> None:
 
 def test_an_object_in_a_components_configuration_is_no_duration() -> None:
     with pytest.raises(ConfigError, match=r"linger_max_us is a serialized object but must be"):
-        resolve("local", [], {"heron.instance.linger_max_us": SerializedValue(b"\x80\x05N.", is_python=True)}, {}, [])
+        resolve("local", [], {"heron.instance.linger_max_us": SerializedValue(b"\x80\x05].", is_python=True)}, {}, [])

@@ -255,8 +255,12 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         "about 9 tuples lost on the way in the last 1m00s; what came of a tuple with an id is sent again",
     ),
     "dropped upon backpressure": (
-        signals(*EVEN, dropped={"count": 1234.0}), Verdict.LOSSES,
+        signals(*EVEN, dropped={"count": 1234.0}, dropping=["count"]), Verdict.LOSSES,
         "count is too small for its input: 1,234/s are discarded that do not fit into its 4 tasks",
+    ),
+    "dropped upon backpressure, and not any more": (
+        signals(*EVEN, dropped={"count": 12.0}), Verdict.LOSSES,
+        "count was too small for its input: 720 tuples did not fit into its 4 tasks in the last 1m00s, so they were discarded",
     ),
     "no input": (signals(*(bolt(n, 0.0, 0.0) for n in (2, 3)), emitted=0.0), Verdict.NO_INPUT, "nothing to read: words"),
     "work units are published": (

@@ -177,12 +177,39 @@ def test_a_slow_task_that_holds_others_up_is_named_while_its_busy_time_still_has
     assert first(signals(*tasks, held=0.5))[0] is not Verdict.SLOW_TASK
 
 
+def test_a_task_that_has_just_become_slow_is_named_at_once() -> None:
+    """For a quarter of a minute its rate over the window had its healthy time in it."""
+    others = [bolt(number, 0.5, 1000.0) for number in (3, 4, 5)]
+    said = "count-2 is slow: while busy it handles 200/s, the other tasks of count 2,000/s each"
+    assert first(signals(bolt(2, 0.55, 950.0, pace=200.0), *others, avoided=["count-2"])) == (Verdict.SLOW_TASK, said)
+    waits = bolt(2, 0.55, 950.0, cpu=0.1, pace=200.0), *(bolt(number, 0.5, 1000.0, cpu=0.1) for number in (3, 4, 5))
+    assert first(signals(*waits, avoided=["count-2"])) == (Verdict.SLOW_TASK, said)
+    idle = bolt(2, 0.07, 95.0, pace=20.0), *(bolt(number, 0.05, 100.0) for number in (3, 4, 5))
+    said = "count-2 is slow: while busy it handles 20/s, and the other tasks of count wait for tuples: they are 5 % busy at most"
+    assert first(signals(*idle, avoided=["count-2"], keyed=[])) == (Verdict.SLOW_TASK, said)
+    alike = [bolt(number, 0.5, 1000.0, pace=200.0) for number in (2, 3, 4, 5)]
+    names = [task.name for task in alike]
+    assert first(signals(*alike, culprits=names))[0] is not Verdict.SLOW_TASK, "all of them have become slow"
+    for pace in (700.0, 3000.0):
+        assert first(signals(bolt(2, 0.55, 950.0, pace=pace), *others, avoided=["count-2"]))[0] is Verdict.HEALTHY
+
+
+@pytest.mark.parametrize(("cpu", "cpu_wait", "claims"), [(0.2, 0.75, True), (0.05, 0.3, False), (0.04, None, False)])
+def test_more_tasks_are_called_no_help_only_where_tasks_compute(
+    cpu: float, cpu_wait: float | None, claims: bool
+) -> None:
+    host = HostSignals("vm", cores=2, used=1.95, own=1.9, pressure=0.5)
+    tasks = [bolt(number, 0.97, 20.0, cpu=cpu, cpu_wait=cpu_wait) for number in (2, 3)]
+    [found] = [one for one in diagnose(signals(*tasks, hosts=[host], held=0.5)) if one.verdict is Verdict.MACHINE]
+    assert ("more tasks will not help" in advice(found, "local", "wc")) is claims
+
+
 def test_others_are_asked_to_stop_only_where_they_take_more() -> None:
     for own, stop in ((1.9, False), (0.5, True)):
         host = HostSignals("vm", cores=2, used=1.95, own=own, pressure=0.5)
         [found] = [one for one in diagnose(signals(*EVEN, hosts=[host], held=0.5)) if one.verdict is Verdict.MACHINE]
         assert ("stop what else runs" in advice(found, "local", "wc")) is stop
-        profile = f"heron profile local wc {found.task}" if found.task else "let it do less: more tasks"
+        profile = f"heron profile local wc {found.task}" if found.task else "or let it do less"
         assert profile in advice(found, "local", "wc"), "no command that nobody can run"
 
 
@@ -382,10 +409,11 @@ def test_figures_come_from_the_answers_of_a_topology_master() -> None:
     status.tasks.add(task_id=2, component="count", instance_id="count-2", state=control_pb2.TASK_RUNNING,
                      in_queue_bytes=4000, loop_age_s=0.5)  # fmt: skip
     status.tasks.add(task_id=1, component="words", instance_id="words-1", state=control_pb2.TASK_STARTING, pending=7)
-    status.culprits.add(instance_id="count-2")
+    status.culprits.add(instance_id="count-2", pace=12.5)
     status.culprits.add(stmgr_id="stmgr-1", peer="stmgr-2")
+    status.culprits.add(component="join", drops=True)
     metrics = control_pb2.MetricsReply(interval_s=50.0)
-    counted = {"__execute-time-ns": 25e9, "__execute-count": 1000, "__py-user-cpu-time-secs": 10,
+    counted = {"__execute-time-ns": 25e9, "__execute-count": 1000, "__ack-count": 900, "__fail-count": 50, "__py-user-cpu-time-secs": 10,
                "__py-sys-cpu-time-secs": 5, "__gateway-received-packets-size": 50_000, "__dead-letters": 3}  # fmt: skip
     for name, values in (("count-2", counted), ("stmgr-1", {"__time_spent_back_pressure_aggr": 10_000})):
         report = metrics.reports.add(process=name)
@@ -400,8 +428,9 @@ def test_figures_come_from_the_answers_of_a_topology_master() -> None:
     assert [task.name for task in found.tasks] == ["words-1", "count-2"], "in the order of the topology"
     spout, task = found.tasks
     assert not spout.up and spout.busy is None and spout.pending == 7
-    assert (task.busy, task.executed, task.cpu, task.lag_s) == (0.5, 20.0, 0.3, 2.0)
+    assert (task.busy, task.executed, task.cpu, task.lag_s, task.pace, task.acked) == (0.5, 20.0, 0.3, 2.0, 12.5, 19.0)
     assert found.held == 0.2 and found.culprits == ["count-2", "the link from stmgr-1 to stmgr-2"]
+    assert found.dropping == ["join"]
     assert found.acking and found.max_pending == 500 and found.given_up == {"count": 3.0}
     assert found.out_of_memory == {"count-2": (2, "limit")} and not found.restarted
     assert (found.changed_s, found.change) == (900.0, "update done")
@@ -458,6 +487,37 @@ def test_a_machine_without_cpu_names_the_task_that_wants_it_most() -> None:
     assert (found.verdict, found.component, found.task) == (Verdict.MACHINE, "count", "count-3")
     assert sentence(found, "wc").endswith("other processes 1.3; count-3 is 99 % busy")
     assert "(heron profile local wc count-3)" in advice(found, "local", "wc")
+
+
+def test_what_has_held_a_spout_whose_input_has_ended_is_past() -> None:
+    for ended, held_now, verdict in (
+        (True, 0.0, Verdict.HEALTHY), (True, 0.3, Verdict.UNTRIAGED), (True, None, Verdict.UNTRIAGED),
+        (False, 0.0, Verdict.UNTRIAGED),
+    ):  # fmt: skip
+        found = signals(*EVEN, held=0.55, held_now=held_now)
+        found.tasks[0].ended = ended
+        assert first(found)[0] is verdict
+
+
+def test_a_bolt_that_acks_nothing_is_named() -> None:
+    """More pending tuples were advised, and more would have waited."""
+    silent = bolt(2, 0.01, 5.0, acked=0.0), bolt(3, 0.01, 5.0, acked=0.0)
+    limit = {"max_pending": 100, "acking": True, "pending": 100, "at_limit": 0.99, "arrivals": {"count": 10.0}}
+    found = diagnose(signals(*silent, **limit))[0]
+    assert (found.verdict, found.component) == (Verdict.LIMIT, "count")
+    assert sentence(found, "wc") == (
+        "tuples are not acked: count processed some and acked none in the last 1m00s, and the spouts wait for acks at"
+        " topology.max.spout.pending (100)"
+    )
+    assert advice(found, "local", "wc").startswith("let count ack each tuple that is done")
+    found = diagnose(signals(*silent, **limit, still_s={"words": 20.0}))[0]
+    assert found.verdict is Verdict.STOPPED and sentence(found, "wc").endswith(
+        "as many as may be pending; count acked none"
+    )
+    assert advice(found, "local", "wc").startswith("let count ack each tuple that is done")
+    for acked in (None, 5.0):
+        tasks = silent[0], bolt(3, 0.01, 5.0, acked=acked)
+        assert sentence(diagnose(signals(*tasks, **limit))[0], "wc").startswith("topology.max.spout.pending (100) sets")
 
 
 def test_acks_that_wait_for_spark_are_no_limit() -> None:

@@ -55,8 +55,10 @@ def test_a_cut_holds_exactly_what_was_sent_before_it(seed: int, bytes_max: int) 
                 world.data(source, rng.randint(1, 4))
             elif event == "barrier" and source not in marks:
                 marks[source] = world.numbers[source]
-                world.barrier(source, checkpoint, unaligned)
-            elif event == "trigger" and unaligned:
+                world.barrier(source, checkpoint, unaligned and rng.random() < 0.8)
+            elif event == "trigger" and (unaligned or rng.random() < 0.3):
+                # An aligned checkpoint may become unaligned at any time, also while its barriers are under way.
+                modes[checkpoint % 7] = True
                 world.note(control_pb2.TriggerCheckpoint(checkpoint=checkpoint, unaligned=True))
             elif event == "abort" and rng.random() < 0.3:
                 gone.add(checkpoint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +18,11 @@ from heronpy.api.metrics import AssignableMetrics
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
+from heronpy.api.user_code import user_traceback
+from heronpy.common.errors import LocalWireError
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.proto import control_pb2
+from heronpy.views.exception_groups import user_line
 from instance.control import Message
 from instance.linger import SOON_S, poll_pause_s
 from instance.progress import Progress
@@ -90,8 +94,33 @@ def test_the_end_of_input_ends_it(task: Any) -> None:
 def test_one_call_in_vain_ends_it_unless_tuples_come_after_such_calls(task: Any, tuple_at: int, calls: int) -> None:
     spout, task._dry_calls = task.user.object, 1  # noqa: SLF001
     spout.calls, spout.fifth = 5 - tuple_at, lambda: spout.emit([1])
-    made, dry = task._call_until_dry(64, float("inf"))  # noqa: SLF001
+    made, dry = task._call_until_dry(64, 64, float("inf"))  # noqa: SLF001
     assert dry and made == calls
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("chunk", [0, 4096])
+def test_a_spout_of_several_tuples_per_call_passes_the_limit_by_one_call_at_most(
+    task: Any, chunk: int, traced: bool
+) -> None:
+    """It had 160 of 100 tuples pending: as many calls were made as there was room for tuples."""
+    spout = task.user.object
+    spout.next_tuple = lambda: [spout.emit([n]) for n in range(10)]
+    for _ in range(2):  # what a call emits is known after the first ones
+        task._call(100, 1, 0.0)  # noqa: SLF001
+        before = task.emitter.emitted()
+        task.tracer.due = 0.0 if traced else float("inf")
+        made, _ = task._call(95, chunk, float("inf"))  # noqa: SLF001
+        assert made == 10 and task.emitter.emitted() - before == 100
+
+
+def test_what_cannot_be_sent_is_told_at_the_line_that_emits_it(task: Any) -> None:
+    with pytest.raises(LocalWireError) as caught:
+        task.user.object.emit([Lock()])
+    where = user_line(user_traceback(caught.value))
+    assert where.startswith(f"{__file__}:") and where.endswith(
+        " in test_what_cannot_be_sent_is_told_at_the_line_that_emits_it"
+    )
 
 
 def test_figures_of_a_spout_that_has_ended_are_final(task: Any) -> None:

@@ -56,6 +56,7 @@ def test_the_values_of_the_key(value: object, policy: str) -> None:
 @pytest.mark.parametrize("value", ["newest", 1, 0, 2.5, b"\x80"])
 def test_another_value_is_refused(value: object) -> None:
     [problem] = found(value)
+    assert [problem] == found(value, "ATLEAST_ONCE")
     assert problem.startswith(f"topology 'wc' sets '{KEY}' to ")
     assert problem.endswith("; it must be false, true, drop_newest or sample")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from itertools import pairwise
 from typing import Any
@@ -149,6 +150,11 @@ BAD: list[tuple[str, TopologyMessage, list[str]]] = [
         "object for a number",
         TopologyMessage(topology__message__timeout__secs=b"\x80").spout("s"),
         ["a serialized object", "number above 0"],
+    ),
+    (
+        "nothing for a number",
+        TopologyMessage(topology__max__spout__pending=pickle.dumps(None)).spout("s"),
+        ["'topology.max.spout.pending' to None; it must be"],
     ),
     ("nan", TopologyMessage(topology__message__timeout__secs="nan").spout("s"), ["nan"]),
     ("zero", TopologyMessage(topology__tick__tuple__freq__ms=0).spout("s"), ["above 0"]),

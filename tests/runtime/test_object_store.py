@@ -126,7 +126,7 @@ def test_an_outage_and_a_flood_of_refusals_pass(
     bucket: str, object_server: ObjectServer, heron: Heron, out: Path
 ) -> None:
     """Checkpoints fail, are counted and come back; a task that dies meanwhile waits for its state."""
-    heron.submit(PROGRAM, "counted", "--out", out, *QUICK, *set_(root=f"{bucket}/x", timeout_s=3, unaligned="true"))
+    heron.submit(PROGRAM, "counted", "--out", out, *QUICK, *set_(root=f"{bucket}/x", timeout_s=3, aligned_timeout_s=0))
     when_newer(heron)
     object_server.set(busy=1 << 30)
     wait_for(lambda: known_failures(heron) > 0, 60, "a checkpoint that is given up")

@@ -102,7 +102,7 @@ def verbs(heron: Heron, out: Path, name: str, *words: object) -> dict[str, float
     folder = out / name
     folder.mkdir()
     heron.submit(PROGRAMS / "stateful.py", name, "--out", folder, "--keys", 100, *words,
-                 *("--config-property", "heron.checkpoint.unaligned=false"),
+                 *("--config-property", "heron.checkpoint.aligned_timeout_s=3600"),
                  *("--config-property", "heron.checkpoint.interval_s=3600"))  # fmt: skip
     if name == "overload":
         when_pressed(heron, name)

@@ -73,7 +73,7 @@ def draw_settings(rng: random.Random, standby: random.Random) -> dict[str, Any]:
         "heron.metrics.export_interval_s": 100_000.0,
         "heron.checkpoint.interval_s": rng.choice((0.3, 0.8, 2.0)),
         "heron.checkpoint.timeout_s": rng.choice((2.0, 5.0, 15.0)),
-        "heron.checkpoint.unaligned": rng.random() < 0.4,
+        "heron.checkpoint.aligned_timeout_s": rng.choice((0.0, 0.1, 0.5, 1.0, 3600.0)),
         "heron.checkpoint.alignment_bytes_max": rng.choice((3000, 1 << 20, 1 << 20)),
         "heron.checkpoint.key_groups": rng.choice((4, 32)),
         "heron.checkpoint.inline_max_bytes": rng.choice((0, 200, 20 << 10)),

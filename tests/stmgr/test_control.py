@@ -258,7 +258,12 @@ def test_orders_go_to_the_tasks_that_are_here() -> None:
     ordered = world.feed(events.TasksOrdered(control_pb2.FinishTasks(task_ids=[4, 9])))
     assert ordered == [Tell(b"t:4:1", control_pb2.FinishTask(task_id=4))]
     done = control_pb2.CheckpointComplete(checkpoint=2)
-    assert world.feed(events.TasksOrdered(done)) == [Tell(b"t:3:1", done), Tell(b"t:4:1", done)]
+    told = [Tell(b"t:3:1", done), Tell(b"t:4:1", done)]
+    assert world.feed(events.TasksOrdered(done)) == [events.HoldCredit(True), *told]
+    for unaligned in (False, True):
+        trigger = control_pb2.TriggerCheckpoint(checkpoint=3, unaligned=unaligned, task_ids=[3])
+        ordered = world.feed(events.TasksOrdered(trigger))
+        assert ordered == [events.HoldCredit(not unaligned), Tell(b"t:3:1", trigger)]
     rate = control_pb2.TraceRate(per_s=100.0, lease_s=3.0)
     assert world.feed(events.TasksOrdered(rate)) == [Tell(b"t:3:1", rate), Tell(b"t:4:1", rate)]
 
@@ -343,10 +348,11 @@ def test_a_culprit_is_a_peer_when_it_is_one_whatever_its_name_looks_like() -> No
     world = World()
     world.feed(plan(1, {3: 2}, {2: 1}))
     for link in ("stmgr-2", "stmgr-task"):
-        world.pressure.observe(link, 3 * MB, lambda: (3, MB), world.now)
+        world.pressure.observe(link, 3 * MB, lambda: (3, MB), world.now, pace=9.0)
     effects = world.feed(Signal.PRESSURE_CHANGED)
     (announced,) = [e.message for e in effects if isinstance(e, events.Announce)]
     assert [culprit.peer for culprit in announced.culprits] == ["stmgr-2", ""]
+    assert [culprit.pace for culprit in announced.culprits] == [9.0, 9.0]
 
 
 def test_a_lease_that_is_no_number_ends() -> None:

@@ -260,3 +260,29 @@ def test_a_frame_that_leaves_a_full_queue_returns_the_credit_of_the_one_that_wai
     assert link.queued_bytes == 12 * frame, "none of the held ones has left"
     world.switch.remove_task(BOLT)
     assert (source.absorbed_frames, source.absorbed_bytes) == (20, source.received_bytes), "each frame earns it once"
+
+
+def test_while_tuples_in_flight_are_saved_full_queues_hold_back_no_credit() -> None:
+    """The barriers are in their senders, behind frames for full tasks here and elsewhere."""
+    world = World(backpressure_high_bytes=1000, backpressure_low_bytes=500, queue_target_ms=0)
+    spout = world.register(SPOUT)
+    world.register(BOLT)
+    world.switch.tasks[BOLT].link.granted_bytes = 0
+    world.switch.open_peer("stmgr-2", 50)
+    frame = Frame(kind=CLAMP, dest_task=FAR, on=True, count=7)
+    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 1), frame.SerializeToString())
+
+    def absorbed() -> float:
+        for dest in (BOLT, FAR):
+            for _ in range(20):
+                world.receive(spout, data(dest, payload=b"x" * 80))
+        world.switch.settle_credit()
+        source = world.switch.tasks[SPOUT].source
+        assert source is not None
+        return source.absorbed_bytes / source.received_bytes
+
+    assert absorbed() < 0.5
+    world.switch.hold_credit(False)
+    assert absorbed() == 1
+    world.switch.hold_credit(True)
+    assert absorbed() < 0.9

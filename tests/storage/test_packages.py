@@ -174,6 +174,19 @@ def test_zip_and_tar_are_unpacked(store: PackageStore, tmp_path: Path) -> None:
         assert path.is_symlink() or path.stat().st_mode & 0o077 == 0, path
 
 
+def test_bytecode_in_an_archive_is_left_to_python(store: PackageStore, tmp_path: Path) -> None:
+    """Python writes it again where the times of the source differ; the stored package stays the same."""
+    archive = tmp_path / "job.zip"
+    with zipfile.ZipFile(archive, "w") as written:
+        written.writestr("job.py", "x = 1\n")
+        written.writestr(f"__pycache__/job.{sys.implementation.cache_tag}.pyc", b"of another time")
+    entry = store.add(archive).dir
+    code = f"import sys; sys.path.insert(0, {str(entry)!r}); import job"
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""}, check=True)
+    assert list(entry.rglob("*.pyc"))
+    assert store.add(archive).dir == entry
+
+
 def test_a_pex_has_its_dependencies_beside_the_code(store: PackageStore, tmp_path: Path) -> None:
     entries: dict[str, str | bytes | tuple[str, int]] = {
         ".deps/lib-1.0.whl/lib/__init__.py": "lib",

@@ -254,8 +254,19 @@ def test_a_full_task_that_others_stand_in_for_holds_no_spout() -> None:
     watcher.journal.now = 30.0
     watcher.culprits("stmgr-1", [])
     assert texts(watcher.journal, "backpressure") == [
-        "for 10.5s the other tasks of its component took the share of container_1_count_7 (up to 9B waited in stmgr-1)",
+        "for 10.5s container_1_count_7 was full, and its tuples went to the other tasks of its component"
+        " (up to 9B waited in stmgr-1)",
         "the spouts were held for 10.5s because container_1_count_7 was too slow (up to 9B waited in stmgr-1)",
+    ]
+
+
+def test_a_task_that_was_full_for_a_moment_is_not_called_slow() -> None:
+    watcher = Watcher(Journal())
+    full = control_pb2.Culprit(task_id=7, instance_id="container_1_count_7", queued_bytes=9)
+    for watcher.journal.now in (10.0, 10.004):
+        watcher.culprits("stmgr-1", [full] if watcher.journal.now == 10.0 else [])
+    assert texts(watcher.journal, "backpressure") == [
+        "for 4ms container_1_count_7 was full, and the spouts were held (up to 9B waited in stmgr-1)"
     ]
 
 

@@ -118,7 +118,7 @@ DRAWN = {
     "actions": st.lists(st.sampled_from(ACTIONS), max_size=80),
     "seed": st.integers(0, 2**32),
     "containers": st.integers(1, 3),
-    "unaligned": st.booleans(),
+    "aligned_s": st.sampled_from([0.0, 1.0, 60.0]),
 }
 
 
@@ -128,9 +128,14 @@ def test_any_order_of_faults_keeps_the_invariants_and_ends_with_a_complete_check
     tried(given(**DRAWN)(any_order))()
 
 
-def any_order(actions: list[str], seed: int, containers: int, unaligned: bool) -> None:
+def any_order(actions: list[str], seed: int, containers: int, aligned_s: float) -> None:
     settings_of = CheckpointSettings(
-        interval_s=5.0, timeout_s=8.0, savepoint_timeout_s=20.0, min_pause_s=1.0, unaligned=unaligned, allow_empty=True
+        interval_s=5.0,
+        timeout_s=8.0,
+        savepoint_timeout_s=20.0,
+        min_pause_s=1.0,
+        aligned_timeout_s=aligned_s,
+        allow_empty=True,
     )
     w = CheckpointWorld(containers=containers, checkpoints=settings_of)
     rng, asked = random.Random(seed), dict[int, int]()

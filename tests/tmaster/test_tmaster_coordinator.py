@@ -73,6 +73,11 @@ class Model:
                 assert effect.value.next_checkpoint >= self.stored.next_checkpoint
                 assert effect.value.next_attempt >= self.stored.next_attempt
                 self.stored = effect.value
+            elif isinstance(effect, Trigger) and effect.checkpoint == self.open:
+                began, first = self.triggers[-1]
+                assert effect.unaligned and not (first.unaligned or first.savepoint)
+                assert self.now >= began + self.settings.aligned_timeout_s
+                self.triggers[-1] = began, effect
             elif isinstance(effect, Trigger):
                 assert self.open is None, "two at once"
                 assert effect.checkpoint < self.stored.next_checkpoint, "a number that is not stored"
@@ -245,6 +250,21 @@ def test_the_two_kinds_have_times_of_their_own() -> None:
     assert m.triggers[-1][1].savepoint and m.open == 2, "the savepoint still runs"
     m.complete()
     assert isinstance(m.answers[1].outcome, checkpoint_pb2.CheckpointRecord)
+
+
+def test_barriers_overtake_tuples_after_a_while_but_not_those_of_a_savepoint() -> None:
+    m = started(aligned_timeout_s=1.0)
+    m.answer(1)
+    m.advance(0.9)
+    assert not m.triggers[-1][1].unaligned
+    m.advance(0.2)
+    assert m.triggers[-1][1] == Trigger(1, False, True)
+    m.complete()
+    m.ask(True)
+    m.advance(5.0)
+    assert m.triggers[-1][1] == Trigger(2, True, False)
+    m.complete()
+    assert m.coordinator.log.completed == 2
 
 
 def test_between_two_checkpoints_there_is_a_pause_also_when_people_ask() -> None:

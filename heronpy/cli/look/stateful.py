@@ -10,8 +10,6 @@ from heronpy.cli import exits
 from heronpy.cli.render.checkpoints import master_json, record_json, waiting_names
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
-from heronpy.common.setting_types import CheckpointSettings
-from heronpy.common.settings import settings_for
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
@@ -78,16 +76,11 @@ def current_lines(session: Session, status: control_pb2.StatusReply) -> list[str
     if reply is None:
         return []
     waits_for = barrier_text(reply, status)
-    unaligned = waits_for and _settings(session, status.topology).unaligned
-    return lines(reply, time.time()) + ([waits_for] if waits_for and not unaligned else [])
-
-
-def _settings(session: Session, topology: str) -> CheckpointSettings:
-    return settings_for(session.settings_of(session.find(topology)), CheckpointSettings)
+    return lines(reply, time.time()) + ([waits_for] if waits_for else [])
 
 
 def barrier_text(reply: control_pb2.CheckpointsReply, status: control_pb2.StatusReply) -> str:
-    """What a late or never-completing aligned checkpoint waits for; empty when no queue is long."""
+    """What a late or never-completing checkpoint waits for; empty when no queue is long."""
     late = reply.pending and reply.pending_s >= LATE_S
     if not late and (reply.complete or not (reply.aborted + reply.failed)):
         return ""
@@ -97,10 +90,7 @@ def barrier_text(reply: control_pb2.CheckpointsReply, status: control_pb2.Status
     component, tuples = max(queued.items(), key=lambda item: item[1], default=("", 0))
     if not tuples:
         return ""
-    return (
-        f"checkpoints wait until {component} has processed the {counted(tuples, 'tuple')} before their barrier;"
-        " heron.checkpoint.unaligned avoids that"
-    )
+    return f"checkpoints wait until {component} has processed the {counted(tuples, 'tuple')} before their barrier"
 
 
 def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from heronpy.common.losses import (
     lost_text,
     state_label,
 )
-from heronpy.common.states import UP_STATES, culprit_name, holds, lifecycle_name, task_name
+from heronpy.common.states import BRIEF_S, UP_STATES, culprit_name, holds, lifecycle_name, task_name
 from heronpy.common.units import counted, format_bytes, format_duration, listed
 from heronpy.plan.component_config import config_of, drop_policy, reliability_mode
 from heronpy.proto import control_pb2
@@ -71,7 +71,8 @@ def totals_text(status: control_pb2.StatusReply) -> str:
     replayed = f"replayed up to {totals.replayed:,} (may be counted twice)" if totals.replayed else "replayed 0"
     unknown = begun_again_text(status)
     if unknown:
-        replayed = f"replayed an unknown number: {unknown} (may be counted twice)"
+        number = "0, but" if reliability_mode(status.plan.topology) == "ATMOST_ONCE" else "an unknown number:"
+        replayed = f"replayed {number} {unknown} (may be counted twice)"
     if _effectively_once(status) and totals.restores:
         times = "once" if totals.restores == 1 else f"{totals.restores:,} times"
         replayed = f"restored {times}, {replayed}" if unknown else f"restored {times} (what was replayed counts once)"
@@ -232,15 +233,14 @@ def _add_frames(row: ComponentRow, task: control_pb2.TaskStatus, old: control_pb
 def culprit_text(culprit: control_pb2.Culprit) -> str:
     """Who holds the topology back, or would, as one sentence."""
     if not holds(culprit):
-        what = f"the other tasks of {culprit.component} take its share"
+        what = f"its tuples go to the other tasks of {culprit.component}"
         return (
             f"full: {culprit_name(culprit)}; {'what does not fit is discarded' if culprit.drops else what}"
             f" ({format_bytes(culprit.queued_bytes)} queued for {format_duration(culprit.since_s)})"
         )
     return (
-        f"backpressure: {culprit_name(culprit)} is too slow"
-        f" ({format_bytes(culprit.queued_bytes)} queued for {format_duration(culprit.since_s)},"
-        f" announced by {culprit.stmgr_id})"
+        f"backpressure: {culprit_name(culprit)} is {'full' if culprit.since_s < BRIEF_S else 'too slow'}"
+        f" ({format_bytes(culprit.queued_bytes)} queued in {culprit.stmgr_id} for {format_duration(culprit.since_s)})"
     )
 
 

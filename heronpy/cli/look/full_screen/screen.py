@@ -142,7 +142,8 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
         lines += _wrapped(f"{held}, now by {one.name} ({waits}){more}", WARN, width, 2)
     for one in load.avoided[:1]:
         more = f" and {len(load.avoided) - 1} more" if len(load.avoided) > 1 else ""
-        lines += _wrapped(f"full: {one.name}{more}; the other tasks of {one.component} take its share", WARN, width, 2)
+        goes = f"its tuples go to the other tasks of {one.component}"
+        lines += _wrapped(f"full: {one.name}{more}; {goes}", WARN, width, 2)
     for one in load.dropping[:1]:
         more = f" and {len(load.dropping) - 1} more" if len(load.dropping) > 1 else ""
         lines += _wrapped(f"full: {one.name}{more}; what does not fit is discarded", WARN, width, 2)
