@@ -148,6 +148,17 @@ def test_the_traceback_of_the_user_is_whole_and_only_theirs(heron: Heron, home: 
     assert broken.code == 1 and "SyntaxError" in broken.err and "load_topology" not in broken.err
 
 
+def test_a_program_runs_only_once_the_command_knows_that_it_may_and_reads_no_input(
+    heron: Heron, tmp_path: Path
+) -> None:
+    """Its process starts before the cluster is looked for."""
+    ran = tmp_path / "ran"
+    text = f"import pathlib, sys\npathlib.Path({str(ran)!r}).write_text(repr(sys.stdin.read()))\nsys.exit(3)\n"
+    file = write(tmp_path / "topo.py", text)
+    assert heron("submit", "nowhere", file).code == exits.USAGE and not ran.exists()
+    assert heron("submit", "local", file).code == exits.FAILED and ran.read_text() == "''"
+
+
 def test_a_spout_that_would_start_over_after_a_failure_is_named(heron: Heron, tmp_path: Path) -> None:
     """Effectively once is exact from spouts that go back to a checkpoint, and from no others."""
     text = (

@@ -14,8 +14,9 @@ from rich.console import Console
 
 from heronpy.cli.main import main
 from heronpy.cli.measure import load_test
+from heronpy.cli.measure.load_test import print_result
 from heronpy.common.errors import ConfigError
-from heronpy.loadtest import measure, page, processes, profiles, rates, results, tables
+from heronpy.loadtest import measure, page, processes, profiles, rates, results
 from heronpy.loadtest.processes import (
     CallCounter,
     Counted,
@@ -226,7 +227,7 @@ def test_a_row_per_step_that_fits_100_columns() -> None:
         ("ATMOST_ONCE", 100_000.0, run_of(99_999.7)), ("EFFECTIVELY_ONCE", 0.0, run_of(3_456_789.0, calls=None))
     )
     screen = Console(width=100, file=open(os.devnull, "w"), record=True)
-    tables.print_result(screen, made)
+    print_result(screen, made)
     lines = [line.split() for line in screen.export_text().splitlines()]
     assert [
         "ATMOST_ONCE",

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from heronpy.cli.measure.load_test import print_result
 from heronpy.common.errors import ConfigError
 from heronpy.ingest.ledger.types import File, FileState, Span, SpanState, Unit, UnitState
-from heronpy.loadtest import inputs, page, results, tables
+from heronpy.loadtest import inputs, page, results
 from heronpy.loadtest.errors import LabError
 from heronpy.loadtest.histogram import quantile
 from heronpy.loadtest.inputs import Began
@@ -69,7 +70,7 @@ def test_a_result_says_which_goals_were_missed() -> None:
     result = result_of("units", "work units", "units", {"profiles": "throughput"}, runs, verdict)
     result["goals"] = plan.judged(result["summary"], plan.Sizes())
     console = Console(record=True, width=140)
-    tables.print_result(console, result)
+    print_result(console, result)
     text = console.export_text()
     assert "missed  throughput: work units against the loop by hand: 2.00x, aimed at" in text
     assert "met     rebuild" in text and result["ok"]

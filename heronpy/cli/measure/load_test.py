@@ -8,13 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.text import Text
+
 from heronpy.cli import exits
-from heronpy.cli.output import console, print_table, say
+from heronpy.cli.output import console, print_table, say, table
 from heronpy.clusters.target import Target
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import make_output
 from heronpy.common.units import parse_bytes
-from heronpy.loadtest import page, profiles, results, tables
+from heronpy.loadtest import page, profiles, results, scenes
+from heronpy.loadtest import rates as rate_steps
 from heronpy.loadtest.checkpoint_state import run_checkpoint_state
 from heronpy.loadtest.cluster import cluster
 from heronpy.loadtest.control_plane import run_control_plane
@@ -106,7 +110,7 @@ def _measure(
     before = results.read(against) if against is not None else None
     with interruptible(), cluster(str(target) if target is not None else None) as where:
         result = measure(where, repeat)
-    tables.print_result(console(), result, before)
+    print_result(console(), result, before)
     stem = re.sub(r"[^0-9T]", "", result["date"].partition("+")[0])
     path = out / f"{result['profile']}-{stem}.json"
     make_output(out)
@@ -118,3 +122,69 @@ def _measure(
         failed = [check["name"] for run in result["runs"] for check in run["checks"] if not check["ok"]]
         raise exits.Failure(f"load test '{result['profile']}' failed: {', '.join(dict.fromkeys(failed))}; see above")
     return exits.OK
+
+
+_STYLES = {"better": "green", "worse": "red", "same": "dim"}
+
+
+def print_result(to: Console, result: dict[str, Any], before: dict[str, Any] | None = None) -> None:
+    """Everything about one result document."""
+    host, last = result["host"], result["runs"][-1]
+    shown_options = ", ".join(
+        f"{key} {json.dumps(value) if isinstance(value, dict) else value}"
+        for key, value in result["options"].items()
+        if value not in ({}, "", 0, 0.0, None)
+    )
+    about = f"heronpy {result['heronpy']}, Python {result['python']}, {host['cores']} cores, {result['date']}"
+    to.print(Text(f"{result['profile']}: {result['about']}", style="bold"))
+    to.print(Text(f"{about}\n{shown_options}", style="dim"))
+    if "steps" in last:
+        # Drawn tight, so that it fits 100 columns.
+        _print_table(to, *rate_steps.table_of(result), tight=True)
+        for note in rate_steps.notes_of(result):
+            to.print(Text(f"  {note}", style="dim"))
+    elif "scenes" in last:
+        _print_table(to, *scenes.table_of(result), tight=True)
+    else:
+        _print_table(to, *results.table_of_figures(result))
+    if "figures" in last:
+        _print_table(to, *results.table_of_roles(last))
+    for check in [check for run in result["runs"] for check in run["checks"]]:
+        mark = Text("ok    " if check["ok"] else "FAILED", style="green" if check["ok"] else "bold red")
+        to.print(Text.assemble("  ", mark, f"  {check['name']}: {check['text']}"))
+    for goal in result.get("goals", ()):
+        mark = Text("met   ", style="green") if goal["met"] else Text("missed", style="yellow")
+        to.print(Text.assemble("  ", mark, f"  {goal['text']}"))
+    noise = result["calibration"]
+    loop = f"the calibration loop needs {noise['loop_s_per_million']:.4f} CPU-s per million"
+    to.print(Text(f"  {noise['text']}; {loop}", style="yellow" if noise["noisy"] else "dim"))
+    if before is not None:
+        _print_comparison(to, result, before)
+
+
+def _print_table(to: Console, head: list[str], rows: list[list[Any]], tight: bool = False) -> None:
+    grid = table(head, rows, right=head[1:])
+    if tight:
+        grid.padding = (0, 0, 0, 0)
+    to.print(grid)
+
+
+def _print_comparison(to: Console, now: dict[str, Any], before: dict[str, Any]) -> None:
+    """Ratios to an earlier result."""
+    changes = results.compare(now, before)
+    for text in results.different_options(now, before):
+        to.print(Text(f"  options differ: {text}", style="yellow"))
+    rows = [
+        [
+            change.figure.label,
+            results.shown(change.figure.name, change.before),
+            results.shown(change.figure.name, change.now),
+            "-" if change.ratio is None else f"{change.ratio:.3f}",
+            Text(change.verdict, style=_STYLES[change.verdict]),
+        ]
+        for change in changes
+    ]
+    _print_table(to, ["against the earlier run", "before", "now", "ratio", ""], rows)
+    slower = now["calibration"]["loop_s_per_million"] / before["calibration"]["loop_s_per_million"]
+    if abs(slower - 1) > 0.05:
+        to.print(Text(f"  the machine itself was {slower:.2f} times as slow as then", style="yellow"))
