@@ -278,7 +278,7 @@ def _too_few(f: Finding, topology: str) -> str:
 
 def _limit(f: Finding, topology: str) -> str:
     n = f.figures
-    if f.names:
+    if f.names and "window_s" in n:
         since = format_duration(round(n["window_s"]))
         return (
             f"tuples are not acked: {listed(f.names)} processed some and acked none in the last {since}, and the spouts"

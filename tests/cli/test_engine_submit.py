@@ -41,7 +41,7 @@ def test_containers_of_an_engine_talk_over_tcp() -> None:
         ({"engine": {"fencing": "lease"}}, "set heron.statemgr.type to zookeeper"),
         (
             {"engine": {"kind": "nomad"}},
-            "engine 'nomad' is not there in this release; known engines are kubernetes, local, slurm, spark",
+            "this release has no engine 'nomad'; known engines are kubernetes, local, slurm, spark",
         ),
         ({"engine": {"kind": "slrm"}}, "did you mean 'slurm'"),
         ({"engine": {"shared": "some/where"}}, "not an absolute path"),

@@ -170,7 +170,7 @@ def test_trace_shows_hops_and_the_slowest_tuple(
         in heron("trace", "local", "wordy", "--seconds", "1", "--min-ms", "5").out
     )
     nothing = heron("trace", "local", "wordy", "--seconds", "1").out
-    assert nothing == "No tuple of topology 'wordy' was traced; if its spouts are held, heron doctor says by whom\n"
+    assert nothing == "No tuple of topology 'wordy' was traced; if its spouts are held, heron doctor names the cause\n"
     orders = [body for name, body in wordy.asked if isinstance(body, control_pb2.GetTraces)]
     assert (orders[0].per_s, orders[0].lease_s) == (100.0, 3.0)
     assert [(one.per_s, one.since, one.until, one.min_s) for one in orders if one.min_s] == [(0.0, 50.0, 51.0, 0.005)]
@@ -199,11 +199,11 @@ def test_trace_shows_hops_and_the_slowest_tuple(
     found = json.loads(heron("trace", "local", "wordy", "--seconds", "1", "--json").out)
     assert found["traces"][0]["spans"][1]["parts"][0] == {"hop": "batch", "took_s": 0.002} and found["under_way"] == 3
     away = heron("trace", "local", "wordy", "--seconds", "1", "--otlp", "http://127.0.0.1:1")
-    assert away.code == 1 and "the collector at http://127.0.0.1:1/v1/traces does not take the traces: " in away.err
+    assert away.code == 1 and "the collector at http://127.0.0.1:1/v1/traces did not accept the traces: " in away.err
     assert len(away.err.splitlines()) == 1
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=hidden\x1b")
     bad = heron("trace", "local", "wordy", "--otlp", "http://127.0.0.1:1")
-    assert bad.code == 2 and "OTEL_EXPORTER_OTLP_HEADERS has a part that is no header" in bad.err
+    assert bad.code == 2 and "OTEL_EXPORTER_OTLP_HEADERS has a part that is not a header" in bad.err
     assert "hidden" not in bad.err
     bad = heron("trace", "local", "wordy", "--otlp", "ftp://x")
     assert bad.code == 2 and "--otlp ftp://x is not an address; use one like http://127.0.0.1:4318" in bad.err

@@ -191,7 +191,7 @@ def test_wait_says_what_became_of_the_tuples_when_it_is_interrupted(
     if flags:
         assert "topology 'wordy' is removed" in result.err
     else:
-        assert "topology 'wordy' runs on" in result.err
+        assert "topology 'wordy' keeps running" in result.err
         assert heron("kill", "local", "wordy").code == 0
     nothing_left(home, started)
 

@@ -40,7 +40,7 @@ def test_rows_of_failed_batches_are_missing_where_nobody_sends_them_again(mode: 
     session = answering(spark_batches_failed__store=3, spark_batches_failed__keeper=5)
     undone = undone_of(session, RECORD, ended(mode))
     assert undone == Undone(lost=lost)
-    assert ("3 Spark batches failed, and at most once" in undone.sentence(cast("Any", "local"), "wordy")) is bool(lost)
+    assert ("3 Spark batches failed; under ATMOST_ONCE" in undone.sentence(cast("Any", "local"), "wordy")) is bool(lost)
 
 
 def test_units_of_a_pipeline_count_once_whoever_tells_of_them() -> None:
