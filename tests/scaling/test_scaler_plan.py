@@ -260,7 +260,7 @@ FIGURES = {
     Verdict.SLOW_HOST: ["rate", "usual", "tasks"],
     Verdict.MACHINE: ["cores", "others", "own", "pressure", "spark", "busy"],
     Verdict.UNDER_PROVISIONED: ["tasks", "arrival", "rate", "busy", "needed"],
-    Verdict.LIMIT: ["limit", "busy"],
+    Verdict.LIMIT: ["limit", "busy", "window_s"],
     Verdict.CHECKPOINTS: ["age_s", "every_s"],
     Verdict.SPARK: ["waiting", "lag_s", "window_s"],
     Verdict.LOSSES: ["dead_letters", "window_s"],
