@@ -1,4 +1,4 @@
-"""A pool's keeper and its slots in a simulation: no container in two slots at once, none lost, and the times of T24-T30.
+"""A pool's keeper and its slots in a simulation: no container in two slots at once, none lost, in time.
 
 Bugs that are planted into the keeper are found.
 """
