@@ -42,36 +42,62 @@ class Loads:
         #: By slot, the share of it that its load is.
         self.shares = dict.fromkeys(self.shards, 0.0)
         self._counts = dict.fromkeys(self.shards, 0)
-        self._order = [(0.0, 0, slot) for slot in sorted(self.shards)]
+        #: Heaps of slots, by load and by number of shards; outdated entries are skipped.
+        self._cool: list[tuple[float, int, int]] = []
+        self._few: list[tuple[int, int]] = []
 
-    def give(self, shard: int, load: Size, slot: int) -> None:
-        """A slot has a shard."""
+    def give(self, shard: int, load: Size | None, slot: int) -> None:
+        """A slot has a shard; None: nothing runs in that."""
         self._counts[slot] += 1
-        if load != Size():
+        if load is not None:
             self.shards[slot][shard] = load
             self._sum(slot, self._sums[slot] + load)
-        heapq.heappush(self._order, self._key(slot))
+        self._sort(slot)
 
-    def take(self, shard: int, slot: int) -> Size:
+    def take(self, shard: int, slot: int) -> Size | None:
         """A slot has it no more."""
         self._counts[slot] -= 1
-        load = self.shards[slot].pop(shard, Size())
+        load = self.shards[slot].pop(shard, None)
         # Summed anew: differences of floating numbers add up.
         self._sum(slot, sum(self.shards[slot].values(), Size()))
-        heapq.heappush(self._order, self._key(slot))
+        self._sort(slot)
         return load
+
+    def place(self, shard: int, load: Size | None) -> int:
+        """Give a shard to the slot with the least load, or, without a load, to the one with the fewest shards."""
+        slot = self.coolest() if load is not None else self._emptiest()
+        self.give(shard, load, slot)
+        return slot
 
     def coolest(self) -> int:
         """The slot with the least load, of those the one with the fewest shards."""
-        while self._order[0] != self._key(self._order[0][2]):
-            heapq.heappop(self._order)
-        return self._order[0][2]
+        if not self._cool:
+            self._cool = [self._key(slot) for slot in self.shares]
+            heapq.heapify(self._cool)
+        while self._cool[0] != self._key(self._cool[0][2]):
+            heapq.heappop(self._cool)
+        return self._cool[0][2]
+
+    def _emptiest(self) -> int:
+        if not self._few:
+            self._few = [(count, slot) for slot, count in self._counts.items()]
+            heapq.heapify(self._few)
+        while self._few[0][0] != self._counts[self._few[0][1]]:
+            heapq.heappop(self._few)
+        return self._few[0][1]
 
     def _key(self, slot: int) -> tuple[float, int, int]:
         return self.shares[slot], self._counts[slot], slot
 
     def _sum(self, slot: int, load: Size) -> None:
         self._sums[slot], self.shares[slot] = load, load.share_of(self._size)
+
+    def _sort(self, slot: int) -> None:
+        """In the heaps that there are."""
+        if self._cool:
+            heapq.heappush(self._cool, self._key(slot))
+        if self._few:
+            heapq.heappush(self._few, (self._counts[slot], slot))
 
     def after(self, slot: int, gone: Size, come: Size) -> float:
         """The share of a slot that had one shard less and one more."""

@@ -65,7 +65,7 @@ class Keeper:
         self._balanced_at: float | None = None
         self._last_now: float | None = None
         #: Why the pool is not level; "" when it is.
-        self.unlevel = ""
+        self._unlevel = ""
 
     def decide(
         self,
@@ -84,7 +84,7 @@ class Keeper:
         self._settle(owners, known.number + 1, live, slots, loads, pool, notes)
         if live:
             self._leave(owners, known.number + 1, live, loads, pool)
-            self._level(owners, known.number + 1, live, loads, pool, new, now)
+            self._level(owners, known.number + 1, live, loads, pool, new, now, notes)
         late = self._late(owners, slots, now, paused)
         changed = owners != list(known.owners)
         return Decision(replace(known, number=known.number + 1, owners=tuple(owners)) if changed else None, late,
@@ -111,9 +111,10 @@ class Keeper:
         if not free or not live:
             return
         fill = _fill(owners, live, loads, pool, skip=frozenset(free))
-        for shard in sorted(free, key=lambda shard: (-loads.get(shard, Size()).share_of(pool.size), shard)):
-            slot = fill.coolest()
-            fill.give(shard, loads.get(shard, Size()), slot)
+        for shard in sorted(
+            free, key=lambda shard: (-loads[shard].share_of(pool.size) if shard in loads else 1, shard)
+        ):
+            slot = fill.place(shard, loads.get(shard))
             owners[shard] = Owner(slot, slots[slot].epoch, number)
         notes += [f"slot {slot} is lost; its {count} shards go to others" for slot, count in lost.items() if slot]
 
@@ -124,13 +125,11 @@ class Keeper:
         fill = _fill(owners, live, loads, pool) if away else None
         for shard in away:
             assert fill is not None
-            slot = fill.coolest()
-            fill.give(shard, loads.get(shard, Size()), slot)
-            owners[shard] = replace(owners[shard], number=number, to=slot)
+            owners[shard] = replace(owners[shard], number=number, to=fill.place(shard, loads.get(shard)))
 
     def _level(
         self, owners: list[Owner], number: int, live: list[int], loads: Mapping[int, Size], pool: Pool,
-        new: frozenset[int], now: float,
+        new: frozenset[int], now: float, notes: list[str],
     ) -> None:  # fmt: skip
         """Move shards without a load at once, and the others in the rounds of the balance."""
         moves: dict[int, int] = {}
@@ -138,8 +137,7 @@ class Keeper:
         if new:
             fill = _fill(owners, live, loads, pool, skip=new & stays.keys())
             for shard in sorted(new & stays.keys(), key=lambda one: (-loads[one].share_of(pool.size), one)):
-                moves[shard] = fill.coolest()
-                fill.give(shard, loads[shard], moves[shard])
+                moves[shard] = fill.place(shard, loads[shard])
         else:
             counts, empty = dict.fromkeys(live, 0), {slot: list[int]() for slot in live}
             for shard, owner in enumerate(owners):
@@ -155,7 +153,8 @@ class Keeper:
         if now - self._balanced_at >= self._balance_s and not moving and not new:
             self._balanced_at = now
             found = balance({one: slot for one, slot in stays.items() if one in loads}, loads, live, pool.size)
-            self.unlevel = found.why
+            notes += [found.why] if found.why not in ("", self._unlevel) else []
+            self._unlevel = found.why
             moves |= found.moves
         for shard, slot in moves.items():
             if owners[shard].slot != slot:
@@ -181,7 +180,7 @@ class Keeper:
             before, since = self._owes.get((slot, epoch), first)
             if not view.is_silent and (paused or answered > before):
                 since = now  # what counts is that it does not get on at all
-            if now - since >= self._obey_s:
+            if now - since >= self._obey_s * (1 if answered or view.is_silent else 2):  # it may be starting yet
                 late.append(slot)
                 since = now
             owes[slot, epoch] = answered, since
@@ -197,7 +196,7 @@ def _fill(
     for shard, owner in enumerate(owners):
         slot = owner.to or owner.slot
         if slot in found.shares and shard not in skip:
-            found.give(shard, loads.get(shard, Size()), slot)
+            found.give(shard, loads.get(shard), slot)
     return found
 
 

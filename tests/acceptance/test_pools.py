@@ -76,12 +76,12 @@ def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path
     wait_for(lambda: all_up(heron), 60.0, "all tasks")
     when_checkpoints(heron, 1)
 
-    # A slot is killed: what ran in it is in the others.
-    lost = max(used(heron))
+    # A slot is killed: what ran in it is in the others, unless its successor was faster than the pool's scheduler.
+    lost, before = max(used(heron)), executor(heron)
     for one in in_slots(heron, lost):
         if "heronpy.executor.bootstrap" in one.cmdline():
             one.kill()
-    wait_for(lambda: all_up(heron, lost), 60.0, f"all tasks outside of slot {lost}")
+    wait_for(lambda: all_up(heron) and executor(heron) not in (0, before), 60.0, "all tasks in another slot")
     heron("job", "set", "local", "Counts", "parallelism.split=3").ok()
     assert tasks(heron)["split"] == 3 and job(heron)["topology_id"] == first
 
