@@ -142,12 +142,12 @@ def test_going_back_gives_what_was_in_that_version(done: list[Any], data: st.Dat
         if new is not layer:
             history.append(change_of(layer, new, stamp))
             layer = new
-            was[layer.version] = {entry.path: entry.value for entry in layer.entries}
+            was[layer.version] = {entry.path: (type(entry.value), entry.value) for entry in layer.entries}
     if layer.version < 2:
         return
     to = data.draw(st.integers(1, layer.version - 1))
     back = gone_back(layer, to, layer.version, history, said("bob"))
-    assert {entry.path: entry.value for entry in back.entries} == was[to]
+    assert {entry.path: (type(entry.value), entry.value) for entry in back.entries} == was[to]
     assert back.version == layer.version + (was[to] != was[layer.version])
 
 
