@@ -119,7 +119,15 @@ def house(asking: Asking, busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -
 
 def path_of(route: Route, **values: str) -> str:
     """An address of the route; `values` replace those of wordy, and what the route needs besides."""
-    known = {**PLACE, "id": "2", "number": "1", "process": "container_1_word_1", **values}
+    known = {
+        **PLACE,
+        "id": "2",
+        "number": "1",
+        "process": "container_1_word_1",
+        "job": "wordy",
+        "layer": "oncall",
+        **values,
+    }
     return re.sub(r"\{(\w+)\}", lambda match: known[match[1]], route.path)
 
 
