@@ -388,6 +388,7 @@ class SpoutTask(Task):
     def _call(self, free: int, chunk: int, now: float) -> tuple[int, bool]:
         """Call next_tuple while it has emitted less than `free` tuples; returns how often, and whether it is dry.
 
+        Without a limit of pending tuples, `free` limits the calls alone.
         `chunk`: how often at most; 0: one by one, until it is dry. When a trace is due, the first call is traced by
         itself.
         """
@@ -401,6 +402,8 @@ class SpoutTask(Task):
             free -= count() - before
             if traced == calls or self.control.interrupted or self._busy or self._call_at or self._call_on >= 0:
                 return traced, bool(self._call_at or self._call_on >= 0)
+        if chunk and not self.max_pending:
+            return traced + self.call_user(calls - traced), False
         if chunk and calls * self._most <= free:
             made = traced + self.call_user(calls - traced)
             self._most = max(self._most, (count() - before) // made)
