@@ -104,6 +104,7 @@ def test_a_spout_of_several_tuples_per_call_passes_the_limit_by_one_call_at_most
     task: Any, chunk: int, traced: bool
 ) -> None:
     """It had 160 of 100 tuples pending: as many calls were made as there was room for tuples."""
+    task.max_pending = 100
     spout = task.user.object
     spout.next_tuple = lambda: [spout.emit([n]) for n in range(10)]
     for _ in range(2):  # what a call emits is known after the first ones
