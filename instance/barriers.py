@@ -180,7 +180,7 @@ class BoltCheckpoints(Checkpoints):
     def _record(self, checkpoint: int) -> None:
         """Everything here that lies before its source's barrier also belongs to the checkpoint."""
         queue, aligner = self.queue, self.aligner
-        # Of these sources the barrier came out of the queue, while the checkpoint was aligned.
+        # The sources whose barrier came out of the queue while the checkpoint was aligned.
         passed = set(aligner.blocked) if aligner.checkpoint == checkpoint else set()
         # What an older alignment held back came before everything in the queue.
         queue.put_first(aligner.abort(checkpoint))

@@ -454,7 +454,7 @@ class SpoutTask(Task):
         self._sleeps.forget()
 
     def may_emit(self, beside: int = 0) -> int:
-        """How many tuples may be emitted now; `beside`: what counts as pending in addition to tuples in flight."""
+        """How many tuples may be emitted now; `beside`: tuples that count as pending in addition to those in flight."""
         if not self.active or self.held or self.clamped or self.link.blocked():
             if self._resume_at != FULL:
                 self._resume_at = OPEN

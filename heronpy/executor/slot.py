@@ -42,7 +42,7 @@ from heronpy.net.state import module_of, open_state_of
 from heronpy.plan.launch import LaunchSpec, Submitted
 from heronpy.pools.holding import Holding
 from heronpy.pools.shards import Answer, Key, Map, Run, Spec, name_of, pack, unpack
-from heronpy.procs.child_log import OwnLog, last_line_of
+from heronpy.procs.child_log import OwnLog, last_line_in
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.forkserver import Command, ForkServer
 from heronpy.procs.host import ProcessHost
@@ -74,7 +74,6 @@ AGAIN_S: Final = 1.0
 #: A topology whose files cannot be made is tried again after this.
 PREPARE_AGAIN_S: Final = 10.0
 _RESTART_MAX_PAUSE_S: Final = 60.0
-_TAIL_BYTES: Final = 4096
 _GONE: Final = frozenset((ProcessState.STOPPED, ProcessState.FAILED, ProcessState.BACKOFF))
 
 
@@ -320,14 +319,7 @@ class Slot:
         """The last line of the executor's own log."""
         run = self._runs[name]
         path = self._ready[run.spec.topology_id].log_dir / f"{executor_id(run.container)}.log"
-        if killed:
-            return "", False
-        try:
-            with open(path, "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-                return last_line_of(file.read())[:1024], False
-        except OSError:
-            return "", False
+        return "" if killed else last_line_in(path), False
 
     def on_changed(self) -> None:
         self._say.set()

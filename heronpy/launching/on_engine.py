@@ -68,7 +68,7 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved, state_type: str)
         )
     security["transport"], resolved.origins["security.transport"] = "tcp", f"engine {kind}"
     engine = settings_for(resolved, EngineSettings)
-    if engine.on_one_host and not engine.home:  # what a container leaves there is none of the temporary files
+    if engine.on_one_host and not engine.home:  # packages stay there, so not in /tmp
         resolved.settings["engine"]["home"] = str(heron_home() / "engines" / "host")
         resolved.origins["engine.home"] = f"engine {kind}"
     told_at(settings_for(resolved, EngineSettings).endpoint_host, ())

@@ -58,7 +58,7 @@ class Loads:
         """A slot has it no more."""
         self._counts[slot] -= 1
         load = self.shards[slot].pop(shard, None)
-        # Summed anew: differences of floating numbers add up.
+        # The sum is computed from scratch: the errors of repeated subtraction add up.
         self._sum(slot, sum(self.shards[slot].values(), Size()))
         self._sort(slot)
         return load

@@ -28,7 +28,7 @@ class SlotView(Struct, frozen=True):
     """What placement knows of a slot, and what the slot has answered."""
 
     epoch: int = 0
-    """In which it acts, or is about to; 0: it does not."""
+    """The epoch in which the slot acts, or is about to act; 0: it does not act."""
     over: int = 0
     """The highest epoch in which nobody can act for it any more."""
     is_silent: bool = False

@@ -141,6 +141,16 @@ class ChildLog:
         self._log.close()
 
 
+def last_line_in(path: str | os.PathLike[str]) -> str:
+    """The last line of a process's own log, cut at 1,024 characters; empty when the log cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            return last_line_of(file.read())[:1024]
+    except OSError:
+        return ""
+
+
 def last_line_of(tail: bytes, routine: bool = True) -> str:
     """The last non-empty line, without time, level and process; maybe not of the runtime's routine records."""
     for line in reversed(tail.decode(errors="replace").splitlines()):

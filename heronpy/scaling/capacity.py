@@ -22,7 +22,7 @@ from heronpy.packing.demand import size_text
 
 #: The share of a pool that is given to nobody: what a lost slot had has to go somewhere.
 RESERVE: Final = 0.1
-#: There has to be room for so long before a job that was cut back gets it.
+#: Seconds for which there must be room before a job that was cut back gets it.
 BACK_S: Final = 300.0
 #: Of the search for the share of its wish that a job gets.
 _STEPS: Final = 32
@@ -111,7 +111,7 @@ class _Room:
         self._taken = dict.fromkeys(self._whole, Amount())
 
     def lacks(self, claim: Claim, more: Amount) -> str:
-        """Why a job cannot get so much more; "" if it can."""
+        """Why a job cannot get this amount in addition; "" if it can."""
         for name in self._of(claim):
             whole, taken = self._whole[name], self._taken[name]
             if not (taken + more).fits(whole):

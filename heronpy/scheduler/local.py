@@ -34,7 +34,7 @@ from heronpy.net.rpc_loop import ControlServer
 from heronpy.net.state import open_state_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs import container_group
-from heronpy.procs.child_log import OwnLog, last_line_of
+from heronpy.procs.child_log import OwnLog, last_line_in
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.forkserver import Command, ForkServer
 from heronpy.procs.host import ProcessHost
@@ -63,7 +63,6 @@ LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
 #: How often the loop shows the guardian that it turns.
 PULSE_S = 2.0
-_TAIL_BYTES = 4096
 ASKED = "a user asked for it"
 CAUSE_MAX_CHARS = 400
 
@@ -317,14 +316,7 @@ class LocalScheduler:
 
     def termination_report(self, name: str, killed: bool) -> tuple[str, bool]:
         """The last line of the executor's own log."""
-        if killed:
-            return "", False
-        try:
-            with open(self._launch.log_dir / f"{name}.log", "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-                return last_line_of(file.read())[:1024], False
-        except OSError:
-            return "", False
+        return "" if killed else last_line_in(self._launch.log_dir / f"{name}.log"), False
 
     def on_changed(self) -> None:
         self._changed.set()

@@ -36,10 +36,10 @@ class Pipeline(Struct, kw_only=True):
     """Growing log files on their way into an output. Bytes are those of the files."""
 
     name: str
-    #: Not published yet: in units, or in none.
+    #: Bytes not published yet, and those of them that are in no unit yet.
     backlog_bytes: int
     waiting_bytes: int
-    #: Age of the oldest of them; 0 if there are none of them.
+    #: Age of the oldest waiting bytes; 0 without any.
     oldest_s: float
     #: Bytes of unfinished last lines.
     unfinished_bytes: int

@@ -22,7 +22,7 @@ def job(name: str, least: int, wish: int, **fields: object) -> Claim:
 
 
 def pool(cores: float) -> list[Amount]:
-    """Slots with so many cores for jobs, and more memory than that takes."""
+    """Slots with this number of cores for jobs, and more memory than the jobs need."""
     return [Amount(cores / 2 / (1 - RESERVE), cores * 1000)] * 2
 
 
