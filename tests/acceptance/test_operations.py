@@ -216,8 +216,9 @@ def test_update_under_full_backpressure(clogged: Heron) -> None:
 
 
 def test_status_names_the_culprit_and_verbs_work_under_full_backpressure(clogged: Heron) -> None:
-    said = clogged("status", "local", "count").ok().out
-    assert re.search(r"backpressure: container_1_work_2 is too slow \(.* queued in stmgr-1 for .*\)", said)
+    culprit = r"backpressure: container_1_work_2 is too slow \(.* queued in stmgr-1 for .*\)"
+    # At first the status says only that the task is full.
+    wait_for(lambda: re.search(culprit, clogged("status", "local", "count").ok().out), 30.0, "the culprit being named")
     top = clogged("top", "local", "count", "-n", "1").ok().out
     assert "causes it" in next(line for line in top.splitlines() if line.startswith(" work "))
     quickly(clogged, "deactivate", "local", "count")
