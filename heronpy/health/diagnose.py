@@ -576,8 +576,9 @@ def _losses(signals: Signals) -> Iterator[Finding]:
 
 
 def _changing(signals: Signals) -> Iterator[Finding]:
+    settle_s = signals.times.restored_s if signals.restored else signals.times.settle_s
     # Of a young topology the window still grows, and with it what is left would stay.
-    settled_s = min(signals.times.settle_s, signals.asked_s if signals.asked_s is not None else signals.window_s)
+    settled_s = min(settle_s, signals.asked_s if signals.asked_s is not None else signals.window_s)
     settled = (control_pb2.LIFE_RUNNING, control_pb2.LIFE_DEGRADED, control_pb2.LIFE_FAILED)
     if signals.lifecycle not in settled:
         yield Finding(Verdict.CHANGING, quote=signals.cause, names=(lifecycle_name(signals.lifecycle).lower(),))

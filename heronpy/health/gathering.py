@@ -43,9 +43,11 @@ _ENDED = frozenset({control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED})
 def window_of(window_s: float, age_s: float, events: Iterable[Event] | None, now: float, times: Times = TIMES) -> float:
     """The time to look at: no figure is older than the topology, nor than a change that has settled."""
     found = max(1.0, min(window_s, age_s))
-    changes = [now - event.at for event in events or () if _is_change(event)]
-    changed_s = min(changes, default=None)
-    return changed_s if changed_s is not None and times.settle_s <= changed_s < found else found
+    for event in events or ():
+        age_s = now - event.at
+        if _is_change(event) and _settles_s(event, times) <= age_s < found:
+            found = age_s
+    return found
 
 
 def signals_of(
@@ -349,6 +351,10 @@ def _is_change(event: Event) -> bool:
     return event.kind in ("update", "restore")
 
 
+def _settles_s(event: Event, times: Times) -> float:
+    return times.restored_s if event.kind == "restore" else times.settle_s
+
+
 def _add_events(
     found: Signals,
     events: Iterable[Event],
@@ -357,11 +363,14 @@ def _add_events(
     executors: Mapping[str, str],
 ) -> None:
     """`executors` gives the process whose log tells of the end of a container."""
+    last_s = None
     for event in events:
         age_s = max(0.0, now - event.at)
         if _is_change(event):
-            if found.changed_s is None or age_s < found.changed_s:
-                found.changed_s, found.change = age_s, event.text
+            left_s = _settles_s(event, found.times) - age_s
+            if last_s is None or left_s > last_s:
+                last_s, found.changed_s, found.change = left_s, age_s, event.text
+                found.restored = event.kind == "restore"
             if event.kind == "update" and (found.updated_s is None or age_s < found.updated_s):
                 found.updated_s, found.update = age_s, event.text
         elif age_s > recent_s:

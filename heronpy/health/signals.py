@@ -167,8 +167,10 @@ class Signals(Struct):
     asked_s: float | None = None
     #: Time since its figures began; None: not known.
     age_s: float | None = None
-    #: Time since the last change by a user, or restore; None if none is known.
+    #: Time since the change by a user, or restore, whose figures settle last; None if none is known.
     changed_s: float | None = None
+    #: Whether this was a restore.
+    restored: bool = False
     change: str = ""
     #: The same of the last update or change of settings alone.
     updated_s: float | None = None

@@ -14,6 +14,7 @@ class Times:
 
     window_s: float = 300.0  # what a diagnosis is based on
     settle_s: float = 180.0  # after a change figures mix two configurations for so long
+    restored_s: float = 20.0  # after a restore, which changes no configuration, they mix a pause and a catch-up
     spare_s: float = 3600.0  # few enough tasks must have sufficed for so long
     drains_s: float = 300.0  # a backlog that is gone within this time needs no action
     drain_s: float = 1800.0  # enough tasks work off a backlog within this time

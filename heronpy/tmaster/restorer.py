@@ -194,7 +194,7 @@ class Restorer:
         choice = self._choose()
         source = choice if isinstance(choice, Source) else choice.held
         start = f"checkpoint {source.checkpoint}" if source.checkpoint else "the start"
-        self._coordinator.abort(f"{region.name} goes back to {start} because {why}", now, again=True)
+        self._coordinator.abort(f"{start} is restored for {region.name} because {why}", now, again=True)
         self._go_back([region], why, now, cause)
 
     def _go_back(self, regions: list[Region], why: str, now: float, cause: Cause) -> None:

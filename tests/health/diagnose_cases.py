@@ -94,6 +94,10 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(*SKEWED, **HELD, changed_s=20.0, change="update done"), Verdict.CHANGING,
         "wc has changed (update done); its rates can be judged in 40s",
     ),
+    "just restored": (
+        signals(*SKEWED, **HELD, changed_s=15.0, restored=True, change="1 task was restarted"), Verdict.CHANGING,
+        "wc has changed (1 task was restarted); its rates can be judged in 5s",
+    ),
     "down": (
         signals(bolt(2), TaskSignals("count-3", "count", False, False), restarted={"count-3": (1, "ValueError: x")}),
         Verdict.DOWN, "1 of 2 tasks of count is down (count-3): ValueError: x",

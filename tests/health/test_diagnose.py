@@ -436,6 +436,15 @@ def test_figures_come_from_the_answers_of_a_topology_master() -> None:
     assert (found.changed_s, found.change) == (900.0, "update done")
 
 
+def test_figures_settle_sooner_after_a_restore_than_after_an_update() -> None:
+    """A restore changes no configuration: only the pause and the catch-up are left out."""
+    assert first(signals(*SKEWED, **HELD, changed_s=25.0, restored=True))[0] is Verdict.SKEW
+    assert first(signals(*SKEWED, **HELD, changed_s=25.0))[0] is Verdict.CHANGING
+    update, restore = event(at=900.0, kind="update", text="update"), event(at=970.0, kind="restore", text="restore")
+    assert window_of(300.0, 600.0, [update, restore], 1000.0) == 30.0
+    assert window_of(300.0, 600.0, [update], 1000.0) == 300.0
+
+
 def test_a_limit_is_known_by_the_time_at_it_and_not_by_what_is_pending_now() -> None:
     """Sinks that ack in batches empty what is pending with each: the limit came and went from look to look."""
     for pending in (0, 500, 1000):
