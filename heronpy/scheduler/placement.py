@@ -456,8 +456,10 @@ class Placement:
             holder = container.holder
             if event.force and (holder is None or holder.lost):
                 self._grants.release(container.number)
-            elif holder is not None and holder.cancelled_at is None:
-                holder.cancelled_at = now  # a lost one, too: its engine may still be able to end it
+            elif holder is not None:
+                holder.forced = holder.forced or event.force
+                if holder.cancelled_at is None:
+                    holder.cancelled_at = now  # a lost one, too: its engine may still be able to end it
             self._write(container, past=container.past())
             self._blame(container, container.entry.holder, ExitReason.RESTARTED, event.why or "a user asked for it")
         return effects
@@ -512,6 +514,8 @@ class Placement:
             speaks = one.heard_at is not None or number == container.entry.holder
             if one.given_up or absent or (speaks and silent_s >= self._times.lost_s):
                 one.lost = True
+                if one.forced and number == container.entry.holder:
+                    self._grants.release(container.number)
                 how = "the engine has given it up" if one.given_up else "nobody lists it" if absent else "it is silent"
                 what = f"container {container.number}, submission {number} on {one.host or 'no host'}, is lost: {how}"
                 effects.append(Note(what, one.cancelled_at is None))

@@ -43,6 +43,8 @@ class Submission:
     given_up: bool = False
     #: It is silent, or missing: its end is neither confirmed nor denied.
     lost: bool = False
+    #: A user says that its end counts as confirmed once it is lost.
+    forced: bool = False
     leaving: bool = False
     #: A user wants it away from its host, and it may stay if nothing else has room.
     moving: bool = False

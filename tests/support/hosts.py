@@ -99,8 +99,10 @@ def made_hosts(count: int) -> Iterator[tuple[str, list[SimHost]]]:
             hosts.append(_make(f"host{number}", f"{net}.{10 + number}", bridge, number))
         yield f"{net}.1", hosts
     finally:
-        for host in hosts:
+        for number, host in enumerate(hosts, 1):
             host.lose()
+            # A link that is not deleted stays until the last process of its network has ended.
+            subprocess.run(["ip", "link", "del", f"{bridge}.{number}"], capture_output=True)
         _ip("link", "del", bridge)
 
 
