@@ -124,7 +124,7 @@ class Observatory:
         from heronpy.health.diagnose import diagnose
         from heronpy.views.findings import Verdict
 
-        last_event = self._machine.shared.journal.last
+        last_event = self._machine.shared.event_log.last
         # Else a view would say in one line that a task is down, and in the next what was found when it was up.
         if now >= (self._due if last_event == self._known_event else self._due_by_event):
             began = time.thread_time()
@@ -152,7 +152,7 @@ class Observatory:
         """What `heron doctor` sees with its default window."""
         machine = self._machine
         status, wall = machine.status(now), now + self._wall_offset_s
-        known = machine.shared.journal.after(0).events
+        known = machine.shared.event_log.after(0).events
         began = self.figures.loads.began
         age_s = now - began if began is not None else None
         interval_s = window_of(TIMES.window_s, age_s or 0.0, known, wall)

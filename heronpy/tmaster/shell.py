@@ -140,7 +140,7 @@ class Shell:
             "get_traces": self._on_get_traces,
             "get_slow": lambda peer, body: self._observed().tasks.slow(body),
             "get_looks": lambda peer, body: self._observed().looks(body, self._clock.now()),
-            "get_events": lambda peer, body: self._running().shared.journal.after(body.after, body.limit),
+            "get_events": lambda peer, body: self._running().shared.event_log.after(body.after, body.limit),
             "task_checkpoint": lambda peer, body: self._taken(events.TaskAnswered(body)),
             "restore_failed": lambda peer, body: self._taken(events.RestoreFailed(body)),
             "data_lost": lambda peer, body: self._taken(events.DataLost(body)),

@@ -18,7 +18,7 @@ from heronpy.health.signals import HostSignals, LookSignals, Signals, TaskSignal
 from heronpy.health.texts import advice, sentence
 from heronpy.net.answers import packed, read
 from heronpy.proto import control_pb2, topology_pb2
-from heronpy.tmaster.journal import Journal, Watcher
+from heronpy.tmaster.event_log import EventLog, Watcher
 from heronpy.views.findings import CALM, Finding, Verdict
 from heronpy.views.load import LoadAnswer
 from heronpy.views.past import Event
@@ -55,17 +55,17 @@ def test_tasks_that_an_update_adds_are_not_down() -> None:
 
 def test_a_crash_loop_with_long_pauses_is_seen() -> None:
     """Restarts a minute apart, for different reasons: each is an event of its own or counts with the last one."""
-    watcher = Watcher(Journal())
+    watcher = Watcher(EventLog())
     watcher.processes(1, 1, [control_pb2.ProcessRecord(name="count-2")])
     for restart in range(1, 7):
-        watcher.journal.now += 61.5
+        watcher.event_log.now += 61.5
         reason = "killed" if restart % 2 else "crashed"
         ended = control_pb2.ProcessRecord(name="count-2", restarts=restart, exit_reason=reason, exit_detail="signal")
         ended.exit = control_pb2.ExitReason.Value(f"EXIT_{reason.upper()}")
         watcher.processes(1, 1, [ended])
     status = control_pb2.StatusReply(topology="wc", lifecycle=RUNNING)
-    told = watcher.journal.after(0).events
-    found = signals_of(status, control_pb2.MetricsReply(interval_s=60.0), told, now=watcher.journal.now)
+    told = watcher.event_log.after(0).events
+    found = signals_of(status, control_pb2.MetricsReply(interval_s=60.0), told, now=watcher.event_log.now)
     assert found.restarted == {"count-2": (6, "signal")}
     assert first(found) == (Verdict.CRASHING, "count-2 was restarted 6 times: signal")
     assert not signals_of(status, control_pb2.MetricsReply(), None, now=0.0).events_known
