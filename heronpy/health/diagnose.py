@@ -47,8 +47,8 @@ CORES_USED, PRESSURE = 0.9, 0.3
 SPARE = 0.9
 #: Tuples take so many times as long as usual.
 LATE = 5.0
-#: Looks at a task before its line or key is named, and the least share of them.
-LOOKS_MIN, KEYED_MIN, LOOKS_SHARE = 5, 20, 0.3
+#: Samples of a task before its line or key is named, and the least share of them.
+SAMPLES_MIN, KEYED_MIN, SAMPLES_SHARE = 5, 20, 0.3
 
 
 def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
@@ -118,18 +118,18 @@ def _placed(finding: Finding, signals: Signals) -> Finding:
 
 def _at_line(finding: Finding | None, signals: Signals) -> Finding | None:
     """With the line of code in which its task was found most often."""
-    looks = signals.looks.get(finding.task) if finding is not None else None
-    if finding is None or looks is None or looks.looks < LOOKS_MIN or looks.at_line < LOOKS_SHARE:
+    hot = signals.hot_spots.get(finding.task) if finding is not None else None
+    if finding is None or hot is None or hot.samples < SAMPLES_MIN or hot.at_line < SAMPLES_SHARE:
         return finding
-    return replace(finding, figures={**finding.figures, "at_line": looks.at_line}, quote=looks.line)
+    return replace(finding, figures={**finding.figures, "at_line": hot.at_line}, quote=hot.line)
 
 
 def _of_key(finding: Finding | None, signals: Signals) -> Finding | None:
     """With the key that came to its task most often."""
-    looks = signals.looks.get(finding.task) if finding is not None else None
-    if finding is None or looks is None or looks.keyed < KEYED_MIN or looks.of_key < LOOKS_SHARE:
+    hot = signals.hot_spots.get(finding.task) if finding is not None else None
+    if finding is None or hot is None or hot.keyed < KEYED_MIN or hot.of_key < SAMPLES_SHARE:
         return finding
-    return replace(finding, figures={**finding.figures, "of_key": looks.of_key}, quote=looks.key)
+    return replace(finding, figures={**finding.figures, "of_key": hot.of_key}, quote=hot.key)
 
 
 def _since(finding: Finding, signals: Signals) -> Finding:
@@ -206,9 +206,9 @@ def _ends_again(signals: Signals, name: str) -> bool:
 def _hung(signals: Signals) -> Iterator[Finding]:
     for task in signals.tasks:
         if task.up and task.silent_s > signals.times.hung_s and not _waits_for_spark(task, signals):
-            looks = signals.looks.get(task.name)
+            hot = signals.hot_spots.get(task.name)
             yield Finding(
-                Verdict.HUNG, task.component, task.name, {"silent_s": task.silent_s}, quote=looks.line if looks else ""
+                Verdict.HUNG, task.component, task.name, {"silent_s": task.silent_s}, quote=hot.line if hot else ""
             )
 
 
@@ -224,11 +224,11 @@ def _crashing(signals: Signals) -> Iterator[Finding]:
             figures: dict[str, float] = {"times": times}
             if name in down:
                 figures["down"] = 1
-            looks = signals.looks.get(name)
-            names = (looks.raised,) if looks is not None and looks.raised and looks.has_raised(text) else ()
-            if looks is not None and (common := looks.in_common(text)):
+            hot = signals.hot_spots.get(name)
+            names = (hot.raised,) if hot is not None and hot.raised and hot.has_raised(text) else ()
+            if hot is not None and (common := hot.in_common(text)):
                 text = common
-                figures |= {"alike": looks.alike_times, "raised": looks.raised_times}
+                figures |= {"alike": hot.alike_times, "raised": hot.raised_times}
             yield Finding(Verdict.CRASHING, task=name, figures=figures, quote=text, names=names)
 
 

@@ -49,10 +49,10 @@ def memory(signals: Signals) -> Iterator[Finding]:
 
 def _of_ended(signals: Signals, name: str) -> trends.Growth | None:
     """How the memory of a task grew before its last process ended, or grows again."""
-    looks = signals.looks.get(name)
-    if looks is None:
+    hot = signals.hot_spots.get(name)
+    if hot is None:
         return None
-    return trends.steady_growth(looks.memory_before) or trends.steady_growth(looks.memory)
+    return trends.steady_growth(hot.memory_before) or trends.steady_growth(hot.memory)
 
 
 def _growth(signals: Signals, component: str) -> tuple[TaskSignals, dict[str, float]] | None:
@@ -70,12 +70,12 @@ def _soon_full(signals: Signals, tasks: list[TaskSignals]) -> tuple[TaskSignals,
     """
     found: list[tuple[float, TaskSignals, dict[str, float]]] = []
     for task in tasks:
-        looks = signals.looks.get(task.name)
-        growth = trends.steady_growth(looks.memory) if looks is not None else None
+        hot = signals.hot_spots.get(task.name)
+        growth = trends.steady_growth(hot.memory) if hot is not None else None
         limit = signals.memory_limits.get(task.component) or signals.machine_memory.get(task.host)
-        if growth is None or not limit or looks is None:
+        if growth is None or not limit or hot is None:
             continue
-        used = max(float(task.memory_bytes or 0), looks.memory[-1][1])
+        used = max(float(task.memory_bytes or 0), hot.memory[-1][1])
         left_s = max(0.0, limit - used) / growth.per_s
         if left_s <= growth.seen_s:
             found.append((left_s, task, _figures(task, tasks, used, float(limit), growth)))

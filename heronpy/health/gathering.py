@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from heronpy.common.ids import executor_id
 from heronpy.common.states import UP_STATES, culprit_name, holds
 from heronpy.common.topology_keys import TOPOLOGY_MAX_SPOUT_PENDING
-from heronpy.health.signals import History, HostSignals, LookSignals, Signals, TaskSignals
+from heronpy.health.signals import History, HostSignals, HotSpots, Signals, TaskSignals
 from heronpy.health.times import TIMES, Times
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import control_pb2, topology_pb2
@@ -60,7 +60,7 @@ def signals_of(
     asked_s: float = TIMES.window_s,
     age_s: float | None = None,
     checkpoint_every_s: float | None = None,
-    looks: Mapping[str, LookSignals] | None = None,
+    hot_spots: Mapping[str, HotSpots] | None = None,
     load: LoadAnswer | None = None,
 ) -> Signals:
     """The figures from one set of answers. `now` is wall time, as there; events older than `recent_s` are ignored.
@@ -89,7 +89,7 @@ def signals_of(
             found.tasks[-1].sent = sent[task.instance_id] + dropped.get(task.instance_id, 0.0)
         found.tasks[-1].emits = task.component not in silent
         found.tasks[-1].ended = task.component in spouts and task.state in _ENDED
-    found.looks = dict(looks or {})
+    found.hot_spots = dict(hot_spots or {})
     component_of = {task.name: task.component for task in found.tasks}
     _add_losses(found, metrics, component_of)
     for name, per_s in dropped.items():

@@ -35,7 +35,7 @@ from heronpy.common.setting_types import SecuritySettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark.handover import SOCKET_NAME, gateway_endpoint, parse_stem
-from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Look, Message, Ready, Session, decode, encode
+from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Message, Probe, Ready, Session, decode, encode
 from heronpy.connectors.spark.records import GatewayPlace, forget_runs, records_of
 from heronpy.connectors.spark.requirements import is_connect
 from heronpy.net.addresses import ports_of
@@ -374,7 +374,7 @@ class Gateway:
             message = decode(parts[1]) if len(parts) == 2 else None
             if isinstance(message, Ready) and _is_plain(message):
                 self._hear(parts[0], Ticket(message.component, message.stem))
-            elif isinstance(message, Look):
+            elif isinstance(message, Probe):
                 is_up = self._driver.session is not None
                 self._send(parts[0], Session(is_up, self._reports.waits_for if is_up else "Spark is starting"))
             else:

@@ -19,10 +19,10 @@ from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events, lifecycle
 from heronpy.tmaster.checkpoints import Checkpoints
+from heronpy.tmaster.event_log import EventLog, Watcher
 from heronpy.tmaster.events import Effect, Node
 from heronpy.tmaster.exceptions import ExceptionStore
 from heronpy.tmaster.input import Finisher, Readiness
-from heronpy.tmaster.event_log import EventLog, Watcher
 from heronpy.tmaster.operations import Restart, StateChange
 from heronpy.tmaster.planbook import PlanBook, placement, placement_of_plan
 from heronpy.tmaster.registry import Registry

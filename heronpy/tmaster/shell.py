@@ -139,7 +139,7 @@ class Shell:
             "get_exceptions": self._on_get_exceptions,
             "get_traces": self._on_get_traces,
             "get_slow": lambda peer, body: self._observed().tasks.slow(body),
-            "get_looks": lambda peer, body: self._observed().looks(body, self._clock.now()),
+            "get_hot_spots": lambda peer, body: self._observed().hot_spots(body, self._clock.now()),
             "get_events": lambda peer, body: self._running().shared.event_log.after(body.after, body.limit),
             "task_checkpoint": lambda peer, body: self._taken(events.TaskAnswered(body)),
             "restore_failed": lambda peer, body: self._taken(events.RestoreFailed(body)),

@@ -14,7 +14,7 @@ from heronpy.health.diagnose import diagnose
 from heronpy.health.doctor import finding_of, rank_of
 from heronpy.health.gathering import SERIES, signals_of, window_of
 from heronpy.health.recording import from_json, head, line, replay, to_json
-from heronpy.health.signals import HostSignals, LookSignals, Signals, TaskSignals
+from heronpy.health.signals import HostSignals, HotSpots, Signals, TaskSignals
 from heronpy.health.texts import advice, sentence
 from heronpy.net.answers import packed, read
 from heronpy.proto import control_pb2, topology_pb2
@@ -385,7 +385,7 @@ TASKS = st.lists(
     checkpoint_every_s=st.none() | st.floats(0.1, 1e5), hosts=HOSTS, history=HISTORY, history_age_s=st.floats(0, 1e5),
     updated_s=st.none() | RATE, memory_limits=st.dictionaries(st.sampled_from("abc"), st.integers(1, 1 << 40)),
     still_s=st.dictionaries(st.sampled_from("abc"), RATE), held_now=SHARE,
-    looks=st.dictionaries(st.sampled_from(["a-1", "b-1"]), st.builds(LookSignals, memory=TRAIL, memory_before=TRAIL)),
+    hot_spots=st.dictionaries(st.sampled_from(["a-1", "b-1"]), st.builds(HotSpots, memory=TRAIL, memory_before=TRAIL)),
 )  # fmt: skip
 def test_any_figures_give_a_diagnosis(
     tasks: list[TaskSignals], lifecycle: control_pb2.Lifecycle, held: float, culprits: list[str], **more: Any

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from heronpy.common import states
 from heronpy.proto import control_pb2, endpoint_pb2, plan_pb2
 from heronpy.tmaster import events
-from heronpy.tmaster.figures import SHARED_S, Figures
 from heronpy.tmaster.event_log import FLAP_S, HANDED_OVER_MAX, MERGE_S, EventLog, Watcher
+from heronpy.tmaster.figures import SHARED_S, Figures
 from heronpy.tmaster.observatory import NO_PLAN
 from heronpy.views.past import Event, start_of
 from tests.tmaster.checkpoint_world import attempt, restored_from, world
