@@ -176,7 +176,7 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
     received = values.get("__gateway-received-packets-size", 0.0) / over_s
     cpu = [values[name] for name in ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs") if name in values]
     memory = values.get("__py-physical-memory-byte")
-    busy, blocked, at_limit = _shares(values, is_spout, over_s)
+    busy, blocked, at_limit = _shares(values)
     return TaskSignals(
         task.instance_id,
         task.component,
@@ -244,20 +244,14 @@ def _by_task(metrics: control_pb2.MetricsReply, name: str, over_s: float) -> dic
     return found
 
 
-def _shares(
-    values: Mapping[str, float], is_spout: bool, over_s: float
-) -> tuple[float | None, float | None, float | None]:
-    """Busy, blocked, and of it at the limit of pending tuples.
-
-    Tasks of an earlier release report only the time in `process`, which includes waiting.
-    """
+def _shares(values: Mapping[str, float]) -> tuple[float | None, float | None, float | None]:
+    """Busy, blocked, and of it at the limit of pending tuples."""
     times = [values.get(name) for name in ("__busy-time-ns", "__blocked-time-ns", "__idle-time-ns")]
     whole = sum(time for time in times if time is not None)
     if times[0] is not None and times[1] is not None and times[2] is not None:
         at_limit = values.get("__pending-full-time-ns", 0.0)
         return (times[0] / whole, times[1] / whole, at_limit / whole) if whole > 0 else (None, None, None)
-    executing = values.get("__execute-time-ns")
-    return None if is_spout or executing is None else min(1.0, executing / 1e9 / over_s), None, None
+    return None, None, None
 
 
 def _add_losses(found: Signals, metrics: control_pb2.MetricsReply, component_of: dict[str, str]) -> None:
@@ -292,7 +286,7 @@ def _hosts_of_tasks(status: control_pb2.StatusReply) -> dict[int, str]:
 def _add_hosts(found: Signals, status: control_pb2.StatusReply, sums: dict[str, dict[str, float]]) -> None:
     counted = _counted(found, status, sums)
     hosts: dict[str, HostSignals] = {}
-    #: Containers that say what they take, by host: those of an earlier release, and for a moment new ones, do not.
+    #: Containers that say what they take, by host: for a moment new ones do not.
     told: defaultdict[str, list[bool]] = defaultdict(list)
     for executor in status.executors:
         usage = executor.usage

@@ -413,7 +413,7 @@ def test_figures_come_from_the_answers_of_a_topology_master() -> None:
     status.culprits.add(stmgr_id="stmgr-1", peer="stmgr-2")
     status.culprits.add(component="join", drops=True)
     metrics = control_pb2.MetricsReply(interval_s=50.0)
-    counted = {"__execute-time-ns": 25e9, "__execute-count": 1000, "__ack-count": 900, "__fail-count": 50, "__py-user-cpu-time-secs": 10,
+    counted = {"__execute-time-ns": 25e9, "__busy-time-ns": 25e9, "__blocked-time-ns": 0, "__idle-time-ns": 25e9, "__execute-count": 1000, "__ack-count": 900, "__fail-count": 50, "__py-user-cpu-time-secs": 10,
                "__py-sys-cpu-time-secs": 5, "__gateway-received-packets-size": 50_000, "__dead-letters": 3}  # fmt: skip
     for name, values in (("count-2", counted), ("stmgr-1", {"__time_spent_back_pressure_aggr": 10_000})):
         report = metrics.reports.add(process=name)
