@@ -15,6 +15,7 @@ from pathlib import Path
 from heronpy.clusters.errors import RequestError
 from heronpy.clusters.target import NAME, NAME_RULE
 from heronpy.common import settings
+from heronpy.common.errors import ConfigError
 from heronpy.common.folders import make_folders
 from heronpy.common.nearest import suggestion
 
@@ -115,3 +116,14 @@ def check(key: str, value: str) -> list[str]:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def known_clusters(config_path: str | None = None) -> list[str]:
+    """Clusters with settings files, in the folders that a command reads or in the folder of the client's file."""
+    try:
+        found = set(settings.clusters_of(settings.find_conf(config_path)))
+    except ConfigError:  # a missing folder, which the command reports
+        found = {"local"}
+    home = config_home()
+    named = [entry.name for entry in home.iterdir() if entry.is_dir()] if home.is_dir() else []
+    return sorted(found.union(name for name in named if ClientConfig(name).get("config-path")))

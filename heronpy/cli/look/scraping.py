@@ -18,7 +18,7 @@ import click
 
 from heronpy.cli import exits
 from heronpy.cli.output import print_json, warning
-from heronpy.clusters.known import known_clusters
+from heronpy.clusters.client_config import known_clusters
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
