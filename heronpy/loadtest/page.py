@@ -56,6 +56,8 @@ const rounded = {maximumSignificantDigits: 4, notation: 'compact'};
 const number = value => value == null ? '' : value.toLocaleString('en', rounded);
 const axis = {stroke: colour('--muted'), grid: {stroke: colour('--line')}, ticks: {stroke: colour('--line')},
   font: '11px system-ui', labelFont: '11px system-ui', labelSize: 16};
+const decades = (_, place, low, high) =>
+  Array.from({length: Math.round(Math.log10(high / low)) + 1}, (_, times) => low * 10 ** times);
 for (const box of document.querySelectorAll('.plot')) {
   const plot = JSON.parse(box.dataset.plot), rows = Object.entries(plot.series);
   const shade = drawn => {
@@ -70,7 +72,7 @@ for (const box of document.querySelectorAll('.plot')) {
     scales: {x: {time: false, range: plot.span},
       y: plot.log ? {distr: 3} : {range: (_, low, high) => [0, high > 0 ? high * 1.05 : 1]}},
     axes: [{...axis, size: 30, label: 'seconds since the first emit'},
-      {...axis, size: 54, label: plot.unit, values: (_, ticks) => ticks.map(number)}],
+      {...axis, size: 54, label: plot.unit, values: (_, at) => at.map(number), ...(plot.log && {splits: decades})}],
     series: [{label: 's', value: (_, at) => number(at)}, ...rows.map(([label], place) => (
       {label, stroke: colour(`--c${place % COLOURS}`), width: 1.6, value: (_, value) => number(value)}))],
     hooks: {drawClear: [shade]},
