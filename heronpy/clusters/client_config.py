@@ -7,7 +7,6 @@ like a --config-property before those of the command line. The file is replaced 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ from heronpy.clusters.errors import RequestError
 from heronpy.clusters.target import NAME, NAME_RULE
 from heronpy.common import settings
 from heronpy.common.errors import ConfigError
-from heronpy.common.folders import make_folders
+from heronpy.common.folders import make_folders, replace_file
 from heronpy.common.nearest import suggestion
 
 CLIENT_KEYS = {
@@ -88,14 +87,7 @@ class ClientConfig:
         import yaml
 
         make_folders(self.path.parent)
-        handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".cli.yaml.")
-        try:
-            with open(handle, "w", encoding="utf-8") as file:
-                yaml.safe_dump(values, file, default_flow_style=False)
-            os.replace(temporary, self.path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        replace_file(self.path, yaml.safe_dump(values, default_flow_style=False).encode(), durable=False)
         self.values = values
 
 

@@ -10,7 +10,6 @@ both would listen at the same socket.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import logging
 import os
@@ -30,6 +29,7 @@ import zmq
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import FencedError
 from heronpy.common.exit_codes import CHILD_ENDED, FAILURE, OK, STARTUP_FAILURE
+from heronpy.common.flock import open_lock, try_flock
 from heronpy.common.folders import make_folders, open_private
 from heronpy.common.setting_types import SecuritySettings, SparkSettings
 from heronpy.common.settings import settings_for
@@ -240,18 +240,14 @@ class Gateway:
             log.warning("that Spark is up is not noted: %s", error)
 
     def _lock(self) -> int:
-        fd = os.open(self._dir / ".gateway.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = open_lock(self._dir / ".gateway.lock")
         deadline = time.monotonic() + _LOCK_WAIT_S
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                holder = os.pread(fd, 200, 0).decode(errors="replace").strip()
-                if time.monotonic() > deadline:
-                    os.close(fd)
-                    raise FencedError(f"another Spark gateway of this topology still runs: {holder}") from None
-                time.sleep(0.05)
+        while not try_flock(fd):
+            holder = os.pread(fd, 200, 0).decode(errors="replace").strip()
+            if time.monotonic() > deadline:
+                os.close(fd)
+                raise FencedError(f"another Spark gateway of this topology still runs: {holder}")
+            time.sleep(0.05)
         os.ftruncate(fd, 0)
         os.pwrite(fd, json.dumps({"pid": os.getpid(), "epoch": self._epoch}).encode(), 0)
         return fd
