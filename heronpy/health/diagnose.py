@@ -25,12 +25,12 @@ SPARK_WAITING = 3
 WORSE = 0.3
 #: Fewer tasks than this share of the present ones suffice.
 SPARE = 0.9
-#: Tuples take so many times as long as usual.
+#: Tuples are late if they take this multiple of their usual time.
 LATE = 5.0
 
 
 def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
-    """All findings, most urgent first; one HEALTHY finding if there are none.
+    """All findings, most urgent first; one HEALTHY finding without any other.
 
     `before` is what was found last: a cause of then is said until it has gone. Until figures have settled after a
     change, rates and shares mix two configurations, so they are not judged.
@@ -54,7 +54,7 @@ def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
 
 
 def _place(found: Sequence[Finding]) -> Callable[[Finding], int]:
-    """Causes, then what is so because of them, then what is so of the machine, then what needs no action."""
+    """The order of findings: causes, their effects, those about the machine, those that need no action."""
     held_up = any(one.verdict in STOPPED_BY for one in found)
 
     def place(finding: Finding) -> int:
@@ -73,7 +73,7 @@ def _young(signals: Signals) -> Iterator[Finding]:
 
 
 def _untriaged(signals: Signals) -> Iterator[Finding]:
-    """The spouts are held, or tuples take far longer than they did, and nothing says why."""
+    """The spouts are held, or tuples take far longer than usual, and no cause is known."""
     latency = trends.latency(signals)
     late = latency is not None and latency.now_s >= max(signals.times.late_s, LATE * latency.usual_s)
     if late and (machines := list(pace.full_machines(signals))):
@@ -89,7 +89,7 @@ def _untriaged(signals: Signals) -> Iterator[Finding]:
 
 
 def _placed(finding: Finding, signals: Signals) -> Finding:
-    """With the component and the host of its task."""
+    """The finding with the component and the host of its task."""
     task = next((one for one in signals.tasks if one.name == finding.task), None)
     return finding if task is None else replace(finding, component=task.component, host=task.host)
 
@@ -112,7 +112,7 @@ def _healthy(signals: Signals) -> Finding:
 
 
 def _ended(signals: Signals) -> list[str]:
-    """The spouts whose input has ended, while that of others goes on."""
+    """The spouts whose input has ended while other spouts still have input."""
     spouts = [name for name in signals.components if all(task.is_spout for task in signals.of(name))]
     return [name for name in spouts if all(task.ended for task in signals.of(name))]
 
@@ -156,7 +156,7 @@ def _hung(signals: Signals) -> Iterator[Finding]:
 
 
 def _waits_for_spark(task: TaskSignals, signals: Signals) -> bool:
-    """Whether its call is our own, which waits until Spark has done a batch."""
+    """Whether the task waits in our own code until Spark has processed a batch."""
     return task.component in signals.spark_sinks and signals.spark_waiting > 0
 
 

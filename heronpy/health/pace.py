@@ -40,7 +40,7 @@ SAMPLES_MIN, KEYED_MIN, SAMPLES_SHARE = 5, 20, 0.3
 
 
 def _at_line(finding: Finding | None, signals: Signals) -> Finding | None:
-    """With the line of code in which its task was found most often."""
+    """The finding with the line of code that most samples of its task show."""
     hot = signals.hot_spots.get(finding.task) if finding is not None else None
     if finding is None or hot is None or hot.samples < SAMPLES_MIN or hot.at_line < SAMPLES_SHARE:
         return finding
@@ -48,7 +48,7 @@ def _at_line(finding: Finding | None, signals: Signals) -> Finding | None:
 
 
 def _of_key(finding: Finding | None, signals: Signals) -> Finding | None:
-    """With the key that came to its task most often."""
+    """The finding with the most frequent key of its task."""
     hot = signals.hot_spots.get(finding.task) if finding is not None else None
     if finding is None or hot is None or hot.keyed < KEYED_MIN or hot.of_key < SAMPLES_SHARE:
         return finding
@@ -56,13 +56,13 @@ def _of_key(finding: Finding | None, signals: Signals) -> Finding | None:
 
 
 def with_time(finding: Finding, signals: Signals) -> Finding:
-    """With the time for which its component has been full."""
+    """The finding with the time for which its component has been full."""
     lasts_s = trends.lasts_s(signals, finding.component, BUSY, HELD)
     return replace(finding, figures={**finding.figures, "for_s": lasts_s}) if lasts_s else finding
 
 
 def measured_bolts(signals: Signals) -> list[TaskSignals]:
-    """Those that say how busy they are. A spout may be busy: it sets the pace where nothing else does."""
+    """Bolts that report how busy they are. Spouts are left out: a spout is busy when nothing else sets the pace."""
     return [task for task in signals.tasks if not task.is_spout and task.busy is not None]
 
 
@@ -84,9 +84,9 @@ def has_no_cpu_left(host: HostSignals) -> bool:
 
 
 def waits_for_acks(signals: Signals) -> list[TaskSignals]:
-    """The spouts that may have no more tuples pending; none unless they are at least half of those with input.
+    """Spouts at their limit of pending tuples; empty unless they are at least half of the spouts with input.
 
-    Sinks that ack a batch at once empty what is pending with each: how much it is at one moment does not tell.
+    Sinks that ack whole batches empty `pending` at each ack, so its value at one moment is not enough.
     """
     most = signals.max_pending
     spouts = [task for task in signals.tasks if task.is_spout and task.up and not task.ended]
@@ -99,7 +99,7 @@ def waits_for_acks(signals: Signals) -> list[TaskSignals]:
 
 
 def _behind(signals: Signals) -> list[TaskSignals]:
-    """The bolts whose queues take long to process, and do not fall soon."""
+    """The bolts whose queues take long to process, and will not be empty soon."""
     found = [task for task in signals.tasks if not task.is_spout and (task.lag_s or 0.0) >= signals.times.behind_s]
     return [task for task in found if drains_s(signals, task.component) is None]
 
@@ -110,7 +110,7 @@ def drains_s(signals: Signals, component: str) -> float | None:
 
 
 def held_share(signals: Signals) -> float:
-    """The share of the window in which spouts were held; 0 where that was over when the input of one has ended."""
+    """The share of the window in which spouts were held; 0 if that ended together with the input of one of them."""
     over = signals.held_now == 0.0 and not signals.culprits and any(task.ended for task in signals.tasks)
     return 0.0 if over else signals.held
 
@@ -156,7 +156,9 @@ def slow_components(signals: Signals) -> Iterator[Finding]:
 
 
 def full_machines(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterator[Finding]:
-    """Instead of too few tasks: more of them do not help where no CPU is left. It names the busiest one of `full`."""
+    """A finding that replaces "too few tasks", because more tasks do not help without CPU. It names the busiest of
+    `full`.
+    """
     for host in signals.hosts:
         if has_no_cpu_left(host):
             figures = {"cores": float(host.cores), "others": max(0.0, host.used - host.own), "own": host.own,
@@ -171,7 +173,7 @@ def full_machines(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterato
 
 
 def _slow_host(tasks: list[TaskSignals]) -> Finding | None:
-    """The tasks of one machine, at least two of them, are all slower than those of the others."""
+    """All tasks of one machine, at least two, are slower than those of the other machines."""
     rates: defaultdict[str, list[float]] = defaultdict(list)
     for task in tasks:
         if task.host and (rate := task.per_busy_s) is not None:
@@ -189,7 +191,7 @@ def _slow_host(tasks: list[TaskSignals]) -> Finding | None:
 
 
 def _waits(task: TaskSignals, starved: bool) -> bool:
-    """Whether most of its busy time is neither computing nor waiting for a CPU."""
+    """Whether most of the task's busy time is neither computing nor waiting for a CPU."""
     if task.cpu is None:
         return False
     if task.cpu_wait is None:
@@ -198,7 +200,7 @@ def _waits(task: TaskSignals, starved: bool) -> bool:
 
 
 def _computes(task: TaskSignals) -> bool:
-    """Whether it is busy, and uses the CPU then, as far as it gets one."""
+    """Whether the task is busy, and uses all the CPU that it gets."""
     if busy_share(task) < IDLE or task.cpu is None:
         return False
     if task.cpu_wait is None:
@@ -207,9 +209,9 @@ def _computes(task: TaskSignals) -> bool:
 
 
 def _dependency(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
-    """What a bolt waits for is slower than usual, or does not answer; code that always waits has too few tasks.
+    """The dependency of a bolt is slower than usual, or does not answer. Code that always waits has too few tasks.
 
-    Until it is known what is usual, one more task tells which it is.
+    Until the usual figures are known, the finding proposes one more task, which tells the two apart.
     """
     starved, component = is_starved(signals), tasks[0].component
     saturated = [task for task in tasks if busy_share(task) >= SATURATED and task.cpu is not None]
@@ -221,7 +223,7 @@ def _dependency(tasks: list[TaskSignals], culprits: set[str], signals: Signals) 
     if slow is not None and slow.figures["rate"] < ILL * slow.figures["usual"]:
         return None
     if not passing:
-        # What is in one call for so long hangs.
+        # A task that has been in one call for this time hangs.
         hangs = any(task.silent_s > signals.times.hung_s for task in waiting)
         figures = {"busy": busy_share(waiting[0]), "window_s": signals.window_s}
         return None if hangs else Finding(Verdict.DEPENDENCY, component, waiting[0].name, figures)
@@ -243,7 +245,7 @@ def _may_be_uneven(component: str, signals: Signals) -> bool:
 
 
 def _skew(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
-    """A share is of what was sent: a slow task makes the shares of what was executed uneven."""
+    """One task gets far more tuples. Shares are of tuples sent, because a slow task makes those executed uneven."""
     if len(tasks) < 2 or not _may_be_uneven(tasks[0].component, signals):
         return None
     gets = signals.gets(tasks[0].component)
@@ -263,7 +265,7 @@ def _skew(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
 def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
     """A task that does half as much per busy second as the others, and is busy or holds others up.
 
-    In the first minute its mean share of busy time still has the start in it, though its queue is full already.
+    In the first minute its mean share of busy time still includes the start, although its queue is full already.
     """
     rates = [(rate, task) for task in map(_of_late, tasks) if (rate := task.per_busy_s) is not None]
     if len(rates) < 2:
@@ -279,7 +281,7 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
 
 
 def _of_late(task: TaskSignals) -> TaskSignals:
-    """With what it does of late, where that is far less than in the window: it has become slow just now."""
+    """The task with its latest figures if they are far below those of the window: it has just become slow."""
     working = task.working or task.busy
     if not task.pace or not working or task.pace >= LATELY * task.executed / working:
         return task
@@ -287,9 +289,9 @@ def _of_late(task: TaskSignals) -> TaskSignals:
 
 
 def _alone_busy(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
-    """A task that is full while its siblings wait for tuples, though all are sent as many.
+    """A task that is full while its siblings, which are sent as many tuples, wait for tuples.
 
-    Of tasks that do nothing, because it holds the spouts all the time, no rate is known.
+    The rate of siblings that do nothing, because this task holds the spouts all the time, is not known.
     """
     worst = max(map(_of_late, tasks), key=busy_share)
     others = [busy_share(task) for task in tasks if task.name != worst.name]
@@ -341,6 +343,6 @@ def _limit(signals: Signals) -> Iterator[Finding]:
 
 
 def batches_waiting(signals: Signals) -> int:
-    """How many Spark batches wait: now, or if none does, in the mean of the last minute."""
+    """The number of waiting Spark batches: now, or the mean of the last minute if none waits."""
     last = next(iter(signals.minutes("", "spark_waiting")[-1:]), None)
     return int(signals.spark_waiting) or round(last or 0.0)
