@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from heronpy.common.errors import ConfigError
-from heronpy.common.folders import check_root, make_folders, read_own, sync_path
+from heronpy.common.folders import check_root, make_folders, read_own
 from heronpy.storage.objects.port import Listing, MissingObjectError, ObjectsError, Trouble
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -161,7 +161,11 @@ class FolderObjects:
         """Force the names in a folder to disk; `above` its own name too, and those on the way to it."""
         if not self._fsync:
             return
-        sync_path(folder)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         if above and folder != self.root.parent:
             self._sync(folder.parent, above)
 
