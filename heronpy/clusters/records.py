@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from google.protobuf.message import DecodeError, Message
 from msgspec.structs import replace
 
-from heronpy.clusters.client_config import ClientConfig
+from heronpy.clusters.client_config import ClientConfig, known_clusters
 from heronpy.clusters.errors import ClusterError, EndpointAwayError, NotThereError, RequestError
-from heronpy.clusters.known import known_clusters
 from heronpy.clusters.target import Common, Target
 from heronpy.common import settings
 from heronpy.common.engine_settings import EngineSettings

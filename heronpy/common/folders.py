@@ -73,6 +73,35 @@ def write_private_text(path: str | os.PathLike[str], text: str) -> None:
         file.write(text)
 
 
+def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True, mode: int = 0o600) -> None:
+    """Write a file: whole or not at all, and never readable by others in between.
+
+    A file that is not `durable` is written again after a crash of the machine, so nothing waits for the disk.
+    """
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
+    try:
+        with open(open_private(draft, os.O_WRONLY | os.O_EXCL), "wb") as file:
+            file.write(data)
+            os.fchmod(file.fileno(), mode)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(draft, target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def sync_path(path: str | os.PathLike[str]) -> None:
+    """Force a file, or the renames in a folder, to disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def read_own(path: str | os.PathLike[str], max_bytes: int) -> bytes:
     """The content of a file that only this user or root can have written; OSError when it cannot be read.
 

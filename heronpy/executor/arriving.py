@@ -23,7 +23,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError, DeadlineError, PackageError
-from heronpy.common.folders import make_folders
+from heronpy.common.flock import unlock
+from heronpy.common.folders import make_folders, replace_file
 from heronpy.common.setting_types import SecuritySettings
 from heronpy.common.settings import settings_for
 from heronpy.executor.host_folder import HostFolder
@@ -31,10 +32,9 @@ from heronpy.net import curve
 from heronpy.net.addresses import address_here
 from heronpy.net.curve import Pair
 from heronpy.net.join_token import JoinToken, SessionCredential
-from heronpy.net.private import write_private
 from heronpy.plan.launch import Here, LaunchSpec, Submitted
 from heronpy.proto import endpoint_pb2
-from heronpy.statemgr.file_locks import holder, try_lock, unlock
+from heronpy.statemgr.file_locks import holder, try_lock
 from heronpy.storage.package_pieces import PackagePieces, either
 from heronpy.storage.packages import PackageStore
 from heronpy.storage.wheelhouse import digest_of, run_pip, unpack
@@ -204,7 +204,7 @@ def write_files(
     """Write launch, keys, join token and session credential; the path of the launch file."""
     folder = Path(launch.working_dir)
     curve.save(curve.folder_of(launch.working_dir), _pair(welcome.server), _pair(welcome.client))
-    write_private(folder / TOKEN, token.to_text().encode())
+    replace_file(folder / TOKEN, token.to_text().encode())
     credential.save(folder)
     launch.save(folder / LAUNCH)
     return folder / LAUNCH

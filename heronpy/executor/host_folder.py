@@ -11,7 +11,6 @@ Invariants: every folder is private to this user (0700, no link); nothing is rem
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import logging
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from heronpy.common.errors import ConfigError, DeadlineError
+from heronpy.common.flock import try_flock
 from heronpy.common.folders import check_root, open_private
 from heronpy.common.host import Host, this_host
 from heronpy.net.private import check_private, make_private
@@ -113,7 +113,7 @@ class HostFolder:
         descriptor = open_private(self._all / ".lock", os.O_RDWR)
         deadline = time.monotonic() + LOCK_WAIT_S
         try:
-            while not _try(descriptor):
+            while not try_flock(descriptor):
                 if time.monotonic() > deadline:
                     raise DeadlineError(
                         f"{self._all}/.lock has been locked for {LOCK_WAIT_S:g} s; look for a stopped process"
@@ -161,20 +161,10 @@ def _take_over(folder: Path) -> int | None:
     except OSError:
         return None
     owner = Host.from_text(os.pread(descriptor, 256, 0).decode(errors="replace"))
-    if (owner is None or owner.is_same(this_host())) and _try(descriptor):
+    if (owner is None or owner.is_same(this_host())) and try_flock(descriptor):
         return descriptor
     os.close(descriptor)
     return None
-
-
-def _try(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EAGAIN, errno.EACCES):
-            raise
-        return False
-    return True
 
 
 def _remove(folder: Path) -> None:

@@ -133,7 +133,7 @@ class Reports:
 
     def metrics_text(self) -> tuple[str, str]:
         """Content type and body of /metrics."""
-        # Imported here: few executors are asked, and prometheus_client costs start-up time and 4 MB.
+        # Imported here: few executors are asked.
         from heronpy.metrics import prometheus
 
         if self._page is None:

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from heronpy.common.errors import ConfigError
-from heronpy.health.signals import HostSignals, LookSignals, Signals, TaskSignals
+from heronpy.health.signals import HostSignals, HotSpots, Signals, TaskSignals
 
 FORMAT = "heron-history"
 VERSION = 1
@@ -83,13 +83,15 @@ def _build(kind: Any, found: Any) -> Any:
     if not isinstance(found, dict):
         raise TypeError(f"{kind.__name__} is not an object")
     hints = typing.get_type_hints(kind)
-    known = kind.__struct_fields__
-    return kind(**{name: _value(hints[name], value, name) for name, value in found.items() if name in known})
+    fields = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+    return kind(
+        **{fields[name]: _value(hints[fields[name]], value, name) for name, value in found.items() if name in fields}
+    )
 
 
 def _value(hint: Any, value: Any, name: str) -> Any:
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if hint in (TaskSignals, HostSignals, LookSignals):
+    if hint in (TaskSignals, HostSignals, HotSpots):
         return _build(hint, value)
     if origin is types.UnionType:
         return None if value is None else _value(parts[0], value, name)

@@ -102,10 +102,10 @@ class HostSignals(Struct):
     spark: float = 0.0
 
 
-class LookSignals(Struct):
-    """Where a task was found in user code, a look a second, and which keys come; shares of looks. "": not known."""
+class HotSpots(Struct):
+    """Where a task was in user code, sampled each second, and which keys came; shares of samples. "": not known."""
 
-    looks: int = 0
+    samples: int = field(default=0, name="looks")
     keyed: int = 0
     line: str = ""
     at_line: float = 0.0
@@ -139,11 +139,11 @@ def _type_of(exception: str) -> str:
     return exception.partition(":")[0]
 
 
-class Looks(Struct, kw_only=True):
-    """What a topology master answers to `GetLooks`."""
+class AllHotSpots(Struct, kw_only=True):
+    """What a topology master answers to `GetHotSpots`."""
 
     #: By task.
-    tasks: dict[str, LookSignals]
+    tasks: dict[str, HotSpots]
 
 
 class Signals(Struct):
@@ -235,7 +235,7 @@ class Signals(Struct):
     history: History = field(default_factory=dict)
     history_age_s: float = 0.0
     #: By task.
-    looks: dict[str, LookSignals] = field(default_factory=dict)
+    hot_spots: dict[str, HotSpots] = field(default_factory=dict, name="looks")
     #: Of the rules.
     times: Times = TIMES
     #: The figures by component, as they were answered.

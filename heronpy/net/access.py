@@ -19,11 +19,12 @@ import zmq
 from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import replace_file
 from heronpy.net import curve
 from heronpy.net.access_place import KEY, ORIGIN, ORIGIN_MAX_BYTES, folder_of, has_key, origin_of
 from heronpy.net.curve import Pair
 from heronpy.net.join_token import TEXT_MAX_CHARS, JoinToken
-from heronpy.net.private import make_private, read_private, write_private
+from heronpy.net.private import make_private, read_private
 
 #: How an `Authenticator` knows the clients.
 USER: Final = "client"
@@ -60,7 +61,7 @@ def make_client(cluster: str) -> Pair:
     if found is not None:
         return found
     draft = folder / f".{KEY}.{os.getpid()}.new"
-    write_private(draft, curve.pair_text(Pair(*zmq.curve_keypair())))
+    replace_file(draft, curve.pair_text(Pair(*zmq.curve_keypair())))
     try:
         with suppress(FileExistsError):  # another scheduler was faster
             os.link(draft, folder / KEY)
@@ -73,7 +74,7 @@ def write_endpoint(cluster: str, topology: str, place: EndpointPlace) -> None:
     """Say where the endpoint of a topology is, for the user's clients. ConfigError or OSError when that fails."""
     folder = folder_of(cluster)
     make_private(folder)
-    write_private(folder / f"{topology}{_ENDPOINT}", _text_of(place))
+    replace_file(folder / f"{topology}{_ENDPOINT}", _text_of(place))
 
 
 def forget_endpoint(cluster: str, topology: str, topology_id: str) -> None:
@@ -167,11 +168,11 @@ def bring(cluster: str, text: str) -> int:
     draft = folder.with_name(f".{cluster}.{os.getpid()}")
     make_private(draft)
     try:
-        write_private(draft / KEY, curve.pair_text(Pair(public, secret)))
-        write_private(draft / ORIGIN, origin.encode()[:ORIGIN_MAX_BYTES])
+        replace_file(draft / KEY, curve.pair_text(Pair(public, secret)))
+        replace_file(draft / ORIGIN, origin.encode()[:ORIGIN_MAX_BYTES])
         for name, place in places.items():
             assert place is not None
-            write_private(draft / f"{name}{_ENDPOINT}", _text_of(place))
+            replace_file(draft / f"{name}{_ENDPOINT}", _text_of(place))
         shutil.rmtree(folder, ignore_errors=True)
         os.rename(draft, folder)
     except BaseException:

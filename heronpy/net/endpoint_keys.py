@@ -19,9 +19,9 @@ from typing import Final
 import zmq
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import replace_file
 from heronpy.net import curve
 from heronpy.net.curve import Keys, Pair
-from heronpy.net.private import write_private
 
 _SECRET: Final = "credentials.key"
 _HEX: Final = re.compile(rb"[0-9a-f]{64}\n?")
@@ -59,7 +59,7 @@ def make(working_dir: str) -> None:
     """New keys; call it after `curve.generate`, which removes them."""
     folder = folder_of(working_dir)
     curve.save(folder, Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))
-    write_private(folder / _SECRET, secrets.token_hex(32).encode() + b"\n")
+    replace_file(folder / _SECRET, secrets.token_hex(32).encode() + b"\n")
 
 
 def load(working_dir: str, topology_id: str) -> EndpointKeys:

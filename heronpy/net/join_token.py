@@ -16,8 +16,9 @@ from typing import Final
 from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import replace_file
 from heronpy.net.curve import Keys, Pair
-from heronpy.net.private import read_private, write_private
+from heronpy.net.private import read_private
 from heronpy.proto import endpoint_pb2
 
 _ADDRESS: Final = re.compile(r"tcp://[0-9a-zA-Z.\-]+:[0-9]{1,5}")
@@ -88,7 +89,7 @@ class SessionCredential:
     def save(self, folder: Path) -> None:
         """Write it into the container's working folder, readable by this user only."""
         content = {"container": self.container, "submission": self.submission, "secret": self.secret.hex()}
-        write_private(folder / CREDENTIAL_FILE, json.dumps(content).encode())
+        replace_file(folder / CREDENTIAL_FILE, json.dumps(content).encode())
 
     @classmethod
     def load(cls, folder: Path) -> SessionCredential:

@@ -106,20 +106,3 @@ def read_mounted(folder: str | os.PathLike[str], name: str, max_bytes: int) -> b
     if len(data) > max_bytes:
         raise ConfigError(f"{path} is larger than {max_bytes} bytes")
     return data
-
-
-def write_private(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file that only this user can read: whole or not at all, never readable in between."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

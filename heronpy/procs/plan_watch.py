@@ -17,7 +17,7 @@ from typing import Protocol
 from google.protobuf.message import DecodeError
 
 from heronpy.common.errors import HeronError
-from heronpy.procs.handed_plans import hand
+from heronpy.common.folders import replace_file
 from heronpy.proto import plan_pb2
 
 log = logging.getLogger("heronpy.procs")
@@ -116,7 +116,7 @@ class PlanWatch:
         if self._copy is None:
             return
         try:
-            hand(self._copy, plan.SerializeToString())
+            replace_file(self._copy, plan.SerializeToString(), durable=False)
         except OSError as error:
             log.warning("cannot keep a copy of the packing plan: %s", error.strerror)
 

@@ -144,7 +144,7 @@ class Admission:
         self._sent: set[Who] = set()
         self._log_ends = self._hellos = 0
         #: By container: a submission that was refused or has ended, and the sentence on it.
-        self._last_words: dict[int, tuple[int, str]] = {}
+        self._final_message: dict[int, tuple[int, str]] = {}
         #: Steps of starts by container, of its newest submission that told.
         self._starts: dict[int, tuple[int, list[endpoint_pb2.StartSpan]]] = {}
         #: The submissions of a container that may exist.
@@ -221,8 +221,8 @@ class Admission:
             self._check_release(hello)
         except InvalidRpcError as error:
             self.releases += 1
-            if who[1] in self.known(who[0]) and self._last_words.get(who[0]) != (who[1], str(error)):
-                self._last_words[who[0]] = who[1], str(error)
+            if who[1] in self.known(who[0]) and self._final_message.get(who[0]) != (who[1], str(error)):
+                self._final_message[who[0]] = who[1], str(error)
                 log.error("container %d, submission %d, is refused: %s", *who, error)
             raise
         self._check_who(who, hello.nonce)
@@ -348,7 +348,7 @@ class Admission:
         self._sent.add(who)
         name = bootstrap_id(who[0])
         if end.process == name and (said := last_line_of(end.data[-_TAIL_BYTES:]).removeprefix(f"{name} ends: ")):
-            self._last_words[who[0]] = who[1], said[:1024]
+            self._final_message[who[0]] = who[1], said[:1024]
 
     async def tell_lost(self, all_left: bool = False) -> None:
         """Say of submissions that are gone, or of `all_left`, that their logs did not arrive."""
@@ -379,9 +379,9 @@ class Admission:
         number, spans = self._starts.get(container, (0, []))
         return spans if number == submission else []
 
-    def last_words_of(self, container: int) -> str:
+    def final_message_of(self, container: int) -> str:
         """Why the newest submission of a container that is known to have ended did so, as it said itself."""
-        return self._last_words.get(container, (0, ""))[1]
+        return self._final_message.get(container, (0, ""))[1]
 
     def holder_of(self, container: int) -> int:
         """The submission that was activated last."""

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from heronpy.common.errors import ConfigError, RetryableRpcError
-from heronpy.net.private import read_private, write_private
+from heronpy.common.folders import replace_file
+from heronpy.net.private import read_private
 
 log = logging.getLogger("heronpy.scheduler")
 
@@ -66,7 +67,7 @@ class Bindings:
             bound = {one: digest for one, digest in self._bound.items() if one == who or self._may_exist(one)}
             data = json.dumps([[*one, digest] for one, digest in bound.items()]).encode()
             try:
-                await asyncio.to_thread(write_private, self._file, data)
+                await asyncio.to_thread(replace_file, self._file, data)
             except (OSError, ConfigError) as error:
                 log.warning("cannot write which process container %d is: %s", who[0], error)
                 raise RetryableRpcError("the scheduler cannot write down who this is; ask again") from None

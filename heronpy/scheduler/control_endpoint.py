@@ -23,10 +23,10 @@ import zmq
 from google.protobuf.message import Message
 
 from heronpy.common.errors import ConfigError, FencedError, InvalidRpcError, RetryableRpcError
+from heronpy.common.folders import replace_file
 from heronpy.net.access import USER
 from heronpy.net.authenticator import Authenticator
 from heronpy.net.endpoint_keys import EndpointKeys
-from heronpy.net.private import write_private
 from heronpy.net.rpc import body_of
 from heronpy.net.rpc_loop import ControlServer
 from heronpy.proto import control_pb2, endpoint_pb2
@@ -273,7 +273,7 @@ def bind_endpoint(
             time.sleep(PORT_AGAIN_S)
     endpoint = _at_any_port(addresses, port_range, make)
     record = {"port": _port_of(endpoint), "addresses": list(addresses)}
-    write_private(Path(working_dir) / _PORT_FILE, json.dumps(record).encode() + b"\n")
+    replace_file(Path(working_dir) / _PORT_FILE, json.dumps(record).encode() + b"\n")
     return endpoint
 
 

@@ -375,7 +375,7 @@ class EngineScheduler:
                 self._client.explained,
                 self.admission.start_of(view.container, view.submission),
                 self._acts_since.get(view.container, (0, 0.0))[1] if view.phase is Phase.RUNNING else 0.0,
-                self.admission.last_words_of(view.container),
+                self.admission.final_message_of(view.container),
             )
             for view in placement.views()
         ]

@@ -32,7 +32,7 @@ PASSED_ON: Final = {
     "scheduler": frozenset({"get_containers", "kill_topology", "restart_container", "drain_host"}),
     "tmaster": frozenset({
         "get_status", "get_metrics", "get_exceptions", "get_events", "get_load", "get_timeline", "get_slow",
-        "get_looks", "get_traces", "set_state", "runtime_config", "restart_target", "update_topology",
+        "get_hot_spots", "get_traces", "set_state", "runtime_config", "restart_target", "update_topology",
         "take_checkpoint", "get_checkpoints", "restore_checkpoint", "delete_checkpoints",
     }),
     "executor": frozenset({"list_files", "read_file", "search_file", "dump_stacks", "profile", "heap"}),

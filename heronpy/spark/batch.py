@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.common.errors import ConfigError, StateError
-from heronpy.common.folders import make_output, open_private
-from heronpy.connectors.durable_files import sync_path
+from heronpy.common.folders import make_output, open_private, sync_path
 from heronpy.connectors.spark.handover import Manifest
 from heronpy.connectors.spark.tables import LINEAGE, STAGING, drop_staged, stage_object
 from heronpy.storage.objects.url import Url, is_url, place_of

@@ -10,7 +10,6 @@ both would listen at the same socket.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import logging
 import os
@@ -30,12 +29,13 @@ import zmq
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import FencedError
 from heronpy.common.exit_codes import CHILD_ENDED, FAILURE, OK, STARTUP_FAILURE
+from heronpy.common.flock import open_lock, try_flock
 from heronpy.common.folders import make_folders, open_private
 from heronpy.common.setting_types import SecuritySettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark.handover import SOCKET_NAME, gateway_endpoint, parse_stem
-from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Look, Message, Ready, Session, decode, encode
+from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Message, Probe, Ready, Session, decode, encode
 from heronpy.connectors.spark.records import GatewayPlace, forget_runs, records_of
 from heronpy.connectors.spark.requirements import is_connect
 from heronpy.net.addresses import ports_of
@@ -240,18 +240,14 @@ class Gateway:
             log.warning("that Spark is up is not noted: %s", error)
 
     def _lock(self) -> int:
-        fd = os.open(self._dir / ".gateway.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = open_lock(self._dir / ".gateway.lock")
         deadline = time.monotonic() + _LOCK_WAIT_S
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                holder = os.pread(fd, 200, 0).decode(errors="replace").strip()
-                if time.monotonic() > deadline:
-                    os.close(fd)
-                    raise FencedError(f"another Spark gateway of this topology still runs: {holder}") from None
-                time.sleep(0.05)
+        while not try_flock(fd):
+            holder = os.pread(fd, 200, 0).decode(errors="replace").strip()
+            if time.monotonic() > deadline:
+                os.close(fd)
+                raise FencedError(f"another Spark gateway of this topology still runs: {holder}")
+            time.sleep(0.05)
         os.ftruncate(fd, 0)
         os.pwrite(fd, json.dumps({"pid": os.getpid(), "epoch": self._epoch}).encode(), 0)
         return fd
@@ -374,7 +370,7 @@ class Gateway:
             message = decode(parts[1]) if len(parts) == 2 else None
             if isinstance(message, Ready) and _is_plain(message):
                 self._hear(parts[0], Ticket(message.component, message.stem))
-            elif isinstance(message, Look):
+            elif isinstance(message, Probe):
                 is_up = self._driver.session is not None
                 self._send(parts[0], Session(is_up, self._reports.waits_for if is_up else "Spark is starting"))
             else:

@@ -135,7 +135,7 @@ class Figures:
             load=load,
             uptime_s=max(0.0, now + self._wall_offset_s - registry.totals.started_at),
             totals=totals,
-            last_event=shared.journal.last,
+            last_event=shared.event_log.last,
             still_s={
                 name: max(0.0, now - part.emitted_at)
                 for name, part in parts.items()

@@ -40,7 +40,7 @@ class LastAnswers:
 
     def look(self, now: float) -> None:
         """Take the figures if the topology begins to finish. To be called after each event."""
-        newest = self._machine.shared.journal.last
+        newest = self._machine.shared.event_log.last
         if newest == self._event:
             return
         self._event, before, self._life = newest, self._life, self._machine.lifecycle

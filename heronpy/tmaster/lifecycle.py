@@ -11,7 +11,7 @@ import math
 from collections import Counter
 
 from heronpy.common.units import listed
-from heronpy.health.signals import LookSignals
+from heronpy.health.signals import HotSpots
 from heronpy.proto import control_pb2
 from heronpy.tmaster.exceptions import last_line
 from heronpy.tmaster.input import Finisher
@@ -202,10 +202,10 @@ def _exit_line(shared: SharedState, process: control_pb2.ProcessRecord) -> str:
     # The first line has the exception's name; its message may have several.
     words, times = lines[0], ""
     mine = [one for one in shared.exceptions.select(task_id=process.task_id) if one.process == process.name]
-    looks = raised_by(mine, LookSignals())
-    if common := looks.in_common(words):
+    hot = raised_by(mine, HotSpots())
+    if common := hot.in_common(words):
         # As the doctor says it.
-        words, times = common, f" ({looks.alike_times} of {looks.raised_times} times)"
+        words, times = common, f" ({hot.alike_times} of {hot.raised_times} times)"
     return f": {words[:DETAIL_MAX]}{times}" if words else ""
 
 

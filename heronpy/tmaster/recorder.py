@@ -88,7 +88,7 @@ class Recorder:
     ) -> None:
         self._store = store
         self._topology = shared.book.topology.id
-        totals, journal = shared.registry.totals, shared.journal
+        totals, event_log = shared.registry.totals, shared.event_log
         self._totals = _Ledger(
             Node.TOTALS,
             totals.ledger,
@@ -104,7 +104,7 @@ class Recorder:
             growth=lambda: metrics.growth,
             growth_pause_s=GROWTH_PAUSE_S,
         )
-        self._events = _Ledger(Node.EVENTS, journal.ledger, lambda: journal.last)
+        self._events = _Ledger(Node.EVENTS, event_log.ledger, lambda: event_log.last)
         # At rest nothing is written: what those minutes show is not worth it.
         self._minutes = _Ledger(
             Node.MINUTES,

@@ -326,7 +326,7 @@ class Restorer:
         self.regions.start(region, epochs, stmgrs)
         if region.why is not None:
             self.last_restore_s = now - region.since
-            shared.journal.add(
+            shared.event_log.add(
                 control_pb2.EVENT_RESTORE,
                 f"{region.name} went back and starts {_origin(region)}: {region.why}",
                 subject=region.name,

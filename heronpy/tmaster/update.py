@@ -398,7 +398,7 @@ class Update:
             f" {len(self._moved)} moved, {counted(self._discarded, 'tuple')} discarded"
         )
         self._shared.note(text)
-        self._shared.journal.add(control_pb2.EVENT_UPDATE, text, reason="done")
+        self._shared.event_log.add(control_pb2.EVENT_UPDATE, text, reason="done")
 
     def _roll_back(self, now: float, why: str) -> None:
         shared = self._shared
@@ -420,7 +420,7 @@ class Update:
         self._refuse(f"update rolled back, the topology runs as before: {why}")
         text = f"update rolled back: {why}"
         shared.note(text, warning=True)
-        shared.journal.add(control_pb2.EVENT_UPDATE, text, reason="rolled_back", warning=True)
+        shared.event_log.add(control_pb2.EVENT_UPDATE, text, reason="rolled_back", warning=True)
 
     def _timeout(self) -> str:
         return f"{self._shared.settings.start_timeout_s:g} s"

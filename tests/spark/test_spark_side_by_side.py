@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from heronpy.connectors.spark.sink import SparkSink
-from tests.spark.support import GatewaySupervisor, Tup, make_launch, start_sink, wait_for
+from tests.connectors.two_phase import Tup
+from tests.spark.support import GatewaySupervisor, make_launch, start_sink, wait_for
 from tests.support.leaks import LeakCheck
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

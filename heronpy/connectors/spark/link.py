@@ -39,7 +39,7 @@ class Ready(msgspec.Struct, tag="ready"):
     stem: str
 
 
-class Look(msgspec.Struct, tag="look"):
+class Probe(msgspec.Struct, tag="probe"):
     """Sink to gateway: is Spark ready?"""
 
 
@@ -60,7 +60,7 @@ class Finished(msgspec.Struct, tag="finished"):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-Message = Ready | Look | Session | Finished
+Message = Ready | Probe | Session | Finished
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
@@ -141,7 +141,7 @@ class GatewayLink:
         self._early += self.finished()
         self._look()
         try:
-            self._sock.send(encode(Look()), zmq.DONTWAIT)
+            self._sock.send(encode(Probe()), zmq.DONTWAIT)
         except zmq.Again:
             self._session = None  # The gateway is down.
         return self._session

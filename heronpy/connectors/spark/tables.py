@@ -15,7 +15,7 @@ import shutil
 from pathlib import Path
 
 from heronpy.common.errors import ConfigError
-from heronpy.connectors.durable_files import sync_path
+from heronpy.common.folders import sync_path
 from heronpy.storage.objects.port import MissingObjectError, Objects
 from heronpy.storage.objects.url import Url, is_url, place_of
 

@@ -123,7 +123,7 @@ def seen_of(pod: Mapping[str, Any], now: float) -> Seen | None:
         and not text(status, "reason"),
         hopeless=waits and text(of(state, "waiting"), "reason") in _HOPELESS,
         waits=phase is EnginePhase.QUEUED and bool(words_of(pod)),
-        words=words_of(pod) if ended is Ended.NO else _last_words(pod, ended),
+        words=words_of(pod) if ended is Ended.NO else _final_message(pod, ended),
         avoid=tuple(avoids.split(",")) if avoids else (),
     )
 
@@ -209,7 +209,7 @@ def words_of(pod: Mapping[str, Any]) -> str:
     return "it has a node, which prepares it" if node_of(pod) else ""
 
 
-def _last_words(pod: Mapping[str, Any], ended: Ended) -> str:
+def _final_message(pod: Mapping[str, Any], ended: Ended) -> str:
     status = of(pod, "status")
     if ended is Ended.UNCONFIRMED:
         said = _joined(text(status, "reason"), text(status, "message"))

@@ -26,7 +26,7 @@ from msgspec import DecodeError, json
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError
-from heronpy.common.folders import heron_home, open_private
+from heronpy.common.folders import heron_home, open_private, replace_file
 from heronpy.common.host import KnownProcess, Life, this_host
 from heronpy.engines.contract import (
     Ended,
@@ -41,7 +41,7 @@ from heronpy.engines.contract import (
     Traits,
 )
 from heronpy.engines.polling import polling
-from heronpy.net.private import make_private, write_private
+from heronpy.net.private import make_private
 from heronpy.procs.exit_reason import ExitHints, classify, describe_status
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class LocalEngine:
         self._shells.append(shell)
         assert shell.stdin is not None
         with suppress(BrokenPipeError), shell.stdin:
-            write_private(file.with_suffix(".json"), json.encode(KnownProcess.of(shell.pid)))
+            replace_file(file.with_suffix(".json"), json.encode(KnownProcess.of(shell.pid)))
             shell.stdin.write(request.token.encode())
         return file.name
 
@@ -119,7 +119,7 @@ class LocalEngine:
             for file in self._files():
                 if file.name in engine_ids:
                     kill_at, mark = _now() + grace_s, file.with_suffix(".cancelled")
-                    write_private(mark, str(min(kill_at, _number(mark) or kill_at)).encode())
+                    replace_file(mark, str(min(kill_at, _number(mark) or kill_at)).encode())
                     self._terminate(file)
         except OSError as error:
             raise EngineAwayError(f"a container cannot be cancelled: {error}") from None
@@ -247,7 +247,7 @@ def _code(file: Path, life: Life) -> int:
     known = _number(file.with_suffix(".code"))
     if known is None:
         known = exit_codes.UNAVAILABLE if life is Life.REBOOTED else _SIGNALLED + signal.SIGKILL
-        write_private(file.with_suffix(".code"), str(int(known)).encode())
+        replace_file(file.with_suffix(".code"), str(int(known)).encode())
     return int(known)
 
 

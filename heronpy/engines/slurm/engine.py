@@ -57,9 +57,9 @@ from heronpy.engines.slurm.texts import (
     was_rebooted,
 )
 
-#: The oldest release on which this was tried.
 log = logging.getLogger("heronpy.engines.slurm")
 
+#: The oldest release on which this was tried.
 RELEASE_MIN = (22, 5)
 POLL_S = 2.0
 _TAIL_BYTES = 4096
