@@ -196,7 +196,7 @@ def profile_of(kind: str, variables: Mapping[str, str] | None = None) -> Profile
 
 
 def _found_by(kind: str, variables: Mapping[str, str] | None) -> Profile:
-    """Nothing for kinds that are installed apart."""
+    """The profile for a kind of engine; empty for kinds installed as separate packages."""
     if kind == "kubernetes":
         return _kubernetes_profile()
     if kind == "spark":
@@ -218,7 +218,7 @@ def _found_by(kind: str, variables: Mapping[str, str] | None) -> Profile:
 
 
 def _spark_profile(variables: Mapping[str, str]) -> Profile:
-    """The master of the Spark that is set up on this host."""
+    """The Spark master that is configured on this host."""
     home = variables.get("SPARK_HOME", "")
     folder = variables.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
     if not folder:
@@ -241,7 +241,7 @@ def master_of(defaults: str) -> str:
 
 
 def _kubernetes_profile() -> Profile:
-    """Context and namespace of the kubeconfig, and where Python is in the images that most people start from."""
+    """Context and namespace of the kubeconfig, and the path of Python in the usual images."""
     from heronpy.engines.kubernetes.client import Api
 
     python: dict[str, SettingValue] = {"python": IMAGE_PYTHON}

@@ -76,7 +76,7 @@ def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
 
 
 def _place(found: Sequence[Finding]) -> Callable[[Finding], int]:
-    """Causes, then what is so because of them, then what is so of the machine, then what needs no action."""
+    """The order of findings: causes, their effects, those about the machine, those that need no action."""
     held_up = any(one.verdict in STOPPED_BY for one in found)
 
     def place(finding: Finding) -> int:
@@ -95,7 +95,7 @@ def _young(signals: Signals) -> Iterator[Finding]:
 
 
 def _untriaged(signals: Signals) -> Iterator[Finding]:
-    """The spouts are held, or tuples take far longer than they did, and nothing says why."""
+    """The spouts are held, or tuples take far longer than usual, and no cause is known."""
     latency = trends.latency(signals)
     late = latency is not None and latency.now_s >= max(signals.times.late_s, LATE * latency.usual_s)
     if late and (machines := list(_machine(signals))):
@@ -111,13 +111,13 @@ def _untriaged(signals: Signals) -> Iterator[Finding]:
 
 
 def _placed(finding: Finding, signals: Signals) -> Finding:
-    """With the component and the host of its task."""
+    """The finding with the component and the host of its task."""
     task = next((one for one in signals.tasks if one.name == finding.task), None)
     return finding if task is None else replace(finding, component=task.component, host=task.host)
 
 
 def _at_line(finding: Finding | None, signals: Signals) -> Finding | None:
-    """With the line of code in which its task was found most often."""
+    """The finding with the line of code that most samples of its task show."""
     looks = signals.looks.get(finding.task) if finding is not None else None
     if finding is None or looks is None or looks.looks < LOOKS_MIN or looks.at_line < LOOKS_SHARE:
         return finding
@@ -125,7 +125,7 @@ def _at_line(finding: Finding | None, signals: Signals) -> Finding | None:
 
 
 def _of_key(finding: Finding | None, signals: Signals) -> Finding | None:
-    """With the key that came to its task most often."""
+    """The finding with the most frequent key of its task."""
     looks = signals.looks.get(finding.task) if finding is not None else None
     if finding is None or looks is None or looks.keyed < KEYED_MIN or looks.of_key < LOOKS_SHARE:
         return finding
@@ -133,7 +133,7 @@ def _of_key(finding: Finding | None, signals: Signals) -> Finding | None:
 
 
 def _since(finding: Finding, signals: Signals) -> Finding:
-    """With the time for which its component has been full."""
+    """The finding with the time for which its component has been full."""
     lasts_s = trends.lasts_s(signals, finding.component, BUSY, HELD)
     return replace(finding, figures={**finding.figures, "for_s": lasts_s}) if lasts_s else finding
 
@@ -156,13 +156,13 @@ def _healthy(signals: Signals) -> Finding:
 
 
 def _ended(signals: Signals) -> list[str]:
-    """The spouts whose input has ended, while that of others goes on."""
+    """The spouts whose input has ended while other spouts still have input."""
     spouts = [name for name in signals.components if all(task.is_spout for task in signals.of(name))]
     return [name for name in spouts if all(task.ended for task in signals.of(name))]
 
 
 def _bolts(signals: Signals) -> list[TaskSignals]:
-    """Those that say how busy they are. A spout may be busy: it sets the pace where nothing else does."""
+    """Bolts that report how busy they are. Spouts are left out: a spout is busy when nothing else sets the pace."""
     return [task for task in signals.tasks if not task.is_spout and task.busy is not None]
 
 
@@ -213,7 +213,7 @@ def _hung(signals: Signals) -> Iterator[Finding]:
 
 
 def _waits_for_spark(task: TaskSignals, signals: Signals) -> bool:
-    """Whether its call is our own, which waits until Spark has done a batch."""
+    """Whether the task waits in our own code until Spark has processed a batch."""
     return task.component in signals.spark_sinks and signals.spark_waiting > 0
 
 
@@ -260,9 +260,9 @@ def _has_no_cpu_left(host: HostSignals) -> bool:
 
 
 def _waits_for_acks(signals: Signals) -> list[TaskSignals]:
-    """The spouts that may have no more tuples pending; none unless they are at least half of those with input.
+    """Spouts at their limit of pending tuples; empty unless they are at least half of the spouts with input.
 
-    Sinks that ack a batch at once empty what is pending with each: how much it is at one moment does not tell.
+    Sinks that ack whole batches empty `pending` at each ack, so its value at one moment is not enough.
     """
     most = signals.max_pending
     spouts = [task for task in signals.tasks if task.is_spout and task.up and not task.ended]
@@ -275,7 +275,7 @@ def _waits_for_acks(signals: Signals) -> list[TaskSignals]:
 
 
 def _behind(signals: Signals) -> list[TaskSignals]:
-    """The bolts whose queues take long to process, and do not fall soon."""
+    """The bolts whose queues take long to process, and will not be empty soon."""
     found = [task for task in signals.tasks if not task.is_spout and (task.lag_s or 0.0) >= signals.times.behind_s]
     return [task for task in found if _drains_s(signals, task.component) is None]
 
@@ -286,7 +286,7 @@ def _drains_s(signals: Signals, component: str) -> float | None:
 
 
 def _held(signals: Signals) -> float:
-    """The share of the window in which spouts were held; 0 where that was over when the input of one has ended."""
+    """The share of the window in which spouts were held; 0 if that ended together with the input of one of them."""
     over = signals.held_now == 0.0 and not signals.culprits and any(task.ended for task in signals.tasks)
     return 0.0 if over else signals.held
 
@@ -332,7 +332,9 @@ def _slow(signals: Signals) -> Iterator[Finding]:
 
 
 def _machine(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterator[Finding]:
-    """Instead of too few tasks: more of them do not help where no CPU is left. It names the busiest one of `full`."""
+    """A finding that replaces "too few tasks", because more tasks do not help without CPU. It names the busiest of
+    `full`.
+    """
     for host in signals.hosts:
         if _has_no_cpu_left(host):
             figures = {"cores": float(host.cores), "others": max(0.0, host.used - host.own), "own": host.own,
@@ -347,7 +349,7 @@ def _machine(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterator[Fin
 
 
 def _slow_host(tasks: list[TaskSignals]) -> Finding | None:
-    """The tasks of one machine, at least two of them, are all slower than those of the others."""
+    """All tasks of one machine, at least two, are slower than those of the other machines."""
     rates: defaultdict[str, list[float]] = defaultdict(list)
     for task in tasks:
         if task.host and (rate := task.per_busy_s) is not None:
@@ -365,7 +367,7 @@ def _slow_host(tasks: list[TaskSignals]) -> Finding | None:
 
 
 def _waits(task: TaskSignals, starved: bool) -> bool:
-    """Whether most of its busy time is neither computing nor waiting for a CPU."""
+    """Whether most of the task's busy time is neither computing nor waiting for a CPU."""
     if task.cpu is None:
         return False
     if task.cpu_wait is None:
@@ -374,7 +376,7 @@ def _waits(task: TaskSignals, starved: bool) -> bool:
 
 
 def _computes(task: TaskSignals) -> bool:
-    """Whether it is busy, and uses the CPU then, as far as it gets one."""
+    """Whether the task is busy, and uses all the CPU that it gets."""
     if _busy(task) < IDLE or task.cpu is None:
         return False
     if task.cpu_wait is None:
@@ -383,9 +385,9 @@ def _computes(task: TaskSignals) -> bool:
 
 
 def _dependency(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
-    """What a bolt waits for is slower than usual, or does not answer; code that always waits has too few tasks.
+    """The dependency of a bolt is slower than usual, or does not answer. Code that always waits has too few tasks.
 
-    Until it is known what is usual, one more task tells which it is.
+    Until the usual figures are known, the finding proposes one more task, which tells the two apart.
     """
     starved, component = _starved(signals), tasks[0].component
     saturated = [task for task in tasks if _busy(task) >= SATURATED and task.cpu is not None]
@@ -419,7 +421,7 @@ def _may_be_uneven(component: str, signals: Signals) -> bool:
 
 
 def _skew(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
-    """A share is of what was sent: a slow task makes the shares of what was executed uneven."""
+    """One task gets far more tuples. Shares are of tuples sent, because a slow task makes those executed uneven."""
     if len(tasks) < 2 or not _may_be_uneven(tasks[0].component, signals):
         return None
     gets = signals.gets(tasks[0].component)
@@ -439,7 +441,7 @@ def _skew(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
 def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
     """A task that does half as much per busy second as the others, and is busy or holds others up.
 
-    In the first minute its mean share of busy time still has the start in it, though its queue is full already.
+    In the first minute its mean share of busy time still includes the start, although its queue is full already.
     """
     rates = [(rate, task) for task in map(_of_late, tasks) if (rate := task.per_busy_s) is not None]
     if len(rates) < 2:
@@ -455,7 +457,7 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
 
 
 def _of_late(task: TaskSignals) -> TaskSignals:
-    """With what it does of late, where that is far less than in the window: it has become slow just now."""
+    """The task with its latest figures if they are far below those of the window: it has just become slow."""
     working = task.working or task.busy
     if not task.pace or not working or task.pace >= LATELY * task.executed / working:
         return task
@@ -463,9 +465,9 @@ def _of_late(task: TaskSignals) -> TaskSignals:
 
 
 def _alone_busy(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
-    """A task that is full while its siblings wait for tuples, though all are sent as many.
+    """A task that is full while its siblings, which are sent as many tuples, wait for tuples.
 
-    Of tasks that do nothing, because it holds the spouts all the time, no rate is known.
+    The rate of siblings that do nothing, because this task holds the spouts all the time, is not known.
     """
     worst = max(map(_of_late, tasks), key=_busy)
     others = [_busy(task) for task in tasks if task.name != worst.name]
@@ -529,7 +531,7 @@ def _checkpoints(signals: Signals) -> Iterator[Finding]:
 
 
 def _spark_waiting(signals: Signals) -> int:
-    """How many Spark batches wait: now, or if none does, in the mean of the last minute."""
+    """The number of waiting Spark batches: now, or the mean of the last minute if none waits."""
     last = next(iter(signals.minutes("", "spark_waiting")[-1:]), None)
     return int(signals.spark_waiting) or round(last or 0.0)
 

@@ -204,10 +204,10 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
 
 
 def _lag_s(task: control_pb2.TaskStatus, received: float, executed: float, busy: float | None) -> float | None:
-    """The longer one of its bytes at their rate, with what waits at its stream manager, and of its tuples at theirs: a
-    large frame is received once, and keeps a task busy for minutes.
+    """Seconds to process the queue: the longer one by its bytes and by its tuples.
 
-    Only while a task is busy does its rate say how fast it can be: one tuple a minute is no backlog.
+    Bytes include frames that wait at the stream manager. Tuples matter for a large frame, which is received once and
+    keeps a task busy for minutes. The rates are scaled by the busy share, because one tuple a minute is not a backlog.
     """
     found = [task.in_queue_bytes / received] if received else []
     found += [task.in_queue_tuples / executed] if executed else []
@@ -217,7 +217,7 @@ def _lag_s(task: control_pb2.TaskStatus, received: float, executed: float, busy:
 def _arrivals(
     topology: topology_pb2.Topology, metrics: control_pb2.MetricsReply, component_of: Mapping[str, str], over_s: float
 ) -> dict[str, float]:
-    """By bolt, from what is emitted on its input streams, where a tuple counts once per component that receives it."""
+    """Tuples per second for each bolt, from emits on its input streams, which count once per receiving component."""
     inputs = {
         bolt.comp.name: {(one.stream.component_name, one.stream.id) for one in bolt.inputs} for bolt in topology.bolts
     }
@@ -235,7 +235,7 @@ def _arrivals(
 
 
 def _by_task(metrics: control_pb2.MetricsReply, name: str, over_s: float) -> dict[str, float]:
-    """Tuples per second that stream managers count for each task; several may do so."""
+    """Tuples per second for each task, summed over the stream managers that count them."""
     found: defaultdict[str, float] = defaultdict(float)
     for report in metrics.reports:
         for sample in report.samples:
@@ -247,7 +247,7 @@ def _by_task(metrics: control_pb2.MetricsReply, name: str, over_s: float) -> dic
 def _shares(
     values: Mapping[str, float], is_spout: bool, over_s: float
 ) -> tuple[float | None, float | None, float | None]:
-    """Busy, blocked, and of it at the limit of pending tuples.
+    """The shares of time that a task is busy, blocked, and at the limit of pending tuples.
 
     Tasks of an earlier release report only the time in `process`, which includes waiting.
     """
@@ -330,7 +330,7 @@ def _add_footprints(found: Signals, status: control_pb2.StatusReply) -> None:
 def _counted(
     found: Signals, status: control_pb2.StatusReply, sums: dict[str, dict[str, float]]
 ) -> defaultdict[str, float]:
-    """CPU seconds per second by host, as far as tasks and stream managers report it themselves."""
+    """CPU seconds per second of each host, as reported by tasks and stream managers."""
     own: defaultdict[str, float] = defaultdict(float)
     for task in found.tasks:
         own[task.host] += task.cpu or 0.0
@@ -356,7 +356,7 @@ def _add_events(
     recent_s: float,
     executors: Mapping[str, str],
 ) -> None:
-    """`executors` gives the process whose log tells of the end of a container."""
+    """Add events; `executors` names the process whose log has the end of a container."""
     for event in events:
         age_s = max(0.0, now - event.at)
         if _is_change(event):
@@ -375,7 +375,7 @@ def _add_events(
 
 
 def _add_end(ends: dict[str, tuple[int, str]], name: str, event: Event) -> None:
-    """Count the exits of a process, whatever their reason; the newest is quoted."""
+    """Count the exits of a process for any reason; the newest is quoted."""
     times, _ = ends.get(name, (0, ""))
     ends[name] = (times + event.times, event.detail or event.reason.replace("_", " ") or event.text)
 

@@ -79,7 +79,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _build(kind: Any, found: Any) -> Any:
-    """A struct from a dict of JSON."""
+    """A struct from its JSON."""
     if not isinstance(found, dict):
         raise TypeError(f"{kind.__name__} is not an object")
     hints = typing.get_type_hints(kind)

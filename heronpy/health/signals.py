@@ -135,7 +135,7 @@ class LookSignals(Struct):
 
 
 def _type_of(exception: str) -> str:
-    """`ValueError` of `ValueError: no number`."""
+    """The type in the text of an exception: `ValueError` of `ValueError: no number`."""
     return exception.partition(":")[0]
 
 

@@ -37,7 +37,7 @@ def _healthy(f: Finding, topology: str) -> str:
 
 
 def _of_units(n: Mapping[str, float]) -> str:
-    """Of pipelines of work units, whose workers emit nothing when they write a table."""
+    """The figures of a pipeline of work units, whose workers emit nothing when they write a table."""
     waiting = f"{format_bytes(int(n['backlog']))} of log files wait" if n["backlog"] else "no bytes of log files wait"
     return f"{waiting}, {format_bytes(int(n['published']))}/s are published" if n["published"] else waiting
 
@@ -76,7 +76,7 @@ def _down(f: Finding, topology: str) -> str:
 
 
 def _quoted(f: Finding) -> str:
-    """What was said last; it may have values of users, and is missing for who may not see them."""
+    """The last message. It may have values of users, and is missing for readers who may not see them."""
     return f": {f.quote}" if f.quote else ""
 
 
@@ -134,7 +134,7 @@ def _keep_less(f: Finding, where: str) -> str:
 
 
 def _in_line(f: Finding) -> str:
-    """Where its task is found, at one look a second."""
+    """The line in which the task is found, from one sample a second."""
     return f"; {_percent(f.figures['at_line'])} of the time in {f.quote}" if "at_line" in f.figures else ""
 
 
@@ -207,7 +207,7 @@ def _go_back(f: Finding, where: str) -> str:
 
 
 def _takes_spark(f: Finding) -> bool:
-    """Whether its Spark is what the topology takes most of the CPU for."""
+    """Whether Spark takes most of the CPU of the topology."""
     return 2 * f.figures.get("spark", 0.0) >= f.figures["own"] > 0
 
 

@@ -56,7 +56,7 @@ def shift(signals: Signals, component: str) -> Shift | None:
 
 
 def _updated_in(signals: Signals, minutes: int) -> int:
-    """Index of the minute in which the last update was made; negative: before the first."""
+    """Index of the minute of the last update; negative if it was earlier."""
     passed_s = (signals.updated_s or 0.0) - signals.history_age_s
     return minutes - 1 - int(max(0.0, passed_s) // 60)
 

@@ -190,7 +190,7 @@ def _text_of(place: EndpointPlace) -> bytes:
 
 
 def _place_of(data: bytes) -> EndpointPlace | None:
-    """None when it says no endpoint."""
+    """The place in an access record; None if the record has no endpoint."""
     try:
         found = json.loads(data)
         # A join token has the same rules; the client's key is no part of it.

@@ -249,13 +249,13 @@ class EndpointStateManager:
 
     # ---- watches, and sessions that are opened again; all in the link's thread ----------------
     def _arm(self) -> None:
-        """Ask for the watches of which the endpoint does not know yet."""
+        """Set watches that the endpoint does not know yet."""
         for path, stamp in self._watches.unasked():
             with suppress(StateError):
                 self._link.start(endpoint_pb2.StateCall(watch=path), partial(self._armed_late, path, stamp))
 
     def _armed_late(self, path: str, stamp: int, result: Result) -> None:
-        """The caller was told that changes are reported later, or nobody knows what was missed."""
+        """Report the watch as set late: its caller could not check for changes before that."""
         if not isinstance(result, StateError):
             self._watches.armed(path, stamp, result, late=True)
 

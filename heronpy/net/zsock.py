@@ -162,7 +162,7 @@ class LoopSocket:
             self._draining = False
 
     def _receive_all(self) -> int:
-        """Pass on what is there; the number of messages, which is the budget when that ended it."""
+        """Pass on the waiting messages, up to the budget; returns their number."""
         recv = self._recv
         for received in range(self._budget):
             try:

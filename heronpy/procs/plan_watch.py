@@ -77,7 +77,7 @@ class PlanWatch:
             self._loop.call_soon_threadsafe(self._look)
 
     def _look(self) -> bool:
-        """Read the plan; False when that failed."""
+        """Read the plan; returns False on failure."""
         if self._closed:
             return True
         if self._watch is None:

@@ -180,7 +180,7 @@ class Admission:
         return f".heron-{self._terms.launch.topology_id}"
 
     def _proof_of(self, folder: str) -> bytes:
-        """The same for each scheduler of the topology, and for nobody else."""
+        """A proof for a shared folder, which only schedulers of this topology can compute."""
         return hmac.digest(self._terms.endpoint_keys.secret_key, f"shared {folder}".encode(), "sha256").hex().encode()
 
     def remove(self) -> None:
@@ -268,7 +268,7 @@ class Admission:
         )
 
     def _check_who(self, who: Who, nonce: bytes) -> None:
-        """Refuse who cannot be this submission: it is another process, or was never made."""
+        """Refuse a process that cannot be this submission: another process is it, or it does not exist."""
         entry = self.entry_of(who[0])
         if entry is not None and who[1] > entry.submitted:
             if who[1] > entry.submitted + AHEAD_MAX:

@@ -220,7 +220,7 @@ class ControlEndpoint:
             raise FencedError(f"container {container}, submission {submission}, was replaced by submission {holder}")
 
     def _check_acts(self, who: Who) -> None:
-        """Only the submission that was activated last has rights at the state."""
+        """Refuse access to the state, except for the submission that was activated last."""
         self._check_not_replaced(who)
         container, submission = who
         if submission > self._handlers.holder_of(container):
@@ -249,7 +249,7 @@ class ControlEndpoint:
 
 
 def _ignore(_: bool) -> None:
-    """A session that is not connected hears of the change when it asks again."""
+    """A session that is not connected sees the change when it asks again."""
 
 
 # ---- where it listens -----------------------------------------------------------------------

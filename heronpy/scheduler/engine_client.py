@@ -210,7 +210,7 @@ class EngineClient:
         await self._explain(seen)
 
     async def _ready(self, seen: Iterable[Seen]) -> frozenset[str]:
-        """Which of the hosts that containers in the queue avoid take containers; it is asked only while one waits."""
+        """The hosts avoided by queued containers that accept containers again; asked only while one is queued."""
         avoided = {host for one in seen if one.waits for host in one.avoid}
         if not avoided:
             return frozenset()
@@ -221,7 +221,7 @@ class EngineClient:
             return frozenset()
 
     async def _explain(self, seen: Iterable[Seen]) -> None:
-        """Ask for the reason of the one whose reason is the oldest."""
+        """Ask for the reason of the queued container whose reason is the oldest."""
         waiting = {one.engine_id for one in seen if one.phase is EnginePhase.QUEUED}
         self.explained = {name: words for name, words in self.explained.items() if name in waiting}
         self._explained_at = {name: at for name, at in self._explained_at.items() if name in waiting}
@@ -243,7 +243,7 @@ class EngineClient:
 
 
 def _alike(requests: Iterable[Request]) -> list[list[Request]]:
-    """Requests that an engine takes or refuses together, so that a refusal is never half of one."""
+    """Group requests that an engine accepts or refuses together, so that it never refuses half of a group."""
     found: dict[Request, list[Request]] = {}
     for one in requests:
         found.setdefault(replace(one, container=0), []).append(one)

@@ -164,7 +164,7 @@ def _make(entry: Path, file: Path) -> Archive:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Everything below a folder, each folder before its content, in the order of names."""
+    """Everything below a folder, sorted by name, each folder before its content."""
     for path in sorted(folder.iterdir()):
         yield path
         if path.is_dir() and not path.is_symlink():

@@ -97,7 +97,7 @@ class Batch:
         pq.write_table(_arrow(df), staged / f"part-{len(os.listdir(staged)):05d}.parquet")
 
     def _reached(self, folder: Path) -> Path:
-        """The folder, if other hosts can reach it where they have to."""
+        """The folder; ConfigError if other hosts need it and cannot reach it."""
         if self._shared is not None and not any(one == folder or one in folder.parents for one in self._shared):
             raise ConfigError(
                 f"table {folder} is in a folder of one host; put it below heron.engine.shared (engine.yaml), or into an"

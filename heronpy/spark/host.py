@@ -207,12 +207,12 @@ def _first_line(text: str) -> str:
 
 
 def _is_of_python(text: str) -> bool:
-    """Whether a task failed in its own Python, or for want of one: nothing of it runs."""
+    """Whether a task failed because its host has no suitable Python."""
     return "PythonException" in text or _NO_PYTHON in text
 
 
 def _python_error(text: str) -> str:
-    """The last line of a Python traceback in Spark's words, or why there was no Python."""
+    """The last line of a Python traceback in Spark's message, or why there was no Python."""
     if _NO_PYTHON in text:
         return next(line.strip() for line in text.splitlines() if _NO_PYTHON in line)[:_WORDS_MAX]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", " "))]
@@ -296,7 +296,7 @@ class Host:
 
     @staticmethod
     def _has_ended(jvm: Jvm) -> bool:
-        """Whether a JVM is gone, whose sockets close before it ends."""
+        """Whether a JVM is gone. Its sockets close before it ends."""
         deadline = time.monotonic() + ENDS_S
         while jvm.process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -371,7 +371,7 @@ class Host:
             self._jobs.cancel(str(line["id"]), float(line["grace_s"]))
 
     def _tell(self, words: dict[str, Any]) -> None:
-        """Say it if it is new, or nothing was said for a while."""
+        """Log the text if it is new, or was not logged for a while."""
         now = time.monotonic()
         if words == self._last and now - self._told_at < TELL_S:
             return

@@ -77,7 +77,7 @@ def check(session: Any, master: str, modules: list[str], fix: str) -> None:
 
 
 def _look(modules: list[str]) -> Callable[[int], str]:
-    """What runs there; made here so that it travels by value: heronpy need not be installed there."""
+    """A function that runs on workers. It travels by value, because heronpy need not be installed there."""
 
     def look(number: int) -> str:
         import importlib.util

@@ -56,7 +56,7 @@ _INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def _unbroken() -> Iterator[None]:
-    """An interrupt comes after the block: in the middle of it, files would be left that only this process knows."""
+    """Delay an interrupt until the end of the block, so that it leaves no files that only this process knows."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield
@@ -244,7 +244,7 @@ class LocalStateManager:
 
     @contextmanager
     def _trouble(self) -> Iterator[None]:
-        """Turn an error of the file system into one that says what to check."""
+        """Turn an error of the file system into one that names the folder to check."""
         try:
             yield
         except OSError as error:

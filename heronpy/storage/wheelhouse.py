@@ -134,7 +134,7 @@ def run_pip(arguments: Sequence[str], timeout_s: float, trouble: str) -> None:
 
 
 def _reason(text: str) -> str:
-    """pip's first error, which names the requirement, in one line; what follows only repeats it."""
+    """pip's first error in one line, which names the requirement; its later errors repeat it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     found = next(iter(errors), lines[-1] if lines else "pip gave no reason")

@@ -215,7 +215,7 @@ class Figures:
         return parts
 
     def _take_processes(self, parts: dict[str, Part]) -> None:
-        """Count the restarts of tasks, and what their memory shares with other processes."""
+        """Count the restarts of tasks, and the memory that they share with other processes."""
         registry = self._machine.shared.registry
         for executor in registry.executors.values():
             epoch = executor.record.epoch

@@ -252,7 +252,7 @@ class TopologyMaster:
             self.watcher.place(shared.registry.containers)
 
     def _time_start(self, now: float) -> None:
-        """Note when the phases of the first start end."""
+        """Record when the phases of the first start end."""
         shared, start, wall = self.shared, self.shared.journal.start, now + self._wall_offset_s
         if not start.registered_at and not shared.book.missing(shared.registry.stmgrs):
             start.registered_at = wall
@@ -309,7 +309,7 @@ class TopologyMaster:
             shared.send((event.peer,), control_pb2.NewPlan(plan=book.plan))
 
     def _reserve(self, name: str, version: int, now: float) -> None:
-        """A process has seen a plan that the state manager has lost: skip its version."""
+        """Skip a version that a process knows and the state manager has lost."""
         book = self.shared.book
         if book.version < version <= PLAN_VERSION_MAX:
             self.shared.note(f"{name} knows plan {version}, newer than {book.version}", warning=True)
@@ -389,7 +389,7 @@ class TopologyMaster:
     def _resize(self, request: int, message: control_pb2.UpdateTopology, now: float) -> None:
         """Change sizes without moving tasks: executors follow the packing plan, and no task restarts.
 
-        The packing plan is stored last, so who finds its new version knows that all of it was done.
+        The packing plan is stored last, so its new version means that everything is stored.
         """
         shared, book = self.shared, self.shared.book
         check_request(shared, message)

@@ -71,7 +71,7 @@ class Emptying:
         return all(task in registry.tasks and registry.tasks[task].plan_version >= self._version for task in spouts)
 
     def _left(self) -> int:
-        """Tuples under way, as last reported; one may be counted twice, which does not matter here."""
+        """Tuples in progress, as last reported. One may be counted twice, which is harmless here."""
         registry = self._shared.registry
         beats = [entry.beat for entry in registry.stmgrs.values()]
         moving = sum(beat.queued_tuples + beat.in_flight_tuples + beat.unacked_roots for beat in beats)

@@ -126,7 +126,7 @@ class FileSink(TwoPhaseSink):
             self._took(batch, began)
 
     def _took(self, written: Any, began: bool) -> None:
-        """Account for a written tuple or batch; `began` says whether it began a file."""
+        """Account for a written tuple or batch; `began` says whether it is the first in its file."""
         if began:
             self._opened_at = time.monotonic()
         if not self.who.is_acked:
@@ -250,7 +250,7 @@ def _pending_share(config: dict[str, Any], context: TopologyContext) -> float:
 
 
 def _schemas(inputs: Inputs | None) -> list[Any]:
-    """The Arrow schemas that these input streams declare; None for an unknown or undeclared schema."""
+    """The Arrow schema of each input stream; None for an unknown or undeclared one."""
     return [
         stream.schema
         if isinstance(source, HeronComponentSpec) and (stream := source.output_streams().get("default")) is not None

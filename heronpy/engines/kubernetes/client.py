@@ -73,7 +73,7 @@ class Api:
             return self._opened
 
     def _load(self, config: Any, configuration: Any) -> str:
-        """Fill in credentials; returns the namespace that comes with them."""
+        """Load the credentials into `configuration`; returns the namespace of their context."""
         if not self._context and not os.environ.get("KUBECONFIG") and (ACCOUNT / "token").exists():
             config.load_incluster_config(client_configuration=configuration)
             return (ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
@@ -218,7 +218,6 @@ class Api:
             raise _away(method, path, error) from None
 
     def _forget(self) -> None:
-        """The next call reads the credentials again."""
         with self._lock:
             self._opened = None
 
@@ -236,7 +235,7 @@ def shut(opened: list[Any]) -> None:
 
 
 def _object(path: str) -> str:
-    """`pods x in namespace y` of a path."""
+    """The path as `pods x in namespace y`, for errors."""
     before, _, after = path.partition("/namespaces/")
     namespace, _, rest = after.partition("/")
     if not rest:

@@ -128,7 +128,7 @@ class KnownPods:
             self._ends.popitem(last=False)
 
     def _gone(self, listed: Mapping[str, object], now: float) -> list[Seen]:
-        """Pods that are not listed."""
+        """Pods that are no longer listed."""
         found: list[Seen] = []
         for name, known in [*self._alive.items()]:
             if name in listed:

@@ -102,7 +102,7 @@ def _without_key(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _affinity(given: Any, ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The template's affinity and ours: each of its alternatives for nodes has to keep to our condition as well."""
+    """The template's affinity and ours: our condition is added to each of its alternatives for nodes."""
     if not isinstance(given, Mapping):
         raise ConfigError("its spec.affinity is no map")
     found: dict[str, Any] = _copied(given)

@@ -187,7 +187,7 @@ class SlurmEngine:
         return ids
 
     def _spread(self, batch: Sequence[Request]) -> dict[str, list[Request]]:
-        """Requests that are alike, by the node that was chosen for them; "" is any."""
+        """Equal requests, grouped by their chosen node; "" means any node."""
         if batch[0].anywhere:
             return {"": [*batch]}
         text = self._commands.run(["sinfo", "--all", "--Node", "--noheader", f"--Format={ROOMS}"])
@@ -195,7 +195,7 @@ class SlurmEngine:
         return spread(batch, rooms, self._held) if len(rooms) > 1 else {"": [*batch]}
 
     def _submit(self, batch: Sequence[Request], chosen: str) -> str:
-        """What sbatch prints for requests that are alike."""
+        """Submit equal requests as one array; returns the output of sbatch."""
         first = batch[0]
         script = batch_script(first, self._options, self._command)
         if chosen:
@@ -268,7 +268,7 @@ class SlurmEngine:
         return [seen_of(job, given_up.get(job.engine_id, ()), job.engine_id in self._rebooted) for job in jobs]
 
     def _find_rebooted(self, jobs: Sequence[Job]) -> None:
-        """Ask when the nodes of jobs were booted that may have processes left there."""
+        """Ask for the boot time of nodes that may still run processes of these jobs."""
         left = [job for job in jobs if job.engine_id not in self._rebooted]
         self._rebooted &= {job.engine_id for job in jobs}
         if not left:
@@ -365,7 +365,7 @@ class SlurmEngine:
         ]
 
     def _counts_disk(self) -> bool:
-        """Whether nodes have disk to request: on many clusters nobody has told Slurm (TmpDisk), and it refuses any."""
+        """Whether nodes have disk to request. Without TmpDisk in its configuration Slurm refuses every such request."""
         if self._disk is None:
             self._disk = any(one.disk_mib for one in self._partitions())
         return self._disk
@@ -375,14 +375,14 @@ class SlurmEngine:
         return self._partitions("")
 
     def _partitions(self, name: str | None = None) -> Sequence[Partition]:
-        """Those of one partition; of the options, if none is named; of the whole cluster with ""."""
+        """The partitions with this name; with None those of the options, with "" all of the cluster."""
         name = self._options.partition if name is None else name
         flag = f"--partition={name}" if name else "--all"
         argv = ["sinfo", flag, "--exact", "--noheader", f"--format={PARTITIONS}"]
         return parse_partitions(self._commands.run(argv))
 
     def _check_submission(self) -> Found:
-        """Whether Slurm would take a job with the account, quality of service and options that are set."""
+        """Whether Slurm would accept a job with the configured account, quality of service and options."""
         size = Request(self._topology_id, 0, 1, cpu=1.0, ram_bytes=1 << 20)
         argv = [*sbatch_arguments([size], self._options, ()), "--test-only"]
         try:
@@ -398,7 +398,7 @@ class SlurmEngine:
         return Found("submission", True, "Slurm would take a job with these settings")
 
     def _closed_nodes(self) -> str:
-        """The nodes of the partition and their states, if none takes a job; see `closed_nodes`."""
+        """The nodes of the partition and their states if none of them accepts a job; see `closed_nodes`."""
         text = self._commands.run(["sinfo", "--all", "--Node", "--noheader", f"--format={PLACES}"])
         return closed_nodes(text, self._options.partition)
 

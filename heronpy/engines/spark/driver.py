@@ -157,7 +157,7 @@ class Driver:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def _clear(self) -> None:
-        """Remove what a driver leaves that could not do so itself."""
+        """Remove the scratch folder of a driver that could not remove it."""
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _read(self) -> None:
@@ -209,7 +209,7 @@ class Driver:
         log.warning("%s", why)
 
     def _read_words(self) -> None:
-        """What it logs becomes records here: a scheduler's log has them, and a command shows none."""
+        """Log the output of the driver, which a scheduler records and a command does not show."""
         assert self._process.stderr is not None
         for line in iter(lambda: self._process.stderr.readline(8192), b""):  # type: ignore[union-attr]
             text = line.decode(errors="replace").rstrip()

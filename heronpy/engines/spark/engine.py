@@ -151,7 +151,7 @@ class SparkEngine:
         return "a new application of Spark is started soon" if self._drivers or self._past else ""
 
     def _bury(self) -> None:
-        """Take over the jobs of drivers that have ended, and end those that have nothing to do any more."""
+        """Take over the jobs of drivers that have ended, and close drivers that have been idle for `IDLE_S`."""
         now = self._now()
         for driver in [one for one in self._drivers if one.over]:
             self._drivers.remove(driver)
@@ -171,7 +171,7 @@ class SparkEngine:
         self._past = dict([*kept.items()][-ENDED_MAX:])
 
     def _charge(self, why: str, now: float) -> None:
-        """An application has ended under its containers."""
+        """Count an application that ended before its containers, and pause or refuse the next one."""
         decision = decide_restart(APPLICATIONS, self._history, ExitReason.CRASHED, 0.0, now)
         if decision.restart:
             self._not_before = now + decision.pause_s
