@@ -220,7 +220,7 @@ class Replicator:
         except (HeronError, OSError) as error:
             self.counts.removals_failed += 1
             self._sweep_due = True
-            log.warning("the copy holds files that should have gone, the next sweep removes them: %s", error)
+            log.warning("the copy has files that should be deleted, the next sweep removes them: %s", error)
 
     def close(self) -> None:
         """Finish the running removal; no copy runs now."""

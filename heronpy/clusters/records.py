@@ -59,7 +59,7 @@ class Doing(Enum):
 _DOES = {
     Doing.KILLING: "topology '{name}' is being killed by another command",
     Doing.CLEANING_UP: "topology '{name}' is being removed by the submit that started it",
-    Doing.FINISHING: "topology '{name}' has come to its end and is being removed by the submit that waited for it",
+    Doing.FINISHING: "topology '{name}' has ended and is being removed by the submit that waited for it",
 }
 _DOES_ANYTHING = "another command, such as heron kill, is running on topology '{name}'"
 

@@ -173,8 +173,8 @@ def _kill_by_endpoint(
             _ask_until_gone(session, record, scheduler, time.monotonic() + timeout_s, force, waits, outcome)
         except StateAwayError as error:
             raise ClusterError(
-                f"the scheduler of '{record.topology}' was asked to kill it, and its control endpoint does not answer"
-                f" any more, as when that is done; see 'heron list {session.target}' where it was submitted ({error})"
+                f"the scheduler of '{record.topology}' was asked to kill it, and its control endpoint no longer"
+                f" answers, as after a kill; see 'heron list {session.target}' where it was submitted ({error})"
             ) from None
     if outcome.by_scheduler:
         session.forget(record)
@@ -206,7 +206,7 @@ def _in_pool(session: Session, submitted: Submitted, outcome: Outcome, force: bo
     pool = read_pool(session.state, submitted.pool)
     if pool is None or pool.members.get(submitted.topology) != submitted.topology_id:
         return []
-    outcome.may_run = [f"what pool '{submitted.pool}' runs of it"]
+    outcome.may_run = [f"containers in pool '{submitted.pool}'"]
     outcome.why_waits = f"the scheduler of pool '{submitted.pool}' does not run"
     return [] if force else outcome.may_run
 
@@ -223,7 +223,7 @@ def _end_submitted(
         outcome.ended_on_engine, outcome.files_on = ends.asked, ends.hosts
         outcome.may_run = [*ends.left, *ends.unconfirmed]
     except HeronError as error:
-        outcome.may_run = [f"what the engine {submitted.engine} runs of it"]
+        outcome.may_run = [f"containers on engine {submitted.engine}"]
         outcome.why_waits = str(error)
     return [] if force else outcome.may_run
 

@@ -194,7 +194,7 @@ def _too_late(tried: str) -> Found:
     return Found(
         "container",
         False,
-        f"it runs, but nothing was heard from it within {TRIAL_S:g} s at {tried}",
+        f"it runs, but did not report within {TRIAL_S:g} s at {tried}",
         "set heron.security.network to a network that nodes and this host share, or open a port_range in the firewall",
     )
 

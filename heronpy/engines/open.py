@@ -103,7 +103,7 @@ def template_text(file: str) -> str:
         with open(path, encoding="utf-8") as opened:
             found = opened.read(TEMPLATE_MAX + 1)
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(f"heron.kubernetes.pod_template {file} cannot be read: {why}") from None
     if len(found) > TEMPLATE_MAX:
         raise ConfigError(f"heron.kubernetes.pod_template {file} is longer than {TEMPLATE_MAX} characters")
@@ -118,9 +118,9 @@ def template_of(file: str) -> Mapping[str, Any]:
         found = yaml.safe_load(template_text(file))
     except yaml.YAMLError as error:
         said = " ".join(str(error).split())[:200]
-        raise ConfigError(f"heron.kubernetes.pod_template {file} is no YAML: {said}") from None
+        raise ConfigError(f"heron.kubernetes.pod_template {file} is not YAML: {said}") from None
     if not isinstance(found, dict):
-        raise ConfigError(f"heron.kubernetes.pod_template {file} is no map with the keys metadata and spec")
+        raise ConfigError(f"heron.kubernetes.pod_template {file} is not a map with the keys metadata and spec")
     return found
 
 

@@ -267,7 +267,7 @@ class Container:
 
     # ---- what is decided ----------------------------------------------------------------------
     def _on_signal(self, now: bool, why: str) -> None:
-        log.info("%s is told: %s", self._name, why)
+        log.info("%s must end: %s", self._name, why)
         if self._machine is not None:
             self._feed(Signal(now, why))
         elif now and not self._end.done():

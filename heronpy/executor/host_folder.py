@@ -101,7 +101,7 @@ class HostFolder:
             if descriptor is None:
                 continue
             try:
-                log.info("removing what a container that is gone has left in %s", folder)
+                log.info("removing the files of an ended container in %s", folder)
                 _remove(_sockets_of(name))
                 _remove(folder)
             finally:

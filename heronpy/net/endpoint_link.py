@@ -289,7 +289,7 @@ class EndpointLink:
 
     def _away(self, patience_s: float, what: str) -> StateAwayError:
         complaint = self._calls.complaint
-        why = f"; it says: {complaint}" if complaint else ": look whether the scheduler runs"
+        why = f"; it says: {complaint}" if complaint else ": check whether the scheduler runs"
         return StateAwayError(
             f"the scheduler's control endpoint at {self.address} does not answer ({what} within {patience_s:g} s){why}"
         )

@@ -305,7 +305,7 @@ class Admission:
         """Grant, activate or fence; a standby's request waits until there is something to say."""
         self._check_ready()
         if max(renew.epoch, renew.stopped) > EPOCH_MAX:
-            raise InvalidRpcError(f"container {who[0]} claims an epoch that nobody gave it")
+            raise InvalidRpcError(f"container {who[0]} claims an epoch that it was not given")
         answer = self._renewals.open(who, renew.number, self._now())
         number, host = self._hosts.get(who[0], (0, ""))
         if who not in self._sent:

@@ -68,8 +68,8 @@ class Bindings:
             try:
                 await asyncio.to_thread(write_private, self._file, data)
             except (OSError, ConfigError) as error:
-                log.warning("cannot write which process container %d is: %s", who[0], error)
-                raise RetryableRpcError("the scheduler cannot write down who this is; ask again") from None
+                log.warning("cannot record the process of container %d: %s", who[0], error)
+                raise RetryableRpcError("the scheduler cannot record this process; ask again") from None
             self._written = bound
             self._bound = {one: digest for one, digest in self._bound.items() if one in bound or self._may_exist(one)}
 

@@ -243,7 +243,7 @@ class ControlEndpoint:
             container = who[0]
             if opener not in (None, container):
                 self.unknown += 1
-                raise InvalidRpcError("whoever sent this call has not opened the session of state that it names")
+                raise InvalidRpcError("the sender of this call has not opened the session that it names")
             self._check_acts(who)
         return self._state.call(body, container, request, lambda changed: _ignore(self._server.send(identity, changed)))
 
@@ -291,7 +291,7 @@ def _at_any_port(
             return make([f"tcp://{address}:{port}" for address in addresses])
         except zmq.ZMQError as error:
             _refuse_address(error, addresses)
-    raise ConfigError(f"no port is free at all of {', '.join(addresses)}; set heron.security.network to one network")
+    raise ConfigError(f"no port is free at {', '.join(addresses)}; set heron.security.network to one network")
 
 
 def _port_of(endpoint: ControlEndpoint) -> int:

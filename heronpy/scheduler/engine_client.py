@@ -151,7 +151,7 @@ class EngineClient:
                 except FencedError:
                     return
                 except (HeronError, OSError) as error:  # the state manager is away: the command is given again
-                    log.debug("no command to the engine: %s", error)
+                    log.debug("cannot give a command to the engine: %s", error)
                 if self._now() >= self._look_at:
                     await self._list()
 
@@ -217,7 +217,7 @@ class EngineClient:
         try:
             return frozenset(await self._calls.call(lambda: self._engine.ready(avoided)))
         except EngineError as error:
-            log.debug("nobody knows which of the avoided hosts are ready: %s", error)
+            log.debug("cannot find out which of the avoided hosts are ready: %s", error)
             return frozenset()
 
     async def _explain(self, seen: Iterable[Seen]) -> None:
@@ -233,7 +233,7 @@ class EngineClient:
         try:
             self.explained[oldest] = await self._calls.call(lambda: self._engine.explain(oldest))
         except EngineAwayError as error:
-            log.debug("no reason why %s waits: %s", oldest, error)
+            log.debug("cannot find out why %s waits: %s", oldest, error)
         except EngineError as error:
             self.explained[oldest] = Explained(str(error))
 

@@ -125,7 +125,7 @@ class Moves:
     def resume(self, drains: Mapping[str, str], listed: Callable[[], bool]) -> None:
         """Carry on drains of these hosts, by who asked for them, once it is `listed` where containers are."""
         for host, by in drains.items():
-            log.info("the drain of host %s, which %s asked for, is carried on", host, by)
+            log.info("the drain of host %s, which %s asked for, continues", host, by)
             self._until[host] = time.monotonic() + self._limit_s
             self._begin(host, self._carry_on(host, by, listed))
 

@@ -74,7 +74,7 @@ class PackageEndpoint:
         try:
             PackagePieces(self._place, self._topology_id, STORE_S).put(self._file, made.sha256)
         except (HeronError, OSError) as error:
-            log.warning("hosts fetch the package from here, because it cannot be put elsewhere: %s", error)
+            log.warning("hosts fetch the package from here, because it cannot be stored elsewhere: %s", error)
             return made
         return replace(made, place=self._place)
 

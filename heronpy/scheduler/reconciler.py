@@ -269,7 +269,7 @@ class EngineScheduler:
     def _on_lost(self, error: FencedError) -> None:
         if self._removing:
             return
-        log.error("%s; this one ends, and the containers run on", error)
+        log.error("%s; this one ends, and the containers keep running", error)
         self._exit_code = exit_codes.FENCED
         self._end.set()
 
@@ -425,7 +425,7 @@ class EngineScheduler:
                 return control_pb2.KillUnderWay(left=placement.left(), engine_away=placement.away_why)
         if self._removal is None or (self._removal.done() and self._removal.exception() is not None):
             for one in placement.left():
-                log.warning("nobody could confirm the end of %s; a user removes the topology all the same", one)
+                log.warning("the end of %s is not confirmed; a user removes the topology all the same", one)
             self._removal = asyncio.create_task(self._remove())
         await asyncio.shield(self._removal)
         asyncio.get_running_loop().call_later(linger_s, self._end.set)
@@ -472,7 +472,7 @@ class EngineScheduler:
 
     async def _answer_drain(self, host: str, wait_s: float, by: str) -> control_pb2.Ok:
         if not host:
-            raise RpcError("a host to drain has a name; give one that heron status shows")
+            raise RpcError("the host to drain has no name; give one that heron status shows")
         if not traits_of(self._setup.engine).avoids_hosts:
             raise RpcError(
                 f"the engine {self._launch.submitted.engine} cannot keep containers away from a host; take the host out"

@@ -118,7 +118,7 @@ class Relay:
         field = body_of(envelope)[0] if envelope is not None else ""
         if envelope is None or field not in PASSED_ON.get(kind, ()):
             self.forbidden += 1
-            raise InvalidRpcError(f"the control endpoint passes no request {field!r} on to {kind or 'nobody'!r}")
+            raise InvalidRpcError(f"the control endpoint does not pass request {field!r} on to {kind or 'nobody'!r}")
         if not (math.isfinite(relay.timeout_s) and 0 < relay.timeout_s <= TIMEOUT_MAX_S):
             self.forbidden += 1
             raise InvalidRpcError(f"a process is waited for up to {TIMEOUT_MAX_S:g} s")

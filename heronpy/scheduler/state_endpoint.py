@@ -221,7 +221,7 @@ class StateEndpoint:
                 return answer
             except SupersededError as error:
                 self._refusal = str(error)
-                log.error("%s: this one serves it no more", error)
+                log.error("%s: this scheduler no longer serves it", error)
                 raise
 
     async def _step(self, step: Step) -> Any:

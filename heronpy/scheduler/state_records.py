@@ -304,7 +304,7 @@ class StateRecords:
     def _lock(self, number: int, path: str) -> Steps:
         self._check(number, Use.LOCK, path)
         if path in self._locks:
-            raise DeadlineError(f"lock {path!r} is held by another")
+            raise DeadlineError(f"lock {path!r} is held by another process")
         yield Step("lock", (path,))
         self._locks[path] = number  # of a session that has ended meanwhile, it goes with the next sweep
         return endpoint_pb2.StateAnswer()

@@ -91,7 +91,7 @@ def keep_ended(state: StateManager, topology: str) -> None:
         _take_failure(kept)
         _write(kept)
     except (HeronError, OSError) as error:
-        log.warning("what is known of %s is not kept: %s", topology, error)
+        log.warning("cannot keep the records of %s: %s", topology, error)
 
 
 def keep_failure(record: plan_pb2.ExecutionState, why: str) -> None:
@@ -106,7 +106,7 @@ def keep_failure(record: plan_pb2.ExecutionState, why: str) -> None:
     try:
         _write(kept)
     except (HeronError, OSError) as error:
-        log.warning("why %s has failed is not kept: %s", record.topology, error)
+        log.warning("cannot keep the reason why %s has failed: %s", record.topology, error)
 
 
 def last_life(kept: control_pb2.EndedTopology) -> control_pb2.TopologyEvent:

@@ -182,7 +182,7 @@ def _make_staged(staged: Path) -> None:
                 raise
         else:
             return
-    raise StateError(f"something else keeps removing {staged.parent}; no other program may use the folders of a table")
+    raise StateError(f"another program keeps removing {staged.parent}; no other program may use the folders of a table")
 
 
 def _write(path: Path, data: bytes) -> None:

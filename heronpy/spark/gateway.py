@@ -209,7 +209,7 @@ class Gateway:
             with open(open_private(self._last, os.O_WRONLY | os.O_TRUNC), "wb") as file:
                 file.write(report.SerializeToString())
         except OSError as error:
-            log.warning("the last figures of Spark are not kept: %s", error)
+            log.warning("cannot keep the last figures of Spark: %s", error)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
@@ -237,7 +237,7 @@ class Gateway:
         try:
             self._records.note_up()
         except ObjectsError as error:
-            log.warning("that Spark is up is not noted: %s", error)
+            log.warning("cannot record that Spark is up: %s", error)
 
     def _lock(self) -> int:
         fd = os.open(self._dir / ".gateway.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -198,7 +198,7 @@ class HostJobs:
         try:
             return self._attempts(group)
         except Exception as error:  # the JVM has ended
-            log.debug("no tasks of %s: %s", group, error)
+            log.debug("cannot read the tasks of %s: %s", group, error)
             return []
 
 
@@ -223,8 +223,8 @@ def _python_error(text: str) -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run the driver; returns the exit code of the process."""
     parser = argparse.ArgumentParser(prog="python -m heronpy.spark.host", description=__doc__)
-    parser.add_argument("--topology-id", required=True, help="id of the topology, for who looks at processes")
-    parser.add_argument("--check", metavar="MASTER", help="say what is missing, and end")
+    parser.add_argument("--topology-id", required=True, help="id of the topology, shown in lists of processes")
+    parser.add_argument("--check", metavar="MASTER", help="print what is missing, and end")
     arguments = parser.parse_args(argv)
     if arguments.check:
         return check(arguments.check)
@@ -334,7 +334,7 @@ class Host:
         self._context.serializer = NoOpSerializer()
         master = str(properties["spark.master"])
         if master.startswith("spark://") and str(self._context.applicationId).startswith(_UNTAKEN):
-            raise JvmError(f"no master at {master} has taken it")
+            raise JvmError(f"no master at {master} has accepted it")
         self._jobs = HostJobs(self._context)
         log.info("application %s runs at %s", self._context.applicationId, self._context.master)
 

@@ -71,8 +71,8 @@ def check(session: Any, master: str, modules: list[str], fix: str) -> None:
             )
         if missing:
             raise SparkStartError(
-                f"the workers of {master} do not find {missing} of the topology's package; import it in no other way"
-                " than from the package, or install it there"
+                f"the workers of {master} do not find {missing} of the topology's package; import it from the package"
+                " only, or install it there"
             )
 
 

@@ -161,7 +161,7 @@ class LocalStateManager:
         with self._writing():
             node = self._read(file) or _Node(b"0", 0, "-")
             if not node.data.isdigit():
-                raise StateError(f"state node {path!r} holds no counter")
+                raise StateError(f"state node {path!r} does not hold a counter")
             number = int(node.data) + 1
             self._write(file, _Node(str(number).encode(), node.version + 1, node.owner))
             return number

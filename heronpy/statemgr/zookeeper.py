@@ -165,7 +165,7 @@ class ZooKeeperStateManager:
             found = self._read(at)
             last = found[0].data if found else b"0"
             if not last.isdigit():
-                raise StateError(f"state node {path!r} holds no counter")
+                raise StateError(f"state node {path!r} does not hold a counter")
             number = int(last) + 1
             with contextlib.suppress(_OvertakenError):
                 self._put(path, at, str(number).encode(), found)

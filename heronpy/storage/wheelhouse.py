@@ -58,7 +58,7 @@ def pack(requirements: Path, into: Path, timeout_s: float) -> Path:
 def _write(wheels: Path, file: Path, requirements: Path) -> None:
     names = sorted(os.listdir(wheels))
     if not names:
-        raise PackageError(f"{requirements} asks for nothing that could be packed")
+        raise PackageError(f"{requirements} has no requirement that could be packed")
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name in names:
             info = zipfile.ZipInfo(name, _EPOCH)

@@ -183,7 +183,7 @@ class Finisher:
         order = [c for c in LogicalPlan.from_topology(topology).topological_order() if c in bolts]
         places = shared.registry.places
         self._stages = [sorted(t for t, p in places.items() if p.component == c) for c in order]
-        why = "is paused for good" if self.input_ended else "is exhausted"
+        why = "is paused permanently" if self.input_ended else "is exhausted"
         shared.note(f"every spout of {topology.name} {why}; finishing its bolts")
         return True
 

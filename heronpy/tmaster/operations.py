@@ -259,7 +259,7 @@ class Restart:
             status = registry.tasks[broken[0]]
             self._refuse(f"{registry.name_of(broken[0])} cannot start: {status.error}", now)
         elif not waiting and not self._old_stmgrs():
-            late = "; it had not run empty before" if self._emptying is not None and not self._emptying.empty else ""
+            late = "; it was not empty before" if self._emptying is not None and not self._emptying.empty else ""
             self._finish(f"restarted {self._target}: {counted(len(self._tasks), 'task')} back{late}", now)
             if self._last_container_0:
                 # Last, and after the answer, because this master is one of its processes.

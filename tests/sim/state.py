@@ -131,7 +131,7 @@ class Session(MemoryStateManager):
         deadline = self._model.world.now + timeout_s
         while path in self.store.locks:
             if self._model.world.now >= deadline:
-                raise DeadlineError(f"lock {path!r} is still held by another after {timeout_s:g} s")
+                raise DeadlineError(f"lock {path!r} is still held by another process after {timeout_s:g} s")
             spend(0.05)
         self._reach()
         self.store.locks[path] = self

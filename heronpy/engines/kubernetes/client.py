@@ -134,10 +134,10 @@ class Api:
             found = json.loads(text)
         except ValueError:
             raise EngineAwayError(
-                f"the API server answered {_shown(method, path)} with something else than JSON"
+                f"the API server answered {_shown(method, path)} with something other than JSON"
             ) from None
         if not isinstance(found, dict):
-            raise EngineAwayError(f"the API server answered {_shown(method, path)} with no object")
+            raise EngineAwayError(f"the API server answered {_shown(method, path)} with JSON that is not an object")
         return found
 
     def text(
@@ -176,7 +176,7 @@ class Api:
                     *lines, rest = (rest + piece).split(b"\n")
                     yield from (line for line in lines if line)
                     if len(rest) > LINE_MAX:
-                        raise EngineAwayError("the API server watches with a line that does not end")
+                        raise EngineAwayError("the API server sent an incomplete line to a watch")
             except EngineAwayError:
                 raise
             except Exception as error:

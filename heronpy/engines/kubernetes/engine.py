@@ -324,14 +324,14 @@ def check(
     try:
         server, namespace = api.server, api.namespace
     except EngineError as error:
-        return [Found("credentials", False, str(error), "see KUBECONFIG and heron.kubernetes.context")]
+        return [Found("credentials", False, str(error), "check KUBECONFIG and heron.kubernetes.context")]
     found = [Found("credentials", True, f"namespace {namespace} of {server}")]
     try:
         found.append(_release(api))
         if found[-1].ok:
             found += [_rights(api, namespace), _pod(api, namespace, options, topology_id), _nodes(nodes())]
     except EngineError as error:
-        found.append(Found("API server", False, str(error), "see that kubectl works with this context"))
+        found.append(Found("API server", False, str(error), "check that kubectl works with this context"))
     return found
 
 
@@ -377,7 +377,7 @@ def _pod(api: Api, namespace: str, options: PodOptions, topology_id: str) -> Fou
 def _nodes(found: Sequence[Mapping[str, Any]]) -> Found:
     if not found:
         return Found(
-            "nodes", True, "they may not be seen: sizes are not checked, and hosts are avoided if possible only"
+            "nodes", True, "you may not list them: sizes are not checked, and hosts are avoided only if possible"
         )
     biggest = max(nodes_.sizes(found), key=lambda size: (size.ram_bytes, size.cpu), default=None)
     largest = f", the largest with {biggest.cpu:g} cores" if biggest else ""

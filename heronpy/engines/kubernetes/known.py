@@ -148,5 +148,5 @@ class KnownPods:
 
 
 def _given_up(seen: Seen) -> Seen:
-    words = "it is gone, and its node has not said that it ended"
+    words = "it is gone, and its node has not confirmed its end"
     return replace(seen, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, reason=None, words=words)

@@ -60,8 +60,8 @@ class PodOptions:
             )
         if self.home and self.home.rstrip("/").count("/") < 2:
             raise ConfigError(
-                f"heron.engine.home is {self.home}; name a folder of a folder, such as /heron/home, for pods get a"
-                " volume at the one above"
+                f"heron.engine.home is {self.home}; name a folder of a folder, such as /heron/home, because pods"
+                " mount a volume at the folder above it"
             )
         full = Request("t", 0, 1, 1.0, 1, 1, avoid=("n",), apart_from=(1,))
         try:

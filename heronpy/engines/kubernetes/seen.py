@@ -213,7 +213,7 @@ def _last_words(pod: Mapping[str, Any], ended: Ended) -> str:
     status = of(pod, "status")
     if ended is Ended.UNCONFIRMED:
         said = _joined(text(status, "reason"), text(status, "message"))
-        return said or "its node has not said that it ended"
+        return said or "its node has not confirmed its end"
     terminated = of(_state(pod), "terminated")
     if text(status, "reason"):
         return _joined(text(status, "reason"), text(status, "message"))

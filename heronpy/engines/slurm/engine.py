@@ -350,10 +350,10 @@ class SlurmEngine:
                 found.append(self._check_submission())
             unchecked = unchecked_names(config, self._options.account, self._options.qos)
             if unchecked:
-                fix = "ask the operator of the cluster whether it is right: a wrong one fails nothing here"
+                fix = "ask the operator of the cluster whether it is right: Slurm accepts a wrong one here"
                 found.append(Found.skipped("accounting", unchecked, fix))
         except EngineError as error:
-            found.append(Found("controller", False, str(error), "see that slurmctld runs and SLURM_CONF is right"))
+            found.append(Found("controller", False, str(error), "check that slurmctld runs and SLURM_CONF is right"))
         return found
 
     def node_sizes(self) -> Sequence[NodeSize]:
@@ -388,7 +388,7 @@ class SlurmEngine:
         try:
             self._commands.run(argv, batch_script(size, self._options, ["true"]))
         except EngineFullError as error:
-            return Found.waits("submission", str(error), "check again when jobs of yours have ended")
+            return Found.waits("submission", str(error), "check again when some of your jobs have ended")
         except EngineFatalError as error:
             if _NO_NODE in str(error).lower() and (closed := self._closed_nodes()):
                 what = f"no node of the partition takes jobs now ({closed}), so {error}"
@@ -406,7 +406,7 @@ class SlurmEngine:
         name = self._options.partition
         partitions = self._partitions()
         if not partitions:
-            return Found("partition", False, f"there is no partition {name!r}", "run sinfo to see those that there are")
+            return Found("partition", False, f"there is no partition {name!r}", "run sinfo to see the partitions")
         down = [one.name for one in partitions if not one.up]
         if len(down) == len(partitions):
             return Found("partition", False, f"{', '.join(down)} is down", "choose another, or ask the operator")
@@ -421,4 +421,4 @@ def check_output(folder: str) -> Found:
     except ConfigError as error:
         return Found("output folder", False, str(error), fix)
     ok = os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
-    return Found("output folder", ok, folder if ok else f"{folder} is no folder here that you may write to", fix)
+    return Found("output folder", ok, folder if ok else f"{folder} is not a folder here that you may write to", fix)

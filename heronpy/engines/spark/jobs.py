@@ -76,14 +76,14 @@ def told_of(line: Mapping[str, Any]) -> Told:
         for one in line.get("jobs", ()):
             who = who_of(str(one["id"]))
             if who is None or one["phase"] not in PHASES:
-                raise ValueError(f"a driver of Spark tells of the job {str(one)[:200]}")
+                raise ValueError(f"a driver of Spark reports an unknown job {str(one)[:200]}")
             words, printed = str(one.get("words", ""))[:_WORDS_MAX], str(one.get("printed", ""))
             jobs.append(Job(*who, one["phase"], int(one.get("status", 0)), words, printed))
         failed = str(line.get("failed", ""))[:_WORDS_MAX]
         application, executors = str(line.get("application", "")), int(line.get("executors", 0))
         return Told(bool(line.get("ready")), application, executors, failed, tuple(jobs))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"a driver of Spark speaks of something else: {error}") from None
+        raise ValueError(f"a driver of Spark sent an invalid report: {error}") from None
 
 
 def after_driver(job: Job, was_ready: bool, why: str) -> Job:

@@ -196,7 +196,7 @@ def _client(scheme: str, bucket: str, patience_s: float, pid: int) -> ObjectStor
     except (BaseError, OSError, ValueError):
         # The text names options of the environment; their values may be secrets, so it is not repeated.
         raise ConfigError(
-            f"{place} cannot be opened with what the environment says of it; check {CREDENTIALS[scheme]}, or see"
+            f"{place} cannot be opened with the settings in the environment; check {CREDENTIALS[scheme]}, or see"
             " docs/howto/object-stores.md for other variables"
         ) from None
 
