@@ -136,7 +136,7 @@ class Trial:
         return [(self._endpoint_host or address, port) for address, port in (one.getsockname() for one in sockets)]
 
     def _wait(self, sockets: list[socket.socket], deadline: float) -> dict[str, Any] | Found | None:
-        """The report, or the reason why there is none; None if neither is known."""
+        """The report, or why it is missing; None if neither is known."""
         look_at, why, starting_until = 0.0, None, time.monotonic() + STARTING_S
         was_starting = False
         while time.monotonic() < (starting_until if self._starting else deadline):

@@ -364,7 +364,7 @@ def _lines(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) ->
 
 
 def _open_next(path: Path, descriptor: int) -> int:
-    """Open the file after the open one (the oldest if no file is open); -1 if there is none.
+    """Open the file after the open one (the oldest if no file is open); -1 without a further file.
 
     If the open file is missing, it was rotated away or removed: the next one is then the oldest file that was written
     to later.

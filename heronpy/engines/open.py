@@ -111,7 +111,7 @@ def template_text(file: str) -> str:
 
 
 def template_of(file: str) -> Mapping[str, Any]:
-    """The pod template of an operator; ConfigError when there is none that can be read."""
+    """The pod template of an operator; ConfigError if it cannot be read."""
     import yaml
 
     try:

@@ -45,14 +45,14 @@ FULL = 0.9
 CORES_USED, PRESSURE = 0.9, 0.3
 #: Fewer tasks than this share of the present ones suffice.
 SPARE = 0.9
-#: Tuples take so many times as long as usual.
+#: Tuples are late if they take this multiple of their usual time.
 LATE = 5.0
 #: Looks at a task before its line or key is named, and the least share of them.
 LOOKS_MIN, KEYED_MIN, LOOKS_SHARE = 5, 20, 0.3
 
 
 def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
-    """All findings, most urgent first; one HEALTHY finding if there are none.
+    """All findings, most urgent first; one HEALTHY finding without any other.
 
     `before` is what was found last: a cause of then is said until it has gone. Until figures have settled after a
     change, rates and shares mix two configurations, so they are not judged.
@@ -399,7 +399,7 @@ def _dependency(tasks: list[TaskSignals], culprits: set[str], signals: Signals) 
     if slow is not None and slow.figures["rate"] < ILL * slow.figures["usual"]:
         return None
     if not passing:
-        # What is in one call for so long hangs.
+        # A task that has been in one call for this time hangs.
         hangs = any(task.silent_s > signals.times.hung_s for task in waiting)
         figures = {"busy": _busy(waiting[0]), "window_s": signals.window_s}
         return None if hangs else Finding(Verdict.DEPENDENCY, component, waiting[0].name, figures)

@@ -15,7 +15,7 @@ from heronpy.proto import control_pb2, topology_pb2
 from heronpy.views.load import LoadAnswer
 from heronpy.views.past import Event, Timeline, series_name
 
-#: A task whose share others took for so much of the window was full, whatever it is now.
+#: A task was full if other tasks took its share for this part of the window, whatever its state is now.
 AVOIDED_MS_PER_S = 100.0
 #: The metrics to request: counters over the window, gauges as of now.
 METRICS = (

@@ -10,9 +10,9 @@ from heronpy.health.signals import Signals, TaskSignals
 from heronpy.proto import control_pb2
 from heronpy.views.findings import Finding, Verdict
 
-#: A spout that is held has stopped if it would have emitted so many tuples.
+#: A held spout has stopped if it would have emitted this number of tuples.
 MISSED = 30.0
-#: One that is free to emit has stopped if it had emitted in each of so many minutes, at least, before.
+#: A free spout has stopped if it had emitted in each of at least this number of minutes before.
 USUAL_MIN = 10
 #: Of topology.max.spout.pending, and of the last seconds.
 FULL, HELD_NOW = 0.9, 0.9

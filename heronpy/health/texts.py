@@ -151,7 +151,7 @@ def _lasting(f: Finding) -> str:
 
 def _crashing(f: Finding, topology: str) -> str:
     n = f.figures
-    # Of what is not shown, how often it was said tells nothing.
+    # The count is only useful together with the quoted message.
     share = f" ({n['alike']:.0f} of {n['raised']:.0f} times)" if "raised" in n and f.quote else ""
     at = f", in {f.names[0]}" if f.names else ""
     # What is down has not been started again after the last time.

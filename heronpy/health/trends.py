@@ -167,7 +167,7 @@ def memory_growth(signals: Signals, component: str) -> Growth | None:
     half = len(grown) // 2
     first, last = sum(grown[:half]) / half, sum(grown[-half:]) / half
     between = len(grown) - half
-    # By so much less it grows per minute.
+    # The factor by which growth falls each minute.
     slower = (last / first) ** (1 / between)
     most = last * slower / (1 - slower) if slower < 1 else inf
     return Growth(min(first, last) / 60, 60.0 * len(grown), most)

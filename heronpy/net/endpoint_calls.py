@@ -153,6 +153,6 @@ class Calls:
         self.start(body)
 
     def _awaits(self) -> int:
-        """The number of the oldest request for a value without an answer; the next number if there is none."""
+        """The number of the oldest request for a value without an answer; without one, the next number."""
         values = [request for request, call in self.under_way.items() if call.what == "get"]
         return min(values) if values else max(self.under_way, default=-1) + 1

@@ -40,14 +40,14 @@ log = logging.getLogger("heronpy.scheduler")
 LOGS_MAX = 64
 #: Hellos that wait until the package is packed.
 HELLOS_MAX = 2000
-#: A state manager that has lost its records knows less than the containers; more than so much is a forgery.
+#: A state manager that has lost its records may be behind by this number of submissions; more is a forgery.
 AHEAD_MAX = 1000
 EPOCH_MAX = 1 << 40
 SPANS_MAX = 16
 _SPAN_NAME_MAX = 40
 _TAIL_BYTES = 4096
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-#: Open requests; more submissions than this are none of ours.
+#: Most open requests; additional ones cannot be from our submissions.
 WAITING_MAX = 10_000
 
 
@@ -95,7 +95,7 @@ class Renewals:
         why: str = "",
         after: endpoint_pb2.Cause | None = None,
     ) -> bool:
-        """Answer the open request of a submission; False if there is none."""
+        """Answer the open request of a submission; False without one."""
         found = self._open.pop(who, None)
         if found is None or found.answer.done():
             return False

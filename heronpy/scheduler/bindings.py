@@ -2,7 +2,7 @@
 
 Whoever holds a join token may say hello. So the first hello of a submission binds it to the random nonce of its sender,
 and another process that claims to be the same submission is refused. What is bound outlives the scheduler, in a private
-file beside the keys of the endpoint; a hello is answered once it is written there.
+file next to the keys of the endpoint; a hello is answered once the file is written.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ log = logging.getLogger("heronpy.scheduler")
 START_OVER = 75
 LIMITS = RestartLimits(backoff_s=0.05, backoff_max_s=5.0, budget=10, window_s=300.0)
 
-#: A scheduler that shows no sign of life for so long is killed.
+#: A scheduler without a sign of life for this time is killed.
 HANG_S = 10.0
 #: The first sign may take longer: it loads its modules, binds its predecessor's port and asks state manager and engine,
 #: each of which has a deadline of its own.

@@ -213,7 +213,7 @@ def _parse(data: bytes) -> plan_pb2.PlacementLedger:
 
 
 def trace_of(pid: int, permit: str) -> plan_pb2.SchedulerTrace:
-    """By which a later scheduler of this host can tell whether a process of it has ended."""
+    """Identifies a process, so that a later scheduler of this host can tell whether it has ended."""
     one = KnownProcess.of(pid)
     return plan_pb2.SchedulerTrace(host=one.host, pid=pid, started=one.started, permit=permit, pids=one.namespace)
 

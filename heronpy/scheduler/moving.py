@@ -130,7 +130,7 @@ class Moves:
             self._begin(host, self._carry_on(host, by, listed))
 
     async def _carry_on(self, host: str, by: str, listed: Callable[[], bool]) -> list[int]:
-        # However long the engine is away: before that nobody knows who is on the host.
+        # Also while the engine does not answer: without its list the containers on the host are unknown.
         await self._when(listed, lambda: time.monotonic() + LISTED_S)
         self._until[host] = max(self._until[host], time.monotonic() + self._limit_s)
         try:

@@ -60,7 +60,7 @@ from heronpy.scheduler.submissions import Container, Submission
 TICK_S = 1.0
 #: No event for this long means that this process was paused: silence then proves nothing.
 OWN_STALL_S = 5.0
-#: A list that took longer says nothing of who is missing now.
+#: A list that took longer does not show which containers are missing now.
 LIST_LATE_S = 10.0
 #: Time between two requests to the engine to end the same submission.
 CANCEL_AGAIN_S = 10.0
@@ -488,7 +488,7 @@ class Placement:
             effects += self._cancel(container, one, now)
             if not needed and self._has_vanished(one, now):
                 container.submissions.pop(one.number)
-        # Asked anew: it may have been decided just now that it is not moved.
+        # `stays` is read again, because the move may have just been cancelled.
         if wanted and container.stays is None and keep is None and self._may_submit(container, now):
             effects += self._submit(container, now)
         target = stays if sure else keep

@@ -308,7 +308,7 @@ def connect(properties: Path, deadline: float, started: Callable[[Jvm], None]) -
 
     JvmError when it ends, or is not ready at the monotonic time `deadline`.
     """
-    # A folder of its own, because a JVM whose gateway was killed may still write there; beside the properties, because
+    # A folder of its own, because a JVM whose gateway was killed may still write there; next to the properties, because
     # the next gateway removes what that one could not.
     info = Path(tempfile.mkdtemp(prefix="connection-", dir=properties.parent)) / "connection"
     command = [os.path.join(_spark_home(), "bin", "spark-submit"), "--properties-file", str(properties)]

@@ -1,6 +1,6 @@
 """The figures of a topology by component, for any number of viewers: now, and minute by minute. Pure.
 
-`take` gets the metrics reports; the rest comes from the registry. One reply serves everybody who asks within
+`take` gets the metrics reports; the rest comes from the registry. One reply serves all viewers within
 `SHARED_S`, so viewers cost nothing. A minute is closed by the first report after its end; a minute without any report
 stays unknown.
 """

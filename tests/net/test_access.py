@@ -91,7 +91,7 @@ def test_what_is_no_access_is_refused_and_changes_nothing(changes: dict[str, Any
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", "x", '{"cluster": "hpc"}'])
 def test_garbage_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="this is not what 'heron cluster access' has printed"):
+    with pytest.raises(ConfigError, match="this is not the output of 'heron cluster access' on another host"):
         access.bring("hpc", text)
 
 

@@ -24,7 +24,7 @@ class StateModel:
         self.store = MemoryStore()
         self.rng = world.chance("state")
         self.away = False
-        #: 0: ephemerals end with their process; else so long after it.
+        #: Seconds from the end of a process to the end of its ephemerals.
         self.session_s = 0.0
         self.slow_s = 0.002
         self.watch_s = 0.01

@@ -197,7 +197,7 @@ class Api:
         headers = {"Accept": "application/json, */*", "User-Agent": "heronpy"}
         url = f"{configuration.host}{quote(path, safe='/')}" + (f"?{urlencode(query)}" if query else "")
         try:
-            # A token that is about to end is fetched anew.
+            # This renews a token that is about to expire.
             for one in configuration.auth_settings().values():
                 if one["in"] == "header" and one["value"]:
                     headers[one["key"]] = one["value"]

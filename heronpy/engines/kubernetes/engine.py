@@ -50,7 +50,7 @@ LIST_TRIES = 3
 #: Ended pods that one list removes.
 TIDIED_MAX = 50
 SECRET_TRIES = 3
-#: A container that is missing for so long is not being replaced.
+#: A container that is missing for this time counts as removed, not as being replaced.
 FEWER_S = 60.0
 _TAIL_LINES, _TAIL_BYTES = 50, 4096
 _LOG_BYTES = 1 << 20

@@ -27,7 +27,7 @@ _END_S: Final = 5.0
 
 
 def forwarded(api: Api, cluster: str, port: int) -> str:
-    """`tcp://127.0.0.1:N`, which leads to a port of the pod of `heron cluster manifest`; "" while there is none.
+    """`tcp://127.0.0.1:N`, which leads to a port of the pod of `heron cluster manifest`; "" without a connection.
 
     EngineFatalError when the user may not do that, EngineAwayError when it does not succeed now.
     """

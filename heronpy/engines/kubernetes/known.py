@@ -17,7 +17,7 @@ from heronpy.procs.exit_reason import ExitReason
 
 #: A watch may say a moment later how a pod ended that is not listed any more.
 GONE_S: Final = 3.0
-#: Ends of pods that are gone are told so long, and of so many.
+#: The ends of pods that are gone are reported for this time, and for this number of pods.
 KEPT_S: Final = 300.0
 KEPT_MAX: Final = 1024
 _PRINTED_MAX: Final = 4096

@@ -46,14 +46,14 @@ _UNKNOWN: Final = "ContainerStatusUnknown"
 
 
 def of(value: Any, *keys: str) -> Mapping[str, Any]:
-    """A map within maps; empty where there is none."""
+    """A map within maps; empty if it is missing."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
 
 
 def text(value: Mapping[str, Any], key: str) -> str:
-    """A text of a map; empty where there is none."""
+    """A text of a map; empty if it is missing."""
     found = value.get(key)
     return found if isinstance(found, str) else ""
 
@@ -65,12 +65,12 @@ def items(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 
 def name_of(pod: Mapping[str, Any]) -> str:
-    """By which the pod is known to people and to us."""
+    """The name of a pod."""
     return text(of(pod, "metadata"), "name")
 
 
 def uid_of(pod: Mapping[str, Any]) -> str:
-    """By which the API server tells pods of one name apart."""
+    """The id by which the API server distinguishes pods of the same name."""
     return text(of(pod, "metadata"), "uid")
 
 

@@ -94,7 +94,7 @@ class LocalEngine:
             MARK: str(file), "HERON_HOST": host, "HERON_TOPOLOGY_ID": self._topology_id,
             "HERON_CONTAINER": str(request.container), "HERON_SUBMISSION": str(request.submission),
         }  # fmt: skip
-        # The launch file of the scheduler is none of a container.
+        # A container must not use the launch file of the scheduler.
         inherited = {name: value for name, value in os.environ.items() if name != "HERON_LAUNCH"}
         with open(open_private(file.with_suffix(".out"), os.O_WRONLY | os.O_APPEND), "wb") as out:
             shell = subprocess.Popen(

@@ -205,9 +205,8 @@ class SlurmEngine:
         try:
             return self._commands.run(sbatch_arguments(batch, self._options, first.avoid), script)
         except EngineFatalError as error:
-            # No other node is big enough, or Slurm does not know one of them any more: better there than nowhere, and
-            # better beside another container than on a host that is drained or was lost. A node that Slurm does not
-            # know needs no exclusion.
+            # No other node is big enough, or Slurm no longer knows one of them. An avoided node is better than none,
+            # and one with another container is better than a drained or lost one. Unknown nodes need no exclusion.
             names, refused = self._node_names(), error
         avoided = [host for host in first.avoid if host in names and host not in first.beside]
         barred = [host for host in first.barred if host in names]

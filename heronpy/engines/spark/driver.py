@@ -30,7 +30,7 @@ log = logging.getLogger("heronpy.engines.spark")
 MODULE: Final = "heronpy.spark.host"
 #: The variable with the folder for all its files, which outlives it when it is killed.
 SCRATCH: Final = "HERON_SPARK_SCRATCH"
-#: A driver that tells nothing for so long hangs; while its JVM starts it may.
+#: A driver that reports nothing for this time hangs, except while its JVM starts.
 SILENT_S: Final = 15.0
 START_MAX_S: Final = 330.0
 _LINE_MAX: Final = 4 << 20

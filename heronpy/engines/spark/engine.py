@@ -1,8 +1,8 @@
 """Spark behind the contract of engines.
 
-The application is a child of the process that holds this object, and each container a job of it. So they end with the
-scheduler, which starts them anew: whoever opens this engine for a topology of another process sees nothing, and has
-nothing to end.
+The application is a child of the process that holds this object, and each container is a job of it. They end with the
+scheduler, and its successor starts new ones. A process that opens this engine for another process's topology sees
+nothing, and has nothing to end.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class SparkEngine:
         self._hand_over()
         for driver in self._drivers:
             if silent_s := driver.silent_s():
-                driver.kill()  # its containers end with it, and are started anew
+                driver.kill()  # its containers end with it, and new ones are started
                 raise EngineAwayError(f"{_OPEN} has not answered for {silent_s:.0f} s, and is ended")
         found = [seen_of(Job(one.container, one.submission), True, self._pause()) for one in self._waiting]
         found += [seen_of(job) for job, _ in self._past.values()]

@@ -19,7 +19,7 @@ _ID: Final = re.compile(r"(\d{1,9})\.(\d{1,9})")
 QUEUED, RUNNING, RETURNED, FAILED, LOST, CANCELLED = "queued", "running", "returned", "failed", "lost", "cancelled"
 PHASES: Final = frozenset({QUEUED, RUNNING, RETURNED, FAILED, LOST, CANCELLED})
 _WORDS_MAX: Final = 1000
-#: Jobs that have ended are shown so many at most, the newest.
+#: The newest ended jobs that are shown, at most.
 ENDED_MAX: Final = 256
 
 
@@ -52,7 +52,7 @@ def id_of(container: int, submission: int) -> str:
 
 
 def who_of(engine_id: str) -> tuple[int, int] | None:
-    """Container and submission; None of what is no id of ours."""
+    """Container and submission; None if this is not one of our ids."""
     found = _ID.fullmatch(engine_id)
     return (int(found[1]), int(found[2])) if found is not None else None
 
@@ -70,7 +70,7 @@ class Told:
 
 
 def told_of(line: Mapping[str, Any]) -> Told:
-    """A line of a driver, which is another process; ValueError if it is none of ours."""
+    """A line of a driver, which is another process; ValueError if it is invalid."""
     try:
         jobs = []
         for one in line.get("jobs", ()):
