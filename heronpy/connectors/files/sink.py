@@ -42,9 +42,11 @@ class FileSink(TwoPhaseSink):
     when the checkpoint is taken, and published when the checkpoint is complete. After a failure, the files of
     the restored checkpoint are published and all others are removed. Every row is published exactly once.
     The number of tasks of this component cannot be changed while it runs.
+
     **ATLEAST_ONCE**: a file is published when it has `roll_bytes`, or its first row is `roll_interval_s` old, or
     at the next tick (0.5 s) when it holds all tuples that the spouts may have pending; then its
     tuples are acked. Rows of replayed tuples are repeated.
+
     **ATMOST_ONCE**: the same, without acks. The successor of a dead process publishes the lines that it had
     written; an unfinished file of columns is unreadable and is removed.
     """
