@@ -157,7 +157,7 @@ class Backpressure:
         return True
 
     def _measure(self, episode: Episode, now: float) -> bool:
-        """Whether the queue has crossed a mark of clamping."""
+        """Update whether the queue clamps the spouts; returns whether that changed."""
         queued, link = episode.queued_bytes, episode.link
         if self.drops:
             return False
@@ -196,12 +196,12 @@ class Backpressure:
         return here.union(*({culprit.task_id for culprit in remote.culprits} for remote in self.remote.values()))
 
     def _can_avoid(self, episode: Episode) -> bool:
-        """Whether its senders can go to another task of its component; not when memory is at stake."""
+        """Whether senders can use another task of the component; False if memory is at stake."""
         alike = self.alike.get(episode.task)
         return alike is not None and episode.queued_bytes <= 2 * self.high and not alike <= self.full()
 
     def _judge(self, now: float) -> None:
-        """Which episodes can be avoided now."""
+        """Update which episodes can be avoided."""
         for episode in self.local.values():
             avoided = self._can_avoid(episode)
             if avoided != episode.avoided:

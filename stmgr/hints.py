@@ -80,7 +80,7 @@ class Hints:
             self.on_pressure()
 
     def _invite(self, link: Link) -> None:
-        """A task has room: senders that wait for a full task of its component get credit for that room."""
+        """Give credit for free room of a task to senders that wait for a full task of its component."""
         room = link.high - link.queued_bytes
         for other in self._backpressure.alike.get(link.task, ()):
             if other in self._tasks and room > 0 and (freed := self._tasks[other].link.free(room)):

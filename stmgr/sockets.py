@@ -166,7 +166,7 @@ class PeerConnection:
             asyncio.get_running_loop().call_soon(self._part)
 
     def _part(self) -> None:
-        """Only now the pause begins: uvloop runs a timer that is due before what was to be called soon."""
+        """Disconnect and start the pause. Not earlier: uvloop runs a due timer before `call_soon` callbacks."""
         if not self._closed:
             self._disconnect()
             asyncio.get_running_loop().call_later(RENEW_S, self._reconnect)
@@ -211,4 +211,4 @@ class PeerConnection:
 
 
 def _nothing(envelope: control_pb2.Envelope) -> None:
-    """Peers send nothing on the control connection that we opened."""
+    """Ignore messages on the control connection that we opened; peers send none."""

@@ -102,7 +102,7 @@ class Session(Records):
 
     @cached_property
     def _keys(self) -> dict[str, Keys | None]:
-        """By topology id."""
+        """The keys, by topology id."""
         return {}
 
     def starting(self, record: plan_pb2.ExecutionState) -> Waiting | None:

@@ -181,12 +181,12 @@ def _check_above(path: Path, what: str) -> None:
 
 
 def _is_pods(folder: Path) -> bool:
-    """Whether a folder is a volume of this pod alone, so that nobody but its own processes can write there."""
+    """Whether a folder is a volume of this pod, where only its own processes can write."""
     return str(folder) in os.environ.get(POD_FOLDERS, "").split(":")
 
 
 def _way_to(path: Path) -> Iterator[Path]:
-    """Every folder and link that the system passes on its way to an absolute path; not what the path itself is."""
+    """Every folder and link that the system resolves on the way to an absolute path, without the path itself."""
     left, here, links = list(reversed(path.parts[1:])), Path("/"), 0
     yield here
     while left:
@@ -207,7 +207,7 @@ def _way_to(path: Path) -> Iterator[Path]:
 
 
 def _trusted_owners() -> set[int]:
-    """Users who may own what is above our folders: this one and root.
+    """Users who may own the folders above ours: this user and root.
 
     In a user namespace root of the machine may have no number, and shows as the overflow user.
     """

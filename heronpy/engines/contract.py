@@ -77,7 +77,7 @@ class Request:
     avoid: tuple[str, ...] = ()
     #: Those of them on which it must not run: nowhere rather than there.
     barred: tuple[str, ...] = ()
-    #: Containers beside which it should not run, where the engine can tell containers of a topology apart.
+    #: Containers whose hosts it should avoid, if the engine can distinguish containers of a topology.
     apart_from: tuple[int, ...] = ()
     #: Hosts of `avoid` that it should avoid for no other reason than these containers: rather there than on the rest.
     beside: tuple[str, ...] = ()

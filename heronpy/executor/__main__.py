@@ -43,7 +43,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _limit(launch: LaunchSpec, arguments: argparse.Namespace) -> str:
-    """Limit this process and its future children; why not, if that is not possible."""
+    """Limit this process and its future children; returns why that is impossible, or ""."""
     from heronpy.procs import container_group  # for topologies that ask for room only
 
     container, cpu, ram_bytes = arguments.container, arguments.cpu, arguments.ram_bytes

@@ -105,7 +105,7 @@ def _build(scratch: Path, entry: Path, archive: Path, digest: str, deadline: flo
 
 
 def _make(made: Path, deadline: float, trouble: str) -> None:
-    """A virtual environment, without a pip of its own, that sees what this interpreter sees."""
+    """Make a virtual environment without pip that sees the packages of this interpreter."""
     command = [sys.executable, "-P", "-m", "venv", "--system-site-packages", "--without-pip", str(made)]
     try:
         ran = subprocess.run(
@@ -128,7 +128,7 @@ def _site_packages(made: Path) -> Path:
 
 
 def _name_scripts(made: Path, entry: Path) -> None:
-    """Commands name their interpreter by its path, which is going to change."""
+    """Replace the interpreter's path in scripts, because the folder will be renamed."""
     for file in (made / "bin").iterdir():
         if file.is_symlink() or not file.is_file():
             continue
@@ -139,7 +139,7 @@ def _name_scripts(made: Path, entry: Path) -> None:
 
 @contextmanager
 def _locked(file: Path, deadline: float) -> Iterator[None]:
-    """Ensures that only one process of this host makes an environment."""
+    """Hold the lock of this host for making an environment."""
     while (descriptor := try_lock(file)) < 0:
         if time.monotonic() >= deadline:
             raise DeadlineError(f"{holder(file)} has not made environment {file.name[:12]} in time; look what it does")

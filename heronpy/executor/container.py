@@ -218,7 +218,7 @@ class Container:
         )
 
     async def _arrive(self, admitted: Admitted) -> None:
-        """Begin to renew the lease, and prepare what the executor needs; returns early if the container ends."""
+        """Start to renew the lease, and prepare the files of the executor; returns early if the container ends."""
         welcome = admitted.welcome
         self._kept_bytes = min(welcome.log_kept_bytes, LOG_END_MAX_BYTES)
         # The scheduler has checked them against each other; the others are its own business.
@@ -267,7 +267,7 @@ class Container:
 
     # ---- what is decided ----------------------------------------------------------------------
     def _on_signal(self, now: bool, why: str) -> None:
-        log.info("%s is told: %s", self._name, why)
+        log.info("%s must end: %s", self._name, why)
         if self._machine is not None:
             self._feed(Signal(now, why))
         elif now and not self._end.done():
@@ -373,7 +373,7 @@ class Container:
         await send_logs(self._link, folder, first, self._kept_bytes, archived)
 
     async def _archived(self, folder: Path, within_s: float) -> frozenset[str]:
-        """The processes whose logs are in the archive; what still uploads then ends with this process."""
+        """The processes whose logs are in the archive after `within_s` at most."""
         place = settings_for(self._launch, LoggingSettings).archive if self._launch is not None else ""
         if not place or self._launch is None:
             return frozenset()
@@ -407,13 +407,13 @@ class Container:
         self._own_log = own_log
 
     def _say(self, text: str) -> None:
-        """The last words, where the engine may keep them; before there was a file, the log was there."""
+        """Write the termination report to stderr, where the engine may keep it. Without a log file the log has it."""
         if self._own_log is not None:
             with suppress(OSError):
                 os.write(self._stderr, f"{self._name}: {text}\n".encode(errors="replace"))
 
     async def _preparing_ended(self) -> None:
-        """What is being made can only be removed when nobody makes it any more."""
+        """Wait for the end of preparation, because its folders can only be removed after that."""
         deadline = time.monotonic() + PREPARING_ENDS_S
         while self._preparing is not None and not self._preparing.done() and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
@@ -426,7 +426,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """The settings of a submit before there is a launch on this host."""
+    """The settings of a submit before this host has a launch file."""
 
     submitted: Submitted
 
@@ -445,7 +445,7 @@ def host_name() -> str:
 
 
 def _in_thread(call: Callable[[], T]) -> Future[T]:
-    """Run it in a thread of its own, for which the end of this process does not wait."""
+    """Run it in a daemon thread, for which the end of this process does not wait."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -459,7 +459,7 @@ def _in_thread(call: Callable[[], T]) -> Future[T]:
 
 
 def _has_scheduler(launch: LaunchSpec) -> bool | None:
-    """Whether the state manager knows a scheduler; None: it does not answer."""
+    """Whether the state manager knows a scheduler; None if it does not answer."""
     try:
         state = open_state_of(launch)
         try:
@@ -479,5 +479,5 @@ def _fencing_of(name: str) -> Fencing:
 
 
 def _now() -> float:
-    """Seconds that go on while the host is suspended, as the scheduler's do."""
+    """Seconds of the scheduler's kind of clock, which goes on while the host is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

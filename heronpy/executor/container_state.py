@@ -314,7 +314,7 @@ class ContainerState:
         return [then or End(Ending.EXECUTOR, "its executor has ended", status)]
 
     def _end(self, end: End, now: float) -> list[Effect]:
-        """End as soon as nothing runs; the first reason counts."""
+        """End once no process runs; the first reason counts."""
         if self.phase in (Phase.ACTING, Phase.STOPPING):
             self._then = self._then or end
             return self._stop(end.why, now)
@@ -330,7 +330,7 @@ class ContainerState:
         return [StopExecutor(why)] if grace else []
 
     def _in_time(self, now: float) -> list[Effect]:
-        """Everything that is due."""
+        """The effects that are due at this time."""
         effects: list[Effect] = []
         if self.phase is Phase.ENDED:
             return effects

@@ -141,7 +141,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """The children of all its threads."""
+    """The children of all threads of the process."""
     found = []
     with contextlib.suppress(OSError):  # it has ended
         for thread in os.listdir(f"/proc/{pid}/task"):

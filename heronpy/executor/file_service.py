@@ -120,7 +120,7 @@ class ContainerFiles:
         return reply
 
     def _open_same(self, name: str, file: int) -> int:
-        """A descriptor of the log with this number, which may have a later name by now; -1 when it is gone."""
+        """A descriptor of the log with this inode, which a rotation may have renamed; -1 when it is gone."""
         base, _, digits = name.rpartition(".")
         later = f"{base}.{int(digits) + 1}" if digits.isdigit() else f"{name}.1"
         for one in (name, later):

@@ -101,7 +101,7 @@ class HostFolder:
             if descriptor is None:
                 continue
             try:
-                log.info("removing what a container that is gone has left in %s", folder)
+                log.info("removing the files of an ended container in %s", folder)
                 _remove(_sockets_of(name))
                 _remove(folder)
             finally:
@@ -109,7 +109,7 @@ class HostFolder:
 
     @contextmanager
     def _making(self) -> Iterator[None]:
-        """One process of this host at a time makes and removes folders."""
+        """Hold the lock of this host for making and removing folders."""
         descriptor = open_private(self._all / ".lock", os.O_RDWR)
         deadline = time.monotonic() + LOCK_WAIT_S
         try:
@@ -151,7 +151,7 @@ def _sockets_of(name: str) -> Path:
 
 
 def _take_over(folder: Path) -> int | None:
-    """The lock of a folder whose owner, of this host, is dead; None of any other."""
+    """The lock of a folder whose owner on this host is dead; None for all other folders."""
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -168,7 +168,7 @@ def _take_over(folder: Path) -> int | None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, which another process may be doing as well; OSError if it cannot be removed."""
+    """Remove a folder that another process may be removing as well; OSError if it cannot be removed."""
     for left in reversed(range(_REMOVE_TRIES)):
         try:
             shutil.rmtree(folder)

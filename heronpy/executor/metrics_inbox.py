@@ -111,7 +111,7 @@ class MetricsInbox:
         self._last_exception.pop(process, None)
 
     def _carry(self, earlier: control_pb2.MetricsReport, later: control_pb2.MetricsReport) -> None:
-        """The spans of a report that is replaced before it was sent go with the next one, the newest of them."""
+        """Add the spans of a report that was never sent to its successor, up to `SPANS_MAX`."""
         if earlier.epoch == later.epoch and earlier.spans:
             spans = [*earlier.spans, *later.spans]
             self.spans_discarded += max(0, len(spans) - SPANS_MAX)

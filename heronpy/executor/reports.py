@@ -77,7 +77,7 @@ class Reports:
         return [Overgrown(view.spec.name, view.number, size, limit) for view, size, limit in used if 0 < limit < size]
 
     def _measure_own(self, views: list[ProcessView]) -> None:
-        """Add what of the machine's CPU this container takes, and what of it Spark takes."""
+        """On a busy machine, add the share of CPU that this container and its Spark take."""
         usage, now = self._host.usage, time.monotonic()
         if usage.cpu_pressure < PRESSED:
             self._own.forget()

@@ -199,7 +199,7 @@ class SchedulerLink:
         return self._client
 
     def _turn(self) -> None:
-        """Go on to the next address; calls that wait for the old one have no answer."""
+        """Switch to the next address; calls that wait for the old one get no answer."""
         if len(self._token.addresses) > 1:
             self._disconnect()
             self._at = (self._at + 1) % len(self._token.addresses)
@@ -256,7 +256,7 @@ async def send_logs(
 
 
 def _end_of(path: Path, count: int) -> tuple[bytes, bool]:
-    """The last bytes of a file, and whether there are more before them."""
+    """The last `count` bytes of a file, and whether the file is longer."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         size = os.fstat(descriptor).st_size

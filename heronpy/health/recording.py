@@ -42,7 +42,7 @@ def head(topology: str) -> str:
 
 
 def replay(lines: Iterable[str], name: str) -> Iterator[tuple[float, Signals]]:
-    """The looks of a history with their wall times; ConfigError names a file that is none, and its line."""
+    """The looks of a history with their wall times; ConfigError names a file that is not a history, and the line."""
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
@@ -63,7 +63,7 @@ def replay(lines: Iterable[str], name: str) -> Iterator[tuple[float, Signals]]:
 
 
 def from_json(found: Any) -> Signals:
-    """The signals of `to_json`; ValueError, TypeError or KeyError if they are none."""
+    """The signals of `to_json`; ValueError, TypeError or KeyError if they are invalid."""
     signals: Signals = _build(Signals, found)
     return signals
 
@@ -79,7 +79,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _build(kind: Any, found: Any) -> Any:
-    """A struct from a dict of JSON."""
+    """A struct from its JSON."""
     if not isinstance(found, dict):
         raise TypeError(f"{kind.__name__} is not an object")
     hints = typing.get_type_hints(kind)

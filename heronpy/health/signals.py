@@ -84,7 +84,7 @@ class TaskSignals(Struct):
         working = self.working if self.working is not None else self.busy
         if self.per_busy_s is None or working is None or self.cpu_wait is None:
             return self.per_busy_s
-        # Some of that time is none of the busy time: a task that waits for tuples gets its CPU late as well.
+        # Not all of that time is busy time: a task that waits for tuples also gets its CPU late.
         return self.executed / max(working - self.cpu_wait, self.cpu or 0.0, 0.01)
 
 
@@ -135,7 +135,7 @@ class HotSpots(Struct):
 
 
 def _type_of(exception: str) -> str:
-    """`ValueError` of `ValueError: no number`."""
+    """The type in the text of an exception: `ValueError` of `ValueError: no number`."""
     return exception.partition(":")[0]
 
 

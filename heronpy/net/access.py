@@ -99,8 +99,7 @@ def known_endpoint(cluster: str, topology: str) -> EndpointPlace | None:
                 f" {cluster} --install' here"
             )
         raise ConfigError(
-            f"the file {file} is damaged, which says where the control endpoint of topology '{topology}' is;"
-            f" remove it, and {fix}"
+            f"the file {file} with the control endpoint of topology '{topology}' is damaged; remove it, and {fix}"
         )
     return place
 
@@ -151,13 +150,13 @@ def bring(cluster: str, text: str) -> int:
             raise ValueError
         places = {name: _place_of(json.dumps(place).encode()) for name, place in endpoints.items()}
     except (ValueError, KeyError, TypeError, AttributeError, UnicodeError):
-        raise ConfigError("this is not what 'heron cluster access' has printed on another host") from None
+        raise ConfigError("this is not the output of 'heron cluster access' on another host") from None
     if not curve.is_pair(public, secret):
-        raise ConfigError("this is not what 'heron cluster access' has printed on another host: its key is damaged")
+        raise ConfigError("this is not the output of 'heron cluster access' on another host: its key is damaged")
     if damaged := [name for name, place in places.items() if place is None]:
         raise ConfigError(
-            "this is not what 'heron cluster access' has printed on another host: what it says of the control endpoint"
-            f" of topology '{damaged[0]}' is damaged; run both commands again"
+            "this is not the output of 'heron cluster access' on another host: the control endpoint of topology"
+            f" '{damaged[0]}' is damaged; run both commands again"
         )
     folder = folder_of(cluster)
     if client_of(cluster) is not None and not origin_of(cluster):
@@ -191,7 +190,7 @@ def _text_of(place: EndpointPlace) -> bytes:
 
 
 def _place_of(data: bytes) -> EndpointPlace | None:
-    """None when it says no endpoint."""
+    """The place in an access record; None if the record has no endpoint."""
     try:
         found = json.loads(data)
         # A join token has the same rules; the client's key is no part of it.

@@ -29,7 +29,7 @@ _HEX: Final = re.compile(rb"[0-9a-f]{64}\n?")
 
 @functools.lru_cache(4096)
 def _derived(key: bytes, name: str) -> bytes:
-    """Kept, because each request at the endpoint is compared with one."""
+    """A key derived from `key`; cached, because each request is compared with one."""
     return hmac.digest(key, name.encode(), "sha256")
 
 

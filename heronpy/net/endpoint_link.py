@@ -203,7 +203,7 @@ class EndpointLink:
             sock.close(linger=0)
 
     def _look_at(self, monitor: zmq.Socket[Any]) -> None:
-        """Notice that the connection is there, or gone."""
+        """Handle events of the connection: connected, or disconnected."""
         while monitor.poll(0):
             connected = event_of(monitor.recv_multipart())[0] == zmq.EVENT_HANDSHAKE_SUCCEEDED
             if connected:
@@ -215,7 +215,7 @@ class EndpointLink:
             self._connected = connected
 
     def _send_due(self, sock: zmq.Socket[bytes], now: float) -> float:
-        """Send what is due; in how many seconds the next thing is."""
+        """Send the requests that are due; returns the seconds until the next one is."""
         if not self._connected:
             return 1.0
         with self._mutex:
@@ -289,7 +289,7 @@ class EndpointLink:
 
     def _away(self, patience_s: float, what: str) -> StateAwayError:
         complaint = self._calls.complaint
-        why = f"; it says: {complaint}" if complaint else ": look whether the scheduler runs"
+        why = f"; it says: {complaint}" if complaint else ": check whether the scheduler runs"
         return StateAwayError(
             f"the scheduler's control endpoint at {self.address} does not answer ({what} within {patience_s:g} s){why}"
         )

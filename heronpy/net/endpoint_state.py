@@ -183,7 +183,9 @@ class EndpointStateManager:
             except DeadlineError:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
-                    raise DeadlineError(f"lock {path!r} is still held by another after {timeout_s:g} s") from None
+                    raise DeadlineError(
+                        f"lock {path!r} is still held by another process after {timeout_s:g} s"
+                    ) from None
                 time.sleep(min(left_s, _LOCK_AGAIN_S))
             except StateAwayError:
                 self._start_unlock(path)  # it may have been given after all
@@ -249,13 +251,13 @@ class EndpointStateManager:
 
     # ---- watches, and sessions that are opened again; all in the link's thread ----------------
     def _arm(self) -> None:
-        """Ask for the watches of which the endpoint does not know yet."""
+        """Set watches that the endpoint does not know yet."""
         for path, stamp in self._watches.unasked():
             with suppress(StateError):
                 self._link.start(endpoint_pb2.StateCall(watch=path), partial(self._armed_late, path, stamp))
 
     def _armed_late(self, path: str, stamp: int, result: Result) -> None:
-        """The caller was told that changes are reported later, or nobody knows what was missed."""
+        """Report the watch as set late: its caller could not check for changes before that."""
         if not isinstance(result, StateError):
             self._watches.armed(path, stamp, result, late=True)
 
@@ -277,7 +279,7 @@ class EndpointStateManager:
         if result.error == endpoint_pb2.STATE_NODE_EXISTS:
             with self._mutex:
                 self._mine.pop(path, None)
-            log.error("state node %r, lost with the session, belongs to another now", path)
+            log.error("state node %r, lost with the session, now belongs to another process", path)
         elif result.error:
             log.error("state node %r, lost with the session, cannot be put back: %s", path, result.text)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: A peer that goes silent is disconnected by ZeroMQ itself after this (ZeroMQ hides disconnects).
 HEARTBEAT_INTERVAL_MS = 1000
 HEARTBEAT_TIMEOUT_MS = 3000
-#: Of connections to one process that has many: each ping wakes it, and who is there says something else as often.
+#: For connections to a process that has many: each ping wakes it, and peers send other messages as often.
 RARE_HEARTBEAT_MS = 3000
 #: A peer that has not finished its handshake after this is disconnected; ZeroMQ's own default is 30 s.
 HANDSHAKE_MS = 2000
@@ -162,7 +162,7 @@ class LoopSocket:
             self._draining = False
 
     def _receive_all(self) -> int:
-        """Pass on what is there; the number of messages, which is the budget when that ended it."""
+        """Pass on the waiting messages, up to the budget; returns their number."""
         recv = self._recv
         for received in range(self._budget):
             try:

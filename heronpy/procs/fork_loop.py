@@ -294,7 +294,7 @@ def _arrange_files(log_fd: int | None, notice_fd: int | None) -> None:
 
 
 def _make_path_absolute() -> None:
-    """Make a new interpreter in another folder find the same modules."""
+    """Make sys.path absolute, so that a child in another folder finds the same modules."""
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     entries = [os.path.abspath(e) for e in os.environ.get("PYTHONPATH", "").split(os.pathsep) if e]
     if home not in entries:

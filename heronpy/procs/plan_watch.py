@@ -77,7 +77,7 @@ class PlanWatch:
             self._loop.call_soon_threadsafe(self._look)
 
     def _look(self) -> bool:
-        """Read the plan; False when that failed."""
+        """Read the plan; returns False on failure."""
         if self._closed:
             return True
         if self._watch is None:
@@ -97,7 +97,7 @@ class PlanWatch:
             found = self._source.get(self._path)
             plan = plan_pb2.PackingPlan.FromString(found[0]) if found else None
         except (HeronError, OSError, DecodeError) as error:
-            self._complain(f"cannot read the packing plan, so the last one stands: {error}")
+            self._complain(f"cannot read the packing plan, so the last one stays in force: {error}")
             return False, None
         self._complaint = ""
         return True, plan

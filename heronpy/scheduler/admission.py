@@ -40,14 +40,14 @@ log = logging.getLogger("heronpy.scheduler")
 LOGS_MAX = 64
 #: Hellos that wait until the package is packed.
 HELLOS_MAX = 2000
-#: A state manager that has lost its records knows less than the containers; more than so much is a forgery.
+#: A state manager that has lost its records may be behind by this number of submissions; more is a forgery.
 AHEAD_MAX = 1000
 EPOCH_MAX = 1 << 40
 SPANS_MAX = 16
 _SPAN_NAME_MAX = 40
 _TAIL_BYTES = 4096
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-#: Open requests; more submissions than this are none of ours.
+#: Most open requests; additional ones cannot be from our submissions.
 WAITING_MAX = 10_000
 
 
@@ -95,7 +95,7 @@ class Renewals:
         why: str = "",
         after: endpoint_pb2.Cause | None = None,
     ) -> bool:
-        """Answer the open request of a submission; False if there is none."""
+        """Answer the open request of a submission; False without one."""
         found = self._open.pop(who, None)
         if found is None or found.answer.done():
             return False
@@ -180,7 +180,7 @@ class Admission:
         return f".heron-{self._terms.launch.topology_id}"
 
     def _proof_of(self, folder: str) -> bytes:
-        """The same for each scheduler of the topology, and for nobody else."""
+        """A proof for a shared folder, which only schedulers of this topology can compute."""
         return hmac.digest(self._terms.endpoint_keys.secret_key, f"shared {folder}".encode(), "sha256").hex().encode()
 
     def remove(self) -> None:
@@ -268,7 +268,7 @@ class Admission:
         )
 
     def _check_who(self, who: Who, nonce: bytes) -> None:
-        """Refuse who cannot be this submission: it is another process, or was never made."""
+        """Refuse a process that cannot be this submission: another process is it, or it does not exist."""
         entry = self.entry_of(who[0])
         if entry is not None and who[1] > entry.submitted:
             if who[1] > entry.submitted + AHEAD_MAX:
@@ -305,7 +305,7 @@ class Admission:
         """Grant, activate or fence; a standby's request waits until there is something to say."""
         self._check_ready()
         if max(renew.epoch, renew.stopped) > EPOCH_MAX:
-            raise InvalidRpcError(f"container {who[0]} claims an epoch that nobody gave it")
+            raise InvalidRpcError(f"container {who[0]} claims an epoch that it was not given")
         answer = self._renewals.open(who, renew.number, self._now())
         number, host = self._hosts.get(who[0], (0, ""))
         if who not in self._sent:

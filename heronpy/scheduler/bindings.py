@@ -2,7 +2,7 @@
 
 Whoever holds a join token may say hello. So the first hello of a submission binds it to the random nonce of its sender,
 and another process that claims to be the same submission is refused. What is bound outlives the scheduler, in a private
-file beside the keys of the endpoint; a hello is answered once it is written there.
+file next to the keys of the endpoint; a hello is answered once the file is written.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Bindings:
             try:
                 await asyncio.to_thread(replace_file, self._file, data)
             except (OSError, ConfigError) as error:
-                log.warning("cannot write which process container %d is: %s", who[0], error)
-                raise RetryableRpcError("the scheduler cannot write down who this is; ask again") from None
+                log.warning("cannot record the process of container %d: %s", who[0], error)
+                raise RetryableRpcError("the scheduler cannot record this process; ask again") from None
             self._written = bound
             self._bound = {one: digest for one, digest in self._bound.items() if one in bound or self._may_exist(one)}
 

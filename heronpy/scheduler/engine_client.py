@@ -151,7 +151,7 @@ class EngineClient:
                 except FencedError:
                     return
                 except (HeronError, OSError) as error:  # the state manager is away: the command is given again
-                    log.debug("no command to the engine: %s", error)
+                    log.debug("cannot give a command to the engine: %s", error)
                 if self._now() >= self._look_at:
                     await self._list()
 
@@ -210,18 +210,18 @@ class EngineClient:
         await self._explain(seen)
 
     async def _ready(self, seen: Iterable[Seen]) -> frozenset[str]:
-        """Which of the hosts that containers in the queue avoid take containers; it is asked only while one waits."""
+        """The hosts avoided by queued containers that accept containers again; asked only while one is queued."""
         avoided = {host for one in seen if one.waits for host in one.avoid}
         if not avoided:
             return frozenset()
         try:
             return frozenset(await self._calls.call(lambda: self._engine.ready(avoided)))
         except EngineError as error:
-            log.debug("nobody knows which of the avoided hosts are ready: %s", error)
+            log.debug("cannot find out which of the avoided hosts are ready: %s", error)
             return frozenset()
 
     async def _explain(self, seen: Iterable[Seen]) -> None:
-        """Ask for the reason of the one whose reason is the oldest."""
+        """Ask for the reason of the queued container whose reason is the oldest."""
         waiting = {one.engine_id for one in seen if one.phase is EnginePhase.QUEUED}
         self.explained = {name: words for name, words in self.explained.items() if name in waiting}
         self._explained_at = {name: at for name, at in self._explained_at.items() if name in waiting}
@@ -233,7 +233,7 @@ class EngineClient:
         try:
             self.explained[oldest] = await self._calls.call(lambda: self._engine.explain(oldest))
         except EngineAwayError as error:
-            log.debug("no reason why %s waits: %s", oldest, error)
+            log.debug("cannot find out why %s waits: %s", oldest, error)
         except EngineError as error:
             self.explained[oldest] = Explained(str(error))
 
@@ -243,7 +243,7 @@ class EngineClient:
 
 
 def _alike(requests: Iterable[Request]) -> list[list[Request]]:
-    """Requests that an engine takes or refuses together, so that a refusal is never half of one."""
+    """Group requests that an engine accepts or refuses together, so that it never refuses half of a group."""
     found: dict[Request, list[Request]] = {}
     for one in requests:
         found.setdefault(replace(one, container=0), []).append(one)

@@ -166,7 +166,7 @@ class LedgerStore:
         return tuple(Avoided(one.host, one.until - ahead_s, one.why, one.by, one.draining) for one in kept.hosts)
 
     def _recognise(self, path: str) -> None:
-        """After a write at the wrong version: our own, whose answer was lost, or another scheduler's."""
+        """After a version conflict, check that the other write is ours, with a lost answer; FencedError otherwise."""
         found = self._state.get(path)
         kept = _parse(found[0]) if found is not None else None
         ours = kept is not None and kept.scheduler.permit == self._written.scheduler.permit
@@ -176,7 +176,7 @@ class LedgerStore:
 
 
 def _charges_kept(charges: Charges, ahead_s: float) -> plan_pb2.RestartCharges:
-    """`ahead_s`: of the wall clock before the scheduler's."""
+    """The charges as a message; `ahead_s` is the difference from the scheduler's clock to the wall clock."""
     return plan_pb2.RestartCharges(
         charges=[
             plan_pb2.RestartCharge(reason=reason.value, at=[at + ahead_s for at in times])
@@ -199,7 +199,7 @@ def _charges(kept: plan_pb2.RestartCharges, ahead_s: float) -> Charges:
 
 
 def _reason(name: str) -> ExitReason | None:
-    """None for none, and for one that another release knows."""
+    """The reason with this name; None for "" and for names of another release."""
     return next((reason for reason in ExitReason if reason.value == name), None)
 
 
@@ -213,13 +213,13 @@ def _parse(data: bytes) -> plan_pb2.PlacementLedger:
 
 
 def trace_of(pid: int, permit: str) -> plan_pb2.SchedulerTrace:
-    """By which a later scheduler of this host can tell whether a process of it has ended."""
+    """Identifies a process, so that a later scheduler of this host can tell whether it has ended."""
     one = KnownProcess.of(pid)
     return plan_pb2.SchedulerTrace(host=one.host, pid=pid, started=one.started, permit=permit, pids=one.namespace)
 
 
 def _has_ended(trace: plan_pb2.SchedulerTrace) -> bool:
-    """Whether the scheduler of a trace is known to have ended: that of another host is not."""
+    """Whether the scheduler of a trace is known to have ended; never known on another host."""
     if not trace.permit:
         return True
     return KnownProcess(trace.pid, trace.started, trace.pids, trace.host).life() in (Life.ENDED, Life.REBOOTED)

@@ -187,7 +187,7 @@ class MoveEnded:
 
 @dataclass(frozen=True, slots=True)
 class RestartAsked:
-    """Replace these containers (all if empty); budgets begin anew.
+    """Replace these containers (all if empty); their budgets are reset.
 
     With `force` an unconfirmed predecessor counts as ended: the user says so.
     """

@@ -206,4 +206,4 @@ def tell_clients(setup: Setup, endpoints: list[str]) -> None:
     try:
         write_endpoint(launch.submitted.cluster, launch.topology, place)
     except (ConfigError, OSError) as error:
-        log.warning("commands on other hosts do not learn where the control endpoint is: %s", error)
+        log.warning("commands on other hosts cannot find the control endpoint: %s", error)

@@ -107,7 +107,7 @@ def _number(path: Path) -> int | None:
 
 
 def _ram_bytes() -> int | None:
-    """Memory that is free here, within the control group."""
+    """Free memory within the control group."""
     found = []
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():

@@ -181,7 +181,7 @@ class StateRecords:
         return ended
 
     def _listen(self, now: float) -> None:
-        """Time in which the endpoint did nothing is added to what the sessions have left."""
+        """Extend all sessions by the time in which the endpoint was suspended."""
         stopped_s = now - self._awake_at - TICK_MAX_S
         self._awake_at = now
         if stopped_s > 0:
@@ -237,7 +237,7 @@ class StateRecords:
         return endpoint_pb2.StateAnswer(found=True, data=found[0], number=found[1])
 
     def _watch(self, number: int, path: str) -> Steps:
-        """Whoever watches a node reads it as well, so the answer has the value and saves a request."""
+        """Set a watch. The answer has the value, because a process that watches a node also reads it."""
         self._check(number, Use.READ, path)
         if path not in self._changes:
             self._changes[path] = 0
@@ -282,7 +282,7 @@ class StateRecords:
         return endpoint_pb2.StateAnswer()
 
     def _lead(self, number: int, request: endpoint_pb2.StateCall) -> Steps:
-        """Make an ephemeral; with `again` it may be there already."""
+        """Create an ephemeral; with `again` an existing one of the same session is fine."""
         path = request.put.path
         self._check(number, Use.EPHEMERAL, path)
         yield from self.sweep()
@@ -304,7 +304,7 @@ class StateRecords:
     def _lock(self, number: int, path: str) -> Steps:
         self._check(number, Use.LOCK, path)
         if path in self._locks:
-            raise DeadlineError(f"lock {path!r} is held by another")
+            raise DeadlineError(f"lock {path!r} is held by another process")
         yield Step("lock", (path,))
         self._locks[path] = number  # of a session that has ended meanwhile, it goes with the next sweep
         return endpoint_pb2.StateAnswer()
@@ -383,7 +383,7 @@ class StateRecords:
 
 
 def _writer_of(owners: bytes) -> str:
-    """The endpoint that wrote a list of owners; "" if it does not say."""
+    """The endpoint that wrote a list of owners; "" if it is not named."""
     try:
         return str(json.loads(owners).get("endpoint", ""))
     except (ValueError, AttributeError):
@@ -391,7 +391,7 @@ def _writer_of(owners: bytes) -> str:
 
 
 def _read(owners: bytes) -> dict[str, _Owner]:
-    """The list of an earlier scheduler."""
+    """Parse the owners that an earlier scheduler wrote."""
     if not owners:
         return {}
     try:

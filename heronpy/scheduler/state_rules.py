@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from heronpy.pools.shards import BUCKETS
 from heronpy.statemgr import paths
 
-#: The sessions of the user's clients, which are no container.
+#: The sessions of the user's clients, in place of the number of a container.
 CLIENT: Final = (1 << 32) - 1
 #: Answers up to this size do not count: their number is bounded by the queue of their connection.
 SMALL_MAX_BYTES: Final = 256 << 10

@@ -12,7 +12,7 @@ from heronpy.scheduler.placement_events import ContainerSpec, ContainerView, Ent
 
 #: Good lists in a row that do not show a submission, before it counts as missing.
 ABSENT_LISTS = 2
-#: A list shows a submission only so long after it was made.
+#: A list may lack a submission until this time after it was made.
 SETTLE_S = 10.0
 #: Numbers of ended submissions that are remembered, so that a late message of one is not taken for news.
 ENDED_MAX = 64

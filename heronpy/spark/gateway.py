@@ -201,7 +201,7 @@ class Gateway:
         return int(CHILD_ENDED if lost.gone else FAILURE)
 
     def _leave_report(self) -> None:
-        """Send the last figures, and write them down: nobody may be there any more, see `teardown.keep_ended`."""
+        """Send the last figures, and write them to a file in case nobody receives them; see `teardown.keep_ended`."""
         report = self._reports.metrics(self._gauges(time.monotonic()))
         report.ends = True
         self._reports.send(report)
@@ -209,7 +209,7 @@ class Gateway:
             with open(open_private(self._last, os.O_WRONLY | os.O_TRUNC), "wb") as file:
                 file.write(report.SerializeToString())
         except OSError as error:
-            log.warning("the last figures of Spark are not kept: %s", error)
+            log.warning("cannot keep the last figures of Spark: %s", error)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
@@ -227,7 +227,7 @@ class Gateway:
         log.info("sinks reach this gateway at %s", endpoint)
 
     def _has_been_up(self) -> bool:
-        """Whether Spark has had a session in this run: then a failed start is taken for transient, as when unknown."""
+        """Whether Spark has had a session in this run, so that a failed start counts as transient; True if unknown."""
         try:
             return self._records.was_up
         except ObjectsError:
@@ -237,7 +237,7 @@ class Gateway:
         try:
             self._records.note_up()
         except ObjectsError as error:
-            log.warning("that Spark is up is not noted: %s", error)
+            log.warning("cannot record that Spark is up: %s", error)
 
     def _lock(self) -> int:
         fd = open_lock(self._dir / ".gateway.lock")
@@ -289,7 +289,7 @@ class Gateway:
             log.warning("cannot look for batches: %s", error)
 
     def _gauges(self, now: float) -> dict[tuple[str, str], float]:
-        """What waits for Spark, by sink, and where Spark's own pages are."""
+        """The waiting batches of each sink, and the address of Spark's own pages."""
         port = urlsplit(self._driver.ui).port or 0
         found = {("spark-ui-port", ""): float(port), ("spark-batches-waiting", ""): float(len(self._lanes))}
         self._seen = {ticket: self._seen.get(ticket, now) for ticket in self._lanes}
@@ -412,13 +412,13 @@ class Gateway:
 
 
 def _shared_folders(launch: LaunchSpec) -> list[Path] | None:
-    """The folders that all hosts reach; None when there is one host."""
+    """The folders that all hosts reach; None on a single host."""
     engine = settings_for(launch, EngineSettings)
     return [Path(folder) for folder in engine.shared.split(":") if folder] if not engine.on_one_host else None
 
 
 def _is_plain(message: Any) -> bool:
-    """Names from a peer become paths, so only names that a sink could have made are accepted."""
+    """Whether a name could come from a sink. Names from a peer become paths, so all others are refused."""
     return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", message.component)) and parse_stem(message.stem) is not None
 
 

@@ -98,7 +98,7 @@ def claim_root(root: Path) -> None:
     raise OtherHostError(
         f"the state below {root} belongs to host {found.name}, and locks on files do not hold between hosts, so host"
         f" {mine.name} does not open it; set heron.statemgr.type to zookeeper, or heron.statemgr.root to a folder of"
-        f" this host; if {found.name} is gone for good, remove {file}"
+        f" this host; if {found.name} no longer exists, remove {file}"
     )
 
 

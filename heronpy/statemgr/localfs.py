@@ -57,7 +57,7 @@ _INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def _unbroken() -> Iterator[None]:
-    """An interrupt comes after the block: in the middle of it, files would be left that only this process knows."""
+    """Delay an interrupt until the end of the block, so that it leaves no files that only this process knows."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield
@@ -162,7 +162,7 @@ class LocalStateManager:
         with self._writing():
             node = self._read(file) or _Node(b"0", 0, "-")
             if not node.data.isdigit():
-                raise StateError(f"state node {path!r} holds no counter")
+                raise StateError(f"state node {path!r} does not hold a counter")
             number = int(node.data) + 1
             self._write(file, _Node(str(number).encode(), node.version + 1, node.owner))
             return number
@@ -245,7 +245,7 @@ class LocalStateManager:
 
     @contextmanager
     def _trouble(self) -> Iterator[None]:
-        """Turn an error of the file system into one that says what to check."""
+        """Turn an error of the file system into one that names the folder to check."""
         try:
             yield
         except OSError as error:

@@ -182,7 +182,7 @@ class PackageStore:
         return Package(sha256, entry, main_file)
 
     def _make(self, entry: Path, write: Callable[[Path], None]) -> None:
-        """Have a package written where it is not seen, and give it its name when all of it is on disk."""
+        """Write a package under a temporary name, and rename it once it is completely on disk."""
         temporary = self._root / ".tmp" / entry.name
         try:
             write(temporary)
@@ -305,7 +305,7 @@ class PackageStore:
 
     @contextmanager
     def _locked(self, sha256: str, last: bool = False) -> Iterator[None]:
-        """Lock an entry exclusively, in folders that are there; `last` removes the lock file afterwards."""
+        """Lock an entry exclusively, and make missing folders; `last` removes the lock file afterwards."""
         for name in (".tmp", ".locks", package_manifest.FOLDER):
             make_folders(self._root / name)
         file = self._root / ".locks" / f"{sha256}.lock"
@@ -346,7 +346,7 @@ def _remove(path: Path) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Sync everything below the directory, before its name says that it is complete."""
+    """Sync everything below the directory, before its name makes it count as complete."""
     paths = [directory]
     for parent, directories, files in os.walk(directory):
         paths += [Path(parent) / name for name in directories + files]

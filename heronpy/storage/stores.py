@@ -279,7 +279,7 @@ def by_hash(topology_id: str, specs: list[StoreSpec]) -> list[Path]:
 
 
 def _used(spec: StoreSpec) -> float:
-    """Topology instances in a store, by its weight; a store that cannot be reached comes last."""
+    """Topology instances in a store, divided by its weight; infinite for a store that cannot be reached."""
     try:
         make_folders(spec.root)
         with os.scandir(spec.root) as entries:
@@ -320,7 +320,7 @@ def _claimed(claim: Path, topology_id: str) -> Path | None:
 
 
 def _agree(claim: Path, replaced: Path | None, root: Path, launch: LaunchSpec) -> Path:
-    """Make all processes agree on one root, chosen by the first; returns it."""
+    """Make all processes agree on the root that the first of them chose; returns it."""
     make_folders(claim.parent)
     with locked(claim.with_name(f".{_CLAIM}.lock")):
         current = _claimed(claim, launch.topology_id)

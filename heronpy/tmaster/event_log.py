@@ -189,7 +189,7 @@ class _Episode(Struct):
 
     @property
     def reason(self) -> str:
-        """Apart from those in which spouts were held."""
+        """Why frames are held or dropped; "" for an episode in which spouts were held."""
         return "avoided" if self.avoided else "dropped" if self.drops else ""
 
 
@@ -277,7 +277,7 @@ class Watcher(Struct):
             del self._episodes[stmgr]
 
     def _lasts(self, stmgr: str, episode: _Episode) -> None:
-        """Report a lasting episode before its end; most episodes are over within a moment."""
+        """Report an episode that lasts before its end; most episodes end within a moment."""
         episode.told = True
         what = f"the spouts are held because {episode.name} is too slow"
         if episode.avoided:

@@ -79,7 +79,7 @@ class LastAnswers:
         return self._observatory.last_load(now), self._observatory.metrics.query(asked, now)
 
     def _exceptions(self) -> control_pb2.ExceptionsReply:
-        """The newest that fit; the others count as discarded."""
+        """The newest exceptions up to `EXCEPTIONS_BYTES_MAX`; the others count as discarded."""
         store = self._machine.shared.exceptions
         reply, size = control_pb2.ExceptionsReply(discarded=store.discarded), 0
         for one in store.select():

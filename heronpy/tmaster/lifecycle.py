@@ -47,7 +47,7 @@ def decide_lifecycle(shared: SharedState, operation: Operation | None, finisher:
 def _failed_tasks(shared: SharedState) -> list[int]:
     """Tasks that report that they cannot start, and are not restarted.
 
-    Once all tasks have run, the executor restarts such a task, and it alone knows when it gives up.
+    Once all tasks have run, the executor restarts such a task, and only the executor knows when it gives up.
     """
     return [] if shared.has_run else sorted(t for t in shared.registry.failed_tasks if not shared.registry.rests(t))
 
@@ -197,7 +197,7 @@ def _restart(shared: SharedState, names: set[str], now: float) -> str:
 
 
 def _exit_line(shared: SharedState, process: control_pb2.ProcessRecord) -> str:
-    """Why it ended last, or what its ends have in common, as the end of a sentence."""
+    """Why the process ended last, or what its ends have in common, as the end of a sentence."""
     lines = process.exit_detail.strip().splitlines() or [process.exit_reason.replace("_", " ")]
     # The first line has the exception's name; its message may have several.
     words, times = lines[0], ""

@@ -119,7 +119,7 @@ class Observatory:
         return replace(self.figures.reply(NO_PLAN, now), findings=self._said[:FINDINGS_MAX])
 
     def _diagnose(self, now: float) -> None:
-        """Work out the findings, if they are due."""
+        """Compute the findings, if they are due."""
         # Imported after the topology has run for a minute, or on request; tasks do not have these modules.
         from heronpy.health.diagnose import diagnose
         from heronpy.views.findings import Verdict

@@ -42,7 +42,7 @@ SHOWN_S = 1.0
 
 
 class _Ledger(Struct):
-    """One node: how it is made, and what was last written of it."""
+    """A record in one node: how it is built, and what was last written."""
 
     node: Node
     #: Makes it for a topology id.
@@ -59,7 +59,7 @@ class _Ledger(Struct):
     cost_s: float = 0.0
 
     def is_ahead(self) -> bool:
-        """Whether there is more than what was written."""
+        """Whether the record has changed since it was written."""
         return (self.changes(), self.growth()) != (self.written_changes, self.written_growth)
 
     def due(self, now: float) -> bool:

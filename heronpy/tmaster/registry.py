@@ -408,7 +408,7 @@ class Registry(Struct):
             self.resting[container] = resting
 
     def _take_end(self, process: control_pb2.ProcessRecord) -> None:
-        """The processes of a task before the one of this record have ended, and that one has if it does not run."""
+        """Record that earlier processes of a task have ended, and also this one unless it runs."""
         task, runs = process.task_id, process.state in (control_pb2.PROC_STARTING, control_pb2.PROC_RUNNING)
         if self.ended.get(task, (-1, ""))[0] == process.epoch + (not runs):
             return  # as in nearly all heartbeats

@@ -137,7 +137,7 @@ class Standby:
             self._client = None
 
     def _say(self, text: str) -> None:
-        """Log it, unless it repeats the previous complaint."""
+        """Log the text, unless it repeats the previous complaint."""
         if text and text != self._complaint:
             log.warning("waiting: %s", text)
         self._complaint = text

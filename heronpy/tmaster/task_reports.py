@@ -29,7 +29,7 @@ SLOW_KEPT = 16
 
 
 class _Trail(Struct):
-    """The memory of one process."""
+    """Memory samples of one process."""
 
     times: array[float] = field(default_factory=lambda: array("d"))
     sizes: array[float] = field(default_factory=lambda: array("d"))

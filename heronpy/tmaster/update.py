@@ -206,7 +206,7 @@ class Update:
     # ---- saving -----------------------------------------------------------------------------
 
     def _advance_saving(self, now: float) -> None:
-        """Without a checkpoint, or with state that cannot be redistributed, the update ends with nothing changed."""
+        """Wait for the checkpoint. Without one, or with state that cannot be redistributed, nothing is changed."""
         assert self._saver is not None
         answer = self._saver.outcome(self._token)
         if answer is None:
@@ -223,7 +223,7 @@ class Update:
             self._join(now)
 
     def _bound(self) -> str:
-        """Why the state of the last checkpoint cannot go to the tasks of the new plan; "" when it can."""
+        """Why the tasks of the new plan cannot take the state of the last checkpoint; "" if they can."""
         plain = self._saver.plain if self._saver is not None else ()
         bound = [why for name in sorted(self._rescaled()) if (why := not_scalable(name, plain))]
         return f"nothing was updated: {'; '.join(bound)}" if bound else ""
@@ -323,10 +323,10 @@ class Update:
         self._commit(now)
 
     def _undrained(self) -> list[int]:
-        """The removed tasks that may still have work, and the others when the spouts wait for them.
+        """Removed tasks that may still have work, and all other tasks if the spouts wait for them.
 
-        All of them must be idle during the same period, because one of them may feed another; and for
-        some time, because frames for them may still be in transit between two stream managers.
+        All of them must be idle during the same period, because one of them may feed another. The period has a minimum,
+        because frames may be in transit between two stream managers.
         """
         registry, removed = self._shared.registry, self._removed
         tasks = [*removed, *(registry.places.keys() - removed if self._shared.book.held_to_empty else ())]
@@ -427,7 +427,7 @@ class Update:
 
 
 def _is_busy(status: control_pb2.TaskStatus, leaves: bool) -> bool:
-    """Whether a task has something to do; the pending tuples of a spout count only if it leaves."""
+    """Whether a task has work; pending tuples of a spout only count if the task is removed."""
     # Bytes without tuples are frames that its stream manager still holds for the task.
     queued = status.in_queue_tuples or status.in_queue_bytes
     return bool(queued or status.out_queue_tuples or (leaves and status.pending))

@@ -36,7 +36,7 @@ def spout(paths: Any, context: Context | None = None, old: HashMapState | None =
 
 
 def until(made: TextFileSpout, count: int) -> list[Any]:
-    """Call it until it has emitted so many lines."""
+    """Call it until it has emitted `count` lines."""
 
     def enough() -> bool:
         made.next_tuple()

@@ -52,7 +52,7 @@ HELD = {"held": 0.83, "culprits": ["count-2"]}
 CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "the function of a Spark sink raises": (
         signals(*EVEN, spark_waiting=2, spark_lag_s=5.0, spark_failed=13.0, spark_raised=55.0), Verdict.SPARK,
-        "the function of a Spark sink raises: 55 times in the last 1m00s; of its batches 13 failed for good and 0 were",
+        "the function of a Spark sink raises: 55 times in the last 1m00s; of its batches 13 failed permanently and 0 were",
     ),
     "child processes that nobody ends": (
         signals(bolt(2, descendants=18_581, descendant_bytes=9 << 30), bolt(3, descendants=12), bolt(4, descendants=230)),
@@ -256,7 +256,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "lost at least once": (
         signals(*EVEN, lost=9.0, sends_again=True), Verdict.LOSSES,
-        "about 9 tuples lost on the way in the last 1m00s; what came of a tuple with an id is sent again",
+        "about 9 tuples lost on the way in the last 1m00s; tuples with an id are sent again",
     ),
     "dropped upon backpressure": (
         signals(*EVEN, dropped={"count": 1234.0}, dropping=["count"]), Verdict.LOSSES,

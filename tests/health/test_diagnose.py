@@ -560,7 +560,7 @@ def test_work_units_that_write_a_table_are_no_missing_input() -> None:
     found = signals_of(status, metrics, now=0.0)
     assert (found.units_backlog, found.units_published) == (600.0, 500.0)
     assert first(found)[0] is Verdict.HEALTHY
-    # A spout beside it that reads nothing is named, when nothing waits.
+    # A second spout that reads nothing is named, when nothing waits.
     status.plan.topology.spouts.add(outputs=[topology_pb2.OutputStream()]).comp.name = "words"
     status.tasks.add(task_id=4, component="words", instance_id="words-4", state=control_pb2.TASK_RUNNING)
     idle = signals_of(status, control_pb2.MetricsReply(interval_s=10.0), now=0.0)

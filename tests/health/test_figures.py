@@ -17,7 +17,7 @@ from tests.support.views import event
 
 
 def _task_of(busy_s: float, **values: float) -> TaskSignals:
-    """A task as it is after 60 s in which it was busy for so long."""
+    """A task after 60 s in which it was busy for the given time."""
     status = control_pb2.StatusReply(topology="wc", lifecycle=RUNNING)
     status.plan.topology.bolts.add().comp.name = "count"
     queued, size = int(values.pop("queued", 0)), int(values.pop("queue_bytes", 0))

@@ -1,4 +1,4 @@
-"""A leak is told by half a minute of steady growth, well before its first end; what settles is none."""
+"""A leak is told by half a minute of steady growth, well before its first end; memory that settles is not one."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ log = logging.getLogger("sim")
 
 
 def replacements() -> list[tuple[Any, str, Any]]:
-    """What is replaced in the product beside the machine's modules: (owner, name, by what)."""
+    """Replacements in the product, in addition to modules of the machine: (owner, name, new value)."""
 
     def bind(sock: Any, endpoint: str, keys: Any = None) -> str:
         sock.bind(endpoint)
@@ -214,7 +214,7 @@ class Cluster:
         assert came, f"it does not come to that within {WAIT_S:g} s:\n{self.world.trace.tail()}"
 
     def master(self) -> Any:
-        """The machine of the newest topology master; None when there is none."""
+        """The machine of the newest topology master; None without one."""
         shells = [p.program for p in self.masters() if getattr(p.program, "machine", None) is not None]
         newest = max(shells, key=lambda shell: int(shell.epoch), default=None)
         return newest.machine if newest is not None else None

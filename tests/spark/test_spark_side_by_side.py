@@ -74,7 +74,7 @@ def totals(table: Path) -> dict[str, int]:
 
 
 def meeting(people: int) -> Callable[..., None]:
-    """An aggregate function that goes on when batches of so many tasks are in work; made here to travel by value."""
+    """An aggregate function that returns once batches of `people` tasks are in progress; it travels by value."""
 
     def aggregate(spark: Any, df: Any, batch: Any) -> None:
         import time

@@ -80,7 +80,7 @@ class Endpoint:
         return found
 
     def token(self, container: int = 1, submission: int = 1) -> Path:
-        """The file of a container's join token, with its session credential beside it."""
+        """The file of a container's join token, next to its session credential."""
         folder = self.folder / f"container-{container}-{submission}"
         if not folder.exists():
             make_private(folder)

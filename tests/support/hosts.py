@@ -38,7 +38,7 @@ def can_make_hosts() -> bool:
     return subprocess.run(["unshare", "-mpfnu", "true"], capture_output=True, check=False).returncode == 0
 
 
-#: With HERON_TEST_HOSTS=required the tests run, and fail where there can be none.
+#: With HERON_TEST_HOSTS=required the tests run, and fail if hosts cannot be made.
 needs_hosts = pytest.mark.skipif(
     os.environ.get("HERON_TEST_HOSTS") != "required" and not can_make_hosts(),
     reason="hosts are made of namespaces, which only root can make",

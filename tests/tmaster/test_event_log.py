@@ -360,7 +360,7 @@ def test_an_end_is_known_as_soon_as_its_executor_says_it() -> None:
     task.status.state = control_pb2.TASK_FINISHED
     sim.heartbeat()
     say(control_pb2.PROC_STOPPED, epoch + 1)
-    assert shown()[:2] == ("TASK_FINISHED", 4), "that is no fault"
+    assert shown()[:2] == ("TASK_FINISHED", 4), "a finished task is not a fault"
 
 
 def test_the_memory_of_a_component_counts_the_pages_of_forked_tasks_once() -> None:

@@ -195,4 +195,4 @@ def _keys(staged: str, published: str) -> tuple[Objects, str, str]:
 
 
 def _gone(staged: Path | str, table: Path | str) -> ConfigError:
-    return ConfigError(f"staged files {staged} are gone; something else removes files of table {table}")
+    return ConfigError(f"staged files {staged} are gone; another program removes files of table {table}")

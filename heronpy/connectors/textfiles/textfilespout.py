@@ -390,7 +390,7 @@ class TextFileSpout(Spout, StatefulComponent):
         return 1
 
     def _line_at(self, ref: str | int, offset: int) -> str | None:
-        """Read a line again; None if another task emits it, or it cannot be read, now or ever."""
+        """Read a line again; None if another task emits it, or it can no longer be read."""
         if self._follower is None:
             return self._share.line_at(str(ref), offset)
         try:

@@ -70,7 +70,7 @@ class Following:
                 self._over.wait(AGAIN_S)
 
     def _follow(self, version: str) -> str:
-        """One answer; returns the version from which to go on."""
+        """Read one answer of the watch; returns the version to continue from."""
         query: dict[str, str | int] = {
             "labelSelector": self._selector,
             "watch": "true",

@@ -17,7 +17,7 @@ from heronpy.procs.exit_reason import ExitReason
 
 #: A watch may say a moment later how a pod ended that is not listed any more.
 GONE_S: Final = 3.0
-#: Ends of pods that are gone are told so long, and of so many.
+#: The ends of pods that are gone are reported for this time, and for this number of pods.
 KEPT_S: Final = 300.0
 KEPT_MAX: Final = 1024
 _PRINTED_MAX: Final = 4096
@@ -128,7 +128,7 @@ class KnownPods:
             self._ends.popitem(last=False)
 
     def _gone(self, listed: Mapping[str, object], now: float) -> list[Seen]:
-        """Pods that are not listed."""
+        """Pods that are no longer listed."""
         found: list[Seen] = []
         for name, known in [*self._alive.items()]:
             if name in listed:
@@ -148,5 +148,5 @@ class KnownPods:
 
 
 def _given_up(seen: Seen) -> Seen:
-    words = "it is gone, and its node has not said that it ended"
+    words = "it is gone, and its node has not confirmed its end"
     return replace(seen, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, reason=None, words=words)

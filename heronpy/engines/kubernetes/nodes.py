@@ -16,7 +16,7 @@ _UNITS: Final = {
 
 
 def quantity(given: Any) -> float | None:
-    """The number of a quantity such as 3800m, 16Gi or 2e3; None if it is none."""
+    """The number of a quantity such as 3800m, 16Gi or 2e3; None for other texts."""
     said = str(given).strip()
     for size in (2, 1, 0):
         unit = said[len(said) - size :] if size else ""

@@ -37,7 +37,7 @@ class SubmitHost:
     volume_bytes: int
     #: Text of conf/<cluster>/<room>.yaml by room.
     rooms: Mapping[str, str] = field(default_factory=dict)
-    #: Text of the pod template; empty: there is none.
+    #: Text of the pod template; empty: no template.
     template: str = ""
     #: Also the right to see the cluster's nodes.
     nodes: bool = False

@@ -94,7 +94,7 @@ class LocalEngine:
             MARK: str(file), "HERON_HOST": host, "HERON_TOPOLOGY_ID": self._topology_id,
             "HERON_CONTAINER": str(request.container), "HERON_SUBMISSION": str(request.submission),
         }  # fmt: skip
-        # The launch file of the scheduler is none of a container.
+        # A container must not use the launch file of the scheduler.
         inherited = {name: value for name, value in os.environ.items() if name != "HERON_LAUNCH"}
         with open(open_private(file.with_suffix(".out"), os.O_WRONLY | os.O_APPEND), "wb") as out:
             shell = subprocess.Popen(
@@ -110,7 +110,7 @@ class LocalEngine:
         return file.name
 
     def _placed(self, request: Request) -> tuple[str, Sequence[str]]:
-        """The host of a container, and what its shell runs."""
+        """The host of a container, and the command of its shell."""
         return this_host().name, self._command
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
@@ -125,7 +125,7 @@ class LocalEngine:
             raise EngineAwayError(f"a container cannot be cancelled: {error}") from None
 
     def _terminate(self, file: Path) -> None:
-        """Tell the first process of a container, the child of its shell, to end."""
+        """Send SIGTERM to the first process of a container, which is the child of its shell."""
         shell = _shell(file).pid
         _signal(file, signal.SIGTERM, lambda one: one.ppid() == shell)
 
@@ -214,7 +214,7 @@ def _root() -> Path:
 
 
 def _now() -> float:
-    """The same for all processes of this machine."""
+    """The clock that all processes of this machine share."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -223,14 +223,14 @@ def _shell(file: Path) -> KnownProcess:
 
 
 def _number(file: Path) -> float | None:
-    """The number in a file; None without one, or while it is written."""
+    """The number in a file; None if the file is missing or incomplete."""
     with suppress(FileNotFoundError, ValueError):
         return float(file.read_bytes())
     return None
 
 
 def _signal(file: Path, signum: int, chosen: Callable[[psutil.Process], bool] = lambda one: True) -> bool:
-    """Signal the living processes of a container that are chosen; whether there was one."""
+    """Signal the chosen living processes of a container; returns whether there was one."""
     import psutil
 
     found = False
@@ -243,7 +243,9 @@ def _signal(file: Path, signum: int, chosen: Callable[[psutil.Process], bool] = 
 
 
 def _code(file: Path, life: Life) -> int:
-    """The exit code of a container as its shell wrote it, or would have if that had not been killed, too."""
+    """The exit code that the shell of a container wrote. If the shell was killed, too: SIGKILL or, after a reboot,
+    UNAVAILABLE.
+    """
     known = _number(file.with_suffix(".code"))
     if known is None:
         known = exit_codes.UNAVAILABLE if life is Life.REBOOTED else _SIGNALLED + signal.SIGKILL
@@ -252,7 +254,7 @@ def _code(file: Path, life: Life) -> int:
 
 
 def _remove_old() -> None:
-    """Remove the files of containers, of any topology, that ended long ago."""
+    """Remove the files of containers, of all topologies, that ended long ago."""
     for code in _root().glob("*/*.code"):
         if time.time() - code.stat().st_mtime > KEPT_S:
             for one in code.parent.glob(f"{code.stem}.*"):

@@ -171,7 +171,7 @@ def sbatch_arguments(
         "--nodes=1", "--ntasks=1",
         f"--cpus-per-task={_cpus(first)}",
         f"--mem={_memory_mib(first)}M",
-        # The environment of this host is none of that one's business, and may hold secrets.
+        # The environment of this host does not fit the other host, and may hold secrets.
         "--export=HOME,USER,LOGNAME",
         "--chdir=/",
         f"--signal=B:USR1@{options.leave_s}",

@@ -123,7 +123,7 @@ def parse_jobs(text: str) -> list[Job]:
 
 
 def _told(comment: str, what: str) -> list[str]:
-    """The values of one part of a comment of ours; empty if it has no such part."""
+    """The values of one part of our comment; empty without that part."""
     found = next((part for part in comment.split() if part.startswith(what)), what)
     return found.removeprefix(what).split(",")
 
@@ -231,7 +231,7 @@ def is_unconfirmed(job: Job, lost_nodes: Collection[str]) -> bool:
 
 
 def _reason_of(job: Job) -> ExitReason:
-    """Of a job that ended by itself."""
+    """The exit reason of a job that ended by itself."""
     if job.state == "FAILED" and job.status == 0:
         return ExitReason.SPAWN_FAILED
     return classify(job.status, ExitHints())

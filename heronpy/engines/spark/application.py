@@ -139,13 +139,13 @@ def properties_of(
         "spark.scheduler.mode": "FIFO",
         "spark.network.timeout": f"{round(silent_s)}s",
         "spark.executor.heartbeatInterval": f"{round(silent_s * 1000 / 6)}ms",
-        # How often the driver looks; by default once a minute, which Spark refuses beside a shorter timeout.
+        # How often the driver checks. The default, a minute, must not be longer than the timeout.
         "spark.network.timeoutInterval": f"{round(silent_s * 1000 / 6)}ms",
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
     }
     if options.is_standalone:
-        # Counted by the worker, and limited by nobody: the container is a process beside the executor's heap.
+        # The worker reserves this memory, and nothing limits it: the container is not in the executor's heap.
         found |= {"spark.executor.memory": memory, "spark.cores.max": str(size.slots * size.cores)}
     else:
         found |= {"spark.executor.memory": HEAP, "spark.executor.memoryOverhead": memory}

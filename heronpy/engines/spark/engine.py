@@ -1,8 +1,8 @@
 """Spark behind the contract of engines.
 
-The application is a child of the process that holds this object, and each container a job of it. So they end with the
-scheduler, which starts them anew: whoever opens this engine for a topology of another process sees nothing, and has
-nothing to end.
+The application is a child of the process that holds this object, and each container is a job of it. They end with the
+scheduler, and its successor starts new ones. A process that opens this engine for another process's topology sees
+nothing, and has nothing to end.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class SparkEngine:
         self._hand_over()
         for driver in self._drivers:
             if silent_s := driver.silent_s():
-                driver.kill()  # its containers end with it, and are started anew
+                driver.kill()  # its containers end with it, and new ones are started
                 raise EngineAwayError(f"{_OPEN} has not answered for {silent_s:.0f} s, and is ended")
         found = [seen_of(Job(one.container, one.submission), True, self._pause()) for one in self._waiting]
         found += [seen_of(job) for job, _ in self._past.values()]
@@ -151,7 +151,7 @@ class SparkEngine:
         return "a new application of Spark is started soon" if self._drivers or self._past else ""
 
     def _bury(self) -> None:
-        """Take over the jobs of drivers that have ended, and end those that have nothing to do any more."""
+        """Take over the jobs of drivers that have ended, and close drivers that have been idle for `IDLE_S`."""
         now = self._now()
         for driver in [one for one in self._drivers if one.over]:
             self._drivers.remove(driver)
@@ -171,7 +171,7 @@ class SparkEngine:
         self._past = dict([*kept.items()][-ENDED_MAX:])
 
     def _charge(self, why: str, now: float) -> None:
-        """An application has ended under its containers."""
+        """Count an application that ended before its containers, and pause or refuse the next one."""
         decision = decide_restart(APPLICATIONS, self._history, ExitReason.CRASHED, 0.0, now)
         if decision.restart:
             self._not_before = now + decision.pause_s
