@@ -123,7 +123,7 @@ class LogKeeper(Spout):
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Joins the pipeline."""
         self._options = options_here(config)
-        self._run = context.get_topology_id()
+        self._run = self._options.run or context.get_topology_id()
         #: The run's id in the ledger; "" for an endless run.
         self._bounded_run = self._run if self._options.bounded else ""
         self._keepers = len(context.get_component_tasks(context.get_component_id()) or (0,))

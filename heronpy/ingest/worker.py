@@ -63,7 +63,7 @@ class LogWorker(Spout):
         if self._options.output is not None:
             self._options.output.load()
         self._rows: Rows = config[ROWS_KEY]
-        self._run = context.get_topology_id()
+        self._run = self._options.run or context.get_topology_id()
         self._stages = self._options.stages()
         self._asking = Asking(self._options, Kind.WORKER, context, self)
         after = context.process.after
