@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heronpy.api.topology_context import TopologyContext
+from heronpy.batch.finalise import finalise
 from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
 from heronpy.batch.topology import RUN_KEY
@@ -62,7 +63,7 @@ class BatchKeeper(LogKeeper):
     def _conclude(self) -> None:
         assert self._step_now is not None
         if self._steps.is_last(self._step_now):
-            self._steps.finalise()
+            finalise(self._steps)
         super()._conclude()
 
     def close(self) -> None:

@@ -126,10 +126,11 @@ class Steps:
         return {int(number): count for number, count in self.prepared.buckets.items()}
 
     def _files(self, stage: Stage) -> list[int]:
-        patterns = [parse(one) for one in self._text(stage).logs.split("\n")]
+        patterns = [parse(one) for one in self.text_of(stage).logs.split("\n")]
         return [entry.size for entry in Scanner(patterns).look().entries]
 
-    def _text(self, stage: Stage) -> TextInput:
+    def text_of(self, stage: Stage) -> TextInput:
+        """The options of a stage that reads files of lines."""
         return text_options(stage.spout, component_config(self.topology, stage.spout, load=True))
 
     def _split_lines(self, stage: Stage) -> list[tuple[bytes, int]]:
@@ -163,7 +164,7 @@ class Steps:
 
     def _step(self, stage: Stage) -> Step:
         table = str(self.run.table(stage.number))
-        text = self._text(stage) if stage.source == "lines" else None
+        text = self.text_of(stage) if stage.source == "lines" else None
         logs = text.logs if text is not None else str(self.run.list_file(stage.number))
         config = Config(
             pattern=logs,
@@ -229,7 +230,3 @@ class Steps:
         if not record.has_ended:
             self.run.write(replace(record, state=RunState.FAILED, cause=cause, ended_at=time.time()))
         return GaveUpError(f"{cause}; mend it, and repeat the command: it goes on with what is done")
-
-    def units(self, number: int) -> list[Path]:
-        """The folders of a stage's published units, in the order of the units."""
-        return exchange.unit_folders(self.run.table(number))
