@@ -152,7 +152,9 @@ class Snapshots:
             for found in piece.keyed:
                 keyed = _named(task, found.name, found.partitioned)
                 for segment in found.segments:
-                    kept = keyed.segments.add(entries=segment.entries, first_group=segment.first_group, last_group=segment.last_group)  # fmt: skip
+                    kept = keyed.segments.add()
+                    kept.entries, kept.first_group = segment.entries, segment.first_group
+                    kept.last_group = segment.last_group
                     self._put(kept.file, task, segment.inline)
                     keyed.keys += segment.entries
                     self.keys += segment.entries
@@ -170,7 +172,8 @@ class Snapshots:
             text = steps.text_of(stage)
             roots = {parse(one).root for one in text.logs.split("\n")}
             for root in sorted(roots):
-                self._add_partitioned(spout, TextFileSpout.FOLLOWED, followed_state(self._files(stage), root, text.header_lines))  # fmt: skip
+                content = followed_state(self._files(stage), root, text.header_lines)
+                self._add_partitioned(spout, TextFileSpout.FOLLOWED, content)
         elif stage.source == "splits":
             with open(steps.run.list_file(stage.number), encoding="utf-8") as file:
                 splits = [split_of(line) for line in file]

@@ -6,7 +6,6 @@ import os
 import time
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
