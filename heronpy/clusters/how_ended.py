@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import Struct
 
 from heronpy.clusters.summary import topology_of
 from heronpy.common.errors import AnswerError
 from heronpy.common.losses import missing_text, state_label
+from heronpy.metrics.names import CPU_SECONDS
 from heronpy.net.answers import read
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
@@ -20,6 +22,17 @@ from heronpy.views.past import Event, Timeline, event_of
 
 #: Sentences on ended topologies.
 SENTENCES = {"finished": "has finished", "failed": "has failed and was removed", "killed": "was killed"}
+
+
+class Used(Struct, kw_only=True):
+    """What a run has used."""
+
+    #: From the submit to its end.
+    wall_s: float
+    #: Of all processes, as their executors measured it; None: not known.
+    cpu_s: float | None
+    #: The most that all tasks together had in one minute, of the last day; None: not known.
+    memory_bytes: int | None
 
 
 def how_ended(last_state: str) -> str:
@@ -93,3 +106,16 @@ def _with_last_words(known: Topology, cause: str) -> Topology:
     said, plain = f"{cause}; the doctor said last: {known.sentence}", cause.partition(": ")[0]
     unquoted = f"{plain}; the doctor said last: {known.unquoted or known.sentence}"
     return msgspec.structs.replace(known, sentence=said, unquoted=unquoted if unquoted != said else "")
+
+
+def used_by(kept: control_pb2.EndedTopology) -> Used:
+    """What a run has used until its end, or until its figures were written last."""
+    samples = [one for report in kept.last.counts.reports for one in report.samples if one.name == CPU_SECONDS]
+    timeline = last_minutes(kept).query(control_pb2.GetTimeline(names=["memory_bytes"]))
+    minutes = zip(*(one.values for one in timeline.series))
+    memory = max((sum(value or 0.0 for value in minute) for minute in minutes), default=0.0)
+    return Used(
+        wall_s=max(0.0, kept.ended_at - kept.record.submitted_at),
+        cpu_s=sum(one.value for one in samples) if samples else None,
+        memory_bytes=int(memory) or None,
+    )

@@ -194,7 +194,7 @@ class Ended:
         for mark, path in marks:
             before = known.get(path)
             if before is None or before[0] != mark:
-                kept = _read(path)
+                kept = read_kept(path)
                 before = mark, summary_of(kept) if kept is not None else None
             found[path] = before
         self._known = found
@@ -219,7 +219,7 @@ class Ended:
     def _opened(self, session: Session, path: Path, mark: _Mark) -> EndedTopology | None:
         before = self._open.pop(path, None)
         if before is None or before[0] != mark:
-            kept = _read(path)
+            kept = read_kept(path)
             if kept is None:
                 return None
             before = mark, EndedTopology(session, kept)
@@ -240,13 +240,3 @@ def _marked(cluster: str) -> Iterator[tuple[Path, _Mark]]:
 
 def _role(path: Path) -> str:
     return path.parent.parent.parent.name
-
-
-def _read(path: Path) -> control_pb2.EndedTopology | None:
-    """A kept file, if it is of the topology whose folder it is in."""
-    kept = read_kept(path)
-    if kept is None:
-        return None
-    record, folder = kept.record, path.parent.parent
-    place = (record.cluster, record.role, record.topology)
-    return kept if place == (folder.parent.parent.name, _role(path), folder.name) else None
