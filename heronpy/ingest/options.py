@@ -53,6 +53,8 @@ class UnitOptions(Struct, frozen=True):
     home: str = ""
     #: Names of options, including numbers in `config`, that the program gives; settings determine all others.
     given: frozenset[str] = frozenset()
+    #: The name of a bounded run that may go on in another topology; "": the id of the topology.
+    run: str = ""
 
     @property
     def pattern(self) -> Pattern:

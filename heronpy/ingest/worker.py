@@ -32,7 +32,7 @@ from heronpy.ingest.figures import (
 from heronpy.ingest.keys import ROWS_KEY
 from heronpy.ingest.ledger import commands, requests
 from heronpy.ingest.ledger.types import TEXT_MAX, Kind, UnitState
-from heronpy.ingest.options import Rows, options_here
+from heronpy.ingest.options import Rows, UnitOptions, options_here
 from heronpy.ingest.outputs.stages import OlderGenerationError, OtherLedgerError
 from heronpy.ingest.unit import MovedError, SuspectPage, UnreadError, middle
 
@@ -59,21 +59,25 @@ class LogWorker(Spout):
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Joins the pipeline, and reports how its predecessor ended."""
-        self._options = options_here(config)
+        self._context = context
+        self._counters = Counters(context, WORK)
+        self._join(options_here(config), config[ROWS_KEY], context.process.after)
+
+    def _join(self, options: UnitOptions, rows: Rows, after: str = "") -> None:
+        """Work for a pipeline from now on; `after`: how the predecessor of this process ended."""
+        self._options, self._rows, context = options, rows, self._context
         if self._options.output is not None:
             self._options.output.load()
-        self._rows: Rows = config[ROWS_KEY]
-        self._run = context.get_topology_id()
+        self._run = self._options.run or context.get_topology_id()
         self._stages = self._options.stages()
         self._asking = Asking(self._options, Kind.WORKER, context, self)
-        after = context.process.after
         task = f"{context.get_component_id()}-{context.get_task_id()}"
         # Sites share the table, and their tasks have the same names.
         site = f"{self._options.site}." if self._options.site else ""
         self._tries = Tries(self._stages.home)
         self._page = SuspectPage(self._stages.own_folder("pages"), site + task)
         self._greetings: list[requests.Request[Any]] = [self._farewell(after), self._asking.opening()]
-        self._counters = Counters(context, self._options.pipeline, WORK)
+        self._counters.count_for(self._options.pipeline)
         self._generation = 0
         self._attempt: Attempt | EmittedAttempt | None = None
         self._work: requests.Work | requests.Halve | None = None
@@ -83,7 +87,6 @@ class LogWorker(Spout):
         #: Whether the partition map has changed, so that the ledgers must be opened again.
         self._moved = False
         self._tell_at = 0.0
-        self._context = context
         self._backlog: int | None = None
         self._backlog_at = 0.0
         #: Whether it ends in the middle of an attempt that counts as a try; the successor reports it.

@@ -11,7 +11,7 @@ import logging
 import pickle
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from heronpy.api.api_constants import (
     TOPOLOGY_AUTO_TASK_HOOKS,
@@ -20,6 +20,7 @@ from heronpy.api.api_constants import (
     TopologyReliabilityMode,
 )
 from heronpy.api.config_values import decode_config
+from heronpy.api.metrics import MetricsCollector
 from heronpy.api.state.state import HashMapState
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.topology_context import TaskProcess, TopologyContext
@@ -32,11 +33,9 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import components_of, plan_pb2, topology_pb2
 
 from .acks import BoltAcks, OneOrMany, several
-from .checkpoints import Checkpoints
 from .emitter import Emitter, mark_of, marks_of
-from .metrics import UserMetrics
+from .name import TaskName
 from .outlets import Mark, OutStream
-from .progress import TaskName
 from .routing import GroupingKey, component_of
 from .tuples import HeronTuple
 
@@ -48,6 +47,20 @@ log = logging.getLogger("heron.instance")
 
 _PICKLED = topology_pb2.PYTHON_SERIALIZED_VALUE
 _DEFAULT_SERIALIZERS = ("", "heronpy.api.serializer.PythonSerializer")
+
+
+class Saved(Protocol):
+    """The saved state of a task, which its object gets before it runs."""
+
+    @property
+    def state(self) -> TaskState:
+        """The plain and keyed state."""
+
+    def check_component(self, component: Any) -> None:
+        """Refuse an object that the saved state does not fit."""
+
+    def pre_restore(self, component: Any) -> None:
+        """Tell the object to which checkpoint it goes back."""
 
 
 class Delegate:
@@ -81,7 +94,7 @@ class UserCode:
     """The user's object of one task with its configuration and context."""
 
     def __init__(
-        self, name: TaskName, launch: LaunchSpec, user_metrics: UserMetrics, plan: plan_pb2.PhysicalPlan
+        self, name: TaskName, launch: LaunchSpec, user_metrics: MetricsCollector, plan: plan_pb2.PhysicalPlan
     ) -> None:
         self._component = name.component
         self._launch = launch
@@ -147,7 +160,7 @@ class UserCode:
         cls = load_class(self._part.comp.class_name, self._launch)
         self.object = cls(delegate=self.delegate)
 
-    def initialize(self, saved: Checkpoints | None) -> None:
+    def initialize(self, saved: Saved | None) -> None:
         """Constructor, init_state, initialize, hooks, custom groupings: in Heron's order."""
         if saved is not None:
             saved.check_component(self.object)
