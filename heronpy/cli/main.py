@@ -45,6 +45,7 @@ VERBS: dict[str, dict[str, str]] = {
         "logs": "Show or follow the logs of tasks and processes.",
         "events": "Show what happened: restarts, backpressure, checkpoints, updates.",
         "exceptions": "Show the exceptions that user code raised.",
+        "history": "Show runs that have ended: their end, progress, exceptions and logs.",
         "trace": "Trace tuples and show where their time goes.",
         "slow": "Show the slowest tuples with their values.",
         "batches": "Show the Spark batches that have failed, and try them again.",
