@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from typing import Any, Final
 
 from heronpy.api.topology_context import TopologyContext
 from heronpy.batch.finalise import finalise
+from heronpy.batch.progress import Rate, stage_progress
 from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
 from heronpy.batch.topology import RUN_KEY
 from heronpy.ingest.figures import KeeperFigures
 from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.ledger import requests
+from heronpy.ingest.ledger.commands import Figures, Show
 from heronpy.ingest.lists import packed, seen_list
 from heronpy.ingest.watch import Watch
+
+#: Interval at which the figures for people are written.
+PROGRESS_S: Final = 1.0
 
 
 class BatchKeeper(LogKeeper):
@@ -26,6 +32,8 @@ class BatchKeeper(LogKeeper):
         self._steps = Steps(Run(config[RUN_KEY]))
         self._step_now: Step | None = None
         self._ended = False
+        self._progress_at = 0.0
+        self._rate = Rate()
 
     def next_tuple(self) -> None:
         """Do one round of what is due."""
@@ -42,6 +50,7 @@ class BatchKeeper(LogKeeper):
             self._ended = True
             super().end_of_input()
             return
+        self._rate, self._progress_at = Rate(), 0.0
         if self._step_now.is_list:
             self._steps.write_list(self._step_now)
         self._join(self._step_now.options)
@@ -60,10 +69,23 @@ class BatchKeeper(LogKeeper):
         self._asking.leave()
         self._step_now, self._ended = None, False
 
+    def _looked(self, figures: Figures) -> None:
+        now = time.time()
+        if now >= self._progress_at and self._step_now is not None:
+            self._progress_at = now + PROGRESS_S
+            self._note(self._step_now, figures, "running", now)
+
+    def _note(self, step: Step, figures: Figures, state: str, now: float) -> None:
+        """Write the figures of the run for people."""
+        stage = stage_progress(step.stage, figures, state)
+        self._steps.note(stage, self._rate.per_s(now, stage.bytes_done), now)
+
     def _conclude(self) -> None:
         assert self._step_now is not None
         if self._steps.is_last(self._step_now):
+            self.busy()
             finalise(self._steps)
+        self._note(self._step_now, self._asking.ask(Show()), "finished", time.time())
         super()._conclude()
 
     def close(self) -> None:

@@ -14,17 +14,18 @@ from msgspec.structs import replace
 from heronpy.api.spout.split_spout import checked_splits, split_lines, split_of
 from heronpy.api.user_code import load_class
 from heronpy.batch import cells, exchange
+from heronpy.batch.progress import advanced, ended, started
 from heronpy.batch.record import RunState
 from heronpy.batch.run import RUN, Run
 from heronpy.batch.splits import buckets_of
 from heronpy.batch.stages import Stage, divide
 from heronpy.common.engine_settings import BatchSettings, IngestSettings
-from heronpy.common.errors import GaveUpError, HeronError
+from heronpy.common.errors import AnswerError, GaveUpError, HeronError
 from heronpy.common.folders import read_own
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.units import counted, format_bytes
-from heronpy.connectors.durable_files import make_record
+from heronpy.connectors.durable_files import make_record, write_record
 from heronpy.growing.patterns import parse
 from heronpy.growing.scan import Scanner
 from heronpy.ingest.ledger.types import Config
@@ -35,8 +36,10 @@ from heronpy.ingest.text_input import TextInput, text_options
 from heronpy.plan.component_config import component_config
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import components_of
+from heronpy.views.progress import PROGRESS, StageProgress, progress_of
 
 _PREPARED = "prepared.json"
+_PROGRESS_MAX = 1 << 20
 #: Neighbouring buckets form units of this weight.
 BUCKETS_BYTES = 64 << 20
 #: How long a run remembers deleted files: for its whole life.
@@ -222,10 +225,26 @@ class Steps:
         if not path.exists():
             write_list(path, self.lines_of(step))
 
+    # ---- figures for people -------------------------------------------------------------------
+    def note(self, stage: StageProgress, rate: float, now: float) -> None:
+        """Write the figures of a stage; those of other stages stay."""
+        path = self.run.folder / PROGRESS
+        record = self.run.record
+        try:
+            before = progress_of(read_own(path, _PROGRESS_MAX))
+        except (FileNotFoundError, AnswerError):
+            before = started(record, self.stages, self.prepared.boundary, now)
+        write_record(path, msgspec.json.encode(advanced(before, record, stage, rate, now)))
+
     # ---- the end ------------------------------------------------------------------------------
     def fail(self, cause: str) -> GaveUpError:
         """Record that the run has failed; returns the error that ends the topology."""
         record = self.run.record
         if not record.has_ended:
-            self.run.write(replace(record, state=RunState.FAILED, cause=cause, ended_at=time.time()))
+            record = replace(record, state=RunState.FAILED, cause=cause, ended_at=time.time())
+            self.run.write(record)
+            path = self.run.folder / PROGRESS
+            with suppress(FileNotFoundError, AnswerError):
+                found = progress_of(read_own(path, _PROGRESS_MAX))
+                write_record(path, msgspec.json.encode(ended(found, record)))
         return GaveUpError(f"{cause}; mend it, and repeat the command: it goes on with what is done")
