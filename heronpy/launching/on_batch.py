@@ -45,6 +45,8 @@ class Flags(Struct, frozen=True):
     hold: bool = False
     resume: bool = False
     fresh: bool = False
+    #: Only look: no run is made.
+    dry: bool = False
 
 
 class Begun(Struct, frozen=True):
@@ -85,6 +87,9 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
         )
     submission.refuse_taken(session, topology.name)
     workers = settings.workers or os.cpu_count() or 1
+    if flags.dry:
+        yield Begun(replace(loaded, topology=run_topology(topology, "", workers)), None, stages, workers, why=why)
+        return
     runs = Runs(runs_folder(settings, session.target.cluster), topology.name)
     checkpoint = settings_for(resolved, CheckpointSettings)
     saves = reliability_mode(topology) == "EFFECTIVELY_ONCE" and not flags.hold

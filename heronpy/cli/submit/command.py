@@ -79,6 +79,8 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
         with _scratch_folder() as scratch:
             planned, started, batch = _prepare(session, options, child, scratch)
         if started is None:
+            if batch is not None and options.dry_run_format not in ("json", "raw"):
+                batch.print_plan()
             _print_plans(planned, options.dry_run_format or "table")
             return
         with _taken_down_on_failure(session, started):
