@@ -79,8 +79,8 @@ SHARED = {
         "change": "activate deactivate restart update drain scheduler drill clean",
         "jobs": "job manager",
         "kill": "stop",
-        "look": "list status plan progress doctor top logs events exceptions trace slow batches dead-letters stacks profile"
-        " heap metrics",
+        "look": "list status plan progress doctor top logs events exceptions trace slow batches dead-letters stacks"
+        " profile heap metrics",
         "cluster": "env",
         "tracker": "ui",
         "about": "completion version help",

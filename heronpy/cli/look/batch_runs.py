@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from heronpy.batch.run import Run, Runs, runs_folder
-from heronpy.batch.stages import Stage, divide
+from heronpy.batch.stages import Exchange, Stage, divide
 from heronpy.cli import exits
 from heronpy.cli.output import clean, print_json, print_table, say
 from heronpy.cli.render.stages import print_progress
@@ -68,16 +68,18 @@ def print_stages(topology: topology_pb2.Topology, stages: tuple[Stage, ...], as_
         (
             f"{one.number} {clean(', '.join(one.components))}",
             _SOURCES[one.source],
-            "; ".join(
-                f"{clean(each.producer)}:{clean(each.stream)} of stage {each.producing}, {topology_pb2.Grouping.Name(each.grouping)}"
-                for each in one.inputs
-            ),
+            "; ".join(map(_exchange, one.inputs)),
             clean(", ".join(one.sinks)),
             f"no: {one.no_backups}" if one.no_backups else "yes",
         )
         for one in stages
     ]
     print_table(("stage", "a unit has", "reads", "sinks", "backups"), rows)
+
+
+def _exchange(one: Exchange) -> str:
+    grouping = topology_pb2.Grouping.Name(one.grouping)
+    return f"{clean(one.producer)}:{clean(one.stream)} of stage {one.producing}, {grouping}"
 
 
 _SOURCES = {
