@@ -12,6 +12,7 @@ from typing import Any
 
 from heronpy.api.spout.base_spout import BaseSpout
 from heronpy.batch.cells import CellError, ObjectCell
+from heronpy.batch.exchange import Saved
 from heronpy.common.errors import TopologyError
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout, flag
 from heronpy.plan.emit_rules import Columns
@@ -53,9 +54,8 @@ class SpoutCell(ObjectCell):
     ) -> list[int] | None:  # fmt: skip
         if tup_id is not None:
             self._acked.append(tup_id)
-        return emit_one(
-            self.emitter, self.user.context, self.stream_named(stream), tup, None, direct_task, need_task_ids
-        )
+        out = self.stream_named(stream)
+        return emit_one(self.emitter, self.user.context, out, tup, None, direct_task, need_task_ids)
 
     def _emit_batch(self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None) -> None:
         out = self.stream_named(stream)
@@ -182,6 +182,11 @@ class LinesCell(SpoutCell):
 
     def begin(self) -> None:
         """Its class is not used."""
+        self.guard(self.user.prepare_groupings)
+        self.guard(self.user.context.invoke_hook_prepare)
+
+    def saved(self) -> Iterator[Saved]:
+        return iter(())
 
     def lines(self, unit: Any) -> Iterator[None]:
         """Emit the lines of a unit; those of a unit that has failed before go through one by one."""
@@ -205,6 +210,9 @@ class LinesCell(SpoutCell):
 
 class SplitsCell(SpoutCell):
     """A `SplitSpout`, which reads the splits of a unit."""
+
+    def saved(self) -> Iterator[Saved]:
+        return iter(())
 
     def split(self, line: str) -> Iterator[None]:
         """Emit the tuples of a split."""

@@ -175,10 +175,11 @@ class UserCode:
             saved.pre_restore(self.object)
         self.object.initialize(self.config, self.context)
         self.context.invoke_hook_prepare()
-        self._prepare_groupings()
+        self.prepare_groupings()
         self.initialized = True
 
-    def _prepare_groupings(self) -> None:
+    def prepare_groupings(self) -> None:
+        """Tell the custom groupings which tasks there are."""
         for (consumer, source, stream), grouping in self.custom_groupings.items():
             tasks = self.context.get_component_tasks(consumer) or []
             grouping.prepare(self.context, source, stream, tasks)
@@ -196,7 +197,7 @@ class UserCode:
             if callable(update):
                 update(changed)
         if self.initialized:
-            self._prepare_groupings()
+            self.prepare_groupings()
 
     def tick_interval_s(self) -> float | None:
         """The tick interval; read after initialize, because window bolts set it there."""
