@@ -165,4 +165,5 @@ def row_error(unit: LogUnit, error: Exception) -> RowError | MovedError:
         return moved
     except HeronError:
         pass
-    return RowError(unit.suspect)
+    # A function that works ahead of what it reads says that no line is more suspect than others.
+    return RowError(None if getattr(error, "of_many", False) else unit.suspect)
