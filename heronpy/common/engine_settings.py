@@ -209,7 +209,9 @@ class BatchSettings(Room, frozen=True):
         " batch/<cluster> in HERON_HOME.",
         absolute=True,
     )
-    workers: int = setting(0, "Tasks that process the units of a stage; 0: one for each core of this host.", high=10_000)
+    workers: int = setting(
+        0, "Tasks that process the units of a stage; 0: one for each core of this host.", high=10_000
+    )
     unit_bytes: int = setting(32 * MB, "A unit of a stage has about this many bytes.", low=1024)
     exchange_bytes_max: int = setting(
         64 * GB, "A run ends as FAILED when the files between two stages have more bytes.", low=1024
