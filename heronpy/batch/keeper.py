@@ -13,9 +13,7 @@ from heronpy.batch.steps import Step, Steps
 from heronpy.batch.topology import RUN_KEY
 from heronpy.ingest.figures import KeeperFigures
 from heronpy.ingest.keeper import LogKeeper
-from heronpy.ingest.ledger import requests
 from heronpy.ingest.ledger.commands import Figures, Show
-from heronpy.ingest.lists import packed, seen_list
 from heronpy.ingest.watch import Watch
 
 #: Interval at which the figures for people are written.
@@ -51,17 +49,13 @@ class BatchKeeper(LogKeeper):
             super().end_of_input()
             return
         self._rate, self._progress_at = Rate(), 0.0
-        if self._step_now.is_list:
-            self._steps.write_list(self._step_now)
         self._join(self._step_now.options)
 
     def _open(self) -> Watch:
         watch = super()._open()
         assert self._step_now is not None
         if self._step_now.is_list:
-            path = self._steps.run.list_file(self._step_now.stage.number)
-            shares = packed(self._steps.lines_of(self._step_now), self._options.config.unit_bytes)
-            self._asking.ask(requests.EnterList(seen_list(path), shares, self._run))
+            self._asking.ask(self._steps.entering(self._step_now))
         return watch
 
     def end_of_input(self) -> None:

@@ -43,13 +43,15 @@ class BatchWorker(LogWorker):
             self._ended = True
             super().end_of_input()
             return True
-        self._join(self._step_now.options, self._steps.rows_of(self._step_now), self._after)
+        self._stage_rows = self._steps.rows_of(self._step_now, self.report_error)
+        self._join(self._step_now.options, self._stage_rows, self._after)
         self._after = ""
         return True
 
     def end_of_input(self) -> None:
         """The end of a stage; of the last one, the end of the input."""
         self._asking.leave()
+        self._stage_rows.close()
         self._step_now, self._ended = None, False
         self._enter()
 
@@ -57,6 +59,7 @@ class BatchWorker(LogWorker):
         """Returns its unit."""
         if self._step_now is not None:
             super().close()
+            self._stage_rows.close()
 
     def backlog(self) -> Any:
         """Bytes that the workers of the stage have yet to process."""
