@@ -141,7 +141,7 @@ class Steps:
 
     def _sizes(self, stage: Stage) -> list[int]:
         patterns = [parse(one) for one in self.text_of(stage).paths]
-        return [entry.size for entry in Scanner(patterns).look().entries]
+        return [entry.size for entry in Scanner(patterns).look().files]
 
     def text_of(self, stage: Stage) -> TextFileOptions:
         """The options of a stage that reads files of lines."""

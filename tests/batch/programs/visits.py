@@ -15,9 +15,7 @@ from typing import Any
 
 from heronpy import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tuple
 from heronpy.connectors.files import FileSink
-from heronpy.connectors.textfiles import TextFileSpout
-
-GIVEN = dict(one.partition("=")[::2] for one in sys.argv[4:])
+from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 
 
 class Parse(Bolt):
@@ -74,29 +72,29 @@ class Endless(Spout):
         self.emit(["nobody /"])
 
 
-def main() -> None:
-    name, logs, out = sys.argv[1:4]
+def topology(name: str, logs: str, out: str, **given: str) -> TopologyBuilder:
+    """The topology; `given` are the keys of the docstring."""
     builder = TopologyBuilder(name)
-    if GIVEN.get("endless"):
+    if given.get("endless"):
         lines = builder.add_spout("lines", Endless, par=1)
     else:
-        config = {TextFileSpout.PATHS: logs, TextFileSpout.FOLLOW: bool(GIVEN.get("follow"))}
-        lines = builder.add_spout("lines", TextFileSpout, par=int(GIVEN.get("readers", 1)), config=config)
-    given = {key: GIVEN[key] for key in ("broken", "slow_s", "kill") if key in GIVEN}
-    parse = builder.add_bolt("parse", Parse, par=2, inputs={lines: Grouping.SHUFFLE}, config=given)
+        config = {TextFileSpout.PATHS: logs, TextFileSpout.FOLLOW: bool(given.get("follow"))}
+        lines = builder.add_spout("lines", TextFileSpout, par=int(given.get("readers", 1)), config=config)
+    parse = builder.add_bolt("parse", Parse, par=2, inputs={lines: Grouping.SHUFFLE}, config=given or None)
     count = builder.add_bolt(
-        "count", Count, par=int(GIVEN.get("tasks", 2)), inputs={parse: Grouping.fields("visitor")},
+        "count", Count, par=int(given.get("tasks", 2)), inputs={parse: Grouping.fields("visitor")},
         config={"topology.tick.tuple.freq.secs": 0.2},
     )  # fmt: skip
     builder.add_spec(FileSink.spec("store", {count: Grouping.SHUFFLE}, folder=out, fields=["visitor", "visits"]))
     builder.set_config({
-        "topology.reliability.mode": GIVEN.get("mode", "EFFECTIVELY_ONCE"),
+        "topology.reliability.mode": given.get("mode", "EFFECTIVELY_ONCE"),
         "heron.checkpoint.interval_s": 0.5,
-        "heron.batch.unit_bytes": int(GIVEN.get("unit_bytes", 20_000)),
-        "heron.batch.workers": int(GIVEN.get("workers", 2)),
+        "heron.batch.unit_bytes": int(given.get("unit_bytes", 20_000)),
+        "heron.batch.workers": int(given.get("workers", 2)),
     })  # fmt: skip
-    builder.build_and_submit()
+    return builder
 
 
 if __name__ == "__main__":
-    main()
+    words = dict(one.partition("=")[::2] for one in sys.argv[4:])
+    topology(*sys.argv[1:4], **words).build_and_submit()
