@@ -6,9 +6,8 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
-from uuid import uuid4
 
 from msgspec.structs import replace
 
@@ -19,15 +18,12 @@ from heronpy.batch import exchange
 from heronpy.batch.record import RunState
 from heronpy.batch.rows import sinks_of
 from heronpy.batch.stages import Stage
-from heronpy.batch.steps import Steps, pipeline_of
+from heronpy.batch.steps import Steps, files_of
 from heronpy.ckpt.state_bytes import BASE, encode_plain, encode_segments
 from heronpy.common.folders import open_private
 from heronpy.common.version import VERSION
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.ingest.boundary import followed_state, read_state
-from heronpy.ingest.ledger.reaching import Reached
-from heronpy.ingest.ledger.requests import KnownFile, ListFiles, Who
-from heronpy.ingest.ledger.types import Kind
 from heronpy.ingest.options import SEPARATOR, logs_at
 from heronpy.plan.component_config import component_config, parallelism_of
 from heronpy.proto import components_of
@@ -166,7 +162,7 @@ class Snapshots:
         config = component_config(steps.topology, spout, load=True)
         if stage.source == "lines":
             text = steps.text_of(stage)
-            root, files = logs_at(SEPARATOR.join(text.paths), "").root, self._files(stage)
+            root, files = logs_at(SEPARATOR.join(text.paths), "").root, files_of(steps.run, stage)
             if text.follow:
                 content = followed_state(files, root, text.skip_header)
                 self._add_partitioned(spout, TextFileSpout.FOLLOWED, content)
@@ -196,17 +192,6 @@ class Snapshots:
             segment = keyed.segments.add(entries=part.entries, first_group=part.first_group, last_group=part.last_group)
             self._put(segment.file, task, part.data)
             keyed.keys += part.entries
-
-    def _files(self, stage: Stage) -> list[KnownFile]:
-        who = Who(f"finalise-{uuid4()}", str(uuid4()), Kind.COMMAND)
-        found: list[KnownFile] = []
-        with closing(Reached.existing(self._steps.run.ledger, pipeline_of(stage), who)) as ledger:
-            more = True
-            while more:
-                page = ledger.ask(ListFiles(found[-1].file.id if found else 0))
-                found += page.files
-                more = page.more
-        return found
 
 
 def _named(task: TaskSnapshot, name: str, partitioned: bool) -> KeyedState:

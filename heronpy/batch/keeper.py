@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from heronpy.api.topology_context import TopologyContext
 from heronpy.batch.finalise import finalise
+from heronpy.batch.mending import failing
 from heronpy.batch.progress import Rate, stage_progress
 from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
@@ -42,7 +43,8 @@ class BatchKeeper(LogKeeper):
         super().next_tuple()
 
     def _enter(self) -> None:
-        self._steps.prepare()
+        with failing(self._steps):
+            self._steps.prepare()
         self._step_now = self._steps.present()
         if self._step_now is None:
             self._ended = True
@@ -52,11 +54,13 @@ class BatchKeeper(LogKeeper):
         self._join(self._step_now.options)
 
     def _open(self) -> Watch:
-        watch = super()._open()
         assert self._step_now is not None
-        if self._step_now.is_list:
-            self._asking.ask(self._steps.entering(self._step_now))
-        return watch
+        # Before the first look: nothing that is found afterwards belongs to the run.
+        self._asking.ask(self._asking.opening())
+        with failing(self._steps):
+            for request in self._steps.given_input(self._step_now):
+                self._asking.ask(request)
+        return super()._open()
 
     def end_of_input(self) -> None:
         """The end of a stage; of the last one, the end of the input."""
@@ -78,7 +82,8 @@ class BatchKeeper(LogKeeper):
         assert self._step_now is not None
         if self._steps.is_last(self._step_now):
             self.busy()
-            finalise(self._steps)
+            with failing(self._steps):
+                finalise(self._steps)
         self._note(self._step_now, self._asking.ask(Show()), "finished", time.time())
         super()._conclude()
 

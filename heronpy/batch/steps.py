@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from functools import cached_property
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
@@ -31,8 +32,9 @@ from heronpy.connectors.durable_files import make_record, write_record
 from heronpy.connectors.textfiles.textfilespout import TextFileOptions
 from heronpy.growing.patterns import parse
 from heronpy.growing.scan import Scanner
-from heronpy.ingest.ledger.requests import EnterList
-from heronpy.ingest.ledger.types import Config
+from heronpy.ingest.ledger.reaching import Reached
+from heronpy.ingest.ledger.requests import EnterList, KnownFile, ListFiles, TakeFiles, Who
+from heronpy.ingest.ledger.types import REPORT_MAX, Config, Kind
 from heronpy.ingest.lists import entered, write_list
 from heronpy.ingest.options import UnitOptions, settled
 from heronpy.ingest.outputs.stages import Stages
@@ -77,6 +79,19 @@ class Step(Struct, frozen=True):
         return f"{self.stage.number} ({', '.join(self.stage.components)})"
 
 
+def files_of(run: Run, stage: Stage) -> list[KnownFile]:
+    """The files that a stage of a run reads, with their sealed ends."""
+    who = Who(f"files-{uuid4()}", str(uuid4()), Kind.COMMAND)
+    found: list[KnownFile] = []
+    with closing(Reached.existing(run.ledger, pipeline_of(stage), who)) as ledger:
+        more = True
+        while more:
+            page = ledger.ask(ListFiles(found[-1].file.id if found else 0))
+            found += page.files
+            more = page.more
+    return found
+
+
 def pipeline_of(stage: Stage) -> str:
     """The name of a stage's pipeline in the ledger of its run."""
     return f"stage-{stage.number}"
@@ -95,6 +110,8 @@ class Steps:
         self.topology = run.topology
         self.stages = divide(self.topology)
         self._record = run.record
+        #: The run whose input this one takes; None: that of now.
+        self._like = Run(run.folder.parent / like.rpartition("/")[2]) if (like := self._record.like) else None
         #: Whether a savepoint will be written.
         self.saves = bool(self._record.savepoints)
 
@@ -150,6 +167,10 @@ class Steps:
     def _split_lines(self, stage: Stage) -> list[tuple[bytes, int]]:
         """The splits of a spout, which is asked once: the list of the stage is written then."""
         path = self.run.list_file(stage.number)
+        if self._like is not None and not path.exists():
+            with suppress(HeronError):
+                content = self._like.list_file(stage.number).read_bytes()
+                write_list(path, [(line, 1) for line in content.splitlines(keepends=True)])
         if not path.exists():
             part = components_of(self.topology)[stage.spout]
             try:
@@ -224,12 +245,18 @@ class Steps:
             )
         return lines
 
-    def entering(self, step: Step) -> EnterList:
-        """The request that makes the units of a list, which is written before."""
-        path, lines = self.run.list_file(step.stage.number), self.lines_of(step)
-        if lines and not path.exists():
-            write_list(path, lines)
-        return entered(path, lines, step.options.config.unit_bytes, RUN)
+    def given_input(self, step: Step) -> Iterator[EnterList | TakeFiles]:
+        """The requests that make the units of a list, or that take the files of another run."""
+        if step.is_list:
+            path, lines = self.run.list_file(step.stage.number), self.lines_of(step)
+            if lines and not path.exists():
+                write_list(path, lines)
+            yield entered(path, lines, step.options.config.unit_bytes, RUN)
+        elif self._like is not None:
+            files = files_of(self._like, step.stage)
+            for begin in range(0, len(files), REPORT_MAX) or [0]:
+                end = begin + REPORT_MAX
+                yield TakeFiles(RUN, tuple(files[begin:end]), end >= len(files))
 
     # ---- figures for people -------------------------------------------------------------------
     def note(self, stage: StageProgress, rate: float, now: float) -> None:
