@@ -50,8 +50,9 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     savepoint: str = ""
     #: Keys in saved state at its end.
     keys: int = 0
-    #: Where checkpoints go.
-    checkpoints: str = ""
+    #: Where its savepoint goes: a folder, or the URL of an object store; "" if its topology has no saved state.
+    savepoints: str = ""
+    key_groups: int = 0
 
     @property
     def run(self) -> str:

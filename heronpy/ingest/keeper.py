@@ -366,6 +366,7 @@ class LogKeeper(Spout):
         self._figures.show(figures, watch.unfinished_bytes() if watch is not None else 0)
         if figures.units:
             self._lively_until = time.monotonic() + LIVELY_S
+        self._looked(figures)
         if not self._options.bounded:
             return
         if not self._stages.has_ended(self._run):
@@ -375,6 +376,9 @@ class LogKeeper(Spout):
             self._conclude()
         self._ended = True
         self.end_of_input()
+
+    def _looked(self, figures: commands.Figures) -> None:
+        """What a subclass does with the figures."""
 
     def _conclude(self) -> None:
         """Everything of a bounded run is published: record its end."""

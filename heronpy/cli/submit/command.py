@@ -30,7 +30,7 @@ from heronpy.common.errors import HeronError
 from heronpy.common.folders import heron_home
 from heronpy.common.losses import losses_text
 from heronpy.launching import submission
-from heronpy.launching.model import Planned, Started
+from heronpy.launching.model import Loaded, Planned, Started
 from heronpy.launching.spawning import scheduler_died
 from heronpy.packing.demand import asks, room_text
 from heronpy.procs.interrupts import interruptible, uninterrupted
@@ -39,6 +39,7 @@ from heronpy.scheduler.teardown import keep_failure
 from heronpy.tracker import place
 
 if TYPE_CHECKING:
+    from heronpy.cli.submit.batch_mode import BatchSubmit
     from heronpy.cli.submit.undone import Undone
     from heronpy.cli.submit.watching import Watch
 
@@ -57,6 +58,11 @@ class SubmitOptions(Struct, frozen=True):
     queue_timeout_s: float | None
     restore: str | None
     allow_dropped_state: bool
+    mode: str
+    like: str
+    hold: bool
+    resume: bool
+    fresh: bool
     dry_run_format: str | None
     """Format for printing the plans instead of starting the topology; None starts it."""
 
@@ -71,7 +77,7 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
     with interruptible():
         begun_at = time.monotonic()
         with _scratch_folder() as scratch:
-            planned, started = _prepare(session, options, child, scratch)
+            planned, started, batch = _prepare(session, options, child, scratch)
         if started is None:
             _print_plans(planned, options.dry_run_format or "table")
             return
@@ -80,6 +86,8 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
                 _wait(session, planned, started, options, begun_at)
         # The topology runs now, even if stdout is closed.
         _say_launched(session, planned, started, options)
+        if batch is not None:
+            batch.say_begun()
         if options.wait:
             last = _watch(session, started, options)
             exceptions = exceptions_said(session, planned.topology.name)
@@ -90,6 +98,8 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
                 _take_down(session, started, Doing.FINISHING)
             for said in exceptions:  # they are removed with it
                 warning(f"while it ran: {clean(said)}")
+            if batch is not None:
+                batch.say_ended(session, options)
             _say_how_it_ended(session, planned.topology.name, last, undone)
         elif options.foreground:
             _stay(session, started, options)
@@ -229,13 +239,24 @@ def _scratch_folder() -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _prepare(session: Session, options: SubmitOptions, child: Child, scratch: Path) -> tuple[Planned, Started | None]:
+def _prepare(
+    session: Session, options: SubmitOptions, child: Child, scratch: Path
+) -> tuple[Planned, Started | None, BatchSubmit | None]:
     """Load, check and start; what was started is None for a dry run."""
     begun_at = time.time()
     what = understand(options.program, options.words, scratch)
     paused = options.deploy_deactivated
     loaded = load(child, what, session.target, paused, scratch, options.timeout_s)
     loaded.topology.state = topology_pb2.PAUSED if paused else topology_pb2.RUNNING
+    if options.mode == "stream":
+        return *_start(session, options, loaded, begun_at), None
+    from heronpy.cli.submit.batch_mode import begun
+
+    with begun(session, loaded, options) as batch:
+        return *_start(session, options, batch.loaded, begun_at), batch
+
+
+def _start(session: Session, options: SubmitOptions, loaded: Loaded, begun_at: float) -> tuple[Planned, Started | None]:
     planned = submission.plan(session, loaded.topology, warning)
     if options.restore is not None:
         from heronpy.launching.restoring import choose

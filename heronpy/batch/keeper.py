@@ -1,0 +1,94 @@
+"""The keeper of a batch run: prepares each stage, keeps its units, and ends the run."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from heronpy.api.topology_context import TopologyContext
+from heronpy.batch.finalise import finalise
+from heronpy.batch.progress import Rate, stage_progress
+from heronpy.batch.run import Run
+from heronpy.batch.steps import Step, Steps
+from heronpy.batch.topology import RUN_KEY
+from heronpy.ingest.figures import KeeperFigures
+from heronpy.ingest.keeper import LogKeeper
+from heronpy.ingest.ledger import requests
+from heronpy.ingest.ledger.commands import Figures, Show
+from heronpy.ingest.lists import packed, seen_list
+from heronpy.ingest.watch import Watch
+
+#: Interval at which the figures for people are written.
+PROGRESS_S: Final = 1.0
+
+
+class BatchKeeper(LogKeeper):
+    """A keeper that goes from stage to stage. Every step may be repeated, and both keepers may do it."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        """Finds the present stage."""
+        self._context = context
+        self._figures = KeeperFigures(context)
+        self._steps = Steps(Run(config[RUN_KEY]))
+        self._step_now: Step | None = None
+        self._ended = False
+        self._progress_at = 0.0
+        self._rate = Rate()
+
+    def next_tuple(self) -> None:
+        """Do one round of what is due."""
+        if self._step_now is None and not self._ended:
+            self.busy()
+            self._enter()
+            return
+        super().next_tuple()
+
+    def _enter(self) -> None:
+        self._steps.prepare()
+        self._step_now = self._steps.present()
+        if self._step_now is None:
+            self._ended = True
+            super().end_of_input()
+            return
+        self._rate, self._progress_at = Rate(), 0.0
+        if self._step_now.is_list:
+            self._steps.write_list(self._step_now)
+        self._join(self._step_now.options)
+
+    def _open(self) -> Watch:
+        watch = super()._open()
+        assert self._step_now is not None
+        if self._step_now.is_list:
+            path = self._steps.run.list_file(self._step_now.stage.number)
+            shares = packed(self._steps.lines_of(self._step_now), self._options.config.unit_bytes)
+            self._asking.ask(requests.EnterList(seen_list(path), shares, self._run))
+        return watch
+
+    def end_of_input(self) -> None:
+        """The end of a stage; of the last one, the end of the input."""
+        self._asking.leave()
+        self._step_now, self._ended = None, False
+
+    def _looked(self, figures: Figures) -> None:
+        now = time.time()
+        if now >= self._progress_at and self._step_now is not None:
+            self._progress_at = now + PROGRESS_S
+            self._note(self._step_now, figures, "running", now)
+
+    def _note(self, step: Step, figures: Figures, state: str, now: float) -> None:
+        """Write the figures of the run for people."""
+        stage = stage_progress(step.stage, figures, state)
+        self._steps.note(stage, self._rate.per_s(now, stage.bytes_done), now)
+
+    def _conclude(self) -> None:
+        assert self._step_now is not None
+        if self._steps.is_last(self._step_now):
+            self.busy()
+            finalise(self._steps)
+        self._note(self._step_now, self._asking.ask(Show()), "finished", time.time())
+        super()._conclude()
+
+    def close(self) -> None:
+        """Leaves the pipeline."""
+        if self._step_now is not None:
+            super().close()
