@@ -17,26 +17,23 @@ from msgspec.structs import replace
 
 from heronpy.batch.record import RunRecord, RunState
 from heronpy.batch.run import BatchRunError, Run, run_folders, runs_folder
-from heronpy.batch.topology import RUN_KEY
+from heronpy.batch.topology import run_folder
 from heronpy.clusters.ended import kept_files, read_kept
 from heronpy.clusters.errors import NotThereError
 from heronpy.clusters.how_ended import summary_of
 from heronpy.clusters.session import Session
 from heronpy.clusters.summary import DEAD
-from heronpy.common.errors import AnswerError, ConfigError
-from heronpy.common.folders import heron_home, read_own
+from heronpy.common.folders import heron_home
 from heronpy.common.losses import state_label
 from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import BatchSettings
 from heronpy.common.settings import settings_for
-from heronpy.plan.component_config import config_of
-from heronpy.proto import components_of, control_pb2
+from heronpy.proto import control_pb2
 from heronpy.scheduler.teardown import FAILED, known_of, last_life
 from heronpy.views.overview import Topology
-from heronpy.views.progress import PROGRESS, Progress, progress_of
+from heronpy.views.progress import Progress
 
 _FINISHED = "finished"
-_PROGRESS_MAX = 16 << 20
 
 
 class PastRun(Struct, frozen=True):
@@ -87,14 +84,12 @@ class PastRun(Struct, frozen=True):
         gone = f"none of its processes runs; 'heron kill {record.cluster} {record.topology}' removes what is left"
         return replace(found, state=DEAD, cause=gone, rank=4)
 
+    @property
     def progress(self) -> Progress | None:
-        """How far a batch run was; None when nothing was written, or of a stream."""
-        if self.folder is None:
-            return None
-        try:
-            return progress_of(read_own(self.folder / PROGRESS, _PROGRESS_MAX))
-        except (OSError, ConfigError, AnswerError):
-            return None
+        """How far a batch run was; None of a stream."""
+        with suppress(BatchRunError):
+            return Run(self.folder).progress if self.folder is not None else None
+        return None
 
 
 def past_runs(session: Session, word: str = "") -> Iterator[PastRun]:
@@ -149,8 +144,7 @@ def _listed(session: Session) -> Iterator[PastRun]:
 
 def _of_batch(run: PastRun) -> PastRun:
     """The run with the record of the batch run that it has worked on, if it has."""
-    configs = map(config_of, components_of(run.kept.topology).values())
-    folder = next((str(config[RUN_KEY]) for config in configs if RUN_KEY in config), "")
+    folder = run_folder(run.kept.topology)
     if folder:
         with suppress(BatchRunError):
             record = Run(folder).record

@@ -49,7 +49,7 @@ def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
     shown, used, units = found.summary(), used_by(found.kept), _units(found)
     _, happened, timeline = told_by(found.kept)
     findings = doctor_of_ended(shown, happened, timeline).findings if shown.ended_at is not None else []
-    progress, raised = found.progress(), groups_of(found.kept.last.exceptions.exceptions)
+    progress, raised = found.progress, groups_of(found.kept.last.exceptions.exceptions)
     if as_json:
         print_json(
             {
@@ -89,7 +89,7 @@ def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
 def show_progress(target: Target, run: str, as_json: bool, common: Common) -> None:
     """Print how far the work units of a run were."""
     found = find_run(Session(target, common), run)
-    units, progress = _units(found), found.progress()
+    units, progress = _units(found), found.progress
     if as_json:
         shown = {"run": found.name, "progress": to_builtins(progress), "pipelines": to_builtins(units.pipelines)}
         print_json(shown)

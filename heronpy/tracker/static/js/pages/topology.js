@@ -52,7 +52,7 @@ export function TopologyPage({ route }) {
 
 /** The stages of a batch run, or pipelines of work units; nothing without them. @param {{place: any}} props */
 function Units({ place }) {
-  const { run, table } = useGet(pathOf(place, 'progress'), {}, 2).data ?? {};
+  const { run, table } = useGet(pathOf(place, 'progress'), {}, 5).data ?? {};
   return table?.rows.length > 0 && html`<${Section} title=${run ? `batch run ${run.run}: ${run.state}` : 'work units'}>
     <${Trouble} problem=${run?.cause && { title: run.cause }} />
     <${Table} columns=${table.titles.map((title, at) => plain(title, at, String))} rows=${table.rows} name=${(row) => row[0]} caption="work units" />
