@@ -225,8 +225,8 @@ class LogKeeper(Spout):
             more = page.more
         options, site = self._options, self._asking.who.site
         return Watch(
-            options.pattern, opened.config.days, known, site, self._keepers, options.scan_interval_s, opened.made,
-            options.bounded,
+            options.files, opened.config.days, known, site, self._keepers, options.scan_interval_s, opened.made,
+            options.bounded, options.header_lines, options.whole,
         )  # fmt: skip
 
     def _claim(self, opened: requests.Opened) -> None:
@@ -352,7 +352,7 @@ class LogKeeper(Spout):
             return True
         path, head = watch.place_of(one.key, one.generation)
         chunk = requests.Chunk(span.file, one.key, one.generation, span.begin, span.end, head, path)
-        data, known = dead_bytes(self._options.pattern.root, chunk, found)
+        data, known = dead_bytes(self._options.files.root, chunk, found)
         if not known and not at_once and watch.is_there(one.key, one.generation):
             return False  # the file is being rotated: the next scan finds it
         answer, trace = requests.Bad(span.unit, span.tries, (found,), span.error), self._tries.of(generation, found)

@@ -151,7 +151,7 @@ class LogWorker(Spout):
         suspect = self._page.read() if after in OWN_FAULT else None
         error = f"the worker ended: {after}" if after else ""
         unit, line = (suspect.unit, suspect.line) if suspect is not None else (0, None)
-        return requests.GiveBack(after in OWN_FAULT, error, unit=unit, line=line)
+        return requests.GiveBack(after in OWN_FAULT, error, unit=unit, line=line, memory=after == "oom")
 
     # ---- answers ----------------------------------------------------------------------------
     def _take(self, request: requests.Request[Any], answer: object) -> None:
@@ -166,6 +166,8 @@ class LogWorker(Spout):
                     self._counters.add(BACKUPS)
                 self._page.clear()
                 self._attempt = self._begin(answer)
+                if isinstance(self._attempt, Attempt):
+                    self._asking.begin(answer.unit, answer.attempt, answer.generation)
             case requests.Halve():
                 self._work = answer
                 self._halve(answer)
@@ -225,7 +227,7 @@ class LogWorker(Spout):
 
     def _halve(self, work: requests.Halve) -> None:
         try:
-            place = middle(work, self._options.pattern.root)
+            place = middle(work, self._options.files.root)
         except (MovedError, OSError) as error:
             self._give_back(str(error), MOVED_S)
             return
@@ -238,7 +240,7 @@ class LogWorker(Spout):
         """Write a record with the bytes of each bad range, and report it."""
         for found in answer.ranges:
             chunk = next(chunk for chunk in chunks if chunk.file == found.file)
-            data, known = dead_bytes(self._options.pattern.root, chunk, found)
+            data, known = dead_bytes(self._options.files.root, chunk, found)
             # A keeper writes the record of a file that was rotated since it was read, because it knows the new place.
             if known:
                 trace = self._tries.of(generation, found)
@@ -257,7 +259,14 @@ class LogWorker(Spout):
 
     def _go_on(self, attempt: Attempt | EmittedAttempt) -> None:
         self.busy()
+        if self._asking.is_in_vain:
+            self.log(f"unit {attempt.work.unit}: another attempt has won; this one stops")
+            self._counters.add(IN_VAIN)
+            self._discard()
+            return
         self._step(attempt)
+        if self._request is not None:
+            self._asking.end()
 
     def _step(self, attempt: Attempt | EmittedAttempt) -> None:
         """Work for a moment; the result is the next request."""
@@ -293,6 +302,7 @@ class LogWorker(Spout):
             raise
 
     def _discard(self) -> None:
+        self._asking.end()
         if self._attempt is not None:
             self._attempt.discard()
             self._attempt = None
