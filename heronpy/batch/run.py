@@ -24,14 +24,15 @@ import msgspec
 from msgspec.structs import replace
 
 from heronpy.batch.record import RunRecord
-from heronpy.common.errors import ConfigError, StateError, TopologyError
+from heronpy.common.errors import AnswerError, ConfigError, StateError, TopologyError
 from heronpy.common.folders import check_root, heron_home, make_folders, open_private, read_own
 from heronpy.common.setting_types import BatchSettings
 from heronpy.connectors.durable_files import write_record
 from heronpy.proto import topology_pb2
+from heronpy.views.progress import PROGRESS, Progress, progress_of
 
 _RECORD, _TOPOLOGY, _LOCK = "run.json", "topology", "lock"
-_RECORD_MAX, _TOPOLOGY_MAX = 1 << 20, 256 << 20
+_RECORD_MAX, _PROGRESS_MAX, _TOPOLOGY_MAX = 1 << 20, 1 << 20, 256 << 20
 _RUN = re.compile(r"([^/]+)/([1-9][0-9]{0,8})")
 #: The name of every run in its own ledger and tables.
 RUN: Final = "run"
@@ -71,13 +72,22 @@ class Run:
         return topology_pb2.Topology.FromString(read_own(self.folder / _TOPOLOGY, _TOPOLOGY_MAX))
 
     @property
+    def progress(self) -> Progress:
+        """The figures of its stages, as a keeper wrote them last; no stages if there are none yet, or if damaged."""
+        record = self.record
+        with suppress(OSError, ConfigError, AnswerError):
+            return progress_of(read_own(self.folder / PROGRESS, _PROGRESS_MAX))
+        at, state = record.ended_at or record.submitted_at, record.state.value
+        return Progress(run=record.run, state=state, cause=record.cause, at=at, began_at=record.submitted_at, stages=[])
+
+    @property
     def ledger(self) -> str:
         """The URL of the ledger."""
         return f"sqlite:{self.folder / 'ledger.db'}"
 
-    def table(self, stage: int, part: int = 0) -> Path:
-        """What the units of a stage have written; a stage with several pipelines has several of them."""
-        return self.folder / (f"{stage}.{part}" if part else f"{stage}")
+    def table(self, stage: int) -> Path:
+        """What the units of a stage have written."""
+        return self.folder / str(stage)
 
     def list_file(self, stage: int) -> Path:
         """What the units of a stage read."""
@@ -151,6 +161,20 @@ class Runs:
         with suppress(FileNotFoundError):
             (run.folder / _RECORD).unlink()
         shutil.rmtree(run.folder, ignore_errors=True)
+
+
+def refuse_unfinished(folder: Path, topology: str, since: float) -> None:
+    """TopologyError if the newest run began after a time and has left no savepoint: the latest one is older."""
+    newest = Runs(folder, topology).newest()
+    if newest is None:
+        return
+    record = newest.record
+    if record.submitted_at > since and not record.savepoint:
+        what = "has published nothing" if record.has_ended else "has not finished"
+        raise TopologyError(
+            f"batch run {record.run} {what}, so the latest checkpoint of '{topology}' is older than it; finish the run,"
+            " or give --restore the number of a checkpoint"
+        )
 
 
 def run_folders(folder: Path, topology: str = "") -> Iterator[tuple[RunRecord, Path]]:

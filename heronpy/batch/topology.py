@@ -15,7 +15,7 @@ from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.config_values import encode_config
 from heronpy.common.topology_keys import NO_OUTPUTS
 from heronpy.plan.component_config import config_of
-from heronpy.proto import topology_pb2
+from heronpy.proto import components_of, topology_pb2
 
 WORKER, KEEPER = "batch", "batch-keeper"
 #: The configuration of both: the folder of the run.
@@ -43,3 +43,9 @@ def run_topology(topology: topology_pb2.Topology, folder: str, workers: int) -> 
     ):
         made.spouts.add().CopyFrom(HeronComponentSpec(name, path, True, tasks, config=config).get_protobuf())
     return made
+
+
+def run_folder(topology: topology_pb2.Topology) -> str:
+    """The folder of the run that the topology works on; "" for another topology."""
+    configs = map(config_of, components_of(topology).values())
+    return next((str(config[RUN_KEY]) for config in configs if RUN_KEY in config), "")

@@ -49,7 +49,7 @@ class StageProgress(Struct, kw_only=True):
 
 
 class Progress(Struct, kw_only=True):
-    """`GET /progress`: how far a batch run is, or was when it ended."""
+    """How far a batch run is, or was when it ended."""
 
     #: `visits/3`
     run: str
@@ -68,6 +68,15 @@ class Progress(Struct, kw_only=True):
     ends_in_s: float | None = None
     #: More time may be needed: the units of the last stage are not known yet.
     ends_at_least: bool = False
+
+
+class ShownProgress(Struct, kw_only=True):
+    """`GET /progress`: how far the work units of a topology are."""
+
+    #: None: the topology does not work on a batch run, or the run is not on the tracker's host.
+    run: Progress | None
+    #: A row for each stage of the run; without a run for each pipeline, see `GET /units`.
+    table: Table
 
 
 def progress_of(text: bytes) -> Progress:

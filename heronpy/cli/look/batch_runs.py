@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from heronpy.batch.run import Run, Runs, runs_folder
+from heronpy.batch.run import Runs, runs_folder
 from heronpy.batch.stages import Exchange, Stage, divide
 from heronpy.cli import exits
 from heronpy.cli.output import clean, print_json, print_table, say
@@ -12,12 +12,8 @@ from heronpy.cli.render.stages import print_progress
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.engine_settings import BatchSettings
-from heronpy.common.folders import read_own
 from heronpy.common.settings import settings_for
 from heronpy.proto import topology_pb2
-from heronpy.views.progress import PROGRESS, Progress, progress_of
-
-_PROGRESS_MAX = 1 << 20
 
 
 def show_progress(target: Target, topology: str, as_json: bool, common: Common) -> None:
@@ -27,21 +23,11 @@ def show_progress(target: Target, topology: str, as_json: bool, common: Common) 
     run = runs.named(topology) if number else runs.newest()
     if run is None:
         raise exits.Failure(f"topology '{name}' has had no batch run; start one: heron submit --mode batch")
-    found = progress(run)
+    found = run.progress
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:
         print_progress(found)
-
-
-def progress(run: Run) -> Progress:
-    """The figures of a run; without stages before a keeper has looked at the input."""
-    record = run.record
-    try:
-        return progress_of(read_own(run.folder / PROGRESS, _PROGRESS_MAX))
-    except FileNotFoundError:
-        at = record.ended_at or record.submitted_at
-        return Progress(run=record.run, state=record.state.value, at=at, began_at=record.submitted_at, stages=[])
 
 
 def show_stages(target: Target, topology: str, as_json: bool, common: Common) -> None:

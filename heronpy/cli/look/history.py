@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from heronpy.cli import exits
 from heronpy.cli.look import events, logs
 from heronpy.cli.output import clean, command, moment, print_json, print_table, say, say_labelled
-from heronpy.cli.render.stages import print_units
+from heronpy.cli.render.stages import print_progress, print_units
 from heronpy.clusters.history import PastRun, find_run, past_runs
 from heronpy.clusters.how_ended import told_by, used_by
 from heronpy.clusters.session import Session
@@ -29,13 +29,13 @@ EVENTS = 10
 def list_runs(target: Target, limit: int, as_json: bool, common: Common) -> None:
     """Print the newest runs as a table or JSON."""
     session = Session(target, common)
-    found = [run.summary() for run in islice(past_runs(session), limit)]
+    found = [(run.name, run.summary()) for run in islice(past_runs(session), limit)]
     if as_json:
-        print_json([to_builtins(one) for one in found])
+        print_json([{"run": run, **to_builtins(one)} for run, one in found])
     elif found:
         rows = [
-            (one.name, one.id, one.state, moment(one.submitted_at), _lasted(one), one.cause.partition("\n")[0])
-            for one in found
+            (one.name, run, one.state, moment(one.submitted_at), _lasted(one), one.cause.partition("\n")[0])
+            for run, one in found
         ]
         print_table(("topology", "run", "state", "submitted", "lasted", "how it ended"), rows, right=("lasted",))
     else:
@@ -49,17 +49,18 @@ def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
     shown, used, units = found.summary(), used_by(found.kept), _units(found)
     _, happened, timeline = told_by(found.kept)
     findings = doctor_of_ended(shown, happened, timeline).findings if shown.ended_at is not None else []
-    raised = groups_of(found.kept.last.exceptions.exceptions)
+    progress, raised = found.progress, groups_of(found.kept.last.exceptions.exceptions)
     if as_json:
         print_json(
             {
-                **to_builtins(shown), "used": to_builtins(used), "units": to_builtins(units.pipelines),
+                "run": found.name, **to_builtins(shown), "used": to_builtins(used), "progress": to_builtins(progress),
+                "units": to_builtins(units.pipelines),
                 "findings": to_builtins(findings), "exceptions": sum(one.count for one, _ in raised),
                 "events": to_builtins(happened),
             }
         )  # fmt: skip
         return
-    say(f"Run {clean(found.id)} of topology '{clean(shown.name)}' is {shown.state}")
+    say(f"Run {clean(found.name)} of topology '{clean(shown.name)}' is {shown.state}")
     say_labelled("submitted", f"{moment(shown.submitted_at)} by {shown.submission_user}, release {shown.release}")
     if shown.ended_at is not None:
         say_labelled("ended", f"{moment(shown.ended_at)}, after {_lasted(shown)}")
@@ -76,8 +77,10 @@ def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
         say_labelled(one.verdict, one.sentence)
     if raised:
         kinds = f"{counted(len(raised), 'kind')} of exceptions"
-        say_labelled("raised", f"{kinds}: {command('heron', 'history', 'exceptions', target, found.id)}", whole=True)
-    if units.pipelines:
+        say_labelled("raised", f"{kinds}: {command('heron', 'history', 'exceptions', target, found.name)}", whole=True)
+    if progress is not None:
+        print_progress(progress)
+    elif units.pipelines:
         print_units(units.table)
     for event in happened[-EVENTS:]:
         say(events.event_line(event))
@@ -86,13 +89,16 @@ def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
 def show_progress(target: Target, run: str, as_json: bool, common: Common) -> None:
     """Print how far the work units of a run were."""
     found = find_run(Session(target, common), run)
-    units = _units(found)
+    units, progress = _units(found), found.progress
     if as_json:
-        print_json({"run": found.id, "pipelines": to_builtins(units.pipelines)})
+        shown = {"run": found.name, "progress": to_builtins(progress), "pipelines": to_builtins(units.pipelines)}
+        print_json(shown)
+    elif progress is not None:
+        print_progress(progress)
     elif units.pipelines:
         print_units(units.table)
     else:
-        raise exits.Failure(f"run {found.id} had no work units, or ended before its workers had reported any")
+        raise exits.Failure(f"run {found.name} had no work units, or ended before its workers had reported any")
 
 
 def show_exceptions(target: Target, run: str, summary: bool, everything: bool, as_json: bool, common: Common) -> None:
@@ -115,8 +121,8 @@ def show_logs(
     """Print what the processes of a run logged."""
     session = Session(target, common)
     found = find_run(session, run)
-    record, ended_at = found.kept.record, found.summary().ended_at
-    between = record.submitted_at, float("inf") if ended_at is None or found.listed else ended_at
+    record, last = found.kept.record, found.kept.ended_at
+    between = found.began_at, float("inf") if found.listed else last
     folder = Path(record.working_dir)
     logs.show_past_logs(session, folder, record.topology, between, what, level, lines, find, ignore_case, as_json)
 
