@@ -66,6 +66,7 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
     validate(logical)
     configs = {name: config_of(part) for name, part in components_of(topology).items()}
     resolved = session.resolve(config_of(topology), configs)
+    session.pin_folders(resolved)
     settings = settings_for(resolved, BatchSettings)
     why = ""
     if flags.mode == "auto":
