@@ -71,6 +71,10 @@ class Run:
         """The topology as its program built it."""
         return topology_pb2.Topology.FromString(read_own(self.folder / _TOPOLOGY, _TOPOLOGY_MAX))
 
+    def replace_topology(self, topology: topology_pb2.Topology) -> None:
+        """The same topology, of a program that was changed since."""
+        write_record(self.folder / _TOPOLOGY, topology.SerializeToString())
+
     @property
     def progress(self) -> Progress:
         """The figures of its stages, as a keeper wrote them last; no stages if there are none yet, or if damaged."""

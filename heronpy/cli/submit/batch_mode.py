@@ -10,7 +10,7 @@ from heronpy.batch.record import RunState
 from heronpy.cli.look.batch_runs import print_stages
 from heronpy.cli.output import command, say
 from heronpy.clusters.session import Session
-from heronpy.common.units import counted, format_duration
+from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.launching import on_batch
 from heronpy.launching.model import Loaded
 from heronpy.proto import topology_pb2
@@ -39,6 +39,23 @@ class BatchSubmit:
     def loaded(self) -> Loaded:
         """The topology to start."""
         return self._begun.loaded
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether there is a run."""
+        return self._begun.run is not None
+
+    def progress(self) -> str:
+        """How far the run is, in a line."""
+        assert self._begun.run is not None
+        found = self._begun.run.progress
+        now = next((one for one in found.stages if one.state == "running"), None)
+        if now is None:
+            return f"{counted(len(self._begun.stages), 'stage')}, none in work"
+        least = "at least " if found.ends_at_least else ""
+        ends = f", {least}{format_duration(round(found.ends_in_s))} left" if found.ends_in_s is not None else ""
+        units = f"{now.done:,} of {now.units:,} units, {format_bytes(now.bytes_done)}"
+        return f"stage {now.number} of {len(found.stages)} ({', '.join(now.components)}): {units}{ends}"
 
     def print_plan(self) -> None:
         """For a dry run: print the stages."""

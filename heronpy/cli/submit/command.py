@@ -93,7 +93,7 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
         if batch is not None:
             batch.say_begun()
         if options.wait:
-            last = _watch(session, started, options)
+            last = _watch(session, started, options, batch)
             exceptions = exceptions_said(session, planned.topology.name)
             from heronpy.cli.submit.undone import undone_of
 
@@ -172,7 +172,9 @@ def _say_launched(session: Session, planned: Planned, started: Started, options:
             say(f"          component '{component}' is new and starts empty")
 
 
-def _watch(session: Session, started: Started, options: SubmitOptions) -> control_pb2.StatusReply:
+def _watch(
+    session: Session, started: Started, options: SubmitOptions, batch: BatchSubmit | None
+) -> control_pb2.StatusReply:
     """Wait for the end of a topology, and return its last status.
 
     A failed topology is removed. Any other end of the wait leaves the topology running, except an interrupt that
@@ -180,7 +182,8 @@ def _watch(session: Session, started: Started, options: SubmitOptions) -> contro
     """
     from heronpy.cli.submit.watching import Watch
 
-    name, watch = started.record.topology, Watch(session, started.record)
+    progress = batch.progress if batch is not None and batch.is_batch else None
+    name, watch = started.record.topology, Watch(session, started.record, progress)
     try:
         with _tuples_at_an_early_end(watch):
             return watch.until_finished()
