@@ -6,9 +6,8 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
-from uuid import uuid4
 
 from msgspec.structs import replace
 
@@ -17,18 +16,15 @@ from heronpy.api.state.keyed_state import PartitionOwner
 from heronpy.api.user_code import load_class
 from heronpy.batch import exchange
 from heronpy.batch.record import RunState
+from heronpy.batch.rows import sinks_of
 from heronpy.batch.stages import Stage
-from heronpy.batch.steps import Steps
+from heronpy.batch.steps import Steps, files_of
 from heronpy.ckpt.state_bytes import BASE, encode_plain, encode_segments
 from heronpy.common.folders import open_private
 from heronpy.common.version import VERSION
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
-from heronpy.connectors.unit_output import unit_output_of
-from heronpy.growing.patterns import parse
-from heronpy.ingest.boundary import followed_state
-from heronpy.ingest.ledger.reaching import Reached
-from heronpy.ingest.ledger.requests import KnownFile, ListFiles, Who
-from heronpy.ingest.ledger.types import Kind
+from heronpy.ingest.boundary import followed_state, read_state
+from heronpy.ingest.options import SEPARATOR, logs_at
 from heronpy.plan.component_config import component_config, parallelism_of
 from heronpy.proto import components_of
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT, KeyedState, Metadata, TaskSnapshot
@@ -71,16 +67,12 @@ def _one_at_a_time(steps: Steps) -> Iterator[None]:
 
 def publish(steps: Steps) -> dict[str, str]:
     """Give the sinks the rows of the winners; returns the folder of each sink."""
-    parts = components_of(steps.topology)
     folders = {}
     for stage in steps.stages:
         units = exchange.unit_folders(steps.run.table(stage.number))
-        for sink in stage.sinks:
-            config = component_config(steps.topology, sink, load=True)
-            output = unit_output_of(load_class(parts[sink].comp.class_name, steps.launch), sink, config)
-            assert output is not None, "a sink of a stage has an output"
+        for name, output in sinks_of(steps.topology, stage, steps.launch).items():
             output.publish(steps.run.record.run, units)
-            folders[sink] = output.place
+            folders[name] = getattr(output, "place", "")
     return folders
 
 
@@ -138,7 +130,7 @@ class Snapshots:
     def _add_pieces(self, stage: Stage) -> None:
         """The state that the units of a stage have saved."""
         plain: set[str] = set()
-        pieces = list(exchange.states(self._steps.run.folder, self._steps.stages, stage.number))
+        pieces = list(exchange.states(self._steps.run.folder, stage, self._steps.buckets[stage.number]))
         for piece in pieces:
             if piece.stateful or piece.state_inline:
                 plain.add(piece.component)
@@ -170,10 +162,12 @@ class Snapshots:
         config = component_config(steps.topology, spout, load=True)
         if stage.source == "lines":
             text = steps.text_of(stage)
-            roots = {parse(one).root for one in text.logs.split("\n")}
-            for root in sorted(roots):
-                content = followed_state(self._files(stage), root, text.header_lines)
+            root, files = logs_at(SEPARATOR.join(text.paths), "").root, files_of(steps.run, stage)
+            if text.follow:
+                content = followed_state(files, root, text.skip_header)
                 self._add_partitioned(spout, TextFileSpout.FOLLOWED, content)
+            else:
+                self._add_partitioned(spout, TextFileSpout.LANES, read_state(files, root, text.block_bytes))
         elif stage.source == "splits":
             with open(steps.run.list_file(stage.number), encoding="utf-8") as file:
                 splits = [split_of(line) for line in file]
@@ -198,17 +192,6 @@ class Snapshots:
             segment = keyed.segments.add(entries=part.entries, first_group=part.first_group, last_group=part.last_group)
             self._put(segment.file, task, part.data)
             keyed.keys += part.entries
-
-    def _files(self, stage: Stage) -> list[KnownFile]:
-        who = Who(f"finalise-{uuid4()}", str(uuid4()), Kind.COMMAND)
-        found: list[KnownFile] = []
-        with closing(Reached.existing(self._steps.run.ledger, f"stage-{stage.number}", who)) as ledger:
-            more = True
-            while more:
-                page = ledger.ask(ListFiles(found[-1].file.id if found else 0))
-                found += page.files
-                more = page.more
-        return found
 
 
 def _named(task: TaskSnapshot, name: str, partitioned: bool) -> KeyedState:

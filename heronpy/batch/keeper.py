@@ -7,15 +7,14 @@ from typing import Any, Final
 
 from heronpy.api.topology_context import TopologyContext
 from heronpy.batch.finalise import finalise
+from heronpy.batch.mending import failing
 from heronpy.batch.progress import Rate, stage_progress
 from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
 from heronpy.batch.topology import RUN_KEY
 from heronpy.ingest.figures import KeeperFigures
 from heronpy.ingest.keeper import LogKeeper
-from heronpy.ingest.ledger import requests
 from heronpy.ingest.ledger.commands import Figures, Show
-from heronpy.ingest.lists import packed, seen_list
 from heronpy.ingest.watch import Watch
 
 #: Interval at which the figures for people are written.
@@ -44,25 +43,24 @@ class BatchKeeper(LogKeeper):
         super().next_tuple()
 
     def _enter(self) -> None:
-        self._steps.prepare()
+        with failing(self._steps):
+            self._steps.prepare()
         self._step_now = self._steps.present()
         if self._step_now is None:
             self._ended = True
             super().end_of_input()
             return
         self._rate, self._progress_at = Rate(), 0.0
-        if self._step_now.is_list:
-            self._steps.write_list(self._step_now)
         self._join(self._step_now.options)
 
     def _open(self) -> Watch:
-        watch = super()._open()
         assert self._step_now is not None
-        if self._step_now.is_list:
-            path = self._steps.run.list_file(self._step_now.stage.number)
-            shares = packed(self._steps.lines_of(self._step_now), self._options.config.unit_bytes)
-            self._asking.ask(requests.EnterList(seen_list(path), shares, self._run))
-        return watch
+        # Before the first look: nothing that is found afterwards belongs to the run.
+        self._asking.ask(self._asking.opening())
+        with failing(self._steps):
+            for request in self._steps.given_input(self._step_now):
+                self._asking.ask(request)
+        return super()._open()
 
     def end_of_input(self) -> None:
         """The end of a stage; of the last one, the end of the input."""
@@ -84,7 +82,8 @@ class BatchKeeper(LogKeeper):
         assert self._step_now is not None
         if self._steps.is_last(self._step_now):
             self.busy()
-            finalise(self._steps)
+            with failing(self._steps):
+                finalise(self._steps)
         self._note(self._step_now, self._asking.ask(Show()), "finished", time.time())
         super()._conclude()
 

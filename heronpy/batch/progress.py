@@ -50,7 +50,7 @@ def stage_progress(stage: Stage, found: Figures, state: str) -> StageProgress:
     counts = {UnitState(name): count for name, (count, _) in found.units.items()}
     weights = {UnitState(name): weight for name, (_, weight) in found.units.items()}
     committed = counts.get(UnitState.COMMITTED, 0)
-    done = found.weight_done + weights.get(UnitState.COMMITTED, 0)
+    done = found.published_bytes + weights.get(UnitState.COMMITTED, 0)
     left = sum(weights.get(one, 0) for one in (UnitState.READY, UnitState.LEASED, UnitState.FAILED))
     return StageProgress(
         number=stage.number,
@@ -64,8 +64,10 @@ def stage_progress(stage: Stage, found: Figures, state: str) -> StageProgress:
         backups=found.backups,
         backups_won=found.backups_won,
         preempted=found.preempted,
+        tries_failed=found.tries_failed,
+        in_vain=found.in_vain,
         failed=counts.get(UnitState.FAILED, 0),
-        slow=[Slow(container=int(one.container), ratio=one.factor) for one in found.slow],
+        slow=[Slow(container=int(container), ratio=factor) for container, factor in sorted(found.slow.items())],
     )
 
 

@@ -15,6 +15,7 @@ from heronpy.batch.splits import run_plan
 from heronpy.batch.stages import Stage
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import InstanceSettings
+from heronpy.connectors.unit_output import unit_output_of
 from heronpy.plan.component_config import component_config
 from heronpy.plan.grouping import grouping_width, make_chooser
 from heronpy.plan.launch import LaunchSpec
@@ -285,5 +286,5 @@ def sinks_of(topology: topology_pb2.Topology, stage: Stage, launch: LaunchSpec |
     found = {}
     for name in stage.sinks:
         cls = load_class(components_of(topology)[name].comp.class_name, launch)
-        found[name] = cls.unit_output(name, component_config(topology, name, load=True))
+        found[name] = unit_output_of(cls, name, component_config(topology, name, load=True))
     return found

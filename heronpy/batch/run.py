@@ -85,9 +85,9 @@ class Run:
         """The URL of the ledger."""
         return f"sqlite:{self.folder / 'ledger.db'}"
 
-    def table(self, stage: int, part: int = 0) -> Path:
-        """What the units of a stage have written; a stage with several pipelines has several of them."""
-        return self.folder / (f"{stage}.{part}" if part else f"{stage}")
+    def table(self, stage: int) -> Path:
+        """What the units of a stage have written."""
+        return self.folder / str(stage)
 
     def list_file(self, stage: int) -> Path:
         """What the units of a stage read."""
@@ -161,6 +161,20 @@ class Runs:
         with suppress(FileNotFoundError):
             (run.folder / _RECORD).unlink()
         shutil.rmtree(run.folder, ignore_errors=True)
+
+
+def refuse_unfinished(folder: Path, topology: str, since: float) -> None:
+    """TopologyError if the newest run began after a time and has left no savepoint: the latest one is older."""
+    newest = Runs(folder, topology).newest()
+    if newest is None:
+        return
+    record = newest.record
+    if record.submitted_at > since and not record.savepoint:
+        what = "has published nothing" if record.has_ended else "has not finished"
+        raise TopologyError(
+            f"batch run {record.run} {what}, so the latest checkpoint of '{topology}' is older than it; finish the run,"
+            " or give --restore the number of a checkpoint"
+        )
 
 
 def run_folders(folder: Path, topology: str = "") -> Iterator[tuple[RunRecord, Path]]:

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from heronpy.api.spout.base_spout import BaseSpout
+from heronpy.api.spout.split_spout import To, split_of
 from heronpy.batch.cells import CellError, ObjectCell
 from heronpy.batch.exchange import Saved
 from heronpy.common.errors import TopologyError
@@ -211,13 +212,16 @@ class LinesCell(SpoutCell):
 class SplitsCell(SpoutCell):
     """A `SplitSpout`, which reads the splits of a unit."""
 
+    def prepare(self) -> None:
+        super().prepare()
+        # The splits of the run are listed already.
+        self.user.object.splits = _no_splits
+
     def saved(self) -> Iterator[Saved]:
         return iter(())
 
     def split(self, line: str) -> Iterator[None]:
         """Emit the tuples of a split."""
-        from heronpy.api.spout.split_spout import To, split_of
-
         delegate = self.user.delegate
         items = iter(self.guard(self.user.object.read, split_of(line)))
         while chunk := self.guard(list, islice(items, CHUNK)):
@@ -234,6 +238,10 @@ class SplitsCell(SpoutCell):
 
     def _emit_to(self, values: Sequence[Any], stream: str) -> None:
         self.user.delegate.emit(values, stream=stream)
+
+
+def _no_splits(config: dict[str, Any]) -> Sequence[Any]:
+    return ()
 
 
 def _stay_busy() -> None:

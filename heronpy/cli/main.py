@@ -39,6 +39,7 @@ VERBS: dict[str, dict[str, str]] = {
         "list": "List the topologies of a cluster.",
         "status": "Show how a topology is doing and what holds it back.",
         "plan": "Show the logical, packing or physical plan.",
+        "progress": "Show how far a batch run is: stages, units, slow containers, and when it ends.",
         "doctor": "Diagnose what holds a topology back, and say what to do next.",
         "top": "Watch the components of a topology live.",
         "metrics": "Show metrics by component or instance.",
@@ -79,8 +80,8 @@ SHARED = {
         "change": "activate deactivate restart update drain scheduler drill clean",
         "jobs": "job manager",
         "kill": "stop",
-        "look": "list status plan doctor top logs events exceptions trace slow batches dead-letters stacks profile"
-        " heap metrics",
+        "look": "list status plan progress doctor top logs events exceptions trace slow batches dead-letters stacks"
+        " profile heap metrics",
         "cluster": "env",
         "tracker": "ui",
         "history": "compare",

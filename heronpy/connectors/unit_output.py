@@ -40,8 +40,10 @@ class SinkWriter(ABC):
 class UnitOutput(ABC):
     """The output of one sink of a batch run."""
 
-    def __init__(self, component: str) -> None:
+    def __init__(self, component: str, place: str) -> None:
+        """`place`: the folder where readers find the published rows."""
         self.component = component
+        self.place = place
 
     @abstractmethod
     def open(self, stage: Path) -> SinkWriter:

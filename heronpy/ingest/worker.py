@@ -282,6 +282,7 @@ class LogWorker(Spout):
             self._give_back(str(error), MOVED_S)
         except RowError as error:
             cause = error.__cause__ or error
+            self._blamed(cause)
             self._error = f"{type(cause).__name__}: {cause}"[:TEXT_MAX]
             trace = user_traceback(cause)
             self._tries.write(work.generation, work.unit, work.chunks, trace)
@@ -300,6 +301,9 @@ class LogWorker(Spout):
             # Only a new process frees the memory.
             self._breaks = True
             raise
+
+    def _blamed(self, cause: BaseException) -> None:
+        """What a subclass does first about an error of the function."""
 
     def _discard(self) -> None:
         self._asking.end()

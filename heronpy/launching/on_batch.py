@@ -8,32 +8,27 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from uuid import uuid4
+from contextlib import contextmanager
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from heronpy.batch.choice import choose
+from heronpy.batch.mending import mend
 from heronpy.batch.record import RunRecord, RunState, Wanted, code_digest, goes_on
 from heronpy.batch.run import Run, Runs, runs_folder
 from heronpy.batch.stages import BatchRefusedError, Stage, divide
 from heronpy.batch.topology import run_topology
 from heronpy.clusters.session import Session
 from heronpy.common.engine_settings import BatchSettings, EngineSettings
-from heronpy.common.errors import LedgerError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
-from heronpy.ingest.ledger.commands import RetryFailed
-from heronpy.ingest.ledger.reaching import Reached
-from heronpy.ingest.ledger.requests import Who
-from heronpy.ingest.ledger.types import Kind
 from heronpy.launching import submission
 from heronpy.launching.model import Loaded
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import validate
-from heronpy.proto import components_of, topology_pb2
+from heronpy.proto import components_of
 from heronpy.storage.stores import store_roots
 
 
@@ -45,6 +40,8 @@ class Flags(Struct, frozen=True):
     hold: bool = False
     resume: bool = False
     fresh: bool = False
+    #: Only look: no run is made.
+    dry: bool = False
 
 
 class Begun(Struct, frozen=True):
@@ -69,11 +66,11 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
     validate(logical)
     configs = {name: config_of(part) for name, part in components_of(topology).items()}
     resolved = session.resolve(config_of(topology), configs)
+    session.pin_folders(resolved)
     settings = settings_for(resolved, BatchSettings)
     why = ""
     if flags.mode == "auto":
-        allow, deny = ([one for one in given.split(",") if one] for given in (settings.auto_allow, settings.auto_deny))
-        choice = choose(topology, allow, deny, settings.auto_percent)
+        choice = choose(topology, settings.auto_allow, settings.auto_deny, settings.auto_percent)
         if choice.mode == "stream":
             yield Begun(loaded, why=choice.why)
             return
@@ -85,6 +82,9 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
         )
     submission.refuse_taken(session, topology.name)
     workers = settings.workers or os.cpu_count() or 1
+    if flags.dry:
+        yield Begun(replace(loaded, topology=run_topology(topology, "", workers)), None, stages, workers, why=why)
+        return
     runs = Runs(runs_folder(settings, session.target.cluster), topology.name)
     checkpoint = settings_for(resolved, CheckpointSettings)
     saves = reliability_mode(topology) == "EFFECTIVELY_ONCE" and not flags.hold
@@ -98,7 +98,7 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
         continues = goes_on(before, wanted)
         if continues and newest is not None and before is not None:
             run = newest
-            retry_failed(run, [stage.number for stage in stages])
+            mend(run, stages)
             run.write(replace(before, code=wanted.code, state=RunState.RUNNING, cause="", ended_at=None,
                               topology_ids=(*before.topology_ids, topology.id)))  # fmt: skip
         else:
@@ -127,22 +127,3 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
                 run.write(before)
             raise
         runs.forget(settings.keep_runs)
-
-
-def retry_failed(run: Run, stages: list[int]) -> None:
-    """Let the units that have failed begin anew; nothing works on the run now."""
-    who = Who(f"heron-submit-{uuid4()}", str(uuid4()), Kind.COMMAND)
-    for number in stages:
-        try:
-            ledger = Reached.existing(run.ledger, f"stage-{number}", who)
-        except LedgerError:
-            return  # the run has not come so far
-        with closing(ledger):
-            ledger.ask(RetryFailed())
-
-
-def topology_of(session: Session, name: str) -> topology_pb2.Topology | None:
-    """The topology of the newest run of this name, as its program built it; None without a run."""
-    settings = settings_for(session.resolve(), BatchSettings)
-    run = Runs(runs_folder(settings, session.target.cluster), name).newest()
-    return run.topology if run is not None else None

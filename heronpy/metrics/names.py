@@ -291,6 +291,7 @@ _UNITS = (
     Metric("units-backups", _C, "", _PIPELINE, "Attempts that began while an earlier one took long."),
     Metric("units-backups-won", _C, "", _PIPELINE, "Backups that were complete first."),
     Metric("units-attempts-in-vain", _C, "", _PIPELINE, "Attempts that another one made needless; backups or not."),
+    Metric("batch-rows-unfit", _C, "", "sink", "Rows of a batch run that do not fit their sink and were left out."),
 )
 
 #: What the Spark gateway tells of its batches.

@@ -348,7 +348,7 @@ def spec_of_class(
 
 
 #: Attributes of a class that a batch run must know of.
-MARKS = ("bounded", "reusable", "unit_output")
+MARKS = ("bounded", "follow_s", "reusable", "unit_output")
 
 
 def traits_of(cls: type) -> list[str]:

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from heronpy.batch.record import RunState
+from heronpy.cli.look.batch_runs import print_stages
 from heronpy.cli.output import command, say
 from heronpy.clusters.session import Session
 from heronpy.common.units import counted, format_duration
 from heronpy.launching import on_batch
 from heronpy.launching.model import Loaded
+from heronpy.proto import topology_pb2
 
 
 class ModeFlags(Protocol):
@@ -24,18 +26,27 @@ class ModeFlags(Protocol):
     hold: bool
     resume: bool
     fresh: bool
+    dry_run_format: str | None
 
 
 class BatchSubmit:
     """A submit that may begin a batch run."""
 
-    def __init__(self, begun: on_batch.Begun) -> None:
-        self._begun = begun
+    def __init__(self, begun: on_batch.Begun, topology: topology_pb2.Topology) -> None:
+        self._begun, self._topology = begun, topology
 
     @property
     def loaded(self) -> Loaded:
         """The topology to start."""
         return self._begun.loaded
+
+    def print_plan(self) -> None:
+        """For a dry run: print the stages."""
+        begun = self._begun
+        if begun.why:
+            say(f"mode: {'batch' if begun.stages else 'stream'}, because {begun.why}")
+        if begun.stages:
+            print_stages(self._topology, begun.stages)
 
     def say_begun(self) -> None:
         """Say which run it is."""
@@ -70,7 +81,8 @@ class BatchSubmit:
 @contextmanager
 def begun(session: Session, loaded: Loaded, flags: ModeFlags) -> Iterator[BatchSubmit]:
     """The topology to start; when the block fails, no new run stays behind."""
-    with on_batch.begun(
-        session, loaded, on_batch.Flags(flags.mode, flags.like, flags.hold, flags.resume, flags.fresh)
-    ) as found:
-        yield BatchSubmit(found)
+    given = on_batch.Flags(
+        flags.mode, flags.like, flags.hold, flags.resume, flags.fresh, flags.dry_run_format is not None
+    )
+    with on_batch.begun(session, loaded, given) as found:
+        yield BatchSubmit(found, loaded.topology)

@@ -26,9 +26,11 @@ from heronpy.cli.submit.waiting import TopologyFailed, exceptions_said, until_ru
 from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
+from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.errors import HeronError
 from heronpy.common.folders import heron_home
 from heronpy.common.losses import losses_text
+from heronpy.common.settings import settings_for
 from heronpy.launching import submission
 from heronpy.launching.model import Loaded, Planned, Started
 from heronpy.launching.spawning import scheduler_died
@@ -79,6 +81,8 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
         with _scratch_folder() as scratch:
             planned, started, batch = _prepare(session, options, child, scratch)
         if started is None:
+            if batch is not None and options.dry_run_format not in ("json", "raw"):
+                batch.print_plan()
             _print_plans(planned, options.dry_run_format or "table")
             return
         with _taken_down_on_failure(session, started):
@@ -264,6 +268,11 @@ def _start(session: Session, options: SubmitOptions, loaded: Loaded, begun_at: f
         planned.restore = choose(
             planned, options.restore, options.allow_dropped_state, lambda text: warning(clean(text))
         )
+        if options.restore == "latest" and planned.restore is not None:
+            from heronpy.batch.run import refuse_unfinished, runs_folder
+
+            folder = runs_folder(settings_for(planned.resolved, BatchSettings), session.target.cluster)
+            refuse_unfinished(folder, planned.topology.name, planned.restore.taken_at)
     if options.dry_run_format is not None:
         return planned, None
     for flag, given in (("--foreground", options.foreground), ("--queue-timeout", options.queue_timeout_s)):

@@ -24,7 +24,7 @@ class FileUnits(UnitOutput):
     leaves files of other runs alone."""
 
     def __init__(self, component: str, options: FileOptions) -> None:
-        super().__init__(component)
+        super().__init__(component, options.folder)
         self._options = options
         self._suffix = SUFFIXES[options.format]
 
