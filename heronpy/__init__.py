@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from heronpy.api.serializer import IHeronSerializer as IHeronSerializer
     from heronpy.api.spout.async_spout import AsyncSpout as AsyncSpout
     from heronpy.api.spout.base_spout import Backlog as Backlog
+    from heronpy.api.spout.split_spout import Split as Split
+    from heronpy.api.spout.split_spout import SplitSpout as SplitSpout
+    from heronpy.api.spout.split_spout import To as To
     from heronpy.api.spout.spout import Spout as Spout
     from heronpy.api.state.keyed_state import KeyedState as KeyedState
     from heronpy.api.state.keyed_state import PartitionedState as PartitionedState
@@ -66,6 +69,9 @@ _HOMES = {
     "IHeronSerializer": "heronpy.api.serializer",
     "AsyncSpout": "heronpy.api.spout.async_spout",
     "Backlog": "heronpy.api.spout.base_spout",
+    "Split": "heronpy.api.spout.split_spout",
+    "SplitSpout": "heronpy.api.spout.split_spout",
+    "To": "heronpy.api.spout.split_spout",
     "Spout": "heronpy.api.spout.spout",
     "HashMapState": "heronpy.api.state.state",
     "KeyedState": "heronpy.api.state.keyed_state",

@@ -18,6 +18,7 @@ from typing import Any
 from heronpy.net.zsock import readable
 from heronpy.plan.component_config import live_concurrency
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
+from heronpy.task.tuples import Arrived, DamagedValues, HeronTuple, InFrame
 
 from .awake import Awake, WatchedSelector
 from .bolt_loop import IDLE_WAIT_S, TICK_COMPONENT, TICK_STREAM, BoltTask
@@ -25,7 +26,6 @@ from .in_queue import Entry
 from .progress import ASK_S
 from .task import CREDIT_EVERY_S, StopRequested, UserError
 from .time_use import WORKING, Doing
-from .tuples import Arrived, DamagedValues, HeronTuple, InFrame
 
 log = logging.getLogger("heron.instance")
 

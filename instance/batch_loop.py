@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from heronpy.proto import frame_pb2
+from heronpy.task.tuples import DamagedValues, HeronTuple, InBatch, Part
 
 from .bolt_loop import CHUNK_SHORT_S, BoltTask
 from .task import StopRequested, UserError
-from .tuples import DamagedValues, HeronTuple, InBatch, Part
 
 
 class BatchBoltTask(BoltTask):

@@ -15,10 +15,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2
+from heronpy.task.acks import BoltAcks
+from heronpy.task.routing import input_streams, pending_max, schemas_of, upstream_tasks
+from heronpy.task.tuples import HeronTuple, InFrame, Part
+from heronpy.task.user_code import BoltCalls
 from heronpy.wire.frames import BARRIER, CLAMP, DATA, fits, root_tasks_of, roots_of
 
 from . import dead_letters
-from .acks import BoltAcks
 from .awake import Sleeps
 from .barriers import BoltCheckpoints
 from .dead_letters import DeadLetters
@@ -28,11 +31,8 @@ from .linger import AckLinger, Linger
 from .opening import FrameOpener
 from .poison import PoisonGuard
 from .progress import Readiness
-from .routing import input_streams, pending_max, schemas_of, upstream_tasks
 from .task import CREDIT_EVERY_S, StopRequested, Task, UserError
 from .time_use import BLOCKED, IDLE
-from .tuples import HeronTuple, InFrame, Part
-from .user_code import BoltCalls
 
 if TYPE_CHECKING:
     from heronpy.ckpt.snapshot import TaskState

@@ -31,11 +31,11 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.procs import exit_notice
 from heronpy.proto import components_of, control_pb2, plan_pb2
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
+from heronpy.task.name import TaskName
 from heronpy.wire.frames import BARRIER, Frame
 
 from .control import CheckpointMessage, ControlThread, SnapshotWritten
 from .metrics import TaskMetrics
-from .progress import TaskName
 from .snapshots import Job, SnapshotFailed, SnapshotWriter
 
 if TYPE_CHECKING:

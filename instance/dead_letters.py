@@ -15,12 +15,13 @@ from typing import Any
 from heronpy.common.errors import TopologyError
 from heronpy.plan.launch import LaunchSpec
 from heronpy.storage.dead_letters import TRACEBACK_MAX_CHARS, DeadLetterFile, encode_payload
+from heronpy.task.name import TaskName
+from heronpy.task.outlets import OutStream
+from heronpy.task.tuples import HeronTuple
 from heronpy.wire.codec import Undecodable
 
 from .metrics import TaskMetrics
-from .outlets import OutStream
-from .progress import Progress, TaskName
-from .tuples import HeronTuple
+from .progress import Progress
 
 log = logging.getLogger("heron.instance")
 

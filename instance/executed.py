@@ -20,13 +20,14 @@ from heronpy.common import exit_codes
 from heronpy.common.units import format_duration, is_installed, line_of
 from heronpy.procs import exit_notice
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
+from heronpy.task.name import TaskName
+from heronpy.task.tuples import DamagedValues, HeronTuple, InBatch, Part
 
 from .control import ControlThread
 from .metrics import TaskMetrics
-from .progress import Progress, TaskName
+from .progress import Progress
 from .reports import exception_report
 from .time_use import ExecuteTimes, Sample, by_stream
-from .tuples import DamagedValues, HeronTuple, InBatch, Part
 
 log = logging.getLogger("heron.instance")
 

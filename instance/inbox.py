@@ -10,10 +10,10 @@ import zmq
 
 from heronpy.common.errors import HeronError
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
+from heronpy.task.emitter import Emitter
 
 from .checkpoints import Checkpoints
 from .control import ControlThread, Message, Refused, SnapshotWritten
-from .emitter import Emitter
 from .link import DataLink
 from .metrics import UserMetrics
 

@@ -34,6 +34,7 @@ from heronpy.procs import sampler
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.handed_plans import handed, plan_file, topology_file
 from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2, topology_pb2
+from heronpy.task.name import TaskName
 
 from .async_loop import AsyncBoltTask
 from .async_spout import AsyncSpoutTask
@@ -43,7 +44,7 @@ from .checkpoints import Checkpoints, RestoreError, region_of
 from .control import ControlThread
 from .link import DataLink
 from .memory import limit_address_space, release_reserve
-from .progress import ReadyTimeoutError, TaskName
+from .progress import ReadyTimeoutError
 from .reports import count_link, count_loop, report_of, status_of
 from .snapshots import watch_forks
 from .spout_loop import SpoutTask

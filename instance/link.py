@@ -25,9 +25,8 @@ from heronpy.common.errors import RemoteWireError
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure, fd_of, readable
 from heronpy.proto import frame_pb2
+from heronpy.task.tuples import TracedFrame
 from heronpy.wire.frames import BARRIER, CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame, gap, header_and_frame, message_of
-
-from .tuples import TracedFrame
 
 _pack_header = LINK_HEADER.pack
 _unpack_header = LINK_HEADER.unpack

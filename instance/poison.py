@@ -35,14 +35,14 @@ from msgspec.structs import asdict
 from heronpy.api.user_code import user_traceback
 from heronpy.common.hashing import stable_hash_many
 from heronpy.procs.exit_reason import ExitReason
+from heronpy.task.name import TaskName
+from heronpy.task.tuples import DamagedValues, HeronTuple, InBatch, Part
+from heronpy.task.user_code import UserCode
 from heronpy.wire.codec import Undecodable, Watch
 
 from .dead_letters import DeadLetters
 from .memory import release_reserve
 from .poison_charges import TERM_MAX, Charge, Charges, may_blame
-from .progress import TaskName
-from .tuples import DamagedValues, HeronTuple, InBatch, Part
-from .user_code import UserCode
 
 _MARK_BYTES = 8192
 

@@ -1,4 +1,4 @@
-"""A task's identity and progress, as counted by its own thread, and whether its bolt is ready."""
+"""A task's progress, as counted by its own thread, and whether its bolt is ready."""
 
 from __future__ import annotations
 
@@ -7,25 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from msgspec import Struct
-
 from heronpy.api.bolt.base_bolt import NotReadyError
-from heronpy.common import ids
 from heronpy.common.errors import DeadlineError, TopologyError
-
-
-class TaskName(Struct, frozen=True):
-    """One incarnation of a task; `epoch` numbers its processes, from 1."""
-
-    task_id: int
-    epoch: int
-    component: str
-    container: int
-
-    @property
-    def instance_id(self) -> str:
-        """The name of its process, for people and in file names."""
-        return ids.instance_id(self.container, self.component, self.task_id)
 
 
 @dataclass(slots=True)

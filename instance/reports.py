@@ -8,11 +8,12 @@ import time
 from msgspec import Struct
 
 from heronpy.proto import control_pb2
+from heronpy.task.name import TaskName
 
 from .checkpoints import Checkpoints
 from .link import DataLink
 from .metrics import TaskMetrics, Traffic
-from .progress import Progress, Readiness, TaskName
+from .progress import Progress, Readiness
 from .time_use import TimeUse
 
 

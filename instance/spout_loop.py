@@ -25,14 +25,14 @@ from heronpy.api.spout.base_spout import BaseSpout
 from heronpy.api.spout.spout import Spout
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
+from heronpy.task.roots import Batch, PendingRoots
+from heronpy.task.user_code import columns_of, emit_columns, emit_one
 from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame, fits
 
 from .awake import Sleeps
 from .linger import FULL, LONGER, OPEN, SEVERAL, Linger, poll_pause_s, room
-from .roots import Batch, PendingRoots
 from .task import ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
 from .time_use import AT_LIMIT, BLOCKED, IDLE
-from .user_code import columns_of, emit_columns, emit_one
 
 log = logging.getLogger("heron.instance")
 

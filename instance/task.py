@@ -21,23 +21,31 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2, topology_pb2
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
+from heronpy.task.emitter import Emitter
+from heronpy.task.name import TaskName
+from heronpy.task.outlets import OutStream
+from heronpy.task.routing import (
+    arrow_schemas,
+    choosers_for,
+    component_of,
+    downstream_tasks,
+    output_streams,
+    spout_tasks,
+)
+from heronpy.task.user_code import UserCode
 from heronpy.wire.frames import LEAVE, Frame
 
 from .checkpoints import Attempt, Checkpoints, CutOutput, CutPorts, CutWork, RestoreError, open_state, region_of
 from .control import ControlThread, Refused
-from .emitter import Emitter
 from .in_queue import IN_QUEUE_START_BYTES, IN_QUEUE_START_TUPLES, TunedCapacity
 from .inbox import act, leave
 from .link import DataLink
 from .memory import explain
 from .metrics import TaskMetrics, UserMetrics
-from .outlets import OutStream
-from .progress import ASK_S, Progress, TaskName
+from .progress import ASK_S, Progress
 from .reports import Standing, exception_report
-from .routing import arrow_schemas, choosers_for, component_of, downstream_tasks, output_streams, spout_tasks
 from .time_use import BLOCKED, IDLE, WORKING, Doing, TimeUse
 from .tracing import LatencyMarkers, Tracer
-from .user_code import UserCode
 
 if TYPE_CHECKING:
     from heronpy.ckpt.snapshot import TaskState

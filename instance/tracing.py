@@ -24,11 +24,10 @@ from collections.abc import Callable
 import numpy as np
 
 from heronpy.proto import control_pb2, frame_pb2
+from heronpy.task.emitter import Emitter
+from heronpy.task.outlets import Outlet
+from heronpy.task.tuples import Arrived, Span, TracedFrame
 from heronpy.wire.frames import U32, U64
-
-from .emitter import Emitter
-from .outlets import Outlet
-from .tuples import Arrived, Span, TracedFrame
 
 NEVER = float("inf")
 #: Spans that wait for the next report; tuple trees that are followed until their acks.

@@ -28,11 +28,11 @@ from heronpy.connectors.spark.filling import Filling
 from heronpy.connectors.spark.rows import RowShape
 from heronpy.plan.emit_rules import ColumnRules
 from heronpy.plan.grouping import Shuffle
+from heronpy.task.emitter import Emitter
+from heronpy.task.outlets import OutStream
+from heronpy.task.routing import arrow_schemas, output_streams
 from heronpy.wire.frames import Frame
-from instance.emitter import Emitter
 from instance.opening import FrameOpener
-from instance.outlets import OutStream
-from instance.routing import arrow_schemas, output_streams
 
 SCHEMA = pa.schema([("id", pa.int64()), ("price", pa.float64()), ("symbol", pa.string()), ("day", pa.date32())])
 SOURCE = 1

@@ -84,6 +84,7 @@ REPORTERS = (
     "stmgr/*.py",
     "instance/*.py",
     "heronpy/executor/*.py",
+    "heronpy/batch/worker.py",
     "heronpy/ingest/figures.py",
     "heronpy/metrics/prometheus.py",
     "heronpy/spark/*.py",

@@ -39,12 +39,15 @@ VERBS: dict[str, dict[str, str]] = {
         "list": "List the topologies of a cluster.",
         "status": "Show how a topology is doing and what holds it back.",
         "plan": "Show the logical, packing or physical plan.",
+        "progress": "Show how far a batch run is: stages, units, slow containers, and when it ends.",
         "doctor": "Diagnose what holds a topology back, and say what to do next.",
         "top": "Watch the components of a topology live.",
         "metrics": "Show metrics by component or instance.",
         "logs": "Show or follow the logs of tasks and processes.",
         "events": "Show what happened: restarts, backpressure, checkpoints, updates.",
         "exceptions": "Show the exceptions that user code raised.",
+        "history": "Show runs that have ended: their end, progress, exceptions and logs.",
+        "compare": "Compare the rows and figures of two runs, or of two folders.",
         "trace": "Trace tuples and show where their time goes.",
         "slow": "Show the slowest tuples with their values.",
         "batches": "Show the Spark batches that have failed, and try them again.",
@@ -77,10 +80,11 @@ SHARED = {
         "change": "activate deactivate restart update drain scheduler drill clean",
         "jobs": "job manager",
         "kill": "stop",
-        "look": "list status plan doctor top logs events exceptions trace slow batches dead-letters stacks profile"
-        " heap metrics",
+        "look": "list status plan progress doctor top logs events exceptions trace slow batches dead-letters stacks"
+        " profile heap metrics",
         "cluster": "env",
         "tracker": "ui",
+        "history": "compare",
         "about": "completion version help",
     }.items()
     for verb in verbs.split()

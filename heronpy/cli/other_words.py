@@ -29,7 +29,6 @@ MEANT = {
     "tail": "heron logs -f",
     "log": "heron logs",
     "diagnose": "heron doctor",
-    "history": "heron events",
     "errors": "heron exceptions",
     "savepoint": "heron checkpoints savepoint",
     "restore": "heron submit --restore' or 'heron checkpoints restore",

@@ -26,13 +26,15 @@ def kept_files(home: Path, cluster: str) -> Iterator[Path]:
 
 
 def read_kept(path: Path) -> control_pb2.EndedTopology | None:
-    """The content of a kept file; None if it is missing or damaged."""
+    """The content of a kept file; None if it is missing, damaged, or in the folder of another topology."""
     kept = control_pb2.EndedTopology()
     try:
         kept.ParseFromString(read_own(path, MAX_BYTES))
     except (OSError, ConfigError, DecodeError):
         return None
-    return kept if kept.record.topology_id == path.name else None
+    record, place = kept.record, [one.name for one in path.parents[1:4]]
+    is_here = place == [record.topology, record.role, record.cluster] and record.topology_id == path.name
+    return kept if is_here else None
 
 
 def kept_of_last(session: Session, topology: str) -> control_pb2.EndedTopology | None:

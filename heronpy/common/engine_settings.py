@@ -1,4 +1,4 @@
-"""How to declare a setting; the settings of engines and of work units. `setting_types` has the others."""
+"""How to declare a setting; the settings of engines, work units and batch runs. `setting_types` has the others."""
 
 from __future__ import annotations
 
@@ -197,4 +197,30 @@ class IngestSettings(Room, frozen=True):
         "",
         "Name of the site where the topology is submitted, for pipelines that run on several sites with one ledger:"
         " letters, digits, - and _. Empty: the site that the program names, if any.",
+    )
+
+
+class BatchSettings(Room, frozen=True):
+    """Batch runs: topologies over bounded input, one stage after the other (`heron submit --mode batch`)."""
+
+    folder: str = setting(
+        "",
+        "Folder of the runs: records, ledgers, and files between stages. Several hosts share it. Empty:"
+        " batch/<cluster> in HERON_HOME.",
+        absolute=True,
+    )
+    workers: int = setting(0, "Tasks that process units; 0: one for each core of the submitting host.", high=10_000)
+    unit_bytes: int = setting(32 * MB, "A unit of a stage has about this many bytes.", low=1024)
+    exchange_bytes_max: int = setting(
+        64 * GB, "A run ends as FAILED when the files between two stages have more bytes.", low=1024
+    )
+    keep_runs: int = setting(10, "Runs of a topology that are kept; older ones are removed.", low=1, high=10_000)
+    auto_allow: str = setting(
+        "*", "With --mode auto: only topologies with such a name run as a batch; patterns, separated by commas."
+    )
+    auto_deny: str = setting(
+        "", "With --mode auto: topologies with such a name run as a stream; patterns, separated by commas."
+    )
+    auto_percent: float = setting(
+        100.0, "With --mode auto: only this share of the permitted topologies runs as a batch.", high=100
     )

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from heronpy.common.engine_settings import (
+    BatchSettings,
     EngineSettings,
     IngestSettings,
     KubernetesSettings,
@@ -511,6 +512,7 @@ ROOMS: Final[Mapping[str, type[Room]]] = {
     "packing": PackingSettings,
     "spark": SparkSettings,
     "ingest": IngestSettings,
+    "batch": BatchSettings,
     "checkpoint": CheckpointSettings,
     "metrics": MetricsSettings,
     "trace": TraceSettings,

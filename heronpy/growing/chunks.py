@@ -47,17 +47,20 @@ def read_chunk(
     end: int,
     block_bytes: int = BLOCK_BYTES,
     line_bytes_max: int = LINE_BYTES_MAX,
+    whole: bool = False,
 ) -> Iterator[Lines]:
     """The lines of a chunk in blocks of about `block_bytes`; memory is bounded by one block and one line.
 
     `name` is for errors: LongLineError, OSError; UnfinishedLineError where the file ends before the last of its lines
-    does.
+    does, unless such a line counts (`whole`).
     """
     at = begin
     if begin and os.pread(descriptor, 1, begin - 1) != b"\n":
         at = _next_line(descriptor, name, begin, line_bytes_max)
     while at < end:
         _, data = read_lines(descriptor, name, at, min(block_bytes, end - at), line_bytes_max)
+        if not data and whole:
+            data = os.pread(descriptor, line_bytes_max, at)
         if not data:
             raise UnfinishedLineError(name, at)
         yield Lines(at, data)

@@ -10,12 +10,14 @@ from typing import TypeVar
 
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology_context import TopologyContext
+from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError, LedgerAwayError, LedgerError, RemovedLedgerError
 from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.ledger.requests import Leave, Open, Opened, Request, ShowAlive, Who
 from heronpy.ingest.ledger.types import Kind
 from heronpy.ingest.options import UnitOptions
+from heronpy.procs.exit_notice import leave
 
 log = logging.getLogger("heron.ingest")
 
@@ -39,6 +41,8 @@ AGAIN_S, AGAIN_MAX_S = 0.1, 5.0
 TELL_S = 5.0
 #: How long the end of the process waits for the thread that sends signs of life.
 BEAT_END_S = 2.0
+#: Interval of the signs of life of a worker that has an attempt, and how long an attempt in vain may go on.
+ATTEMPT_S, STOP_S = 1.0, 2.0
 
 
 class Asking:
@@ -57,6 +61,9 @@ class Asking:
         self._told = ""
         self._closed = threading.Event()
         self._beating: threading.Thread | None = None
+        #: The running attempt, and the last one of which the ledger has said that it no longer counts.
+        self._attempt: ShowAlive | None = None
+        self._in_vain: ShowAlive | None = None
 
     def opening(self) -> Open:
         """The first request of a process."""
@@ -97,6 +104,19 @@ class Asking:
             self._spout.delegate.wait_outside(self._told, 0.0)
         self._spout.wait(self._pause_s)
 
+    def begin(self, unit: int, attempt: int, generation: int) -> None:
+        """An attempt runs user code from now on: the signs of life ask whether it still counts."""
+        self._attempt = ShowAlive(unit, attempt, generation)
+
+    def end(self) -> None:
+        """No attempt runs user code."""
+        self._attempt = None
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether the running attempt no longer counts."""
+        return self._attempt is not None and self._attempt is self._in_vain
+
     def show_alive(self, silent_s: float) -> None:
         """Send signs of life several times per `silent_s` from now on, even while user code runs."""
         every_s = silent_s / policy.SHOWN_IN_SILENCE
@@ -106,13 +126,26 @@ class Asking:
     def _beat(self, every_s: float) -> None:
         text = self._text
         ledger = Reached(text, self._pipeline, self.who)
-        while not self._closed.wait(every_s):
+        due = time.monotonic() + every_s
+        told_at = 0.0
+        while not self._closed.wait(min(every_s, ATTEMPT_S)):
+            attempt, now = self._attempt, time.monotonic()
+            if attempt is None and now < due:
+                continue
+            if attempt is not None and attempt is self._in_vain:
+                if now >= told_at + STOP_S:
+                    # User code is busy with one row for long: another process takes the next unit sooner.
+                    log.warning("unit %d: this attempt is in vain and does not stop, so its process ends", attempt.unit)
+                    leave(exit_codes.TERMINATED)
+                continue
+            due = now + every_s
             if text != self._text:  # the partition map has changed
                 ledger.close()
                 text = self._text
                 ledger = Reached(text, self._pipeline, self.who)
             try:
-                ledger.ask(ShowAlive())
+                if ledger.ask(attempt or ShowAlive()).in_vain:
+                    self._in_vain, told_at = attempt, now
             except LedgerAwayError:
                 continue
             except LedgerError as error:

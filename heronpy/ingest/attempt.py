@@ -45,7 +45,7 @@ class Attempt:
         #: Whether rows are taken one by one, so that an error belongs to the last line that was read.
         self._exact = work.tries > 0
         self._many = 1
-        self._unit = self._unit_of()
+        self._unit = unit_of(self.work, self._options, self._page)
 
     @property
     def rows(self) -> int:
@@ -113,17 +113,12 @@ class Attempt:
         if self._stage is not None:
             self._stages.discard(self._stage)
 
-    def _unit_of(self) -> LogUnit:
-        options, work = self._options, self.work
-        page = self._page if work.tries else None
-        return LogUnit(work, options.pattern.root, options.decoder(), options.line_bytes_max, page)
-
     def _begin_anew(self) -> None:
         """Start over, row by row, to find the row that cannot be written."""
         self.discard()
         self._writer = self._rows = None
         self._count, self._exact, self._many = 0, True, 1
-        self._unit = self._unit_of()
+        self._unit = unit_of(self.work, self._options, self._page)
 
     def _finish(self, writer: Writer) -> Commit:
         assert self._stage is not None
@@ -141,6 +136,19 @@ class Attempt:
         work = self.work
         pipeline = self._options.pipeline
         return Lineage(pipeline, work.generation, work.unit, work.attempt, self._count, chunks, ledger=work.ledger)
+
+
+def unit_of(work: Work, options: UnitOptions, page: SuspectPage) -> LogUnit:
+    """The unit of an attempt; the first attempt names no lines in the page."""
+    return LogUnit(
+        work,
+        options.files.root,
+        options.decoder(),
+        options.line_bytes_max,
+        page if work.tries else None,
+        header_lines=options.header_lines,
+        whole=options.whole,
+    )
 
 
 def _next_many(many: int, took_s: float) -> int:
@@ -165,4 +173,5 @@ def row_error(unit: LogUnit, error: Exception) -> RowError | MovedError:
         return moved
     except HeronError:
         pass
-    return RowError(unit.suspect)
+    # A function that works ahead of what it reads says that no line is more suspect than others.
+    return RowError(None if getattr(error, "of_many", False) else unit.suspect)

@@ -26,7 +26,7 @@ from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.ledger.requests import Chunk, Who
 from heronpy.ingest.ledger.types import Config, Copy, File, Kind, Pipeline, Row, Unfinished
 from heronpy.ingest.marks import is_marked
-from heronpy.ingest.options import pattern_at
+from heronpy.ingest.options import logs_at
 from heronpy.ingest.outputs.lineage import Lineage, batches, folder_name, published, units_of
 from heronpy.ingest.outputs.stages import About, Stages
 from heronpy.ingest.unit import MovedError, opened
@@ -94,7 +94,7 @@ def check(ledger: str, pipeline: str, table: str) -> Checked:
             outcome = _Bytes.UNSEEN
             for site, path in places.get((chunk.key, chunk.generation), ()):
                 place = Chunk(0, chunk.key, chunk.generation, chunk.begin, chunk.end, chunk.head, path)
-                root = pattern_at(config.pattern, site).root
+                root = logs_at(config.pattern, site).root
                 outcome = _compared(root, place, chunk.sha256, heads[chunk.key, chunk.generation])
                 if outcome in (_Bytes.EQUAL, _Bytes.DIFFER):
                     break

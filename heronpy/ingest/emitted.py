@@ -9,10 +9,10 @@ from itertools import count
 from typing import Any
 
 from heronpy.common.errors import HeronError
-from heronpy.ingest.attempt import RowError, row_error, rows_of
+from heronpy.ingest.attempt import RowError, row_error, rows_of, unit_of
 from heronpy.ingest.ledger.requests import Commit, Work
 from heronpy.ingest.options import Rows, UnitOptions
-from heronpy.ingest.unit import LogUnit, SuspectPage
+from heronpy.ingest.unit import SuspectPage
 
 #: Pause before a failed row is emitted again; it doubles each time.
 AGAIN_S, AGAIN_MAX_S = 0.1, 10.0
@@ -46,9 +46,7 @@ class EmittedAttempt:
         self._rows_of = rows
         self._fields = options.fields
         self._emit = emit
-        self._unit = LogUnit(
-            work, options.pattern.root, options.decoder(), options.line_bytes_max, page if work.tries else None
-        )
+        self._unit = unit_of(work, options, page)
         self._began = time.monotonic()
         self._rows: Iterator[object] | None = None
         self._is_read = False

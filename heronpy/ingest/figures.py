@@ -31,14 +31,19 @@ _COLLECT_S = 1.0
 
 
 class Counters:
-    """Counters of one task; their label is the pipeline."""
+    """Counters of one task; their label is the pipeline, which `count_for` names first."""
 
-    def __init__(self, context: TopologyContext, pipeline: str, names: tuple[str, ...]) -> None:
-        self._pipeline = pipeline
+    def __init__(self, context: TopologyContext, names: tuple[str, ...]) -> None:
+        self._pipeline = ""
         self._metrics = {name: MultiCountMetric() for name in names}
         for name, metric in self._metrics.items():
-            metric.add_key(pipeline)
             context.register_metric(name, metric, _COLLECT_S)
+
+    def count_for(self, pipeline: str) -> None:
+        """Count for this pipeline from now on."""
+        self._pipeline = pipeline
+        for metric in self._metrics.values():
+            metric.add_key(pipeline)
 
     def add(self, name: str, by: int = 1) -> None:
         """Count."""
@@ -46,14 +51,19 @@ class Counters:
 
 
 class KeeperFigures:
-    """The figures that a keeper reports."""
+    """The figures that a keeper reports; `count_for` names their pipeline first."""
 
-    def __init__(self, context: TopologyContext, pipeline: str) -> None:
-        self._pipeline = pipeline
-        self._counters = Counters(context, pipeline, PUBLISHED)
+    def __init__(self, context: TopologyContext) -> None:
+        self._pipeline = ""
+        self._counters = Counters(context, PUBLISHED)
         self._gauges = {name: MultiAssignableMetrics() for name in (*GAUGES, *SITE_GAUGES)}
         for name, gauge in self._gauges.items():
             context.register_metric(name, gauge, _COLLECT_S)
+
+    def count_for(self, pipeline: str) -> None:
+        """Report for this pipeline from now on."""
+        self._pipeline = pipeline
+        self._counters.count_for(pipeline)
 
     def published(self, settled: Settled) -> None:
         """Count units whose publication is new to the ledger."""

@@ -24,7 +24,7 @@ from heronpy.ingest.ledger import commands, requests
 from heronpy.ingest.ledger.partitions import partitions_of
 from heronpy.ingest.ledger.reaching import not_used
 from heronpy.ingest.ledger.types import REPORT_MAX, Kind
-from heronpy.ingest.options import options_here
+from heronpy.ingest.options import UnitOptions, options_here
 from heronpy.ingest.outputs.spark import SparkBatches
 from heronpy.ingest.outputs.stages import About, OlderGenerationError, OtherLedgerError, StageGoneError
 from heronpy.ingest.watch import Watch
@@ -122,8 +122,14 @@ class LogKeeper(Spout):
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Joins the pipeline."""
-        self._options = options_here(config)
-        self._run = context.get_topology_id()
+        self._context = context
+        self._figures = KeeperFigures(context)
+        self._join(options_here(config))
+
+    def _join(self, options: UnitOptions) -> None:
+        """Keep a pipeline from now on."""
+        self._options, context = options, self._context
+        self._run = self._options.run or context.get_topology_id()
         #: The run's id in the ledger; "" for an endless run.
         self._bounded_run = self._run if self._options.bounded else ""
         self._keepers = len(context.get_component_tasks(context.get_component_id()) or (0,))
@@ -145,7 +151,7 @@ class LogKeeper(Spout):
         self._clean_at = self._show_at = 0.0
         self._ended = False
         self._records_by: float | None = None
-        self._figures = KeeperFigures(context, self._options.pipeline)
+        self._figures.count_for(self._options.pipeline)
         self._asking.show_alive(self._options.config.silent_s)
 
     def next_tuple(self) -> None:
@@ -219,8 +225,8 @@ class LogKeeper(Spout):
             more = page.more
         options, site = self._options, self._asking.who.site
         return Watch(
-            options.pattern, opened.config.days, known, site, self._keepers, options.scan_interval_s, opened.made,
-            options.bounded,
+            options.files, opened.config.days, known, site, self._keepers, options.scan_interval_s, opened.made,
+            options.bounded, options.header_lines, options.whole,
         )  # fmt: skip
 
     def _claim(self, opened: requests.Opened) -> None:
@@ -346,7 +352,7 @@ class LogKeeper(Spout):
             return True
         path, head = watch.place_of(one.key, one.generation)
         chunk = requests.Chunk(span.file, one.key, one.generation, span.begin, span.end, head, path)
-        data, known = dead_bytes(self._options.pattern.root, chunk, found)
+        data, known = dead_bytes(self._options.files.root, chunk, found)
         if not known and not at_once and watch.is_there(one.key, one.generation):
             return False  # the file is being rotated: the next scan finds it
         answer, trace = requests.Bad(span.unit, span.tries, (found,), span.error), self._tries.of(generation, found)
@@ -360,15 +366,23 @@ class LogKeeper(Spout):
         self._figures.show(figures, watch.unfinished_bytes() if watch is not None else 0)
         if figures.units:
             self._lively_until = time.monotonic() + LIVELY_S
+        self._looked(figures)
         if not self._options.bounded:
             return
         if not self._stages.has_ended(self._run):
             if watch is None or not self._cut(None).over or not self._is_recorded(watch):
                 return
             self._cut(self._looking_since, closed=True)
-            self._stages.mark_end(self._run)
+            self._conclude()
         self._ended = True
         self.end_of_input()
+
+    def _looked(self, figures: commands.Figures) -> None:
+        """What a subclass does with the figures."""
+
+    def _conclude(self) -> None:
+        """Everything of a bounded run is published: record its end."""
+        self._stages.mark_end(self._run)
 
     def _is_recorded(self, watch: Watch) -> bool:
         """Whether all bad ranges have records; a bounded run does not end before."""

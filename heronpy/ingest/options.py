@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,13 +25,22 @@ from heronpy.plan.launch import LaunchSpec
 _SITE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 #: Placeholder for the name of the site in the folders of a pattern.
 SITE_MARK = "{site}"
+#: Between the patterns of a pipeline with several.
+SEPARATOR = "\n"
+
+
+class Logs(NamedTuple):
+    """The files of a pipeline: their patterns, and the folder below which they are opened and named."""
+
+    patterns: tuple[Pattern, ...]
+    root: str
 
 
 class UnitOptions(Struct, frozen=True):
     """The options; `LogUnits.specs` describes them."""
 
     pipeline: str
-    #: Absolute, with wildcards.
+    #: Absolute, with wildcards; several patterns with `SEPARATOR` between.
     logs: str
     #: The URL of the ledger, or several ledgers in the format of `reaching`.
     ledger: str
@@ -53,11 +62,17 @@ class UnitOptions(Struct, frozen=True):
     home: str = ""
     #: Names of options, including numbers in `config`, that the program gives; settings determine all others.
     given: frozenset[str] = frozenset()
+    #: The name of a bounded run that may go on in another topology; "": the id of the topology.
+    run: str = ""
+    #: Lines at the beginning of each file that are not read.
+    header_lines: int = 0
+    #: Whether files are read once as they are: an unfinished last line counts, and no file is taken for a copy.
+    whole: bool = False
 
     @property
-    def pattern(self) -> Pattern:
-        """The parsed pattern on this site."""
-        return pattern_at(self.logs, self.site)
+    def files(self) -> Logs:
+        """The files on this site."""
+        return logs_at(self.logs, self.site)
 
     @property
     def place(self) -> str:
@@ -75,9 +90,10 @@ class UnitOptions(Struct, frozen=True):
         return LineDecoder(self.encoding, self.decode_errors)
 
 
-def pattern_at(logs: str, site: str) -> Pattern:
-    """A parsed pattern on a site; raises ValueError if it cannot name a file."""
-    return parse(logs.replace(SITE_MARK, site))
+def logs_at(logs: str, site: str) -> Logs:
+    """The files of patterns on a site; raises ValueError if a pattern cannot name a file."""
+    patterns = tuple(parse(one) for one in logs.replace(SITE_MARK, site).split(SEPARATOR))
+    return Logs(patterns, os.path.commonpath([one.root for one in patterns]))
 
 
 def site_problem(site: object) -> str:

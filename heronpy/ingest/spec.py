@@ -35,7 +35,7 @@ from heronpy.ingest.options import (
     UnitOptions,
     default_home,
     default_ledger,
-    pattern_at,
+    logs_at,
     site_problem,
 )
 from heronpy.ingest.outputs.base import Output
@@ -207,7 +207,7 @@ class LogUnits:
         )
         try:
             # If the site is not known yet, any name will do.
-            pattern_at(logs, site or "site")
+            logs_at(logs, site or "site")
             if SITE_MARK in "/".join(parse(logs).parts):
                 raise ValueError(
                     f"{logs} has {SITE_MARK} after its first wildcard, where names must be the same on all sites"

@@ -20,7 +20,8 @@ from heronpy.common.errors import HeronError
 from heronpy.common.folders import make_folders
 from heronpy.connectors.textfiles.decoding import LineDecoder, offsets_of, raw_lines
 from heronpy.growing.below import UnfitFileError, open_below
-from heronpy.growing.chunks import LINE_BYTES_MAX, UnfinishedLineError, read_chunk
+from heronpy.growing.chunks import BLOCK_BYTES, LINE_BYTES_MAX, UnfinishedLineError, read_chunk
+from heronpy.growing.patterns import join
 from heronpy.ingest.ledger.requests import Chunk, Halve, Line, Work
 from heronpy.ingest.marks import is_marked
 
@@ -102,7 +103,11 @@ class LogUnit:
         decoder: LineDecoder,
         line_bytes_max: int = LINE_BYTES_MAX,
         page: SuspectPage | None = None,
+        *,
+        header_lines: int = 0,
+        whole: bool = False,
     ) -> None:
+        """`header_lines`, `whole`: see `UnitOptions`."""
         self.id = work.unit
         self.attempt = work.attempt
         self.bytes = work.bytes
@@ -112,6 +117,7 @@ class LogUnit:
         self._root = root
         self._decoder = decoder
         self._line_bytes_max = line_bytes_max
+        self._header_lines, self._whole = header_lines, whole
         self._blocks = self._read()
         self._digests: list[str] = []
         # The block whose lines are handed out, their offsets once requested, and the last line: by its
@@ -155,6 +161,17 @@ class LogUnit:
                 yield text
             self._blame_nothing()
 
+    def located(self) -> Iterator[tuple[str, str, int]]:
+        """The lines with the paths of their files, and the offsets of their first bytes."""
+        block, path = None, ""
+        for text in self.lines():
+            assert self._block is not None and self._chunk is not None
+            if block is not self._block:
+                block, path = self._block, join(self._root, self._chunk.path or self._chunk.key)
+            if self._offsets is None:
+                self._offsets = offsets_of(self._block.offset, self._block.data)
+            yield text, path, self._offsets[self._last]
+
     def blocks(self) -> Iterator[Block]:
         """Complete lines as bytes, in blocks of about 256 KiB; errors cannot be assigned to a line then."""
         for block in self._blocks:
@@ -171,7 +188,7 @@ class LogUnit:
         """
         if self._chunk is None or self._block is None:
             return None
-        index = self._index if self._left is None else self._count - length_hint(self._left) - 1
+        index = self._last
         if self._offsets is None:
             self._offsets = offsets_of(self._block.offset, self._block.data)
         if not 0 <= index < len(self._offsets):
@@ -181,6 +198,11 @@ class LogUnit:
         if following < len(self._offsets):
             end = self._offsets[following]
         return Line(self._chunk.file, self._offsets[index], min(end, self._chunk.end))
+
+    @property
+    def _last(self) -> int:
+        """The index in its block of the line that was handed out last."""
+        return self._index if self._left is None else self._count - length_hint(self._left) - 1
 
     def _note(self, page: SuspectPage) -> None:
         """Record the line that the attempt is processing, in case its process dies."""
@@ -217,8 +239,16 @@ class LogUnit:
             digest = sha256()
             try:
                 with opened(self._root, chunk) as descriptor:
+                    begin = chunk.begin
+                    if self._header_lines and begin < BLOCK_BYTES:
+                        begin = max(begin, _header_end(descriptor, self._header_lines))
                     for lines in read_chunk(
-                        descriptor, chunk.key, chunk.begin, chunk.end, line_bytes_max=self._line_bytes_max
+                        descriptor,
+                        chunk.key,
+                        begin,
+                        chunk.end,
+                        line_bytes_max=self._line_bytes_max,
+                        whole=self._whole,
                     ):
                         digest.update(lines.data)
                         yield Block(chunk.key, lines.offset, lines.data)
@@ -233,6 +263,16 @@ class LogUnit:
                 self._broken = error
                 raise
             self._digests.append(digest.hexdigest())
+
+
+def _header_end(descriptor: int, lines: int) -> int:
+    """The offset behind the header of a file; behind all of its beginning if the header is longer."""
+    beginning, offset = os.pread(descriptor, BLOCK_BYTES, 0), 0
+    for _ in range(lines):
+        offset = beginning.find(b"\n", offset) + 1
+        if not offset:
+            return len(beginning)
+    return offset
 
 
 @contextmanager

@@ -19,12 +19,13 @@ from heronpy.connectors.textfiles.notices import Notice, Notices
 from heronpy.connectors.textfiles.places import UNREADABLE, Places
 from heronpy.growing.chunks import BLOCK_BYTES, bytes_before, safe_size
 from heronpy.growing.identity import HEAD_BYTES, Mark, digest
-from heronpy.growing.patterns import Pattern, join, key_of
+from heronpy.growing.patterns import join, key_of
 from heronpy.growing.scan import COST_FACTOR, INTERVAL_S, NOTHING, WAITS, Pace, Scanner
 from heronpy.ingest.ledger.partitions import birth_of
 from heronpy.ingest.ledger.requests import GoneFile, KnownFile, Reported, SeenFile
 from heronpy.ingest.ledger.types import PART, FileState
 from heronpy.ingest.marks import head_text, mark_from, tail_text
+from heronpy.ingest.options import Logs
 
 FILES_MAX = 200_000
 
@@ -46,11 +47,11 @@ class _Known(Struct):
 
 
 class Watch:
-    """The files of one pattern on one site, which `keepers` keepers scan."""
+    """The files of a pipeline on one site, which `keepers` keepers scan."""
 
     def __init__(
         self,
-        pattern: Pattern,
+        logs: Logs,
         days: float,
         known: Iterable[KnownFile],
         site: str,
@@ -58,21 +59,24 @@ class Watch:
         interval_s: float = INTERVAL_S,
         made: Iterable[int] = (),
         bounded: bool = False,
+        header_lines: int = 0,
+        whole: bool = False,
     ) -> None:
-        """`bounded`: whether the watch does not wait for new files."""
-        self._root = pattern.root
+        """`bounded`: whether the watch does not wait for new files. `header_lines`, `whole`: see `UnitOptions`."""
+        self._root, self._whole = logs.root, whole
         self._site = site
         self._table = Table()
         self._notices = Notices()
-        scanner = Scanner([pattern], FILES_MAX, NOTHING if bounded else WAITS)
-        self._places = Places(scanner, 0)
+        scanner = Scanner(logs.patterns, FILES_MAX, NOTHING if bounded else WAITS)
+        self._places = Places(scanner, header_lines)
         self._finder = Finder(
             scanner,
             self._places,
             self._table,
             self._notices,
-            header_lines=0,
+            header_lines=header_lines,
             header_bytes=BLOCK_BYTES,
+            whole=whole,
             # Files are forgotten here after the ledger has forgotten them.
             forget_s=(days + 1) * 86_400,
             files_max=FILES_MAX,
@@ -239,7 +243,8 @@ class Watch:
             with self._places.open(file.path) as descriptor:
                 if not self._places.is_at(file, descriptor):
                     return False
-                cut = safe_size(descriptor, os.fstat(descriptor).st_size, mark.cut)
+                size = os.fstat(descriptor).st_size
+                cut = size if self._whole else safe_size(descriptor, size, mark.cut)
                 if cut == mark.cut:
                     return True
                 context = bytes_before(descriptor, cut)

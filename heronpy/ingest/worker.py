@@ -32,7 +32,7 @@ from heronpy.ingest.figures import (
 from heronpy.ingest.keys import ROWS_KEY
 from heronpy.ingest.ledger import commands, requests
 from heronpy.ingest.ledger.types import TEXT_MAX, Kind, UnitState
-from heronpy.ingest.options import Rows, options_here
+from heronpy.ingest.options import Rows, UnitOptions, options_here
 from heronpy.ingest.outputs.stages import OlderGenerationError, OtherLedgerError
 from heronpy.ingest.unit import MovedError, SuspectPage, UnreadError, middle
 
@@ -59,21 +59,25 @@ class LogWorker(Spout):
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Joins the pipeline, and reports how its predecessor ended."""
-        self._options = options_here(config)
+        self._context = context
+        self._counters = Counters(context, WORK)
+        self._join(options_here(config), config[ROWS_KEY], context.process.after)
+
+    def _join(self, options: UnitOptions, rows: Rows, after: str = "") -> None:
+        """Work for a pipeline from now on; `after`: how the predecessor of this process ended."""
+        self._options, self._rows, context = options, rows, self._context
         if self._options.output is not None:
             self._options.output.load()
-        self._rows: Rows = config[ROWS_KEY]
-        self._run = context.get_topology_id()
+        self._run = self._options.run or context.get_topology_id()
         self._stages = self._options.stages()
         self._asking = Asking(self._options, Kind.WORKER, context, self)
-        after = context.process.after
         task = f"{context.get_component_id()}-{context.get_task_id()}"
         # Sites share the table, and their tasks have the same names.
         site = f"{self._options.site}." if self._options.site else ""
         self._tries = Tries(self._stages.home)
         self._page = SuspectPage(self._stages.own_folder("pages"), site + task)
         self._greetings: list[requests.Request[Any]] = [self._farewell(after), self._asking.opening()]
-        self._counters = Counters(context, self._options.pipeline, WORK)
+        self._counters.count_for(self._options.pipeline)
         self._generation = 0
         self._attempt: Attempt | EmittedAttempt | None = None
         self._work: requests.Work | requests.Halve | None = None
@@ -83,7 +87,6 @@ class LogWorker(Spout):
         #: Whether the partition map has changed, so that the ledgers must be opened again.
         self._moved = False
         self._tell_at = 0.0
-        self._context = context
         self._backlog: int | None = None
         self._backlog_at = 0.0
         #: Whether it ends in the middle of an attempt that counts as a try; the successor reports it.
@@ -148,7 +151,7 @@ class LogWorker(Spout):
         suspect = self._page.read() if after in OWN_FAULT else None
         error = f"the worker ended: {after}" if after else ""
         unit, line = (suspect.unit, suspect.line) if suspect is not None else (0, None)
-        return requests.GiveBack(after in OWN_FAULT, error, unit=unit, line=line)
+        return requests.GiveBack(after in OWN_FAULT, error, unit=unit, line=line, memory=after == "oom")
 
     # ---- answers ----------------------------------------------------------------------------
     def _take(self, request: requests.Request[Any], answer: object) -> None:
@@ -163,6 +166,8 @@ class LogWorker(Spout):
                     self._counters.add(BACKUPS)
                 self._page.clear()
                 self._attempt = self._begin(answer)
+                if isinstance(self._attempt, Attempt):
+                    self._asking.begin(answer.unit, answer.attempt, answer.generation)
             case requests.Halve():
                 self._work = answer
                 self._halve(answer)
@@ -222,7 +227,7 @@ class LogWorker(Spout):
 
     def _halve(self, work: requests.Halve) -> None:
         try:
-            place = middle(work, self._options.pattern.root)
+            place = middle(work, self._options.files.root)
         except (MovedError, OSError) as error:
             self._give_back(str(error), MOVED_S)
             return
@@ -235,7 +240,7 @@ class LogWorker(Spout):
         """Write a record with the bytes of each bad range, and report it."""
         for found in answer.ranges:
             chunk = next(chunk for chunk in chunks if chunk.file == found.file)
-            data, known = dead_bytes(self._options.pattern.root, chunk, found)
+            data, known = dead_bytes(self._options.files.root, chunk, found)
             # A keeper writes the record of a file that was rotated since it was read, because it knows the new place.
             if known:
                 trace = self._tries.of(generation, found)
@@ -254,7 +259,14 @@ class LogWorker(Spout):
 
     def _go_on(self, attempt: Attempt | EmittedAttempt) -> None:
         self.busy()
+        if self._asking.is_in_vain:
+            self.log(f"unit {attempt.work.unit}: another attempt has won; this one stops")
+            self._counters.add(IN_VAIN)
+            self._discard()
+            return
         self._step(attempt)
+        if self._request is not None:
+            self._asking.end()
 
     def _step(self, attempt: Attempt | EmittedAttempt) -> None:
         """Work for a moment; the result is the next request."""
@@ -270,6 +282,7 @@ class LogWorker(Spout):
             self._give_back(str(error), MOVED_S)
         except RowError as error:
             cause = error.__cause__ or error
+            self._blamed(cause)
             self._error = f"{type(cause).__name__}: {cause}"[:TEXT_MAX]
             trace = user_traceback(cause)
             self._tries.write(work.generation, work.unit, work.chunks, trace)
@@ -289,7 +302,11 @@ class LogWorker(Spout):
             self._breaks = True
             raise
 
+    def _blamed(self, cause: BaseException) -> None:
+        """What a subclass does first about an error of the function."""
+
     def _discard(self) -> None:
+        self._asking.end()
         if self._attempt is not None:
             self._attempt.discard()
             self._attempt = None

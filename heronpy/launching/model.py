@@ -60,6 +60,8 @@ class Restore(Struct, frozen=True):
     checkpoint: int
     starting_empty: tuple[str, ...] = ()
     """Components that the checkpoint has no state of."""
+    taken_at: float = 0.0
+    """Wall time."""
 
 
 class Planned(Struct):

@@ -45,7 +45,7 @@ def choose(planned: Planned, wanted: str, allow_dropped: bool, warn: Warn = unhe
     if wrong:
         raise TopologyError("\n".join(wrong))
     fresh = compatibility.starting_empty(found.metadata, parallelism)
-    return Restore(found.location, found.checkpoint, tuple(fresh))
+    return Restore(found.location, found.checkpoint, tuple(fresh), found.metadata.taken_at)
 
 
 def _refuse_conflicts(topology: topology_pb2.Topology) -> None:

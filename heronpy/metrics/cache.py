@@ -28,6 +28,7 @@ LEAVE_S = 10.0
 
 #: A task that has not counted more of these has not worked.
 _WORK = frozenset({"__emit-count", "__execute-count"})
+_UNITS = frozenset({"units-attempts", "units-published"})
 
 #: Processes other than tasks that mark their last report as the last; without the mark, their last counts are unknown.
 _GATEWAY = "spark-gateway"
@@ -132,8 +133,8 @@ class MetricsCache:
         self.discarded = 0
         #: Grows with what nobody else can tell a successor: counts of processes that are replaced or removed.
         self.changes = 0
-        #: Grows when a task has worked.
-        self.growth = 0
+        #: They grow when a task has worked, and when one has worked on units.
+        self.growth = self.units = 0
 
     def __len__(self) -> int:
         return self._count
@@ -198,8 +199,9 @@ class MetricsCache:
             if steps is None:
                 # Counts from before this cache existed are not growth.
                 steps = series.parts[part] = _Steps(origin=value if inherited else 0.0)
-            if steps.add(bucket_at, now, value, series.kind != _GAUGE) and key[0] in _WORK:
-                self.growth += 1
+            if steps.add(bucket_at, now, value, series.kind != _GAUGE):
+                self.growth += key[0] in _WORK
+                self.units += key[0] in _UNITS
 
     def _sweep(self, now: float) -> None:
         self._swept = now

@@ -34,6 +34,9 @@ class Metric(Struct, frozen=True):
     largest: bool = False
 
 
+#: What a process has used since the start of the topology, with its earlier incarnations.
+CPU_SECONDS = "__process/__cpu_seconds"
+
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
 _INSTANCE = (
@@ -207,7 +210,7 @@ _DAEMON = (
     Metric("__process/__restarts", _C, "", "", "Restarts of the process by its executor."),
     Metric("__process/__out_of_memory", _C, "", "", "Times that the process ran out of memory."),
     Metric("__process/__peak_resident_bytes", _G, "bytes", "", "Most resident memory of the last process that ended."),
-    Metric("__process/__cpu_seconds", _C, "seconds", "", "CPU time of the process, measured by its executor."),
+    Metric(CPU_SECONDS, _C, "seconds", "", "CPU time of the process, measured by its executor."),
     Metric("__process/__resident_bytes", _G, "bytes", "", "Resident memory, measured by the executor."),
     Metric("__process/__unshared_bytes", _G, "bytes", "", "Memory that no other process shares."),
     Metric("__replica/__checkpoints_copied", _C, "", "", "Checkpoints copied to the replica."),
@@ -288,6 +291,7 @@ _UNITS = (
     Metric("units-backups", _C, "", _PIPELINE, "Attempts that began while an earlier one took long."),
     Metric("units-backups-won", _C, "", _PIPELINE, "Backups that were complete first."),
     Metric("units-attempts-in-vain", _C, "", _PIPELINE, "Attempts that another one made needless; backups or not."),
+    Metric("batch-rows-unfit", _C, "", "sink", "Rows of a batch run that do not fit their sink and were left out."),
 )
 
 #: What the Spark gateway tells of its batches.

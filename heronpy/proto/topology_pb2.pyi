@@ -46,7 +46,7 @@ class Bolt(_message.Message):
     def __init__(self, comp: _Optional[_Union[Component, _Mapping]] = ..., inputs: _Optional[_Iterable[_Union[InputStream, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[OutputStream, _Mapping]]] = ...) -> None: ...
 
 class Component(_message.Message):
-    __slots__ = ["asks_readiness", "asynchronous", "class_name", "config", "cpp_class_info", "name", "serialized_object", "spec"]
+    __slots__ = ["asks_readiness", "asynchronous", "class_name", "config", "cpp_class_info", "name", "serialized_object", "spec", "traits"]
     ASKS_READINESS_FIELD_NUMBER: _ClassVar[int]
     ASYNCHRONOUS_FIELD_NUMBER: _ClassVar[int]
     CLASS_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,7 @@ class Component(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     SERIALIZED_OBJECT_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
+    TRAITS_FIELD_NUMBER: _ClassVar[int]
     asks_readiness: bool
     asynchronous: bool
     class_name: str
@@ -63,7 +64,8 @@ class Component(_message.Message):
     name: str
     serialized_object: bytes
     spec: ComponentObjectSpec
-    def __init__(self, name: _Optional[str] = ..., spec: _Optional[_Union[ComponentObjectSpec, str]] = ..., class_name: _Optional[str] = ..., serialized_object: _Optional[bytes] = ..., cpp_class_info: _Optional[str] = ..., config: _Optional[_Union[Config, _Mapping]] = ..., asks_readiness: bool = ..., asynchronous: bool = ...) -> None: ...
+    traits: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., spec: _Optional[_Union[ComponentObjectSpec, str]] = ..., class_name: _Optional[str] = ..., serialized_object: _Optional[bytes] = ..., cpp_class_info: _Optional[str] = ..., config: _Optional[_Union[Config, _Mapping]] = ..., asks_readiness: bool = ..., asynchronous: bool = ..., traits: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Config(_message.Message):
     __slots__ = ["kvs"]

@@ -4,7 +4,7 @@ Call it when no process of the topology is left. The execution state is removed 
 is taken, so half a topology is never visible and a new submit cannot mix with the old one.
 
 Before that, what they hold goes into a file of the topology's working folder, for those who ask later how it ended.
-The newest `ENDED_MAX` of a name stay; a disk that refuses the file never keeps a topology from being removed.
+Old ones go, see `outdated`; a disk that refuses the file never keeps a topology from being removed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import logging
 import os
 import shutil
 import time
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -29,7 +31,8 @@ log = logging.getLogger("heronpy.scheduler")
 
 #: The folder of ended runs, below the working folder.
 ENDED = "ended"
-ENDED_MAX = 5
+#: How long a file is kept, how many bytes the files of a cluster have on this host, and how many of a name stay longer.
+KEPT_S, KEPT_BYTES, ENDED_MAX = 7 * 24 * 3600.0, 1 << 30, 5
 #: The reason of the event that says so.
 FAILED = "failed"
 SPARK_MAX_BYTES = 1 << 20
@@ -51,8 +54,28 @@ def _copy(state: StateManager, path: str, into: M) -> bool:
     return True
 
 
-def _ended(state: StateManager, topology: str) -> control_pb2.EndedTopology | None:
-    """The records of a topology that has run; None if it never ran."""
+class KeptFile(NamedTuple):
+    """A kept file of a topology that has ended."""
+
+    written_at: float
+    bytes: int
+    path: Path
+
+
+def outdated(files: Iterable[KeptFile], now: float) -> list[KeptFile]:
+    """The files to be removed: what is too old, except the newest of each name, and then what is too much."""
+    old, size, newer = [], 0, Counter[Path]()
+    for file in sorted(files, reverse=True):
+        size += file.bytes
+        newer[file.path.parent] += 1
+        if size > KEPT_BYTES or (now - file.written_at > KEPT_S and newer[file.path.parent] > ENDED_MAX):
+            old.append(file)
+            size -= file.bytes
+    return old
+
+
+def known_of(state: StateManager, topology: str) -> control_pb2.EndedTopology | None:
+    """What the state manager holds of a topology that has run; None of others."""
     kept = control_pb2.EndedTopology(ended_at=time.time())
     if not _copy(state, paths.execution_state(topology), kept.record):
         return None
@@ -84,7 +107,7 @@ def _take_spark(kept: control_pb2.EndedTopology) -> None:
 def keep_ended(state: StateManager, topology: str) -> None:
     """Write what is known of a topology that is about to be removed into its working folder; never raises."""
     try:
-        kept = _ended(state, topology)
+        kept = known_of(state, topology)
         if kept is None:
             return
         _take_spark(kept)
@@ -136,10 +159,17 @@ def _write(kept: control_pb2.EndedTopology) -> None:
     with open(open_private(partial, os.O_WRONLY | os.O_TRUNC), "wb") as file:
         file.write(kept.SerializeToString())
     os.replace(partial, folder / kept.record.topology_id)
-    old = sorted(folder.iterdir(), key=lambda one: one.stat().st_mtime)[:-ENDED_MAX]
-    for one in old:
+    cluster = Path(kept.record.working_dir).parents[1]
+    for old in outdated(_kept_files(cluster.glob(f"*/*/{ENDED}/*")), time.time()):
         with contextlib.suppress(FileNotFoundError):
-            one.unlink()
+            old.path.unlink()
+
+
+def _kept_files(paths: Iterable[Path]) -> Iterable[KeptFile]:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            yield KeptFile(status.st_mtime, status.st_size, path)
 
 
 def remove_state(state: StateManager, topology: str) -> None:

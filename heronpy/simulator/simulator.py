@@ -15,7 +15,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heronpy.api.global_metrics import root_name
 from heronpy.api.topology import TopologyBuilder, TopologyType
@@ -30,6 +30,9 @@ from heronpy.simulator.scheduler import INJECTOR, Reason, StepScheduler
 from heronpy.simulator.sinks import CollectingSink
 from heronpy.simulator.tuples import Delivery, Injection, SimulatedTuple
 from heronpy.simulator.world import World
+
+if TYPE_CHECKING:
+    from heronpy.simulator.batch import BatchResult
 
 log = logging.getLogger("heron.simulator")
 
@@ -91,6 +94,18 @@ class Simulator:
                 task.start()
         for spout in self._world.spouts:
             spout.is_active = run_spouts
+
+    @staticmethod
+    def run_batch(topology: Any, *, unit_bytes: int = 64 * 1024, buckets: int = 4, records: bool = True) -> BatchResult:
+        """Run a topology as a batch, with the stages, units and files of a real batch run.
+
+        A unit has the lines of about `unit_bytes` of a text file, or one split. `buckets` are those of a stage whose
+        number of tasks the data would decide. With `records=False` nothing is kept for `emitted` of the result, and the
+        run takes the same paths as a real one. Raises UserCodeError for the first unit that fails.
+        """
+        from heronpy.simulator.batch import BatchRun
+
+        return BatchRun(_message_of(topology), unit_bytes, buckets, records).run()
 
     # -- running ------------------------------------------------------------------------------
 

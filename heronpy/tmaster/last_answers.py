@@ -6,7 +6,7 @@ Exceptions, tasks and minutes are left out, or cut, where they exceed their limi
 
 from __future__ import annotations
 
-from heronpy.metrics.names import BATCH_METRICS, UNIT_METRICS
+from heronpy.metrics.names import BATCH_METRICS, CPU_SECONDS, UNIT_METRICS
 from heronpy.net.answers import packed
 from heronpy.proto import components_of, control_pb2
 from heronpy.tmaster.machine import TopologyMaster
@@ -38,6 +38,11 @@ class LastAnswers:
         """Grows with each exception, and when the topology begins to end."""
         return self._machine.shared.exceptions.seen + self._ends
 
+    @property
+    def growth(self) -> int:
+        """Grows when tasks have worked on units: what they report dies with them if all processes are killed."""
+        return self._observatory.metrics.units
+
     def look(self, now: float) -> None:
         """Take the figures if the topology begins to finish. To be called after each event."""
         newest = self._machine.shared.event_log.last
@@ -55,7 +60,7 @@ class LastAnswers:
         """All of it. The minutes are added `at_end` only, when no more reports are taken."""
         machine, metrics = self._machine, self._observatory.metrics
         load, tasks = self._figures or self._figures_now(now)
-        counts = metrics.query(control_pb2.GetMetrics(names=(*UNIT_METRICS, *BATCH_METRICS)), now)
+        counts = metrics.query(control_pb2.GetMetrics(names=(*UNIT_METRICS, *BATCH_METRICS, CPU_SECONDS)), now)
         found = control_pb2.LastAnswers(topology_id=load.topology_id, load=packed(load), exceptions=self._exceptions())
         found.counts.resumed_s = counts.resumed_s
         found.counts.reports.extend(one for one in counts.reports if one.samples)

@@ -1,6 +1,7 @@
 """Persists totals, counts, events and the last minutes for the next topology master, in the background.
 
-The last answers are for those who ask when the topology has ended: they are written at the end, and when it fails.
+The last answers are for those who ask when the topology has ended: they are written at the end, when it fails, after
+exceptions, and while it works on units.
 """
 
 from __future__ import annotations
@@ -121,7 +122,9 @@ class Recorder:
             Node.LAST,
             lambda _: answers.message(now(), self._ends),
             changes=lambda: answers.changes,
+            growth=lambda: answers.growth,
             pause_s=GROWTH_PAUSE_S,
+            growth_pause_s=GROWTH_PAUSE_S,
         )
         self._task: asyncio.Task[None] | None = None
         self._written: set[Node] = set()

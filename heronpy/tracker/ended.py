@@ -12,29 +12,22 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from google.protobuf.message import Message
 
 from heronpy.clusters.ended import kept_files, read_kept
+from heronpy.clusters.how_ended import last_load, last_minutes, summary_of
 from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.session import Session
-from heronpy.clusters.summary import topology_of
-from heronpy.common.errors import AnswerError, ConfigError
+from heronpy.common.errors import ConfigError
 from heronpy.common.folders import heron_home
-from heronpy.common.losses import missing_text, state_label
 from heronpy.executor.file_service import ContainerFiles
-from heronpy.net.answers import packed, read
-from heronpy.plan.component_config import reliability_mode
+from heronpy.net.answers import packed
 from heronpy.plan.launch import Here, LaunchSpec, Submitted, checkpoints_dir
 from heronpy.proto import control_pb2
-from heronpy.scheduler.teardown import last_life
-from heronpy.tmaster.minutes import Minutes
-from heronpy.tmaster.totals import Totals
-from heronpy.tracker.sources import SENTENCES, Diagnosis, Watched, how_ended
-from heronpy.views.findings import Verdict
-from heronpy.views.load import LoadAnswer, Tasks, tasks_of
-from heronpy.views.overview import Topology, totals_of
-from heronpy.views.past import Event, Events, Timeline, event_of
+from heronpy.tracker.sources import Diagnosis, Watched
+from heronpy.views.load import Tasks, tasks_of
+from heronpy.views.overview import Topology
+from heronpy.views.past import Events, event_of
 from heronpy.views.plan import Plan, plan_of
 from heronpy.views.quotes import without_values
 from heronpy.views.saved import GATEWAY
@@ -52,76 +45,6 @@ class EndedError(NoMasterError):
     """The topology has ended, so nobody can be asked."""
 
 
-# ---- how it ended -----------------------------------------------------------------------------
-
-
-def told_by(kept: control_pb2.EndedTopology) -> tuple[Topology, list[Event], Timeline]:
-    """How a topology ended, its events and its last minutes."""
-    timeline = _minutes(kept).query(control_pb2.GetTimeline())
-    return summary_of(kept), [event_of(one) for one in kept.events.events], timeline
-
-
-def _load(kept: control_pb2.EndedTopology) -> LoadAnswer | None:
-    """The last figures; None if none are kept, or if another release wrote them."""
-    try:
-        return read(kept.last.load, LoadAnswer)
-    except AnswerError:
-        return None
-
-
-def _minutes(kept: control_pb2.EndedTopology) -> Minutes:
-    minutes = Minutes()
-    of_master = kept.last.minutes
-    minutes.take_over(of_master if of_master.minutes else kept.minutes, kept.record.topology_id)
-    return minutes
-
-
-def summary_of(kept: control_pb2.EndedTopology) -> Topology:
-    """How a topology ended, and what the doctor had said last."""
-    record, life = kept.record, last_life(kept)
-    how = how_ended(life.reason)
-    known = topology_of(
-        record,
-        _load(kept),
-        kept.topology if kept.HasField("topology") else None,
-        kept.packing if kept.HasField("packing") else None,
-        # A Spark gateway leaves a last report.
-        spark=kept.HasField("spark"),
-    )
-    totals = known.totals
-    if kept.HasField("totals"):
-        mode = reliability_mode(kept.topology) if kept.HasField("topology") else ""
-        totals = totals_of(Totals.of(kept.totals, record.topology_id).summed(mode=mode))
-    failure = life.text.partition(": ")[2] if how == "failed" else ""
-    lost = missing_text(totals) if how == "finished" and totals is not None else ""
-    text = f"topology '{known.name}' {SENTENCES[how]}" + (f" with losses: {lost}" if lost else "")
-    cause = f"{text}: {failure}" if failure else text
-    # For a failed topology, the doctor has already said the same.
-    known = _with_final_message(known if how != "failed" else _said_nothing(known), cause)
-    return msgspec.structs.replace(
-        known, state=state_label(how.upper(), totals), cause=cause, next=None,
-        rank=4 if how == "failed" else 2 if lost else 0,
-        uptime_s=max(0.0, kept.ended_at - record.submitted_at),
-        tasks_up=None, emitted_per_s=None, held=None, latency_p99_s=None, totals=totals, ended_at=kept.ended_at,
-    )  # fmt: skip
-
-
-def _said_nothing(shown: Topology) -> Topology:
-    """The summary without a finding."""
-    return msgspec.structs.replace(
-        shown, verdict=None, sentence=None, calm=None, next=None, component="", task="", host="", unquoted=""
-    )
-
-
-def _with_final_message(known: Topology, cause: str) -> Topology:
-    """How it ended, and what the doctor had said last, as one sentence; and the same without values."""
-    if known.sentence is None or known.verdict == Verdict.CHANGING.value:
-        return _said_nothing(known)
-    said, plain = f"{cause}; the doctor said last: {known.sentence}", cause.partition(": ")[0]
-    unquoted = f"{plain}; the doctor said last: {known.unquoted or known.sentence}"
-    return msgspec.structs.replace(known, sentence=said, unquoted=unquoted if unquoted != said else "")
-
-
 # ---- asked as if it were there ----------------------------------------------------------------
 
 
@@ -133,7 +56,7 @@ class _Kept(Master):
         self._kept, self._why = kept, why
         self._answers: dict[type, Callable[[Any], Message | None]] = {
             control_pb2.GetEvents: self._events,
-            control_pb2.GetTimeline: lambda asked: packed(_minutes(kept).query(asked)),
+            control_pb2.GetTimeline: lambda asked: packed(last_minutes(kept).query(asked)),
             control_pb2.GetExceptions: self._exceptions,
             control_pb2.GetMetrics: self._metrics,
             control_pb2.GetStatus: lambda asked: self._last("status"),
@@ -206,7 +129,7 @@ class EndedTopology(Watched):
         self.ended_at = kept.ended_at
         self.gone = without_values(self._summary).cause  # an error is said to all who may ask
         self.master = _Kept(session, kept, self.gone)
-        self.reply = _load(kept)
+        self.reply = last_load(kept)
         if kept.HasField("topology") and kept.HasField("packing"):
             self.definition, self.packing, self.physical = kept.topology, kept.packing, kept.physical
             hosts = {one.container: one.host for one in kept.physical.stmgrs if one.host}
@@ -271,7 +194,7 @@ class Ended:
         for mark, path in marks:
             before = known.get(path)
             if before is None or before[0] != mark:
-                kept = _read(path)
+                kept = read_kept(path)
                 before = mark, summary_of(kept) if kept is not None else None
             found[path] = before
         self._known = found
@@ -296,7 +219,7 @@ class Ended:
     def _opened(self, session: Session, path: Path, mark: _Mark) -> EndedTopology | None:
         before = self._open.pop(path, None)
         if before is None or before[0] != mark:
-            kept = _read(path)
+            kept = read_kept(path)
             if kept is None:
                 return None
             before = mark, EndedTopology(session, kept)
@@ -317,13 +240,3 @@ def _marked(cluster: str) -> Iterator[tuple[Path, _Mark]]:
 
 def _role(path: Path) -> str:
     return path.parent.parent.parent.name
-
-
-def _read(path: Path) -> control_pb2.EndedTopology | None:
-    """A kept file, if it is of the topology whose folder it is in."""
-    kept = read_kept(path)
-    if kept is None:
-        return None
-    record, folder = kept.record, path.parent.parent
-    place = (record.cluster, record.role, record.topology)
-    return kept if place == (folder.parent.parent.name, _role(path), folder.name) else None

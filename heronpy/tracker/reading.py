@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from heronpy.batch.run import BatchRunError, Run
+from heronpy.batch.topology import run_folder
 from heronpy.common.setting_types import CheckpointSettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.version import VERSION
 from heronpy.health.doctor import doctor_of
+from heronpy.ingest.keys import has_units
 from heronpy.metrics.names import BATCH_METRICS, UNIT_METRICS
 from heronpy.proto import control_pb2
 from heronpy.tracker.calls import TIME_MAX, Call, Param, Route, Table, Text
@@ -32,6 +36,7 @@ from heronpy.views.past import (
     series_name,
 )
 from heronpy.views.plan import Plan
+from heronpy.views.progress import ShownProgress, table_of
 from heronpy.views.quotes import without_values
 from heronpy.views.saved import (
     GATEWAY,
@@ -322,6 +327,21 @@ async def batches(call: Call) -> Batches:
 async def units(call: Call) -> Pipelines:
     """The pipelines of work units: backlog, units, what is bad, as their tasks report it."""
     return pipelines_of(await call.watched.master.ask(control_pb2.GetMetrics(names=UNIT_METRICS)))
+
+
+@table.route("GET", TOPOLOGY + "/progress", Scope.VIEW, returns=ShownProgress)
+async def progress(call: Call) -> ShownProgress:
+    """How far the work units are: the stages of a batch run, or the pipelines of a stream."""
+    watched = call.watched
+    await watched.plan()
+    definition = watched.definition
+    if definition is not None and (folder := run_folder(definition)):
+        with suppress(BatchRunError):
+            found = await asyncio.to_thread(lambda: Run(folder).progress)
+            return ShownProgress(run=found, table=table_of(found))
+    if definition is None or not has_units(definition):
+        return ShownProgress(run=None, table=pipelines_of(control_pb2.MetricsReply()).table)
+    return ShownProgress(run=None, table=(await units(call)).table)
 
 
 @table.route(

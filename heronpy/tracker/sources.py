@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
+from heronpy.clusters.how_ended import SENTENCES, how_ended
 from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
@@ -50,15 +51,8 @@ DIAGNOSIS_WINDOW_S, DIAGNOSIS_FRESH_S = 300.0, 5.0
 #: The state of a topology while a command removes it, and what such a command says that it does.
 KILLING = "KILLING"
 _REMOVING = frozenset(doing.value for doing in Doing)
-#: Sentences on ended topologies.
-SENTENCES = {"finished": "has finished", "failed": "has failed and was removed", "killed": "was killed"}
 #: Distance of the points of `recent_per_s`, and how many are kept.
 RECENT_S, RECENT_MAX = 10.0, 30
-
-
-def how_ended(last_state: str) -> str:
-    """`finished`, `failed` or `killed`, from the last state of the life cycle, as `running`."""
-    return last_state if last_state in ("finished", "failed") else "killed"
 
 
 class Shared(Generic[T]):

@@ -18,6 +18,7 @@ from heronpy.views.load import Load, ProcessRow, TaskLoad
 from heronpy.views.overview import Topology
 from heronpy.views.past import Event
 from heronpy.views.plan import Node
+from heronpy.views.progress import Progress
 from heronpy.views.saved import Checkpoints
 
 T = TypeVar("T")
@@ -113,6 +114,10 @@ def _checkpoints(found: Checkpoints) -> dict[str, Any]:
     return {"last_failure": _words(found.last_failure), "last_restore": _words(found.last_restore)}
 
 
+def _progress(found: Progress) -> dict[str, Any]:
+    return {"cause": _words(found.cause)}
+
+
 def _node(found: Node) -> dict[str, Any]:
     return {"config": {}}
 
@@ -123,5 +128,5 @@ def _words(text: str) -> str:
 
 _RULES: dict[type, Callable[[Any], dict[str, Any]]] = {
     Finding: _finding, Topology: _topology, Load: _load, TaskLoad: _task, ProcessRow: _process, Event: _event,
-    Checkpoints: _checkpoints, Node: _node,
+    Checkpoints: _checkpoints, Node: _node, Progress: _progress,
 }  # fmt: skip

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from msgspec import Struct
 
+from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.metrics.names import Kind, find
 from heronpy.proto import control_pb2
 
@@ -30,6 +31,13 @@ _FIELDS = {
     "units-backups-won": "backups_won",
     "units-attempts-in-vain": "attempts_in_vain",
 }
+
+
+class Table(Struct, kw_only=True):
+    """Figures as words, as the command and the page show them."""
+
+    titles: list[str]
+    rows: list[list[str]]
 
 
 class Pipeline(Struct, kw_only=True):
@@ -68,6 +76,8 @@ class Pipelines(Struct, kw_only=True):
     """`GET /units`"""
 
     pipelines: list[Pipeline]
+    #: The same, a row for each pipeline.
+    table: Table
 
 
 def pipelines_of(reply: control_pb2.MetricsReply) -> Pipelines:
@@ -89,10 +99,43 @@ def pipelines_of(reply: control_pb2.MetricsReply) -> Pipelines:
             values[field] += sample.value
             if least:
                 lacking.add(sample.label)
-    return Pipelines(pipelines=[_pipeline(name, values, name in lacking) for name, values in sorted(found.items())])
+    pipelines = [_pipeline(name, values, name in lacking) for name, values in sorted(found.items())]
+    return Pipelines(pipelines=pipelines, table=Table(titles=list(_TITLES), rows=[_row(one) for one in pipelines]))
 
 
 def _pipeline(name: str, values: dict[str, float], at_least: bool) -> Pipeline:
     oldest_s = values.pop("oldest_s")
     counts = {field: int(value) for field, value in values.items()}
     return Pipeline(name=name, oldest_s=oldest_s, at_least=at_least, **counts)
+
+
+_TITLES = ("pipeline", "units", "published", "waits", "attempts", "to look at")
+
+
+def _row(one: Pipeline) -> list[str]:
+    least = "at least " if one.at_least else ""
+    oldest = f", the oldest byte for {format_duration(one.oldest_s)}" if one.backlog_bytes else ""
+    failed = f"{counted(one.failed, 'unit')} FAILED" if one.failed else ""
+    bad = f"{counted(one.bad_ranges, 'bad range')} of {format_bytes(one.bad_bytes)}" if one.bad_ranges else ""
+    return [
+        one.name,
+        f"{one.ready:,} ready, {one.leased:,} in work, {one.committed:,} to publish",
+        f"{least}{one.published_rows:,} rows of {format_bytes(one.published_bytes)}",
+        f"{format_bytes(one.backlog_bytes)}{oldest}",
+        least + attempts_text(one.attempts, one.backups, one.backups_won, one.attempts_in_vain, one.tries_failed),
+        ", ".join(part for part in (failed, bad) if part),
+    ]
+
+
+def attempts_text(
+    attempts: int, backups: int = 0, won: int = 0, in_vain: int = 0, failed: int = 0, preempted: int = 0
+) -> str:
+    """`2,803: 9 backups (6 won), 3 preempted`"""
+    parts = [
+        f"{counted(backups, 'backup')} ({won:,} won)" if backups else "",
+        f"{preempted:,} preempted" if preempted else "",
+        f"{in_vain:,} in vain" if in_vain else "",
+        f"{failed:,} failed" if failed else "",
+    ]
+    told = ", ".join(part for part in parts if part)
+    return f"{attempts:,}: {told}" if told else f"{attempts:,}"

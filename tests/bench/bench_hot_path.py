@@ -16,13 +16,13 @@ from heronpy.common.setting_types import InstanceSettings
 from heronpy.loadtest.histogram import Histogram
 from heronpy.loadtest.inputs import word_list
 from heronpy.plan.grouping import Fields, Shuffle
+from heronpy.task.acks import BoltAcks
+from heronpy.task.emitter import Emitter, OutStream
+from heronpy.task.roots import PendingRoots
+from heronpy.task.tuples import InFrame, make_tuples
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, Frame, pack64, runs_of
-from instance.acks import BoltAcks
-from instance.emitter import Emitter, OutStream
 from instance.in_queue import TunedCapacity
-from instance.roots import PendingRoots
-from instance.tuples import InFrame, make_tuples
 from stmgr.acker import Acker
 
 pytestmark = pytest.mark.bench

@@ -19,8 +19,8 @@ from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.supervision import Ended, ProcessSpec, ProcessState, ProcessView
 from heronpy.procs.usage import Usage
 from heronpy.proto import control_pb2
+from heronpy.task.name import TaskName
 from instance.bolt_loop import BoltTask
-from instance.progress import TaskName
 from tests.support.control import FakeControl
 
 Report = control_pb2.ExceptionReport

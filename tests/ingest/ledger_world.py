@@ -18,6 +18,7 @@ from heronpy.ingest.ledger.requests import (
     Cut,
     Dispatched,
     DispatchFailed,
+    FileRange,
     Finished,
     GiveBack,
     GoneFile,
@@ -29,6 +30,7 @@ from heronpy.ingest.ledger.requests import (
     MakeDispatch,
     Open,
     Published,
+    Redo,
     ReportScan,
     Request,
     SeenFile,
@@ -322,6 +324,20 @@ class World:
             if (a + len(process.task) + ord(process.task[-1])) % 5:
                 self.ask(process, ShowAlive())
 
+    def redo(self, a: int, b: int) -> None:
+        """A published folder was damaged, and is removed."""
+        rows = self.rows()
+        keys = {row.id: row.key for row in rows if isinstance(row, File)}
+        done = [row for row in rows if isinstance(row, Span) and row.state is SpanState.DONE]
+        if done:
+            span = done[a % len(done)]
+            begin = span.begin + (b % 3) * ((span.end - span.begin) // 3)
+            end = max(begin + 1, span.end - (a % 2) * LINE)
+            again = self.ask(self.keepers[0], Redo((FileRange(keys[span.file], 1, begin, end),)))
+            assert len(again.units) == 1
+            for offset in range(begin, end):
+                self.published.pop((keys[span.file], offset), None)
+
     def leave(self, a: int, b: int) -> None:
         """A process ends in order; what it had in hand may still come."""
         everybody = (*self.workers, *self.keepers)
@@ -411,5 +427,5 @@ def run(stores: Sequence[Store], pipeline: str, seed: int, steps: int = 120) -> 
 STEPS = (
     *("grow", "grow", "scan", "cut", "cut", "lease", "lease", "lease", "lease", "finish", "finish", "finish"),
     *("publish", "wait", "wait", "poisoned", "poisoned", "die", "repeat", "dispatch", "retry", "collect", "site"),
-    *("pause", "vanish", "repeat_published", "lose", "leave"),
+    *("pause", "vanish", "repeat_published", "lose", "leave", "redo"),
 )

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
+from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.commands import ListBad, RetryBad, RetryFailed, Show
 from heronpy.ingest.ledger.requests import (
     Again,
@@ -22,6 +23,7 @@ from heronpy.ingest.ledger.requests import (
     Lease,
     Line,
     Published,
+    Returned,
     ShowAlive,
     SplitAt,
     Taken,
@@ -30,6 +32,7 @@ from heronpy.ingest.ledger.requests import (
 )
 from heronpy.ingest.ledger.types import SpanState, UnitState
 from tests.ingest.ledger_steps import SMALL, all_alive, fails_at, lease, see, spans_of, units_of, world_of
+from tests.ingest.ledger_world import World
 
 
 def test_a_line_that_raises_three_times_is_cut_out() -> None:
@@ -181,18 +184,58 @@ def test_rows_that_go_to_bolts_have_no_backups() -> None:
         assert isinstance(world.ask(world.workers[2], Lease()), Work)
 
 
-def test_on_bad_fail_takes_nothing_apart() -> None:
+def dies(world: World, error: str, line: Line | None = None, memory: bool = False) -> Returned:
+    """The holder of a unit dies, and its successor reports it."""
+    unit = lease(world).unit
+    world.workers[0].incarnation += 1
+    world.workers[0].number = 0
+    answer = world.ask(world.workers[0], GiveBack(True, error, unit=unit, line=line, memory=memory))
+    world.now += 6.0
+    return answer
+
+
+def test_on_bad_fail_halves_what_kills_its_workers_down_to_a_line() -> None:
+    """A unit that is too big for memory is no bad line: each half may be small enough."""
+    world = world_of(replace(SMALL, on_bad="fail"))
+    see(world, "a", 100)
+    world.ask(world.keepers[0], Cut())
+    for _ in range(policy.MEMORY_TRIES):
+        assert dies(world, "out of memory", memory=True).failed == ()
+    halve = lease(world)
+    assert isinstance(halve, Halve)
+    taken = world.ask(world.workers[0], SplitAt(halve.unit, halve.attempt, 1, 1, 60))
+    assert isinstance(taken, Taken)
+    first = lease(world)
+    assert [(chunk.begin, chunk.end) for chunk in first.chunks] == [(0, 60)]
+    world.ask(world.workers[0], Commit(first.unit, first.attempt, 1, 6, 0.1))
+    assert dies(world, "out of memory", memory=True).failed == ()  # the other half is tried once
+    halve = lease(world)
+    failed = world.ask(world.workers[0], SplitAt(halve.unit, halve.attempt, 1, begin=None))
+    assert isinstance(failed, Failed) and failed.error == "a 60-100: out of memory"
+    assert world.ask(world.user, Show()).tries_failed == 3
+
+
+def test_on_bad_fail_names_the_line_at_which_each_worker_died() -> None:
     world = world_of(replace(SMALL, on_bad="fail", tries_max=2))
     see(world, "a", 100)
     world.ask(world.keepers[0], Cut())
-    work = lease(world)
-    world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, 0, 10)))
-    world.now += 1.0
-    lease(world)
-    world.workers[0].incarnation += 1
-    assert world.ask(world.workers[0], GiveBack(True, "out of memory")).failed == (work.unit,)
+    line = Line(1, 30, 40)
+    assert dies(world, "crashed", line).failed == ()
+    [failed] = dies(world, "crashed", line).failed
     [unit] = units_of(world)
-    assert unit.state is UnitState.FAILED and unit.error == "a 0-100: out of memory"
+    assert (unit.id, unit.state, unit.error) == (failed, UnitState.FAILED, "a 30-40: crashed")
+
+
+def test_on_bad_fail_takes_nothing_apart_that_raises() -> None:
+    world = world_of(replace(SMALL, on_bad="fail", tries_max=2))
+    see(world, "a", 100)
+    world.ask(world.keepers[0], Cut())
+    for _ in range(2):
+        work = lease(world)
+        world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo"))
+        world.now += 1.0
+    [unit] = units_of(world)
+    assert unit.state is UnitState.FAILED and unit.error == "a 0-100: boo"
     # Nothing else is handed out until a user has it tried again.
     see(world, "b", 100)
     world.ask(world.keepers[0], Cut())

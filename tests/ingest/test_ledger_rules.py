@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
@@ -44,7 +46,7 @@ from heronpy.ingest.ledger.requests import (
     ShowAlive,
     Work,
 )
-from heronpy.ingest.ledger.types import DispatchState, File, FileState, Kind, Span, SpanState
+from heronpy.ingest.ledger.types import DispatchState, File, FileState, Kind, Pace, Span, SpanState
 from heronpy.ingest.ledger.validate import validate
 from tests.ingest.ledger_steps import SMALL, all_alive, lease, see, spans_of, units_of, world_of
 from tests.ingest.ledger_world import Process, World
@@ -245,39 +247,172 @@ def test_a_backup_is_taken_after_the_lease_in_another_container() -> None:
     see(world, "a", 100)
     world.ask(world.keepers[0], Cut())
     first = lease(world, 0)
-    assert first.until_s == policy.LEASE_MIN_S
-    world.now += 4.9
-    all_alive(world)
-    assert isinstance(lease(world, 1), Idle)
+    assert first.until_s == policy.LEASE_FIRST_S
+    for _ in range(10):
+        world.now += 2.99
+        all_alive(world)
+        assert isinstance(lease(world, 1), Idle)
     world.now += 0.2
     assert isinstance(lease(world, 2), Idle)  # the container of the first one
     second = lease(world, 1)
     assert (second.unit, second.attempt, second.backup) == (first.unit, 2, True)
-    assert second.until_s == 2 * policy.LEASE_MIN_S
+    assert second.until_s == 2 * policy.LEASE_FIRST_S
     # Late is fine; who comes second has lost.
     assert world.ask(world.workers[0], Commit(first.unit, 1, 1, 1, 0.1)).lost is None
     assert world.ask(world.workers[1], Commit(first.unit, 2, 1, 1, 0.1)).lost is Lost.OTHER_WON
 
 
-def test_three_workers_finish_one_unit_and_one_counts() -> None:
+def test_a_unit_has_one_backup_and_one_of_the_two_counts() -> None:
     world = world_of()
     see(world, "a", 100)
     world.ask(world.keepers[0], Cut())
     works = []
-    for number in (0, 1, 2):
+    for number in (0, 1):
         works.append((number, lease(world, number)))
-        world.now += 60.0
-        all_alive(world)
+        for _ in range(10):
+            world.now += 10.0
+            all_alive(world)
+    assert isinstance(lease(world, 2), Idle)
     answers = [world.ask(world.workers[n], Commit(work.unit, work.attempt, 1, 1, 0.1)).lost for n, work in works]
-    assert answers == [None, Lost.OTHER_WON, Lost.OTHER_WON]
+    assert answers == [None, Lost.OTHER_WON]
+
+
+def test_a_backup_goes_behind_all_that_nobody_has_begun() -> None:
+    world = world_of()
+    paced(world, [0.1] * 5)
+    see(world, "b", 200)
+    world.ask(world.keepers[0], Cut())
+    late = lease(world, 0)
+    world.now += 60.0
+    all_alive(world)
+    ready = lease(world, 1)
+    assert (ready.unit, ready.backup) != (late.unit, True) and not ready.backup
+    backup = lease(world, 3)
+    assert (backup.unit, backup.backup) == (late.unit, True)
+
+
+def test_a_silent_holder_s_unit_counts_as_one_that_nobody_has_begun() -> None:
+    world = world_of()
+    see(world, "a", 200)
+    world.ask(world.keepers[0], Cut())
+    lost = lease(world, 0)
+    world.now += 16.0
+    world.ask(world.workers[1], ShowAlive())
+    assert (lease(world, 1).unit, units_of(world)[0].backup) == (lost.unit, 0)
+    assert world.ask(world.user, Show()).preempted == 1
+
+
+def paced(world: World, paces: list[float], worker: int = 0, key: str = "a") -> None:
+    """A worker commits units of 100 bytes, which took so long per byte."""
+    see(world, key, 100 * len(paces))
+    world.ask(world.keepers[0], Cut())
+    for pace in paces:
+        work = lease(world, worker)
+        world.ask(world.workers[worker], Commit(work.unit, work.attempt, 1, 1, pace * 100))
+        world.now += 0.1
+    units = tuple(one.unit for one in world.ask(world.keepers[0], ListFinished(64)).units)
+    world.ask(world.keepers[0], Published(units, 1))
+
+
+def pace(seconds: float, container: str = "", at: float = 0.0) -> Pace:
+    return Pace(0, seconds, seconds, container, at)
 
 
 def test_the_time_of_a_lease_follows_the_pace_of_commits() -> None:
-    assert policy.lease_s([], 32 << 20, 1) == policy.LEASE_MIN_S
-    assert policy.lease_s([1e-6, 2e-6, 9.0], 10_000_000, 1) == pytest.approx(62.0)
-    assert policy.lease_s([1.0], 10**12, 1) == policy.LEASE_MAX_S
-    assert policy.lease_s([], 1, 3) == 4 * policy.LEASE_MIN_S
-    assert policy.lease_s([], 1, 10_000) == policy.LEASE_MIN_S * 2**policy.DOUBLINGS
+    few, known = [pace(1e-6)] * 4, [pace(1e-6), pace(2e-6), pace(2e-6), pace(9.0), pace(9.0)]
+    assert policy.lease_s([], 32 << 20, 1) == policy.lease_s(few, 1, 1) == policy.LEASE_FIRST_S
+    assert policy.lease_s(known, 10_000_000, 1) == pytest.approx(30.0)
+    assert policy.lease_s(known, 1, 1) == policy.LEASE_MIN_S
+    assert policy.lease_s([pace(1.0)] * 5, 10**12, 1) == policy.LEASE_MAX_S
+    assert policy.lease_s(known, 1, 3) == 4 * policy.LEASE_MIN_S
+    assert policy.lease_s(known, 1, 10_000) == policy.LEASE_MIN_S * 2**policy.DOUBLINGS
+
+
+def test_a_lease_ends_by_the_time_that_is_expected_by_then() -> None:
+    """The first leases begin before any time is expected."""
+    world = world_of()
+    see(world, "b", 100)
+    world.ask(world.keepers[0], Cut())
+    first = lease(world, 0)
+    paced(world, [0.01] * 5, worker=1)
+    world.now += 1.0
+    assert isinstance(lease(world, 1), Idle)
+    world.now += 1.0
+    all_alive(world)
+    backup = lease(world, 1)
+    assert (backup.unit, backup.backup) == (first.unit, True)
+
+
+@given(st.lists(st.floats(1.0, 2.9), min_size=5, max_size=40), st.integers(1, 6))
+def test_no_container_is_slow_among_alike_ones(paces: list[float], containers: int) -> None:
+    found = [pace(one, f"c{number % containers}", number) for number, one in enumerate(paces)]
+    assert not policy.slow_containers(found)
+
+
+def test_a_container_is_slow_by_its_last_units_and_leaves_the_list_by_one_in_usual_time() -> None:
+    usual = [pace(1.0, "a", at) for at in range(10)]
+    slow = [pace(4.0, "b", at) for at in (1, 2, 3)]
+    assert policy.slow_containers([*usual, *slow]) == {"b": policy.Slow(4.0, 3)}
+    assert policy.slow_containers([*usual, *slow[:2]]) == {}
+    assert policy.slow_containers([*usual, *slow, pace(1.0, "b", 4)]) == {}
+
+
+def test_a_slow_container_gets_what_others_cannot_soon_begin_and_a_probe_a_minute() -> None:
+    world = world_of(replace(SMALL, ready_per_worker=16))
+    paced(world, [0.1] * 10, worker=0, key="a")
+    paced(world, [0.5] * 3, worker=1, key="b")
+    assert world.ask(world.user, Show()).slow == {"c1": pytest.approx(5.0)}
+    see(world, "c", 100 * 21)
+    world.ask(world.keepers[0], Cut())
+    all_alive(world)
+    # 21 units and four workers: the last unit would wait for longer than a slow container needs for it.
+    many = [lease(world, 1), lease(world, 1)]
+    assert all(isinstance(one, Work) for one in many)
+    assert lease(world, 1).brake is lease(world, 3).brake is Brake.SLOW
+    assert isinstance(lease(world, 0), Work)
+    for one in many:
+        world.ask(world.workers[1], Commit(one.unit, one.attempt, 1, 1, 50.0))
+    world.now += 59.0
+    all_alive(world)
+    assert lease(world, 1).brake is Brake.SLOW
+    world.now += 2.0
+    probe = lease(world, 1)
+    assert isinstance(probe, Work)
+    assert lease(world, 3).brake is Brake.SLOW  # one at a time in a container
+    world.ask(world.workers[1], Commit(probe.unit, probe.attempt, 1, 1, 10.0))
+    assert world.ask(world.user, Show()).slow == {}
+    assert isinstance(lease(world, 1), Work)
+
+
+def test_a_slow_container_alone_works() -> None:
+    world = world_of()
+    paced(world, [0.1] * 5, worker=0, key="a")
+    paced(world, [0.5] * 3, worker=1, key="b")
+    world.now += 20.0
+    see(world, "c", 100)
+    world.ask(world.keepers[0], Cut())
+    assert isinstance(lease(world, 1), Work)
+
+
+def test_an_attempt_hears_that_it_is_in_vain_with_its_sign_of_life() -> None:
+    world = world_of()
+    paced(world, [0.01] * 5)
+    see(world, "b", 100)
+    world.ask(world.keepers[0], Cut())
+    first = lease(world, 0)
+    world.now += 10.0
+    all_alive(world)
+    second = lease(world, 1)
+    assert second.backup
+    shows = [ShowAlive(one.unit, one.attempt, 1) for one in (first, second)]
+    assert [world.ask(world.workers[n], show).in_vain for n, show in enumerate(shows)] == [False, False]
+    world.ask(world.workers[1], Commit(second.unit, second.attempt, 1, 1, 0.5))
+    assert [world.ask(world.workers[n], show).in_vain for n, show in enumerate(shows)] == [True, False]
+    assert world.ask(world.workers[0], ShowAlive(first.unit, 1, generation=2)).in_vain
+    assert not world.ask(world.workers[0], ShowAlive()).in_vain
+    world.ask(world.keepers[0], Published((second.unit,), 1))
+    figures = world.ask(world.user, Show())
+    assert (figures.attempts, figures.backups, figures.backups_won, figures.in_vain) == (7, 1, 1, 1)
 
 
 def test_the_silent_lose_their_leases() -> None:
@@ -487,14 +622,14 @@ def test_figures_tell_of_published_units_their_time_backups_and_lines_without_an
     figures = world.ask(world.user, Show())
     assert (figures.published_units, figures.p50_s, figures.p99_s, figures.unfinished_bytes) == (0, None, None, 12)
     first = lease(world, 0)
+    for _ in range(2):
+        work = lease(world, 2)
+        world.ask(world.workers[2], Commit(work.unit, work.attempt, 1, 1, 2.0))
     world.now += first.until_s + 1.0
     world.ask(world.workers[0], ShowAlive())
     backup = lease(world, 1)
     assert backup.backup and backup.unit == first.unit
     world.ask(world.workers[1], Commit(backup.unit, backup.attempt, 1, 1, 4.0))
-    for _ in range(2):
-        work = lease(world, 0)
-        world.ask(world.workers[0], Commit(work.unit, work.attempt, 1, 1, 2.0))
     units = tuple(one.unit for one in world.ask(world.keepers[0], ListFinished()).units)
     for _ in range(2):  # once more, as another keeper would
         world.ask(world.keepers[0], Published(units, 1))

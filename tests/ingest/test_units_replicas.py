@@ -35,7 +35,7 @@ from heronpy.ingest.ledger.requests import (
     Work,
 )
 from heronpy.ingest.ledger.types import Config, Kind
-from heronpy.ingest.options import UnitOptions, options_of, pattern_at
+from heronpy.ingest.options import UnitOptions, logs_at, options_of
 from heronpy.ingest.outputs.lineage import Lineage, Range, published
 from heronpy.ingest.outputs.stages import About, StageGoneError, Stages
 from heronpy.ingest.watch import Watch
@@ -187,7 +187,7 @@ def _pipeline(text: str, folder: Path, table: Path) -> None:
         keeper.ask(Open(config))
         worker.ask(Open(config))
         stages.claim(About("p", config))
-        watch = Watch(pattern_at(config.pattern, ""), 7.0, keeper.ask(ListFiles()).files, "")
+        watch = Watch(logs_at(config.pattern, ""), 7.0, keeper.ask(ListFiles()).files, "")
         watch.look(1.0)
         seen, gone = watch.changes(1000)
         if seen or gone:
@@ -258,7 +258,7 @@ def test_a_pipeline_gets_more_ledgers_and_is_looked_at_checked_and_rebuilt_over_
 def test_options_have_the_site_of_the_submit_and_its_folders() -> None:
     options = UnitOptions("p", "/logs/{site}/app/*.log", "sqlite:/l", LineFiles("/t"), Config())
     config = {"ingest.options": options}
-    assert options_of({**config, SITE_KEY: "east"}).pattern.root == "/logs/east/app"
+    assert options_of({**config, SITE_KEY: "east"}).files.root == "/logs/east/app"
     assert options_of(config).site == ""
 
 

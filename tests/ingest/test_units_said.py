@@ -94,7 +94,9 @@ def test_keepers_report_each_site(tmp_path: Path, run: Callable[..., Running], o
     for site in sites:
         site.drive()
         site.drive()
-    KeeperFigures(Context(), "lines").show(shown(options["ledger"]), 0)  # type: ignore[arg-type]
+    figures = KeeperFigures(Context())  # type: ignore[arg-type]
+    figures.count_for("lines")
+    figures.show(shown(options["ledger"]), 0)
     for name in SITE_GAUGES:
         assert isinstance(found[name], MultiAssignableMetrics)
         assert set(found[name].get_value_and_reset()) == {"lines", "lines/east", "lines/west"} - {"lines"}

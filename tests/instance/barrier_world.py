@@ -9,13 +9,14 @@ from typing import Any
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import plan_pb2
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
+from heronpy.task.name import TaskName
 from heronpy.wire import codec
 from heronpy.wire.frames import BARRIER, DATA, Frame
 from instance.barriers import BoltCheckpoints
 from instance.checkpoints import CutOutput, CutPorts, CutWork
 from instance.in_queue import Entry, InQueue
 from instance.metrics import TaskMetrics
-from instance.progress import Progress, TaskName
+from instance.progress import Progress
 from tests.support.control import FakeControl
 
 BOLT, SINK, ATTEMPT = 9, 10, 3

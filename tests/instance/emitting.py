@@ -8,12 +8,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from heronpy.common.setting_types import InstanceSettings
+from heronpy.task.emitter import Emitter, mark_of
+from heronpy.task.outlets import OutStream
+from heronpy.task.roots import PendingRoots
+from heronpy.task.tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, Frame, unpack16
-from instance.emitter import Emitter, mark_of
-from instance.outlets import OutStream
-from instance.roots import PendingRoots
-from instance.tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples
 
 TASK = 7
 DECODE = codec.decoder()

@@ -14,10 +14,10 @@ import zmq
 from heronpy.api.topology import TopologyBuilder
 from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.proto import control_pb2, plan_pb2
+from heronpy.task.name import TaskName
 from heronpy.wire.frames import LINK_HEADER, Frame, header_and_frame, message_of
 from instance.control import Message
 from instance.link import DataLink, drain
-from instance.progress import TaskName
 from instance.task import UserError
 from tests.support.control import FakeControl
 

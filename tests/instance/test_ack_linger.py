@@ -10,8 +10,8 @@ from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.spout.spout import Spout
 from heronpy.api.topology import TopologyBuilder
 from heronpy.common.topology_keys import TOPOLOGY_MAX_SPOUT_PENDING
+from heronpy.task.routing import pending_max
 from instance.linger import BURST, FEW, LINGERS, LONGEST_S, MANY, AckLinger, Linger
-from instance.routing import pending_max
 
 LINGER_S = 0.001
 SILENCE_S = LINGERS * LINGER_S

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from heronpy.task.acks import BoltAcks
+from heronpy.task.tuples import HeronTuple, InBatch, InFrame, make_tuples
 from heronpy.wire.frames import ACK, FAIL, NO_RUNS, Frame, edges_of, expand, pack32, pack64, read_runs, roots_of
-from instance.acks import BoltAcks
-from instance.tuples import HeronTuple, InBatch, InFrame, make_tuples
 from stmgr.acker import Acker
 
 

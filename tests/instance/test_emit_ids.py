@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.plan.grouping import Fields, Shuffle
-from instance.compiled import PART_MAX, parts
-from instance.emitter import Emitter, OutStream
+from heronpy.task.compiled import PART_MAX, parts
+from heronpy.task.emitter import Emitter, OutStream
 
 VALUES = ["small", "x" * 5000, ["a", "list"], 1 << 80, None]
 

@@ -14,10 +14,10 @@ from heronpy.common.errors import LocalWireError, TopologyError
 from heronpy.common.hashing import stable_hash
 from heronpy.plan.emit_rules import Columns
 from heronpy.plan.grouping import All, Custom, Direct, Fields, LocalOrShuffle, Lowest, Shuffle
+from heronpy.task.emitter import marks_of
+from heronpy.task.user_code import emit_columns
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, REGISTER, derived_edges, edges_of, roots_of, unpack16, values_of
-from instance.emitter import marks_of
-from instance.user_code import emit_columns
 from tests.instance.emitting import TASK, Harness, frame_of
 
 # ---- routing ----------------------------------------------------------------------------------

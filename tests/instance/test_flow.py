@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.plan.grouping import LocalOrShuffle, Shuffle
+from heronpy.task.outlets import Outlet
 from instance.in_queue import Pace, TunedCapacity
-from instance.outlets import Outlet
 
 TASKS = st.sets(st.integers(1, 9), min_size=1)
 

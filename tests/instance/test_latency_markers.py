@@ -14,9 +14,9 @@ from heronpy.api.topology import TopologyBuilder
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.plan.grouping import Fields
 from heronpy.proto import control_pb2
+from heronpy.task.emitter import Emitter
+from heronpy.task.outlets import OutStream
 from heronpy.wire.frames import Frame
-from instance.emitter import Emitter
-from instance.outlets import OutStream
 from instance.tracing import LatencyMarkers
 from tests.sim.kernel import spend
 from tests.sim.run import cluster_of

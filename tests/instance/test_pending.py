@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heronpy.task.roots import Batch, PendingRoots
 from heronpy.wire.frames import joined, one_run
 from instance.linger import FULL, OPEN, SMALL_LIMIT, WAIT_MAX_S, room
-from instance.roots import Batch, PendingRoots
 
 
 @pytest.mark.parametrize("seed", range(60))

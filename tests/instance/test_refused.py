@@ -18,10 +18,10 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError, InvalidRpcError, ReplacedError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.proto import control_pb2, plan_pb2
+from heronpy.task.name import TaskName
 from instance import lifecycle
 from instance.bolt_loop import BoltTask
 from instance.control import Refused
-from instance.progress import TaskName
 from tests.sim.run import cluster_of
 from tests.sim.workload import Program
 from tests.support.control import FakeControl

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heronpy.task.acks import BoltAcks
+from heronpy.task.roots import anchored
+from heronpy.task.tuples import HeronTuple, InFrame, make_tuples
 from heronpy.wire.frames import ACK, Frame, edges_of, expand, fits, pack32, pack64, read_runs, roots_of, values_of
-from instance.acks import BoltAcks
-from instance.roots import anchored
-from instance.tuples import HeronTuple, InFrame, make_tuples
 
 SPOUTS = (4, 9)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from heronpy.common.units import line_of
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
+from heronpy.task.tuples import HeronTuple, InFrame
 from heronpy.tmaster.task_reports import TaskReports
 from instance import link
 from instance.executed import (
@@ -28,7 +29,6 @@ from instance.executed import (
     keys_of,
     shown,
 )
-from instance.tuples import HeronTuple, InFrame
 
 MS = 1e6
 

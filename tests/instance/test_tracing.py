@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.plan.grouping import All, Fields, Shuffle
 from heronpy.proto import control_pb2
+from heronpy.task.emitter import Emitter
+from heronpy.task.outlets import OutStream
+from heronpy.task.roots import PendingRoots
+from heronpy.task.tuples import Arrived, TracedFrame
 from heronpy.wire import codec
 from heronpy.wire.frames import COMPLETE, DATA, Frame, pack32, pack64
-from instance.emitter import Emitter
-from instance.outlets import OutStream
-from instance.roots import PendingRoots
 from instance.tracing import NEVER, ROOTS_MAX, SPANS_MAX, Tracer
-from instance.tuples import Arrived, TracedFrame
 
 GROUPINGS: dict[str, Any] = {
     "fields": lambda: Fields([0], [4, 5]),

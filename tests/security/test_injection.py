@@ -107,7 +107,7 @@ UNPICKLES = {
     "heronpy/plan/component_config.py",
     "heronpy/simulator/tasks.py",
     "heronpy/wire/codec.py",
-    "instance/user_code.py",
+    "heronpy/task/user_code.py",
     "scripts/peers/pipe_count.py",
     "scripts/peers/pipe_rate.py",
 }

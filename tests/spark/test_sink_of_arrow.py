@@ -11,7 +11,7 @@ import pytest
 
 from heronpy.api.bolt.bolt import takes_batches
 from heronpy.connectors.spark.sink import SparkSink
-from instance.tuples import InBatch, InFrame
+from heronpy.task.tuples import InBatch, InFrame
 from tests.connectors.two_phase import Tup, start, state_of
 from tests.spark.support import start_sink
 from tests.spark.test_exactly_once import Gateway, config_of, copy, new_home, prepared_in, rows_of

@@ -225,7 +225,7 @@ class Tables:
         found: dict[UnitState, tuple[int, int]] = {}
         for one in self.every(Unit):
             count, size = found.get(one.state, (0, 0))
-            found[one.state] = count + 1, size + one.bytes
+            found[one.state] = count + 1, size + one.size
         return found
 
     def oldest_open(self, pipeline: str) -> float | None:

@@ -36,7 +36,7 @@ class World:
             write=lambda node, value: self.written.append((node, value)), check_fence=lambda: self.is_there
         )
         self.answers: Any = SimpleNamespace(
-            changes=0, message=lambda now, at_end: control_pb2.LastAnswers(topology_id=f"{now} {at_end}")
+            changes=0, growth=0, message=lambda now, at_end: control_pb2.LastAnswers(topology_id=f"{now} {at_end}")
         )
         self.recorder = Recorder(store, shared, self.minutes, MetricsCache(60.0, 1.0), self.answers, lambda: 5.0)
 

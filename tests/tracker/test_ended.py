@@ -264,13 +264,15 @@ def test_a_file_in_the_folder_of_another_topology_is_not_believed(asking: Asking
     assert asking.ask("GET", f"{PLACE}/other").status_code == 404
 
 
-def test_the_folder_of_ended_runs_is_bounded(seen: FakeTopology) -> None:
+def test_old_files_are_removed_but_for_the_newest(seen: FakeTopology) -> None:
+    folder = Path(seen.record.working_dir) / teardown.ENDED
     for number in range(teardown.ENDED_MAX + 3):
         seen.record.topology_id = f"wordy-{number}"
         seen.state.set(paths.execution_state("wordy"), seen.record.SerializeToString())
         teardown.keep_ended(seen.state, "wordy")
-    folder = Path(seen.record.working_dir) / teardown.ENDED
-    assert len(list(folder.iterdir())) == teardown.ENDED_MAX
+        if number < 2:
+            os.utime(folder / seen.record.topology_id, (number, number))
+    assert {one.name for one in folder.iterdir()} == {f"wordy-{number}" for number in range(2, teardown.ENDED_MAX + 3)}
     kept = control_pb2.EndedTopology.FromString((folder / f"wordy-{teardown.ENDED_MAX + 2}").read_bytes())
     assert kept.topology.name == "wordy" and not any(one.comp.serialized_object for one in kept.topology.bolts)
 

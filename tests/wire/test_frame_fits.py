@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import RemoteWireError
 from heronpy.proto import frame_pb2
+from heronpy.task.tuples import InFrame
 from heronpy.wire.frames import (
     ACK,
     COMPLETE,
@@ -44,7 +45,6 @@ from heronpy.wire.frames import (
     spread,
     values_of,
 )
-from instance.tuples import InFrame
 
 GOOD = [
     Frame(kind=DATA, count=3),

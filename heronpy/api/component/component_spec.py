@@ -67,6 +67,8 @@ class HeronComponentSpec(InputSource):
         self.asks_readiness = False
         # A bolt that processes several tuples at once.
         self.asynchronous = False
+        # What is known of its class without loading it; see traits_of.
+        self.traits: Sequence[str] = ()
         self.uuid = str(uuid.uuid4())
 
     @staticmethod
@@ -222,6 +224,7 @@ class HeronComponentSpec(InputSource):
             component.asks_readiness = True
         if self.asynchronous:
             component.asynchronous = True
+        component.traits.extend(self.traits)
         component.config.CopyFrom(self._get_comp_config())
         return component
 
@@ -340,7 +343,18 @@ def spec_of_class(
         config=config,
     )
     spec.output_streams()
+    spec.traits = traits_of(cls)
     return spec
+
+
+#: Attributes of a class that a batch run must know of.
+MARKS = ("bounded", "follow_s", "reusable", "unit_output")
+
+
+def traits_of(cls: type) -> list[str]:
+    """The names of the classes of heronpy that a class derives from or is, and of the marks that it has."""
+    ours = [kind.__name__ for kind in cls.__mro__ if kind.__module__.startswith("heronpy.")]
+    return [*ours, *(mark for mark in MARKS if getattr(cls, mark, None))]
 
 
 def class_path_of(cls: type) -> str:

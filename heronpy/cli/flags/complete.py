@@ -135,6 +135,16 @@ def checkpoints(ctx: click.Context) -> Iterable[str]:
 
 
 @_completer
+def past_runs(ctx: click.Context) -> Iterable[str]:
+    """Topologies with a kept file, and the ids of their runs."""
+    from heronpy.clusters.ended import kept_files
+    from heronpy.common.folders import heron_home
+
+    paths = list(kept_files(heron_home(), _place(ctx)[0].target.cluster))
+    return sorted({name for path in paths for name in (path.name, path.parents[1].name)})
+
+
+@_completer
 def client_keys(ctx: click.Context) -> Iterable[str]:
     from heronpy.clusters.client_config import CLIENT_KEYS
 

@@ -17,7 +17,7 @@ from heronpy.ingest.bad import BadRecord, BadRecords, line_end
 from heronpy.ingest.ledger.commands import BadRange, ListBad, RetryBad, Show
 from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.ledger.requests import Chunk
-from heronpy.ingest.options import pattern_at
+from heronpy.ingest.options import logs_at
 from heronpy.ingest.unit import MovedError
 from heronpy.ingest.unit import opened as opened_file
 
@@ -82,7 +82,7 @@ def _places_of(one: BadRange, logs: str) -> tuple[str | None, list[str]]:
     """Where the file is now, if it is on this host, and where it was last seen."""
     seen = []
     for site, path in one.places:
-        root = pattern_at(logs, site).root
+        root = logs_at(logs, site).root
         seen.append(join(root, path))
         chunk = Chunk(one.span.file, one.key, one.generation, one.span.begin, one.span.end, one.head, path)
         with suppress(MovedError, OSError), opened_file(root, chunk):
@@ -95,7 +95,7 @@ def _line_end(one: BadRange, logs: str) -> int:
     span = one.span
     for site, path in one.places:
         chunk = Chunk(span.file, one.key, one.generation, span.begin, span.end, one.head, path)
-        end = line_end(pattern_at(logs, site).root, chunk, span.end)
+        end = line_end(logs_at(logs, site).root, chunk, span.end)
         if end != span.end:
             return end
     return span.end

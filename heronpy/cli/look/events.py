@@ -113,10 +113,11 @@ def _print(events: Sequence[Event], as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(_as_json(event)))
         else:
-            say(_line(event))
+            say(event_line(event))
 
 
-def _line(event: Event) -> str:
+def event_line(event: Event) -> str:
+    """One event as text."""
     mark = "!" if event.warning else " "
     again = f"  ({event.times} times since {moment(event.first_at)})" if event.times > 1 else ""
     return f"{moment(event.at)} {mark} {event.kind:<12} {clean(event.text)}{again}"
@@ -136,6 +137,13 @@ def show_exceptions(
     session = Session(target, common)
     session.check_component(topology, component)
     reply = session.ask(topology, control_pb2.GetExceptions(component=component or "", task_id=task or 0))
+    print_exceptions(topology, reply, summary, everything, as_json)
+
+
+def print_exceptions(
+    topology: str, reply: control_pb2.ExceptionsReply, summary: bool, everything: bool, as_json: bool
+) -> None:
+    """Print them grouped, one by one, as a table or as JSON."""
     groups = groups_of(reply.exceptions)
     if as_json:
         listed = [picked(item, *_JSON) for item in reply.exceptions]

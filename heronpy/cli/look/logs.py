@@ -154,6 +154,26 @@ def show_logs(
             _say_end(session, topology, watch.end)
 
 
+def show_past_logs(
+    session: Session,
+    folder: Path,
+    topology: str,
+    between: tuple[float, float],
+    what: tuple[str, ...],
+    level: str | None,
+    lines: int | None,
+    find: str | None,
+    ignore_case: bool,
+    as_json: bool,
+) -> None:
+    """Print the records of a time span from a working folder, and from the archive of its containers."""
+    _check_flags(find, ignore_case, 0, False)
+    with TemporaryDirectory(prefix="heron-logs-") as copied:
+        runs = archived_runs(session, topology, folder, Path(copied), warning)
+        folders = [folder / FOLDER, *(run / FOLDER for run in runs.values())]
+        _show(folders, what, topology, None, between[0], level, lines, find, ignore_case, as_json, until=between[1])
+
+
 def submitted_at(session: Session, topology: str) -> float | None:
     """When the topology, or the last one of its name, was submitted; None if unknown.
 
@@ -187,6 +207,7 @@ def _show(
     find: str | None,
     ignore_case: bool,
     as_json: bool,
+    until: float = float("inf"),
 ) -> None:
     follow = watch is not None
     names = select(folders, what, topology)
@@ -194,7 +215,7 @@ def _show(
     try:
         if lines is not None or not follow:
             # Following begins at this moment, so that no record is shown twice.
-            now = time.time() if follow else float("inf")
+            now = time.time() if follow else until
 
             def wanted(record: Record) -> bool:
                 return record.when < now and (find is None or contains(record.text, find, ignore_case))

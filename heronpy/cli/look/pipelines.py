@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
+from msgspec import to_builtins
 
 from heronpy.cli import exits
 from heronpy.clusters.session import Session
@@ -13,7 +13,7 @@ from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.ingest.keys import has_units
 from heronpy.metrics.names import UNIT_METRICS
 from heronpy.proto import control_pb2
-from heronpy.views.units import Pipeline, Pipelines, pipelines_of
+from heronpy.views.units import Pipeline, pipelines_of
 
 ASK_S = 1.0
 REQUEST = control_pb2.GetMetrics(names=UNIT_METRICS)
@@ -32,7 +32,7 @@ def ask(session: Session, status: control_pb2.StatusReply) -> list[Pipeline] | N
 def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]:
     """The documented part of `heron status --json` and `heron top --json`."""
     found = ask(session, status)
-    return {"units": msgspec.to_builtins(Pipelines(pipelines=found))["pipelines"] if found is not None else None}
+    return {"units": to_builtins(found) if found is not None else None}
 
 
 def lines(pipelines: list[Pipeline] | None) -> list[str]:

@@ -26,11 +26,13 @@ from heronpy.cli.submit.waiting import TopologyFailed, exceptions_said, until_ru
 from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
+from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.errors import HeronError
 from heronpy.common.folders import heron_home
 from heronpy.common.losses import losses_text
+from heronpy.common.settings import settings_for
 from heronpy.launching import submission
-from heronpy.launching.model import Planned, Started
+from heronpy.launching.model import Loaded, Planned, Started
 from heronpy.launching.spawning import scheduler_died
 from heronpy.packing.demand import asks, room_text
 from heronpy.procs.interrupts import interruptible, uninterrupted
@@ -39,6 +41,7 @@ from heronpy.scheduler.teardown import keep_failure
 from heronpy.tracker import place
 
 if TYPE_CHECKING:
+    from heronpy.cli.submit.batch_mode import BatchSubmit
     from heronpy.cli.submit.undone import Undone
     from heronpy.cli.submit.watching import Watch
 
@@ -57,6 +60,11 @@ class SubmitOptions(Struct, frozen=True):
     queue_timeout_s: float | None
     restore: str | None
     allow_dropped_state: bool
+    mode: str
+    like: str
+    hold: bool
+    resume: bool
+    fresh: bool
     dry_run_format: str | None
     """Format for printing the plans instead of starting the topology; None starts it."""
 
@@ -71,8 +79,10 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
     with interruptible():
         begun_at = time.monotonic()
         with _scratch_folder() as scratch:
-            planned, started = _prepare(session, options, child, scratch)
+            planned, started, batch = _prepare(session, options, child, scratch)
         if started is None:
+            if batch is not None and options.dry_run_format not in ("json", "raw"):
+                batch.print_plan()
             _print_plans(planned, options.dry_run_format or "table")
             return
         with _taken_down_on_failure(session, started):
@@ -80,8 +90,10 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
                 _wait(session, planned, started, options, begun_at)
         # The topology runs now, even if stdout is closed.
         _say_launched(session, planned, started, options)
+        if batch is not None:
+            batch.say_begun()
         if options.wait:
-            last = _watch(session, started, options)
+            last = _watch(session, started, options, batch)
             exceptions = exceptions_said(session, planned.topology.name)
             from heronpy.cli.submit.undone import undone_of
 
@@ -90,6 +102,8 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
                 _take_down(session, started, Doing.FINISHING)
             for said in exceptions:  # they are removed with it
                 warning(f"while it ran: {clean(said)}")
+            if batch is not None:
+                batch.say_ended(session)
             _say_how_it_ended(session, planned.topology.name, last, undone)
         elif options.foreground:
             _stay(session, started, options)
@@ -158,7 +172,9 @@ def _say_launched(session: Session, planned: Planned, started: Started, options:
             say(f"          component '{component}' is new and starts empty")
 
 
-def _watch(session: Session, started: Started, options: SubmitOptions) -> control_pb2.StatusReply:
+def _watch(
+    session: Session, started: Started, options: SubmitOptions, batch: BatchSubmit | None
+) -> control_pb2.StatusReply:
     """Wait for the end of a topology, and return its last status.
 
     A failed topology is removed. Any other end of the wait leaves the topology running, except an interrupt that
@@ -166,7 +182,8 @@ def _watch(session: Session, started: Started, options: SubmitOptions) -> contro
     """
     from heronpy.cli.submit.watching import Watch
 
-    name, watch = started.record.topology, Watch(session, started.record)
+    progress = batch.progress if batch is not None and batch.is_batch else None
+    name, watch = started.record.topology, Watch(session, started.record, progress)
     try:
         with _tuples_at_an_early_end(watch):
             return watch.until_finished()
@@ -229,13 +246,26 @@ def _scratch_folder() -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _prepare(session: Session, options: SubmitOptions, child: Child, scratch: Path) -> tuple[Planned, Started | None]:
+def _prepare(
+    session: Session, options: SubmitOptions, child: Child, scratch: Path
+) -> tuple[Planned, Started | None, BatchSubmit | None]:
     """Load, check and start; what was started is None for a dry run."""
     begun_at = time.time()
     what = understand(options.program, options.words, scratch)
     paused = options.deploy_deactivated
     loaded = load(child, what, session.target, paused, scratch, options.timeout_s)
     loaded.topology.state = topology_pb2.PAUSED if paused else topology_pb2.RUNNING
+    if options.mode == "stream":
+        return *_start(session, options, loaded, begun_at), None
+    from heronpy.cli.submit.batch_mode import begun
+
+    words, dry = (options.program, *options.words), options.dry_run_format is not None
+    flags = {"hold": options.hold, "resume": options.resume, "fresh": options.fresh, "dry": dry}
+    with begun(session, loaded, words, options.mode, options.like, **flags) as batch:
+        return *_start(session, options, batch.loaded, begun_at), batch
+
+
+def _start(session: Session, options: SubmitOptions, loaded: Loaded, begun_at: float) -> tuple[Planned, Started | None]:
     planned = submission.plan(session, loaded.topology, warning)
     if options.restore is not None:
         from heronpy.launching.restoring import choose
@@ -243,6 +273,11 @@ def _prepare(session: Session, options: SubmitOptions, child: Child, scratch: Pa
         planned.restore = choose(
             planned, options.restore, options.allow_dropped_state, lambda text: warning(clean(text))
         )
+        if options.restore == "latest" and planned.restore is not None:
+            from heronpy.batch.run import refuse_unfinished, runs_folder
+
+            folder = runs_folder(settings_for(planned.resolved, BatchSettings), session.target.cluster)
+            refuse_unfinished(folder, planned.topology.name, planned.restore.taken_at)
     if options.dry_run_format is not None:
         return planned, None
     for flag, given in (("--foreground", options.foreground), ("--queue-timeout", options.queue_timeout_s)):

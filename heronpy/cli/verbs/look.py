@@ -49,11 +49,34 @@ def status_command(**flags: Any) -> None:
 @reading("plan")
 @click.argument("which", type=click.Choice(["logical", "packing", "physical"]), default="logical")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
-def plan_command(**flags: Any) -> None:
-    """Show the logical plan (default), the packing plan or the physical plan."""
+@click.option("--mode", type=click.Choice(("stream", "batch")), default="stream", show_default=True,
+              help="batch: the stages of a batch run, and what passes between them.")  # fmt: skip
+def plan_command(mode: str, **flags: Any) -> None:
+    """Show the logical plan (default), the packing plan or the physical plan.
+
+    With --mode batch: the stages of the running topology as a batch, or those of its newest batch run. For a program
+    that has never run: heron submit --mode batch --dry-run.
+    """
+    if mode == "batch":
+        from heronpy.cli.look.batch_runs import show_stages
+
+        show_stages(flags["target"], flags["topology"], flags["as_json"], flags["common"])
+        return
     from heronpy.cli.render.plans import show_plan
 
     show_plan(**flags)
+
+
+@reading("progress")
+def progress_command(**flags: Any) -> None:
+    """Show how far the newest batch run of a topology is.
+
+    TOPOLOGY may also be the name of a run, such as visits/3. The time that is left is a lower bound until the units of
+    the last stage are known.
+    """
+    from heronpy.cli.look.batch_runs import show_progress
+
+    show_progress(**flags)
 
 
 @reading("doctor")

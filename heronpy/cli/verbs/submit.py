@@ -53,6 +53,13 @@ class _Submit(click.Command):
     help="Start from a checkpoint of an earlier run: the newest, the one with this id, or the one at this path or URL.",
 )
 @click.option("--allow-dropped-state", is_flag=True, help="With --restore: drop the state of components that are gone.")
+@click.option("--mode", type=click.Choice(("stream", "batch", "auto")), default="stream", show_default=True,
+              help="batch: process bounded input stage by stage, and end; auto: batch where possible.")  # fmt: skip
+@click.option("--as", "like", metavar="RUN", default="", help="With --mode batch: take the input of this earlier run.")
+@click.option("--hold", is_flag=True, help="With --mode batch: publish nothing, for 'heron compare'.")
+@click.option("--resume", is_flag=True,
+              help="With --mode batch: go on with an unfinished run, even though the program has changed.")  # fmt: skip
+@click.option("--fresh", is_flag=True, help="With --mode batch: begin a new run, even if one has not finished.")
 @click.option("--dry-run", is_flag=True, help="Print the plans and start nothing.")
 @click.option("--dry-run-format", type=click.Choice(FORMATS), default="table", show_default=True)
 @common_flags
@@ -73,6 +80,8 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     An EFFECTIVELY_ONCE topology starts with empty state unless --restore names a checkpoint. PATH or URL is the folder
     of a checkpoint (chk-ID), of a topology's checkpoints, or of a copy of them.
 
+    With --mode batch the same command goes on with a run that has not finished. Then --restore latest goes on live.
+
     Ctrl-C before the topology runs removes it. Once it runs, Ctrl-C only ends the wait of --wait.
 
     Unknown flags, and everything after '--', go to PROGRAM.
@@ -85,6 +94,7 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
         raise click.UsageError("--kill-on-interrupt needs --wait or --foreground")
     if flags["allow_dropped_state"] and flags["restore"] is None:
         raise click.UsageError("--allow-dropped-state needs --restore")
+    _check_mode(flags)
     _refuse_early_option(flags["program"])
     certain = click.get_current_context().meta[CERTAIN]
     _warn_of_misspelled_options(flags["words"][: len(flags["words"]) - certain])
@@ -97,6 +107,20 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
         from heronpy.cli.submit.command import SubmitOptions, submit
 
         submit(target, common, SubmitOptions(dry_run_format=dry_run_format if dry_run else None, **flags), child)
+
+
+def _check_mode(flags: dict[str, Any]) -> None:
+    if flags["mode"] == "stream":
+        for name, given in (
+            ("--as", flags["like"]),
+            *((f"--{one}", flags[one]) for one in ("hold", "resume", "fresh")),
+        ):
+            if given:
+                raise click.UsageError(f"{name} needs --mode batch")
+    elif flags["restore"] is not None:
+        raise click.UsageError(
+            "--restore is for --mode stream: a batch run begins with empty state; leave out one of them"
+        )
 
 
 def _refuse_early_option(program: str) -> None:

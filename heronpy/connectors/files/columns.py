@@ -7,13 +7,12 @@ written before the file is closed. A file cannot be read before it is closed, be
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from heronpy.api.batch import Batch
 from heronpy.api.errors import MissingLibraryError
 from heronpy.common.errors import ConfigError
 from heronpy.connectors.files.lines import UnfitError
-from heronpy.connectors.files.part_files import PartFiles
 from heronpy.wire.arrow_values import arrow, batch_problem, schema_problem
 
 if TYPE_CHECKING:
@@ -50,10 +49,22 @@ def _parquet() -> Any:
     return pyarrow.parquet
 
 
+class OpenFile(Protocol):
+    """The open file to which rows are written."""
+
+    bytes: int
+
+    def append(self, line: bytes) -> None:
+        """Add a line."""
+
+    def stream(self) -> BinaryIO:
+        """The file; the caller updates `bytes` and does not close it."""
+
+
 class ColumnWriter:
     """Writes rows to the open file of a task."""
 
-    def __init__(self, files: PartFiles, format_name: str, schema: pa.Schema) -> None:
+    def __init__(self, files: OpenFile, format_name: str, schema: pa.Schema) -> None:
         self._files, self._format, self._schema = files, format_name, schema
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_bytes = 0

@@ -11,20 +11,23 @@ import math
 import os
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heronpy.api.api_constants import TOPOLOGY_MAX_SPOUT_PENDING
 from heronpy.api.batch import Batch
 from heronpy.api.bolt.bolt import or_batches
 from heronpy.api.component.component_spec import HeronComponentSpec, Inputs
 from heronpy.api.topology_context import TopologyContext
-from heronpy.connectors.files.columns import ColumnWriter
-from heronpy.connectors.files.lines import UnfitError, line_writer
+from heronpy.connectors.files.lines import UnfitError
 from heronpy.connectors.files.options import SUFFIXES, FileOptions
 from heronpy.connectors.files.part_files import PartFiles
+from heronpy.connectors.files.writers import writer_of
 from heronpy.connectors.two_phase_sink import TwoPhaseSink
+
+if TYPE_CHECKING:
+    from heronpy.connectors.unit_output import UnitOutput
 
 
 class FileSink(TwoPhaseSink):
@@ -77,6 +80,13 @@ class FileSink(TwoPhaseSink):
             config = {**made.to_config(), **(config or {})}
         return super().spec(name=name, inputs=inputs, par=par, config=config)
 
+    @classmethod
+    def unit_output(cls, component: str, config: Mapping[str, Any]) -> UnitOutput:
+        """The output of this sink in a batch run."""
+        from heronpy.connectors.files.units import FileUnits
+
+        return FileUnits(component, FileOptions.from_config(dict(config), component))
+
     def open(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Finds the folder; without checkpoints, also publishes or removes a predecessor's files."""
         who = self.who
@@ -87,11 +97,7 @@ class FileSink(TwoPhaseSink):
         self._files = PartFiles(
             Path(options.folder), who.component, who.index, who.run, attempt, SUFFIXES[options.format], self.until_done
         )
-        self._writer: LineWriter | ColumnWriter
-        if options.schema is not None:
-            self._writer = ColumnWriter(self._files, options.format, options.schema)
-        else:
-            self._writer = LineWriter(self._files, line_writer(options.format, options.fields))
+        self._writer = writer_of(options, self._files)
         self._prepared: list[str] = []
         #: Tuples and batches to ack when their file is published.
         self._waiting: list[Any] = []
@@ -202,35 +208,6 @@ class FileSink(TwoPhaseSink):
         waiting, self._waiting, self._held = self._waiting, [], 0
         for tup in waiting:
             self.ack(tup)
-
-
-class LineWriter:
-    """Writes rows as lines to the open file of a task."""
-
-    def __init__(self, files: PartFiles, line_of: Callable[[Sequence[Any]], bytes]) -> None:
-        self._files, self._line_of = files, line_of
-
-    @property
-    def bytes(self) -> int:
-        """Of the open file."""
-        return self._files.bytes
-
-    def row(self, values: Sequence[Any]) -> None:
-        """Write a tuple; raises UnfitError if it cannot be one line."""
-        self._files.append(self._line_of(values))
-
-    def batch(self, batch: Batch) -> dict[int, str]:
-        """Write the tuples of a batch; returns the indices of tuples that cannot be a line, with the reason."""
-        unfit = {}
-        for place, values in enumerate(batch.rows()):
-            try:
-                self.row(values)
-            except UnfitError as error:
-                unfit[place] = str(error)
-        return unfit
-
-    def close(self) -> None:
-        """Nothing to do: lines need no end."""
 
 
 def _pending_share(config: dict[str, Any], context: TopologyContext) -> float:

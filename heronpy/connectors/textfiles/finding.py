@@ -18,7 +18,7 @@ from heronpy.connectors.textfiles.followed import Followed, Table
 from heronpy.connectors.textfiles.notices import Notices
 from heronpy.connectors.textfiles.places import UNREADABLE, Places
 from heronpy.growing.chunks import bytes_before
-from heronpy.growing.identity import HEAD_BYTES, Identity, digest, first_line, mark_of
+from heronpy.growing.identity import HEAD_BYTES, Identity, Line, digest, first_line, mark_of
 from heronpy.growing.patterns import stem, stems_of_origins
 from heronpy.growing.scan import WAITS, Entry, Scanner, entry_of, siblings
 
@@ -47,7 +47,11 @@ class Finder:
         header_bytes: int,
         forget_s: float,
         files_max: int,
+        whole: bool = False,
     ) -> None:
+        """`whole`: whether files are read once as they are, so that an unfinished line is a line, and a file that may
+        be a copy of another one is a file of its own."""
+        self._whole = whole
         self._scanner = scanner
         self._places = places
         self._table = table
@@ -270,6 +274,8 @@ class Finder:
                 )
                 return
             line = first_line(beginning, self._header_lines)
+            if line is None and self._whole and beginning:
+                line = Line(0, beginning[:HEAD_BYTES])
             if line is None:
                 self._settle(entry, None)
                 if self._header_lines and len(beginning) == self._header_bytes:
@@ -280,7 +286,7 @@ class Finder:
             if not self._owns(first):
                 self._settle(entry, None)
                 return
-            origins = self._table.origins(entry.path, first)
+            origins = self._table.origins(entry.path, first) if not self._whole else []
             content = _ends(descriptor, status.st_size) if origins else None
             for file in origins:
                 if self._is_known(file, entry, descriptor, status.st_size):

@@ -186,13 +186,12 @@ class Follower:
         if self._reading is not None:
             reading, block, mark = self._reading
             position = block.offsets[done] if done < len(block.offsets) else mark.cut
-        rows = self._table.to_state(reading, position)
-        for key in [key for key in state if key[0] not in rows]:
+        rows = kept(self._table.to_state(reading, position), header_lines)
+        for key in [key for key in state if key not in rows]:
             del state[key]
-        for first, files in rows.items():
-            value = (_VERSION, header_lines, *files)
-            if state.get((first, 0)) != value:
-                state[first, 0] = value
+        for key, value in rows.items():
+            if state.get(key) != value:
+                state[key] = value
 
     def restore(self, state: Mapping[tuple[str, int], Any]) -> set[int]:
         """Continue from a state; returns the numbers of header lines in it. ValueError for that of another release."""
@@ -249,3 +248,8 @@ class Follower:
             file, _, mark = self._reading
             file.mark, file.position = mark, max(file.position, mark.cut)
             self._reading = None
+
+
+def kept(rows: Mapping[str, Sequence[tuple[Any, ...]]], header_lines: int) -> dict[tuple[str, int], tuple[Any, ...]]:
+    """A partitioned state of the known files by first line."""
+    return {(first, 0): (_VERSION, header_lines, *files) for first, files in rows.items()}

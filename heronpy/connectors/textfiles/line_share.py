@@ -258,6 +258,11 @@ class LineShare:
         return LineBlock(path, lane, lines[skip:], offsets[skip:], end)
 
 
+def read_lanes(path: str, block_bytes: int) -> dict[tuple[str, int], tuple[int, int]]:
+    """The positions of a file that was read to its end."""
+    return {(path, lane): (_END, block_bytes) for lane in range(LANES)}
+
+
 def _size_of(path: str) -> int:
     """Size of a file; 0 if it does not exist, because opening it reports the error."""
     try:

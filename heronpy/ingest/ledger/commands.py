@@ -69,6 +69,15 @@ class Figures(Struct, frozen=True):
     #: Since the ledger was made or rebuilt: published units, and those won by a backup.
     published_units: int = 0
     backups_won: int = 0
+    #: See `Tally`.
+    published_bytes: int = 0
+    attempts: int = 0
+    backups: int = 0
+    preempted: int = 0
+    tries_failed: int = 0
+    in_vain: int = 0
+    #: Slow containers, and how many times as slow as usual they are.
+    slow: dict[str, float] = {}
     #: Duration of attempts at recent units; None if no unit was committed yet.
     p50_s: float | None = None
     p99_s: float | None = None

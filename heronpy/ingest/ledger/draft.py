@@ -19,6 +19,7 @@ from heronpy.ingest.ledger.types import (
     Row,
     Span,
     SpanState,
+    Tally,
     Unit,
     UnitState,
     key_of,
@@ -86,18 +87,29 @@ class Draft:
                 " rebuild"
             ) from None
 
+    def count(self, **by: int) -> None:
+        """Add to the counts of the pipeline."""
+        known = self.get(Tally) or Tally()
+        self.put(replace(known, **{name: getattr(known, name) + more for name, more in by.items()}))
+
     def next_unit(self) -> int:
         pipeline = self.pipeline
         self.put(replace(pipeline, next_unit=pipeline.next_unit + 1))
         return pipeline.next_unit
 
     # ---- units and their spans --------------------------------------------------------------
-    def make_unit(self, pieces: Iterable[Piece], since: float, like: Unit | None = None, tries: int = 0) -> int:
+    def make_unit(
+        self, pieces: Iterable[Piece], since: float, like: Unit | None = None, tries: int = 0, weight: int = 0
+    ) -> int:
         """Make a ready unit of these ranges; `like`: the unit from which it was split off."""
         pieces = list(pieces)
-        number = self.next_unit()
-        root, made, error = (like.root, like.made, like.error) if like else (number, self.now, "")
-        self.put(Unit(number, root, UnitState.READY, total(pieces), since, made, tries=tries, error=error))
+        number, size = self.next_unit(), total(pieces)
+        root, made, error = number, self.now, ""
+        if like is not None:
+            root, made, error = like.root, like.made, like.error
+            # The ledger does not read the list, so the lines count as equally heavy by their bytes.
+            weight = like.weight and max(1, like.weight * size // like.bytes)
+        self.put(Unit(number, root, UnitState.READY, size, since, made, tries=tries, error=error, weight=weight))
         for file, begin, end in pieces:
             self.put(Span(file, begin, end, SpanState.UNIT, number))
         return number

@@ -26,9 +26,11 @@ def try_failed(draft: Draft, request: requests.TryFailed, who: requests.Who) -> 
     return _judge(draft, unit, request.error, request.line, request.attempt, proven=request.rows > 0)
 
 
-def died(draft: Draft, unit: Unit, error: str, line: requests.Line | None) -> requests.Judged:
+def died(draft: Draft, unit: Unit, error: str, line: requests.Line | None, memory: bool) -> requests.Judged:
     """The holder of a leased unit crashed, hung, or ran out of memory; a first try does not know the line."""
-    return _judge(draft, unit, error, line, unit.attempt, told=line is not None or unit.tries > 0)
+    told = line is not None or unit.tries > 0
+    tries_max = min(policy.MEMORY_TRIES, draft.config.tries_max) if memory else draft.config.tries_max
+    return _judge(draft, unit, error, line, unit.attempt, told, tries_max=tries_max, died=True)
 
 
 def _judge(
@@ -39,9 +41,13 @@ def _judge(
     attempt: int,
     told: bool = True,
     proven: bool = False,
+    tries_max: int = 0,
+    died: bool = False,
 ) -> requests.Judged:
-    """`told`: whether the attempt could name its line; `proven`: whether lines before it became rows."""
+    """`told`: whether the attempt could name its line; `proven`: whether lines before it became rows; `tries_max`: 0
+    for that of the pipeline; `died`: whether the unit may be too big for one process."""
     config = draft.config
+    draft.count(tries_failed=1)
     named = _text_of(line) if told else ""
     unit = replace(
         unit,
@@ -49,7 +55,7 @@ def _judge(
         suspect=named if unit.suspect in ("", named) else MIXED,
         error=shortened(error),
     )
-    if unit.tries < config.tries_max:
+    if unit.tries < (tries_max or config.tries_max):
         if unit.state is UnitState.LEASED and attempt < unit.attempt:
             draft.put(unit)  # a backup is still working
             return requests.Again(unit.tries)
@@ -62,12 +68,13 @@ def _judge(
                 return _alone(draft, unit, *cut, unit.tries, rested)
         draft.put(_rested(unit, rested))
         return requests.Again(unit.tries)
-    if config.on_bad == "fail":
+    at_fault = line is not None and unit.suspect == named
+    if config.on_bad == "fail" and (at_fault or not died):
         return _fail(draft, unit, f"{_place(draft, unit, line)}: {unit.error}")
     if not proven and draft.view.bad_count(unit.root) >= config.bad_max:
         # Not one row: the rest fails as a whole. Line by line, each line would need its own tries.
         return _too_many(draft, unit)
-    if line is not None and unit.suspect == named:
+    if line is not None and at_fault:
         cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
         if cut is not None:
             before, suspect, behind = cut
@@ -131,6 +138,8 @@ def _alone(
 
 
 def _bad(draft: Draft, unit: Unit, bad: Sequence[Piece]) -> requests.Bad | requests.Failed:
+    if draft.config.on_bad == "fail":
+        return _fail(draft, unit, f"{_place(draft, unit, None)}: {unit.error}")
     if draft.view.bad_count(unit.root) + len(bad) > draft.config.bad_max:
         return _too_many(draft, unit)
     draft.drop(unit)

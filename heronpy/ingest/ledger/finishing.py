@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger import policy, requests
 from heronpy.ingest.ledger.draft import Draft, shortened
-from heronpy.ingest.ledger.types import Dispatch, DispatchState, Pace, Tally, Unit, UnitState
+from heronpy.ingest.ledger.types import Dispatch, DispatchState, Pace, Unit, UnitState
 
 #: Units that one dispatch takes; `unpublished_units` is the lower limit in practice.
 DISPATCH_UNITS_MAX = 256
@@ -49,7 +49,8 @@ def commit(draft: Draft, request: requests.Commit, who: requests.Who) -> request
         )
     )
     if unit.bytes and request.seconds > 0:
-        draft.put(Pace(unit.id % policy.PACES, request.seconds / unit.bytes, request.seconds))
+        pace = request.seconds / unit.size
+        draft.put(Pace(unit.id % policy.PACES, pace, request.seconds, who.place, draft.now))
     return requests.Committed()
 
 
@@ -70,11 +71,12 @@ def published(draft: Draft, request: requests.Published, who: requests.Who) -> r
 
 def _settled(draft: Draft, units: Sequence[Unit]) -> requests.Settled:
     draft.settle(units)
+    size = sum(unit.size for unit in units)
     if units:
-        known = draft.get(Tally) or Tally(0, 0)
         won = sum(1 for unit in units if 0 < unit.backup <= unit.winner)
-        draft.put(Tally(known.units + len(units), known.backups_won + won))
-    return requests.Settled(len(units), sum(unit.bytes for unit in units), sum(unit.rows for unit in units))
+        both = sum(1 for unit in units if unit.backup)
+        draft.count(units=len(units), backups_won=won, size=size, in_vain=both)
+    return requests.Settled(len(units), size, sum(unit.rows for unit in units))
 
 
 # ---- dispatches -----------------------------------------------------------------------------

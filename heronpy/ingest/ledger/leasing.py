@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from heapq import merge
 
 from msgspec.structs import replace
@@ -11,8 +12,9 @@ from heronpy.ingest.ledger import failing, policy, requests, sites, waits
 from heronpy.ingest.ledger.draft import Draft, shortened
 from heronpy.ingest.ledger.finishing import units_held
 from heronpy.ingest.ledger.requests import Brake
-from heronpy.ingest.ledger.types import PART, Answer, Client, Unit, UnitState
+from heronpy.ingest.ledger.types import PART, Answer, Client, Kind, Pace, Unit, UnitState
 
+Totals = dict[UnitState, tuple[int, int]]
 #: How much earlier than a silent process a process that has left counts as last seen.
 LEFT_S = 1.0
 
@@ -36,23 +38,50 @@ def lease(draft: Draft, request: requests.Lease, who: requests.Who) -> requests.
     if brake is None:
         orphans = {unit.id: unit for unit in view.orphans(now - config.silent_s, policy.LOOKED_AT_MAX)}
         whys, others = set(), waits.Others(draft)
-        for unit in _candidates(draft, orphans):
-            why = _obstacle(draft, unit, unit.id in orphans, who, others)
+        paces = view.paces() if totals.keys() & {UnitState.READY, UnitState.LEASED} else ()
+        slow = policy.slow_containers(paces).get(who.place)
+        if slow is not None and _is_held_back(draft, slow, totals, who):
+            return requests.Idle(Brake.SLOW, wait_s, _open(draft, totals))
+        for unit in _candidates(draft, orphans, paces, with_backups=slow is None):
+            why = _obstacle(draft, unit, unit.id in orphans, who, others, paces)
             if why is None:
-                return _hand_out(draft, unit, unit.id in orphans, who)
+                return _hand_out(draft, unit, unit.id in orphans, who, paces)
             whys.add(why)
         brake = Brake.AFTER if Brake.AFTER in whys else Brake.LATER if whys else Brake.NOTHING
-    open_units = sum(count for state, (count, _) in totals.items() if state is not UnitState.FAILED)
-    return requests.Idle(brake, wait_s, open_units - units_held(draft) if open_units else 0)
+    return requests.Idle(brake, wait_s, _open(draft, totals))
 
 
-def _candidates(draft: Draft, orphans: dict[int, Unit]) -> Iterator[Unit]:
-    """Units whose state permits a lease, oldest first, bounded."""
-    view = draft.view
-    late = view.expired(draft.now, policy.LOOKED_AT_MAX) if draft.config.rows_to == "table" else ()
-    leased = {unit.id: unit for unit in late}
-    backups = sorted((leased | orphans).values(), key=_age)
-    yield from merge(backups, _ready(draft), key=_age)
+def _open(draft: Draft, totals: Totals) -> int:
+    """Units that are neither published nor wait for the user."""
+    found = sum(count for state, (count, _) in totals.items() if state is not UnitState.FAILED)
+    return found - units_held(draft) if found else 0
+
+
+def _is_held_back(draft: Draft, slow: policy.Slow, totals: Totals, who: requests.Who) -> bool:
+    """Whether a worker in a slow container gets no unit, because others will process what is ready before it would."""
+    view, since = draft.view, draft.now - draft.config.silent_s
+    ready, _ = totals.get(UnitState.READY, (0, 0))
+    if ready >= slow.factor * view.seen(Kind.WORKER, since) or not view.has_other(who.site, who.container, since):
+        return False
+    if draft.now - slow.at < policy.PROBE_S:
+        return True
+    # One unit at a time shows whether the container is still slow.
+    leased = view.expired(math.inf, policy.LOOKED_AT_MAX)
+    return any((unit.site, unit.container) == (who.site, who.container) for unit in leased)
+
+
+def _candidates(draft: Draft, orphans: dict[int, Unit], paces: Sequence[Pace], with_backups: bool) -> Iterator[Unit]:
+    """Units whose state permits a lease, bounded: those that nobody processes, oldest first, and then late ones."""
+    yield from merge(sorted(orphans.values(), key=_age), _ready(draft), key=_age)
+    if draft.config.rows_to == "table" and with_backups:
+        for unit in draft.view.expired(draft.now, policy.LOOKED_AT_MAX):
+            if unit.id not in orphans and not unit.backup and draft.now >= _late_at(unit, paces):
+                yield unit
+
+
+def _late_at(unit: Unit, paces: Sequence[Pace]) -> float:
+    """When a leased unit may have a backup, by what is known now: the lease may have begun before that."""
+    return unit.leased + policy.lease_s(paces, unit.size, unit.attempt)
 
 
 def _ready(draft: Draft) -> Iterator[Unit]:
@@ -69,13 +98,15 @@ def _age(unit: Unit) -> tuple[int, int]:
     return unit.root, unit.id
 
 
-def _obstacle(draft: Draft, unit: Unit, orphan: bool, who: requests.Who, others: waits.Others) -> Brake | None:
+def _obstacle(
+    draft: Draft, unit: Unit, orphan: bool, who: requests.Who, others: waits.Others, paces: Sequence[Pace]
+) -> Brake | None:
     """Why this worker does not get the unit; None if it gets it."""
     now, view = draft.now, draft.view
     if unit.state is UnitState.READY and now < unit.until:
         return Brake.LATER
     if unit.state is UnitState.LEASED and not orphan and unit.container == who.container and unit.site == who.site:
-        waited = now >= unit.until + policy.SAME_CONTAINER_S
+        waited = now >= _late_at(unit, paces) + policy.SAME_CONTAINER_S
         if not waited and view.has_other(who.site, who.container, now - draft.config.silent_s):
             return Brake.LATER
     if unit.site != who.site and unit.site and now < unit.site_until and not sites.is_lost(draft, unit.site):
@@ -85,10 +116,12 @@ def _obstacle(draft: Draft, unit: Unit, orphan: bool, who: requests.Who, others:
     return None if waits.has_all(draft, unit, who.site) else Brake.LATER
 
 
-def _hand_out(draft: Draft, unit: Unit, orphan: bool, who: requests.Who) -> requests.Work | requests.Halve:
+def _hand_out(
+    draft: Draft, unit: Unit, orphan: bool, who: requests.Who, paces: Sequence[Pace]
+) -> requests.Work | requests.Halve:
     now, config, pipeline = draft.now, draft.config, draft.pipeline
     attempt = unit.attempt + 1
-    holds_s = policy.lease_s((pace.pace for pace in draft.view.paces()), unit.bytes, attempt)
+    holds_s = policy.lease_s(paces, unit.size, attempt)
     site_until = unit.site_until if unit.site == who.site else now + policy.SITE_LEASES * holds_s
     backup = unit.state is UnitState.LEASED and not orphan
     leased = replace(
@@ -97,14 +130,16 @@ def _hand_out(draft: Draft, unit: Unit, orphan: bool, who: requests.Who) -> requ
         attempt=attempt,
         holder=who.name,
         container=who.container,
-        until=now + holds_s,
+        until=now + (holds_s if len(paces) >= policy.PACES_MIN else policy.LEASE_MIN_S),
         site=who.site,
         site_until=site_until,
         backup=(unit.backup or attempt) if backup else 0,
+        leased=unit.leased if backup else now,
     )
     draft.put(leased)
+    draft.count(attempts=1, backups=int(backup), preempted=int(orphan))
     if config.bytes_per_s:
-        paid_until = max(now, pipeline.paid_until) + unit.bytes / config.bytes_per_s
+        paid_until = max(now, pipeline.paid_until) + unit.size / config.bytes_per_s
         draft.put(replace(pipeline, paid_until=paid_until))
     chunks = draft.chunks(unit.id, who.site)
     if unit.halve:
@@ -121,7 +156,8 @@ def give_back(draft: Draft, request: requests.GiveBack, who: requests.Who) -> re
             continue
         if request.counts and not unit.halve:
             chunks = draft.chunks(unit.id, who.site)
-            judged = failing.died(draft, unit, request.error, request.line if unit.id == request.unit else None)
+            line = request.line if unit.id == request.unit else None
+            judged = failing.died(draft, unit, request.error, line, request.memory)
             if isinstance(judged, requests.Failed):
                 failed.append(unit.id)
             elif isinstance(judged, requests.Bad):
@@ -129,6 +165,7 @@ def give_back(draft: Draft, request: requests.GiveBack, who: requests.Who) -> re
         else:
             error = shortened(request.error) or unit.error
             draft.put(replace(unit, state=UnitState.READY, holder="", container="", until=draft.now, error=error))
+            draft.count(preempted=1)
         returned.append(unit.id)
     for client in draft.view.clients_of(who.task):
         if client.name != who.name:

@@ -14,7 +14,18 @@ import msgspec
 from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError, MovedLedgerError
-from heronpy.ingest.ledger import beginning, commands, failing, finishing, leasing, policy, requests, tracking, users
+from heronpy.ingest.ledger import (
+    beginning,
+    commands,
+    failing,
+    finishing,
+    given,
+    leasing,
+    policy,
+    requests,
+    tracking,
+    users,
+)
 from heronpy.ingest.ledger.draft import Draft
 from heronpy.ingest.ledger.partitions import partitions_of
 from heronpy.ingest.ledger.requests import Request, Who
@@ -31,6 +42,9 @@ _HANDLERS: dict[type[Request[Any]], Callable[[Draft, Any, Who], Any]] = {
     requests.ReportScan: tracking.report,
     requests.Cut: tracking.cut,
     requests.Collect: tracking.collect,
+    requests.EnterList: given.enter_list,
+    requests.TakeFiles: given.take_files,
+    requests.Redo: given.redo,
     requests.Lease: leasing.lease,
     requests.GiveBack: leasing.give_back,
     requests.Leave: leasing.leave,
@@ -63,6 +77,7 @@ UNNUMBERED: Final[tuple[type[Request[Any]], ...]] = (
     *READS,
     *(requests.Open, requests.ShowAlive, requests.ReportScan, requests.Cut, requests.Published),
     *(requests.MakeDispatch, requests.Dispatched, requests.DispatchFailed, requests.Collect, requests.Leave),
+    *(requests.EnterList, requests.TakeFiles, requests.Redo),
 )
 #: Requests that a power failure may undo, together with all processes of the host: a later process repeats them, and
 #: nothing outside of the ledger depends on them before a later request, which is on disk with all earlier ones. A lease

@@ -254,14 +254,20 @@ class PartitionedLedger:
     # ---- users ------------------------------------------------------------------------------
     def _alive(self, request: requests.ShowAlive | requests.Leave | commands.Pause) -> requests.Alive:
         answers, away = [], None
+        # Only the ledger of the attempt's unit knows whether the attempt is in vain.
+        named = isinstance(request, requests.ShowAlive) and request.unit
+        mine = self._of(request.unit) if named else None
         for ledger in self._ledgers.values():
+            part = request if mine is None or ledger is mine else requests.ShowAlive()
             try:
-                answers.append(ledger.ask(cast("Request[requests.Alive]", request)))
+                answers.append(ledger.ask(cast("Request[requests.Alive]", part)))
             except LedgerAwayError as error:
                 away = error  # the other ledgers must see that the client lives
         if away is not None and (not answers or isinstance(request, commands.Pause)):
             raise away
-        return requests.Alive(max(one.generation for one in answers), all(one.paused for one in answers))
+        in_vain = any(one.in_vain for one in answers)
+        generation, paused = max(one.generation for one in answers), all(one.paused for one in answers)
+        return requests.Alive(generation, paused, in_vain=in_vain)
 
     def _retry(self, request: commands.RetryBad | commands.RetryFailed) -> commands.Retried:
         one = request.root if isinstance(request, commands.RetryBad) else request.unit
@@ -347,6 +353,7 @@ _FIGURES: Final[dict[str, Callable[[list[Any]], Any]]] = {
     **dict.fromkeys(("oldest_s", "p50_s", "p99_s"), _largest),
     **{"paused": all, "files": _counts, "units": _units, "sites": _sites, "looked_s": _first},
     "sites_down": lambda names: tuple(sorted({*chain.from_iterable(names)})),
+    "slow": lambda found: {name: factor for one in found for name, factor in one.items()},
 }
 #: All other requests name a unit, and go to its ledger.
 _RULES: Final[dict[type, Callable[[PartitionedLedger, Any], Any]]] = {

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from heronpy.ingest.ledger import ranges
-from heronpy.ingest.ledger.types import Config, Unit
+from heronpy.ingest.ledger.types import Config, Pace, Unit
 
 #: A site loses its units if none of its workers was seen for this many times `silent_s`.
 SITE_SILENCES: Final = 2.0
@@ -21,17 +21,28 @@ VANISHED_S: Final = 60.0
 #: often.
 SHOWN_IN_SILENCE: Final = 3.0
 SEEN_IN_SILENCE: Final = 3.75
-#: Number of committed units from which the time per byte is computed.
+#: Number of committed units from which the time per byte is computed, and the least number for a computation.
 PACES: Final = 256
-#: Bounds of the time until a backup, at the first attempt.
-LEASE_MIN_S: Final = 5.0
+PACES_MIN: Final = 5
+#: A backup is possible after this many times the expected time of a unit.
+LATE: Final = 1.5
+#: Bounds of the time until a backup, at the first attempt, and that time while no time is expected yet.
+LEASE_MIN_S: Final = 2.0
 LEASE_MAX_S: Final = 600.0
+LEASE_FIRST_S: Final = 30.0
+#: A container is slow if each of its last units took this many times the median per byte;
+SLOW_UNITS: Final = 3
+SLOW_FACTOR: Final = 3.0
+#: after so much time without a committed unit it gets one, which shows whether it is still slow.
+PROBE_S: Final = 60.0
 #: How often the time of a lease doubles, once with each attempt.
 DOUBLINGS: Final = 10
 #: A unit stays on its site for this many times its lease.
 SITE_LEASES: Final = 10.0
 #: An expired unit may be taken in its own container after no other container has taken it for this long.
 SAME_CONTAINER_S: Final = 5.0
+#: Tries of a unit whose workers run out of memory, before it is halved.
+MEMORY_TRIES: Final = 2
 #: Pauses before the second and third try.
 TRY_AGAIN_S: Final = (1.0, 5.0)
 #: Most ranges in one unit, files that one cut examines, units that it makes, and ready units that one lease examines.
@@ -104,12 +115,32 @@ def ready_max(config: Config, workers: int) -> int:
     return config.ready_per_worker * max(1, workers)
 
 
-def lease_s(paces: Iterable[float], size: int, attempt: int) -> float:
+def lease_s(paces: Sequence[Pace], size: int, attempt: int) -> float:
     """How long the `attempt`-th lease of `size` bytes holds before others may take a backup."""
-    known = list(paces)
-    expected = 3.0 * median(known) * size + 2.0 if known else LEASE_MIN_S
-    first = min(max(expected, LEASE_MIN_S), LEASE_MAX_S)
-    return first * float(2 ** min(attempt - 1, DOUBLINGS))
+    is_known = len(paces) >= PACES_MIN
+    first = LATE * median(one.pace for one in paces) * size if is_known else LEASE_FIRST_S
+    return min(max(first, LEASE_MIN_S), LEASE_MAX_S) * float(2 ** min(attempt - 1, DOUBLINGS))
+
+
+class Slow(Struct, frozen=True):
+    """A container is `factor` times as slow as usual; `at`: when it last committed a unit."""
+
+    factor: float
+    at: float
+
+
+def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
+    """The slow containers. The blocklist has no rows, so a container leaves it by a unit in usual time."""
+    latest = sorted(paces, key=lambda one: one.at)
+    if len(latest) < PACES_MIN:
+        return {}
+    usual = median(one.pace for one in latest)
+    found = {}
+    for container in {one.container for one in latest} - {""}:
+        last = [one for one in latest if one.container == container][-SLOW_UNITS:]
+        if len(last) == SLOW_UNITS and all(one.pace >= SLOW_FACTOR * usual for one in last):
+            found[container] = Slow(median(one.pace for one in last) / usual, last[-1].at)
+    return found
 
 
 def try_again_s(tries: int) -> float:

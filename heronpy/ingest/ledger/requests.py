@@ -37,6 +37,11 @@ class Who(Struct, frozen=True):
     def name(self) -> str:
         return f"{self.task}#{self.incarnation}"
 
+    @property
+    def place(self) -> str:
+        """The container, named differently on each site; "" if it is unknown."""
+        return f"{self.site}/{self.container}" if self.site and self.container else self.container
+
 
 # ---- joining ---------------------------------------------------------------------------------
 class Given(Struct, frozen=True):
@@ -86,10 +91,17 @@ class Alive(Struct, frozen=True):
     paused: bool
     #: Of a partitioned ledger; see `Open`.
     part: int = 0
+    #: Whether the attempt of the request no longer counts, so that it may stop.
+    in_vain: bool = False
 
 
 class ShowAlive(Request[Alive], frozen=True):
-    """A sign of life, sent every 5 s: a process that was not seen for 15 s loses its leases."""
+    """A sign of life, sent every 5 s: a process that was not seen for 15 s loses its leases. A worker names its
+    attempt, if it has one, and sends a sign each second."""
+
+    unit: int = 0
+    attempt: int = 0
+    generation: int = 0
 
 
 class Leave(Request[Alive], frozen=True):
@@ -193,6 +205,7 @@ class Brake(StrEnum):
     SITE_DOWN = "this site is down"
     #: All ready units wait for other pipelines,
     FAILED = "a unit has failed, and on_bad is fail"
+    SLOW = "this container is slow, and others will be faster"
     AFTER = "it waits for other pipelines"
     #: or for a later time or another site.
     LATER = "later, or on another site"
@@ -371,6 +384,7 @@ class GiveBack(Request[Returned], frozen=True):
 
     `counts`: whether the process died by itself (crash, hang, memory), so that each lease counts as a try; preemption,
     a lost host or a graceful stop do not count. `line`: the line of `unit` at which it died, if known.
+    `memory`: whether it ran out of memory, which a repetition rarely changes.
     """
 
     counts: bool
@@ -378,6 +392,7 @@ class GiveBack(Request[Returned], frozen=True):
     own: bool = False
     unit: int = 0
     line: Line | None = None
+    memory: bool = False
 
 
 class Work(Struct, frozen=True):
@@ -491,3 +506,54 @@ class SplitAt(Request[Judged], frozen=True):
     generation: int
     file: int = 0
     begin: int | None = None
+
+
+# ---- files and units that a keeper gives, instead of a scan ------------------------------------
+class Share(Struct, frozen=True):
+    """A unit of a list: whole lines, and the bytes that they stand for."""
+
+    begin: int
+    end: int
+    weight: int
+
+
+class Entered(Struct, frozen=True):
+    """Number of files that are new to the ledger, and of units made of them."""
+
+    files: int
+    units: int = 0
+
+
+class EnterList(Request[Entered], frozen=True):
+    """Make units of a list, the only file of its pipeline, and seal the pipeline for this run. A list without lines has
+    no file. Repeated, it changes nothing."""
+
+    run: str
+    seen: SeenFile | None = None
+    shares: tuple[Share, ...] = ()
+
+
+class TakeFiles(Request[Entered], frozen=True):
+    """Process the same files up to the same ends as an earlier run, of which these are the rows, at most
+    `types.REPORT_MAX`. The last request is `complete`, and seals the pipeline for this run."""
+
+    run: str
+    files: tuple[KnownFile, ...]
+    complete: bool
+
+
+class FileRange(Struct, frozen=True):
+    """Bytes of a file; `weight`: of a list, the bytes that they stand for."""
+
+    key: str
+    generation: int
+    begin: int
+    end: int
+    weight: int = 0
+
+
+class Redo(Request[Returned], frozen=True):
+    """Process these bytes again, whose output was damaged and is removed: bytes that are done become units, one per
+    range at most."""
+
+    ranges: tuple[FileRange, ...]

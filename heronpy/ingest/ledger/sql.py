@@ -330,7 +330,9 @@ class SqlView:
 
     def totals(self) -> dict[UnitState, tuple[int, int]]:
         found = self._execute(
-            "SELECT state, count(*), sum(bytes) FROM units WHERE pipeline = ? GROUP BY state", (self.name,)
+            "SELECT state, count(*), sum(CASE WHEN weight > 0 THEN weight ELSE bytes END) FROM units"
+            " WHERE pipeline = ? GROUP BY state",
+            (self.name,),
         )
         return {_number(UnitState, state): (int(count), _number(int, size)) for state, count, size in found}
 

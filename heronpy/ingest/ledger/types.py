@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from msgspec import Struct
 
 #: Changes with the rows: a ledger of a higher version is refused.
-VERSION: Final = 4
+VERSION: Final = 5
 #: Ids of each part of a partitioned ledger begin at a multiple of this.
 PART: Final = 1 << 40
 #: Of an error that a row keeps, and of any name.
@@ -222,6 +222,15 @@ class Unit(Struct, frozen=True):
     error: str = ""
     #: LEASED, COMMITTED: the first backup attempt among its last leases; 0 for none.
     backup: int = 0
+    #: LEASED: since when its last holder that is not a backup has it.
+    leased: float = 0.0
+    #: The bytes that its lines stand for, if it is a part of a list; 0: its own bytes.
+    weight: int = 0
+
+    @property
+    def size(self) -> int:
+        """The bytes to process."""
+        return self.weight or self.bytes
 
 
 class Dispatch(Struct, frozen=True):
@@ -287,15 +296,27 @@ class Pace(Struct, frozen=True):
     pace: float
     #: The attempt, from its lease to its commit.
     seconds: float = 0.0
+    #: The container of the attempt that won, and when it was committed.
+    container: str = ""
+    at: float = 0.0
 
 
 class Tally(Struct, frozen=True):
-    """Counts of units whose rows were removed, since the ledger was made or rebuilt."""
+    """Counts since the ledger was made or rebuilt, of what no row shows any more."""
 
     KEY: ClassVar[int] = 0
     #: Published units, and those won by a backup.
-    units: int
-    backups_won: int
+    units: int = 0
+    backups_won: int = 0
+    #: Published bytes; of a list those that its lines stand for.
+    size: int = 0
+    #: Leases, and those of them that were backups.
+    attempts: int = 0
+    backups: int = 0
+    #: Attempts that ended without fault (preempted, lost host), failed, or were in vain because another one won.
+    preempted: int = 0
+    tries_failed: int = 0
+    in_vain: int = 0
 
 
 class Unfinished(Struct, frozen=True):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.ledger import commands, policy, requests, sites, waits
 from heronpy.ingest.ledger.draft import Draft
-from heronpy.ingest.ledger.finishing import dispatch_again, units_held
+from heronpy.ingest.ledger.finishing import dispatch_again, in_vain, units_held
 from heronpy.ingest.ledger.store import SiteSums
 from heronpy.ingest.ledger.types import (
     PART,
@@ -38,7 +38,7 @@ def show(draft: Draft, request: commands.Show, who: requests.Who) -> commands.Fi
     sums, dispatches = view.sums(), [one.state for one in view.dispatches()]
     paces = [pace.pace for pace in view.paces()]
     seconds = sorted(pace.seconds for pace in view.paces() if pace.seconds)
-    tally = draft.get(Tally) or Tally(0, 0)
+    tally = draft.get(Tally) or Tally()
     config = draft.config
     since = now - config.silent_s
     oldest, keeper = view.oldest_open(view.name), view.last(Kind.KEEPER)
@@ -65,7 +65,14 @@ def show(draft: Draft, request: commands.Show, who: requests.Who) -> commands.Fi
         rows_to=config.rows_to,
         place=config.place,
         published_units=tally.units,
+        published_bytes=tally.size,
+        attempts=tally.attempts,
+        backups=tally.backups,
         backups_won=tally.backups_won,
+        preempted=tally.preempted,
+        tries_failed=tally.tries_failed,
+        in_vain=tally.in_vain,
+        slow={name: one.factor for name, one in policy.slow_containers(view.paces()).items()},
         p50_s=_percentile(seconds, 0.5),
         p99_s=_percentile(seconds, 0.99),
         # The same files are on all sites.
@@ -103,7 +110,7 @@ def _view(draft: Draft, unit: Unit, site: str, others: waits.Others) -> commands
         unit=unit.id,
         root=unit.root,
         state=unit.state,
-        bytes=unit.bytes,
+        bytes=unit.size,
         age_s=draft.now - unit.since,
         tries=unit.tries,
         attempt=unit.attempt,
@@ -141,7 +148,9 @@ def list_bad(draft: Draft, request: commands.ListBad, who: requests.Who) -> comm
 def show_alive(draft: Draft, request: requests.ShowAlive, who: requests.Who) -> requests.Alive:
     """See `ShowAlive`; the request itself is the sign of life."""
     pipeline = draft.pipeline
-    return requests.Alive(pipeline.generation, pipeline.paused, pipeline.next_file // PART)
+    lost = bool(request.unit) and in_vain(draft, request.unit, request.attempt, request.generation)
+    is_lost = isinstance(lost, requests.Lost)
+    return requests.Alive(pipeline.generation, pipeline.paused, pipeline.next_file // PART, is_lost)
 
 
 # ---- acting ---------------------------------------------------------------------------------

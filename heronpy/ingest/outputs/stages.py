@@ -349,6 +349,11 @@ class Stages:
         """Whether a process of this run has called `mark_end`."""
         return (self.home / f"ended-{run}").exists()
 
+    def unmark_end(self, run: str) -> None:
+        """Take back `mark_end`."""
+        with suppress(FileNotFoundError):
+            (self.home / f"ended-{run}").unlink()
+
     def forget_ends(self, run: str) -> None:
         """Remove old marks of other runs; another site may have made a young one."""
         for path in self.home.glob("ended-*"):

@@ -2,7 +2,7 @@
 
 import { useMay } from '../actions.js';
 import { pathOf } from '../api.js';
-import { componentColumns, downMark, edgeColumns, lost, over, processColumns, taskColumns } from '../columns.js';
+import { componentColumns, downMark, edgeColumns, lost, over, plain, processColumns, taskColumns } from '../columns.js';
 import { Containers } from '../containers.js';
 import { bytes, count, duration, rate, share, taskName, text } from '../format.js';
 import { GraphView } from '../graph.js';
@@ -34,8 +34,9 @@ export function TopologyPage({ route }) {
     <${Section} title="graph" aside=${choose}>
       <${GraphView} place=${place} plan=${plan} load=${load} by=${by} marked=${marked} onMark=${setMarked} />
       <${Containers} place=${place} plan=${plan} load=${load} tasks=${tasks?.tasks ?? null} by=${by} marked=${marked} onMark=${setMarked} />
-      <p class="quiet">A component has the colour of its worst task: low, medium (40 %), high (70 %, +), full (90 %, #). Double lines are keyed; the rate of a line is what its source emits. ✗ is down, ! holds the spouts back.</p>
+      <p class="quiet">The colour is that of the worst task: low, medium (40 %), high (70 %, +), full (90 %, #). Double lines are keyed. A line's rate is what its source emits. ✗ is down, ! holds the spouts back.</p>
     <//>
+    <${Units} place=${place} />
     <${Later}><${Job} place=${place} /><${ChartsOf} route=${route} state=${state} events=${events} />
     <${Events} events=${events} />
     <${Section} title="components" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter components" />`}>
@@ -46,6 +47,15 @@ export function TopologyPage({ route }) {
     <${Section} title="streams"><${Table} columns=${columns.edges} rows=${edges} name=${(row) => row.id} caption="streams between components" /><//>
     ${topology?.totals && html`<${Section} title="since submit"><${Totals} totals=${topology.totals} dropped=${load?.dropped} /><//>`}
     ${start?.running && html`<${Section} title=${`start: ${duration(start.took_s)}`}><${Facts} items=${start.phases.map((one) => [one.name, duration(one.took_s), one.what])} /><//>`}<//>
+  <//>`;
+}
+
+/** The stages of a batch run, or pipelines of work units; nothing without them. @param {{place: any}} props */
+function Units({ place }) {
+  const { run, table } = useGet(pathOf(place, 'progress'), {}, 5).data ?? {};
+  return table?.rows.length > 0 && html`<${Section} title=${run ? `batch run ${run.run}: ${run.state}` : 'work units'}>
+    <${Trouble} problem=${run?.cause && { title: run.cause }} />
+    <${Table} columns=${table.titles.map((title, at) => plain(title, at, String))} rows=${table.rows} name=${(row) => row[0]} caption="work units" />
   <//>`;
 }
 
@@ -145,10 +155,9 @@ export function ComponentPage({ route }) {
   if (plan && !node) {
     return html`<${TopologyFrame} route=${route} state=${state}><p class="trouble" role="alert"><b>${place.name} has no component ${name}</b><span>it has ${plan.nodes.map((one) => one.name).join(', ')}</span></p><//>`;
   }
-  const facts = (columns, of) => columns.slice(2).map((column) => [column.title, column.cell(of), column.help]);
   return html`<${TopologyFrame} route=${route} state=${state}>
     <h2 class="title"><a href=${to(place)}>${place.name}</a> / ${name} <span class="quiet">${node?.kind} ${text(node?.class_name)}</span></h2>
-    ${row && html`<${Facts} items=${facts(componentColumns(place), row)} />${over(load)}`}
+    ${row && html`<${Facts} items=${componentColumns(place).slice(2).map(({ title, cell, help }) => [title, cell(row), help])} />${over(load)}`}
     <${Section} title="tasks" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter tasks" />`}>
       <${Table} columns=${columns.tasks} rows=${rows} name=${(task) => task.task_id} caption=${`tasks of ${name}`} order="busy" down=${true} mark=${downMark} empty="No task." />
       ${over(tasks)}

@@ -11,7 +11,7 @@ import logging
 import pickle
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from heronpy.api.api_constants import (
     TOPOLOGY_AUTO_TASK_HOOKS,
@@ -20,6 +20,8 @@ from heronpy.api.api_constants import (
     TopologyReliabilityMode,
 )
 from heronpy.api.config_values import decode_config
+from heronpy.api.metrics import MetricsCollector
+from heronpy.api.state.keyed_state import KeyedStates
 from heronpy.api.state.state import HashMapState
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.topology_context import TaskProcess, TopologyContext
@@ -31,23 +33,38 @@ from heronpy.plan.emit_rules import ArrowColumns, ColumnRules, Columns, travels_
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import components_of, plan_pb2, topology_pb2
 
-from .acks import BoltAcks, OneOrMany, several
-from .checkpoints import Checkpoints
+from .acks import OneOrMany, several
 from .emitter import Emitter, mark_of, marks_of
-from .metrics import UserMetrics
+from .name import TaskName
 from .outlets import Mark, OutStream
-from .progress import TaskName
 from .routing import GroupingKey, component_of
 from .tuples import HeronTuple
-
-if TYPE_CHECKING:
-    from heronpy.ckpt.snapshot import TaskState
-
 
 log = logging.getLogger("heron.instance")
 
 _PICKLED = topology_pb2.PYTHON_SERIALIZED_VALUE
 _DEFAULT_SERIALIZERS = ("", "heronpy.api.serializer.PythonSerializer")
+
+
+class OwnState(Protocol):
+    """The plain and keyed state of a task."""
+
+    plain: HashMapState
+    keyed: KeyedStates
+
+
+class Saved(Protocol):
+    """The saved state of a task, which its object gets before it runs."""
+
+    @property
+    def state(self) -> OwnState:
+        """The plain and keyed state."""
+
+    def check_component(self, component: Any) -> None:
+        """Refuse an object that the saved state does not fit."""
+
+    def pre_restore(self, component: Any) -> None:
+        """Tell the object to which checkpoint it goes back."""
 
 
 class Delegate:
@@ -81,8 +98,9 @@ class UserCode:
     """The user's object of one task with its configuration and context."""
 
     def __init__(
-        self, name: TaskName, launch: LaunchSpec, user_metrics: UserMetrics, plan: plan_pb2.PhysicalPlan
+        self, name: TaskName, launch: LaunchSpec | None, user_metrics: MetricsCollector, plan: plan_pb2.PhysicalPlan
     ) -> None:
+        """`launch` is None where classes need no package: in a simulation."""
         self._component = name.component
         self._launch = launch
         self._part = components_of(plan.topology)[name.component]
@@ -98,7 +116,7 @@ class UserCode:
             name.task_id,
             name.component,
             user_metrics,
-            launch.package_archive or launch.package_dir,
+            None if launch is None else launch.package_archive or launch.package_dir,
             load_hooks(self.config.get(TOPOLOGY_AUTO_TASK_HOOKS)),
         )
         self.delegate = Delegate()
@@ -137,7 +155,7 @@ class UserCode:
         """Before any user code runs: which process of the task this is."""
         self.context._process = process
 
-    def know_state(self, attempt: int, state: TaskState) -> None:
+    def know_state(self, attempt: int, state: OwnState) -> None:
         """In EFFECTIVELY_ONCE, before any user code runs: the attempt, and keyed state that is saved."""
         self.context._attempt = attempt
         self.context.keyed_states = state.keyed
@@ -147,7 +165,7 @@ class UserCode:
         cls = load_class(self._part.comp.class_name, self._launch)
         self.object = cls(delegate=self.delegate)
 
-    def initialize(self, saved: Checkpoints | None) -> None:
+    def initialize(self, saved: Saved | None) -> None:
         """Constructor, init_state, initialize, hooks, custom groupings: in Heron's order."""
         if saved is not None:
             saved.check_component(self.object)
@@ -157,10 +175,11 @@ class UserCode:
             saved.pre_restore(self.object)
         self.object.initialize(self.config, self.context)
         self.context.invoke_hook_prepare()
-        self._prepare_groupings()
+        self.prepare_groupings()
         self.initialized = True
 
-    def _prepare_groupings(self) -> None:
+    def prepare_groupings(self) -> None:
+        """Tell the custom groupings which tasks there are."""
         for (consumer, source, stream), grouping in self.custom_groupings.items():
             tasks = self.context.get_component_tasks(consumer) or []
             grouping.prepare(self.context, source, stream, tasks)
@@ -178,7 +197,7 @@ class UserCode:
             if callable(update):
                 update(changed)
         if self.initialized:
-            self._prepare_groupings()
+            self.prepare_groupings()
 
     def tick_interval_s(self) -> float | None:
         """The tick interval; read after initialize, because window bolts set it there."""
@@ -255,6 +274,16 @@ def emit_columns(
             context.invoke_hook_emit(row, stream.name, tasks)
 
 
+class Acks(Protocol):
+    """Takes the acks and fails of a bolt."""
+
+    acking: bool
+    ack: Callable[[OneOrMany], None]
+
+    def fail(self, tup: OneOrMany) -> None:
+        """Record the fail of a tuple, or of several at once."""
+
+
 class BoltCalls:
     """The calls of one bolt task."""
 
@@ -263,7 +292,7 @@ class BoltCalls:
         component: str,
         user: UserCode,
         emitter: Emitter,
-        acks: BoltAcks,
+        acks: Acks,
         stream_named: Callable[[str], OutStream],
     ) -> None:
         """`stream_named` gives a declared output stream, and raises what tells users which there are."""

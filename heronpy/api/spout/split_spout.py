@@ -1,0 +1,230 @@
+"""A spout whose input consists of *splits*, such as files, partitions of a table, or ranges of keys.
+
+As a stream each task reads its splits one after the other. In a batch run a split is a line of a list, and any worker
+may read it. Splits are plain values, so both modes read the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, ClassVar, Final, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
+from heronpy.api.spout.spout import Spout
+from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.stream import Stream
+from heronpy.api.topology_context import TopologyContext
+from heronpy.common.errors import ConfigError
+
+#: Most splits of a spout; of their names and data as JSON, together.
+SPLITS_MAX, SPLIT_BYTES_MAX = 1_000_000, 1 << 20
+#: Position of a split that is read.
+DONE: Final = -1
+#: The size that is assumed of a split whose size is unknown: it is then processed alone.
+UNKNOWN_BYTES: Final = 64 << 20
+#: Items that one call of `next_tuple` emits, and rows that may be unacked.
+_ITEMS_PER_CALL, _PENDING_MAX = 200, 10_000
+#: Pause while all permitted rows are unacked, and before the end of input is checked again.
+_WAIT_S = 0.05
+_END: Final = object()
+
+
+class Split(Struct, frozen=True):
+    """A part of the input that one task reads.
+
+    name: identifies the split, always the same for the same part. bytes: its approximate size, by which work is
+    divided; 0: unknown. data: what `read` needs, as JSON values.
+    """
+
+    name: str
+    bytes: int = 0
+    data: Any = None
+
+
+class To(NamedTuple):
+    """Values for a named stream; a bare list or tuple of values is for the default stream."""
+
+    stream: str
+    values: Any
+
+
+class SplitSpout(Spout, StatefulComponent):
+    """Reads splits. Define `splits` and `read`.
+
+        class Rows(SplitSpout):
+            outputs = ["user", "ms"]
+
+            def splits(self, config):
+                return [Split(path, os.path.getsize(path)) for path in sorted(glob.glob(config["paths"]))]
+
+            def read(self, split):
+                for line in open(split.name):
+                    yield line.split()
+
+    As a stream each task reads its own splits, keeps its positions in checkpoints, and ends when they are read. At
+    least once, failed rows are emitted again. `initialize` may be extended; call `super().initialize(...)` first.
+    """
+
+    #: As a stream, seconds between two calls of `splits`, to find new splits; None: `splits` is called once, and the
+    #: input ends.
+    follow_s: ClassVar[float | None] = None
+    #: Partitioned state: (name of the split, 0) to the number of items that were emitted, or DONE.
+    STATE: ClassVar[str] = "splits"
+
+    def splits(self, config: dict[str, Any]) -> Iterable[Split]:
+        """The splits that there are now. Each task calls it; all must get the same answer."""
+        raise NotImplementedError(f"spout {type(self).__name__} does not define splits(); return a list of Split")
+
+    def read(self, split: Split) -> Iterable[Any]:
+        """The items of a split, always the same in the same order: lists of values, `To(stream, values)`, or pyarrow
+        RecordBatches."""
+        raise NotImplementedError(f"spout {type(self).__name__} does not define read(); yield lists of values")
+
+    def follow_state(self, splits: Sequence[Split], index: int, tasks: int) -> Mapping[Any, Any]:
+        """The State with which stream task `index` of `tasks` continues after a batch run has read these splits.
+
+        The stream skips these splits by itself. Define it if the stream continues elsewhere, such as in a log behind
+        an offset that the splits name.
+        """
+        return {}
+
+    # ---- as a stream ------------------------------------------------------------------------
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        """Finds the splits."""
+        self._config = config
+        self._positions = context.partitioned_state(self.STATE)
+        self._tracked = config.get(TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.ATLEAST_ONCE
+        self._splits = checked_splits(self.splits(config))
+        #: Index of the split that is examined next, and how many have been examined since one was read.
+        self._next, self._passed = 0, 0
+        self._split: Split | None = None
+        self._items: Iterator[Any] = iter(())
+        self._count = 0
+        #: Unacked rows by split, item and row; those that have failed.
+        self._pending: dict[tuple[str, int, int], Any] = {}
+        self._failed: deque[tuple[str, int, int]] = deque()
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        """Puts the position in the present split into the state."""
+        if self._split is not None:
+            self._positions[self._split.name, 0] = self._count
+
+    def next_tuple(self) -> None:
+        """Emits failed rows again, then the next items."""
+        while self._failed:
+            self._emit_row(self._failed.popleft())
+        if self._split is not None and not self._owns(self._split):
+            self._split = None  # without checkpoints its new task reads it from the start
+        for _ in range(_ITEMS_PER_CALL):
+            if len(self._pending) >= _PENDING_MAX:
+                self.wait(_WAIT_S)
+                return
+            if self._split is None and not self._begin():
+                self._rest()
+                return
+            assert self._split is not None
+            item = next(self._items, _END)
+            if item is _END:
+                self._positions[self._split.name, 0] = DONE
+                self._split = None
+                continue
+            self._emit_item(self._split.name, item)
+            self._count += 1
+
+    def ack(self, tup_id: Any) -> None:
+        """Forgets the row."""
+        self._pending.pop(tup_id, None)
+
+    def fail(self, tup_id: Any) -> None:
+        """Emits the row again."""
+        if tup_id in self._pending:
+            self._failed.append(tup_id)
+
+    def _owns(self, split: Split) -> bool:
+        return bool(self._positions.own(split.name, 1))
+
+    def _begin(self) -> bool:
+        """Begin the next split of this task; False if all are read."""
+        while self._passed < len(self._splits):
+            split = self._splits[self._next]
+            self._next = (self._next + 1) % len(self._splits)
+            self._passed += 1
+            position = self._positions.get((split.name, 0), 0) if self._owns(split) else DONE
+            if position != DONE:
+                self._split, self._count, self._passed = split, position, 0
+                self._items = islice(iter(self.read(split)), position, None)
+                return True
+        return False
+
+    def _rest(self) -> None:
+        self._passed = self._next = 0
+        if self.follow_s is not None:
+            self.wait(self.follow_s)
+            self._splits = checked_splits(self.splits(self._config))
+        elif self._pending:
+            self.wait(_WAIT_S)
+        else:
+            self.end_of_input()
+
+    def _emit_item(self, name: str, item: Any) -> None:
+        stream, values = item if isinstance(item, To) else (Stream.DEFAULT_STREAM_ID, item)
+        rows = getattr(values, "num_rows", None)
+        ids = [(name, self._count, row) for row in range(1 if rows is None else rows)] if self._tracked else []
+        self._pending.update(dict.fromkeys(ids, item))
+        if rows is None:
+            self.emit(values, tup_id=ids[0] if ids else None, stream=stream)
+        else:
+            self.emit_batch(values, ids=ids or None, stream=stream)
+
+    def _emit_row(self, key: tuple[str, int, int]) -> None:
+        """Emit an unacked row again."""
+        item = self._pending[key]
+        stream, values = item if isinstance(item, To) else (Stream.DEFAULT_STREAM_ID, item)
+        if hasattr(values, "num_rows"):
+            self.emit_batch(values.slice(key[2], 1), ids=[key], stream=stream)
+        else:
+            self.emit(values, tup_id=key, stream=stream)
+
+
+# ---- as plain values (pure) -----------------------------------------------------------------
+def checked_splits(splits: Iterable[Split]) -> list[Split]:
+    """The splits as every task and worker gets them, which is through JSON; raises ConfigError for invalid ones."""
+    return [split_of(line.decode()) for line, _ in split_lines(splits)]
+
+
+def split_lines(splits: Iterable[Split]) -> list[tuple[bytes, int]]:
+    """The splits as lines of a list, with their sizes; raises ConfigError for invalid ones."""
+    lines: list[tuple[bytes, int]] = []
+    names: set[str] = set()
+    for split in splits:
+        if not isinstance(split, Split):
+            raise ConfigError(f"splits() must return Split objects, not {split!r:.100}; use Split(name, bytes, data)")
+        if not isinstance(split.name, str) or not split.name or split.name in names:
+            raise ConfigError(f"a split needs a name of its own, not {split.name!r:.100}; give each split another name")
+        if not isinstance(split.bytes, int) or split.bytes < 0:
+            raise ConfigError(f"split {split.name!r:.100} has {split.bytes!r} bytes; give a whole number from 0 on")
+        try:
+            line = msgspec.json.encode(split) + b"\n"
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ConfigError(f"split {split.name!r:.100}: name and data must be JSON values ({error})") from None
+        if len(line) > SPLIT_BYTES_MAX or len(lines) == SPLITS_MAX:
+            limit = f"{SPLITS_MAX} splits of at most {SPLIT_BYTES_MAX} bytes as JSON"
+            raise ConfigError(f"split {split.name!r:.100} exceeds the limit of {limit}; divide the input differently")
+        names.add(split.name)
+        lines.append((line, split.bytes or UNKNOWN_BYTES))
+    return lines
+
+
+def split_of(line: str) -> Split:
+    """The split of a line of a list."""
+    return msgspec.json.decode(line, type=Split)
+
+
+def done_state(splits: Iterable[Split]) -> dict[tuple[str, int], int]:
+    """The partitioned state of a stream that begins behind these splits."""
+    return {(split.name, 0): DONE for split in splits}

@@ -1,0 +1,1 @@
+"""A run over bounded input: stages one after the other, each a pipeline of work units."""

@@ -1,0 +1,480 @@
+"""A component of a stage in one process: the user's object, its emitter and its queue.
+
+A component emits frames, as a task does. A frame for a component of the same stage waits in that cell's queue until
+its sender waits for room; then the cells behind process their queues. So memory holds the frames of one flush. Frames
+for later stages become pieces of the unit.
+
+What user code raises passes through the user code of the cells before as a BaseException.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from heronpy.api.bolt.base_bolt import NotReadyError
+from heronpy.api.bolt.bolt import takes_batches
+from heronpy.api.metrics import IMetric
+from heronpy.api.state.keyed_state import KeyedStates, KeyOwner, PartitionedState, PartitionOwner
+from heronpy.api.state.state import HashMapState
+from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
+from heronpy.api.tuple import TupleHelper
+from heronpy.batch.exchange import ForSink, ForStage, Piece, Saved
+from heronpy.ckpt.state_bytes import BASE, encode_plain, encode_segments
+from heronpy.common.errors import TopologyError
+from heronpy.common.setting_types import InstanceSettings
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import plan_pb2
+from heronpy.proto.checkpoint_pb2 import KeyedState as KeyedRecord
+from heronpy.proto.checkpoint_pb2 import Segment, TaskSnapshot
+from heronpy.task.acks import OneOrMany, several
+from heronpy.task.emitter import UNLIMITED, Emitter
+from heronpy.task.name import TaskName
+from heronpy.task.opening import FrameReader
+from heronpy.task.outlets import OutStream
+from heronpy.task.routing import arrow_schemas, output_streams
+from heronpy.task.tuples import DamagedValues, HeronTuple
+from heronpy.task.user_code import BoltCalls, UserCode
+from heronpy.wire.frames import Frame
+
+log = logging.getLogger("heron.batch")
+
+#: A unit in which a bolt fails this many tuples has failed.
+FAILS_MAX = 100
+#: How often a bolt that is not ready is asked again.
+_ASK_S = 0.05
+
+
+class CellError(BaseException):
+    """User code of a component raised; `__cause__` is what it raised."""
+
+    def __init__(self, component: str) -> None:
+        super().__init__(component)
+        self.component = component
+
+
+class Way(Struct, frozen=True):
+    """Where the frames for a task of another stage go."""
+
+    stage: int
+    bucket: int
+
+
+class Place(Struct, frozen=True):
+    """What the cells of one unit share: the plan of the run, and the unit's place in it."""
+
+    plan: plan_pb2.PhysicalPlan
+    components: Mapping[int, str]
+    launch: LaunchSpec | None
+    #: Index and number of the tasks of each component of the stage.
+    index: int
+    tasks: int
+    #: Of a topology with checkpoints; else 0.
+    key_groups: int
+    #: A savepoint will be written.
+    saves: bool
+    pieces: list[Piece]
+    report: Callable[[Exception], None]
+
+
+class UnitState:
+    """The saved state of a task, empty at first."""
+
+    def __init__(self, component: str, place: Place, width: int, allow_pickle: bool) -> None:
+        at = (place.index, place.tasks)
+        self.plain = HashMapState()
+        owner = KeyOwner(component, *at, place.key_groups, width)
+        self.keyed = KeyedStates(owner, allow_pickle, PartitionOwner(component, lambda: at))
+
+    @property
+    def state(self) -> UnitState:
+        """Itself."""
+        return self
+
+    def check_component(self, component: Any) -> None:
+        """Nothing is restored, so everything fits."""
+
+    def pre_restore(self, component: Any) -> None:
+        """Nothing is restored."""
+
+    def __bool__(self) -> bool:
+        return bool(self.plain) or any(self.keyed.states.values())
+
+
+class UnitMetrics:
+    """Metrics of user code, which a unit does not collect."""
+
+    def register_metric(self, name: str, metric: IMetric, time_bucket_in_sec: float) -> None:
+        """Accept any name."""
+
+
+class UnitAcks:
+    """Acks are not needed; fails are counted."""
+
+    acking = False
+
+    def __init__(self) -> None:
+        self.failed = 0
+
+    def ack(self, tup: OneOrMany) -> None:
+        """A tuple is processed."""
+
+    def fail(self, tup: OneOrMany) -> None:
+        """A tuple has failed."""
+        self.failed += len(several(tup, "fail"))
+
+
+class Cell:
+    """What all cells have. `near`: the cells of the same stage by task, `far`: the ways to later stages by task."""
+
+    def __init__(self, component: str, task_id: int, place: Place, settings: InstanceSettings, width: int = 1) -> None:
+        self.component = component
+        self.place = place
+        self.settings = settings
+        topology = place.plan.topology
+        self.user = UserCode(TaskName(task_id, 1, component, 1), place.launch, UnitMetrics(), place.plan)
+        self.state: UnitState | None = None
+        if place.key_groups:
+            self.state = UnitState(component, place, width, settings.allow_pickle)
+            self.user.know_state(1, self.state)
+        streams = [
+            OutStream(name, number, fields, direct, schema)
+            for number, ((name, fields, direct), schema) in enumerate(
+                zip(output_streams(topology, component), arrow_schemas(topology, component))
+            )
+        ]
+        self.emitter = Emitter(
+            component,
+            task_id,
+            streams,
+            settings,
+            self._send,
+            _no_bits,
+            serialize=self.user.serialize,
+            room=self.flow,
+        )
+        self.emitter.batches.limit_to(settings.batch_tuples)
+        self.emitter.burst = UNLIMITED
+        self.queue: deque[bytes] = deque()
+        self.near: dict[int, Cell] = {}
+        self.far: dict[int, Way] = {}
+        #: The cells behind it, each after all that feed it; empty until all are initialised.
+        self.behind: list[Cell] = []
+
+    def route(self, choosers: dict[str, list[Any]], start: int) -> None:
+        """Take the choosers; shuffles begin at `start`, so that small units use all buckets."""
+        self.emitter.route(choosers)
+        for stream in self.emitter.streams.values():
+            if stream.shared is not None:
+                stream.shared.turn = start
+
+    def _send(self, dest: int, frame: bytes, tuples: int) -> None:
+        cell = self.near.get(dest)
+        if cell is not None:
+            cell.queue.append(frame)
+        else:
+            way = self.far[dest]
+            self.place.pieces.append(ForStage(way.stage, way.bucket, frame, tuples))
+
+    def flow(self) -> None:
+        """Let the cells behind process what has come to them."""
+        for cell in self.behind:
+            if cell.queue:
+                cell.drain()
+
+    def drain(self) -> None:
+        """Process the queue."""
+        while self.queue:
+            self.take(self.queue.popleft())
+
+    def take(self, data: bytes) -> None:
+        """Process a frame."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Make and initialise the user's object."""
+
+    def end(self) -> None:
+        """The input has ended."""
+        self.emitter.flush()
+
+    def saved(self) -> Iterator[Saved]:
+        """The state to be saved."""
+        return iter(())
+
+    def close(self) -> None:
+        """The last call."""
+
+    def guard(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Call user code."""
+        try:
+            return call(*args)
+        except (Exception, SystemExit) as error:
+            raise CellError(self.component) from error
+
+
+class ObjectCell(Cell):
+    """A cell with an object of the user's class. `kept` is one that an earlier unit has left."""
+
+    def __init__(self, *args: Any, kept: UserCode | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.is_kept = kept is not None
+        if kept is not None:
+            self.user = kept
+
+    def begin(self) -> None:
+        if not self.is_kept:
+            self.guard(self.user.construct)
+        delegate = self.user.delegate
+        delegate.report_error, delegate.wait_outside = self.place.report, _wait_nowhere
+        self.prepare()
+        if not self.is_kept:
+            self.guard(self.user.initialize, self.state)
+        self.bind()
+
+    def prepare(self) -> None:
+        """Set the delegate's methods before `initialize`."""
+
+    def bind(self) -> None:
+        """Make `emit` fast after it."""
+
+    def stream_named(self, stream: str) -> OutStream:
+        """A declared output stream; TopologyError for another name."""
+        found = self.emitter.streams.get(stream)
+        if found is None:
+            raise self.emitter.rules.undeclared(stream, self.emitter.streams)
+        return found
+
+    @property
+    def has_state(self) -> bool:
+        """Whether it is handed over to a stream with its state."""
+        return self.place.saves and (bool(self.state) or isinstance(self.user.object, StatefulComponent))
+
+    def saved(self) -> Iterator[Saved]:
+        state, component, index = self.state, self.component, self.place.index
+        if state is None or not self.place.saves:
+            return
+        if isinstance(self.user.object, StatefulComponent):
+            self.guard(call_pre_save, self.user.object, "1")
+        allow_pickle = self.settings.allow_pickle
+        plain = self.guard(encode_plain, state.plain, allow_pickle, component)
+        if plain:
+            snapshot = TaskSnapshot(component=component, component_index=index, stateful=True, state_inline=plain)
+            yield Saved(component, index, snapshot.SerializeToString())
+        for name, keyed in state.keyed.states.items():
+            assert keyed.owner is not None
+            cut = keyed.cut(None)
+            parts = encode_segments(BASE, cut.keys(), keyed.owner.group_of, cut.entry, allow_pickle)
+            while (part := self.guard(next, parts, None)) is not None:
+                segment = Segment(
+                    entries=part.entries, first_group=part.first_group, last_group=part.last_group, inline=part.data
+                )
+                is_partitioned = isinstance(keyed, PartitionedState)
+                record = KeyedRecord(name=name, segments=[segment], keys=part.entries, partitioned=is_partitioned)
+                snapshot = TaskSnapshot(component=component, component_index=index, keyed=[record])
+                yield Saved(component, index, snapshot.SerializeToString())
+
+    def close(self) -> None:
+        if self.user.initialized and not getattr(self.user.object, "reusable", False):
+            self.user.close()
+
+
+class ReadingCell(ObjectCell):
+    """A cell that reads frames."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.reader = reader_of(self.user, self.place, self.settings)
+
+
+class BoltCell(ReadingCell):
+    """A bolt with `process` or `process_batch`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.acks = UnitAcks()
+        self._calls = BoltCalls(self.component, self.user, self.emitter, self.acks, self.stream_named)
+        self.in_batches = False
+
+    def prepare(self) -> None:
+        self.in_batches = takes_batches(type(self.user.object))
+        self._calls.prepare()
+
+    def bind(self) -> None:
+        self._calls.bind()
+        self._wait_until_ready()
+
+    def _wait_until_ready(self) -> None:
+        is_ready, limit_s, began = self.user.object.is_ready, self.settings.ready_timeout_s, time.monotonic()
+        why = ""
+        while True:
+            try:
+                if self.guard(is_ready):
+                    return
+            except CellError as error:
+                if not isinstance(error.__cause__, NotReadyError):
+                    raise
+                why = f": {error.__cause__}"
+            if limit_s and time.monotonic() - began >= limit_s:
+                raise CellError(self.component) from TopologyError(
+                    f"{self.component} is not ready after {limit_s:g} s{why} (heron.instance.ready_timeout_s)"
+                )
+            time.sleep(_ASK_S)
+
+    def take(self, data: bytes) -> None:
+        frame, now = Frame.FromString(data), time.monotonic()
+        if self.in_batches:
+            for part in self.reader.open_batches(frame, now):
+                self._check(part)
+                self.guard(self.user.object.process_batch, part)
+        else:
+            tuples = self.reader.open(frame, now)
+            if self.reader.damaged:
+                for tup in tuples:
+                    self._check(tup)
+            self.process(tuples)
+        self.check_fails()
+
+    def _check(self, part: Any) -> None:
+        if type(part) is HeronTuple and type(part.values) is DamagedValues:
+            raise CellError(self.component) from part.values.error
+
+    def check_fails(self) -> None:
+        """Fail the unit if too many of its tuples have failed."""
+        if self.acks.failed >= FAILS_MAX:
+            raise CellError(self.component) from TopologyError(
+                f"it failed {self.acks.failed} tuples of one unit; in a batch, a unit with {FAILS_MAX} has failed"
+            )
+
+    def process(self, tuples: list[HeronTuple]) -> None:
+        """Process the tuples of a frame."""
+        process, context = self.user.object.process, self.user.context
+        try:
+            if context.has_hooks:
+                for tup in tuples:
+                    start = time.monotonic()
+                    process(tup)
+                    context.invoke_hook_bolt_execute(tup, (time.monotonic() - start) * 1e9)
+            else:
+                for tup in tuples:
+                    process(tup)
+        except (Exception, SystemExit) as error:
+            raise CellError(self.component) from error
+
+    def end(self) -> None:
+        user = self.user
+        if not self.has_state:
+            self.call(user.object.finish)
+        elif user.tick_interval_s() is not None:
+            # Its input goes on as a stream, so only what waits for time is due.
+            self.call(user.object.process_tick, TupleHelper.make_tick_tuple())
+        self.check_fails()
+        super().end()
+
+    def call(self, method: Callable[..., Any], *args: Any) -> None:
+        """Call a method that may be a coroutine function."""
+        self.guard(method, *args)
+
+
+class AsyncBoltCell(BoltCell):
+    """A bolt with `async def process`: the tuples of a frame run at once, a bounded number of them.
+
+    While they run the cells behind wait, because they may need an event loop themselves.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._runner = asyncio.Runner()
+        self._is_running = False
+
+    def process(self, tuples: list[HeronTuple]) -> None:
+        self._run(self._process_all(tuples))
+
+    def call(self, method: Callable[..., Any], *args: Any) -> None:
+        self._run(_called(method, *args))
+
+    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._is_running = True
+        try:
+            self.guard(self._runner.run, coroutine)
+        finally:
+            self._is_running = False
+        self.flow()
+
+    async def _process_all(self, tuples: list[HeronTuple]) -> None:
+        process, waiting = self.user.object.process, iter(tuples)
+
+        async def work() -> None:
+            for tup in waiting:
+                await process(tup)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(len(tuples), self.settings.async_concurrency)):
+                group.create_task(work())
+
+    def guard(self, call: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return super().guard(call, *args)
+        except CellError as error:
+            cause = error.__cause__
+            while isinstance(cause, BaseExceptionGroup):
+                cause = cause.exceptions[0]
+            raise CellError(self.component) from cause
+
+    def flow(self) -> None:
+        if not self._is_running:
+            super().flow()
+
+    def close(self) -> None:
+        super().close()
+        self._runner.close()
+
+
+class SinkCell(ReadingCell):
+    """A sink: its rows are kept with the unit, and handed over at the end of the run."""
+
+    def begin(self) -> None:
+        """Its class is not used."""
+
+    def take(self, data: bytes) -> None:
+        for part in self.reader.open_batches(Frame.FromString(data), time.monotonic()):
+            if isinstance(part, HeronTuple):
+                assert isinstance(part.values, DamagedValues)
+                raise CellError(self.component) from part.values.error
+            self.place.pieces.append(ForSink(self.component, part))
+
+    def saved(self) -> Iterator[Saved]:
+        return iter(())
+
+
+def reader_of(user: UserCode, place: Place, settings: InstanceSettings) -> FrameReader:
+    """The reader of the frames for a component."""
+    reader = FrameReader(_watch_nothing, acking=False, deserialize=user.deserialize, allow_pickle=settings.allow_pickle)
+    reader.read_by(place.plan, dict(place.components))
+    return reader
+
+
+async def _called(method: Callable[..., Any], *args: Any) -> None:
+    result = method(*args)
+    if inspect.isawaitable(result):
+        await result
+
+
+def _watch_nothing(component: str, stream: str, task: int) -> None:
+    return None
+
+
+def _wait_nowhere(what: str, seconds: float) -> None:
+    """Nobody watches how long a unit waits."""
+
+
+def _no_bits() -> int:
+    """Nothing is tracked."""
+    return 0

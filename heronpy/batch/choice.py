@@ -1,0 +1,59 @@
+"""Mode auto: whether a topology runs as a batch or as a stream, and why. Pure."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+
+from heronpy.batch.stages import BatchRefusedError, divide
+from heronpy.common.hashing import stable_hash
+from heronpy.plan.component_config import config_of
+from heronpy.proto import topology_pb2
+
+#: A share of topologies is counted in parts of this.
+_PARTS = 10_000
+#: The key of a TextFileSpout that reads files as they grow.
+_FOLLOW = "textfile.follow"
+
+
+class Choice(Struct, frozen=True):
+    """The mode, "batch" or "stream", and why: a clause."""
+
+    mode: str
+    why: str
+
+
+def choose(topology: topology_pb2.Topology, allow: str = "*", deny: str = "", percent: float = 100.0) -> Choice:
+    """The mode of a topology; `allow` and `deny` are patterns of names, separated by commas."""
+    name = topology.name
+    if matched := _matching(name, deny):
+        return Choice("stream", f"heron.batch.auto_deny has '{matched}'")
+    if not _matching(name, allow):
+        return Choice("stream", f"heron.batch.auto_allow, which is '{allow}', does not have its name")
+    for spout in topology.spouts:
+        if not _is_bounded(spout):
+            return Choice(
+                "stream",
+                f"spout '{spout.comp.name}' is not known to end; set `bounded = True` in its class if it does",
+            )
+    try:
+        divide(topology)
+    except BatchRefusedError as error:
+        return Choice("stream", str(error))
+    # By name, so that a topology has the same mode each time.
+    if stable_hash(name) % _PARTS >= percent / 100 * _PARTS:
+        return Choice("stream", f"it is not in the share of heron.batch.auto_percent, which is {percent:g}")
+    return Choice("batch", "each of its spouts ends")
+
+
+def _matching(name: str, patterns: str) -> str:
+    """The first pattern that a name matches; "" if there is none."""
+    return next((one for one in map(str.strip, patterns.split(",")) if one and fnmatchcase(name, one)), "")
+
+
+def _is_bounded(spout: topology_pb2.Spout) -> bool:
+    traits = frozenset(spout.comp.traits)
+    if "TextFileSpout" in traits:
+        return str(config_of(spout).get(_FOLLOW, False)).lower() not in ("true", "1")
+    return "bounded" in traits or ("SplitSpout" in traits and "follow_s" not in traits)

@@ -1,0 +1,180 @@
+"""Compares the rows of two batch runs or folders as multisets, with memory that does not grow with the rows.
+
+Digests of the rows are distributed over temporary files, which are compared one by one. What differs is read again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+
+from msgspec import Struct
+
+from heronpy.common.errors import ConfigError
+from heronpy.connectors.durable_files import safe_name
+from heronpy.connectors.unit_output import PREFIX
+from heronpy.proto import components_of, topology_pb2
+
+#: Differences that are shown of a sink.
+SHOWN = 20
+_DIGEST = 16
+#: Temporary files of a side, and bytes that wait for one of them.
+_PARTS, _BUFFER_BYTES = 1024, 8192
+
+Rows = Callable[[], Iterable[bytes]]
+
+
+class Difference(Struct, frozen=True):
+    """A row that one side has more often."""
+
+    row: str
+    #: How often, in the first and in the second.
+    first: int
+    second: int
+
+
+class Compared(Struct, frozen=True, kw_only=True):
+    """The rows of one sink."""
+
+    sink: str
+    #: Rows of the first and of the second, and those that the other does not have, or not as often.
+    first: int
+    second: int
+    only_first: int
+    only_second: int
+    differences: tuple[Difference, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both have the same rows as often; their order does not count."""
+        return not self.only_first and not self.only_second
+
+
+def compare(sink: str, first: Rows, second: Rows) -> Compared:
+    """Compare two multisets, each of which is read once, and again if they differ."""
+    more = Counter[bytes]()
+    with tempfile.TemporaryDirectory(prefix="heron-compare-") as folder:
+        spools = Path(folder, "first"), Path(folder, "second")
+        counts = [_spool(rows(), spool) for rows, spool in zip((first, second), spools)]
+        only = [0, 0]
+        for part in range(_PARTS):
+            found = Counter(_digests(spools[0] / str(part)))
+            found.subtract(_digests(spools[1] / str(part)))
+            for digest, times in found.items():
+                only[times < 0] += abs(times)
+                if times and len(more) < SHOWN:
+                    more[digest] = times
+    differences = list(_differences(more, first, second)) if more else []
+    return Compared(
+        sink=sink, first=counts[0], second=counts[1], only_first=only[0], only_second=only[1],
+        differences=tuple(sorted(differences, key=lambda one: one.row)),
+    )  # fmt: skip
+
+
+def _differences(wanted: Counter[bytes], first: Rows, second: Rows) -> Iterator[Difference]:
+    texts, times = dict[bytes, bytes](), (Counter[bytes](), Counter[bytes]())
+    for side, rows in enumerate((first, second)):
+        for row in rows():
+            digest = _digest(row)
+            if digest in wanted:
+                texts[digest] = row
+                times[side][digest] += 1
+    for digest, row in texts.items():
+        yield Difference(row.decode("utf-8", "replace"), times[0][digest], times[1][digest])
+
+
+def _digest(row: bytes) -> bytes:
+    return blake2b(row, digest_size=_DIGEST).digest()
+
+
+def _spool(rows: Iterable[bytes], folder: Path) -> int:
+    """Distribute the digests of rows over files; returns the number of rows."""
+    folder.mkdir()
+    buffers = [bytearray() for _ in range(_PARTS)]
+    count = 0
+    for row in rows:
+        digest = _digest(row)
+        part = int.from_bytes(digest[:2]) % _PARTS
+        buffer = buffers[part]
+        buffer += digest
+        count += 1
+        if len(buffer) >= _BUFFER_BYTES:
+            _append(folder / str(part), buffer)
+    for part, buffer in enumerate(buffers):
+        if buffer:
+            _append(folder / str(part), buffer)
+    return count
+
+
+def _append(path: Path, buffer: bytearray) -> None:
+    with open(path, "ab") as file:
+        file.write(buffer)
+    buffer.clear()
+
+
+def _digests(path: Path) -> Iterator[bytes]:
+    data = path.read_bytes() if path.exists() else b""
+    return (data[at : at + _DIGEST] for at in range(0, len(data), _DIGEST))
+
+
+# ---- where rows are ---------------------------------------------------------------------------
+
+
+def files_of_run(folder: Path, topology: topology_pb2.Topology) -> dict[str, list[Path]]:
+    """The files with the rows of each sink that have come into the result of a batch run, held or published."""
+    prefixes = {f"{PREFIX}{safe_name(name)}.": name for name in components_of(topology)}
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob(f"*/unit=*/{PREFIX}*")):
+        prefix = max((one for one in prefixes if path.name.startswith(one)), key=len, default="")
+        found.setdefault(prefixes.get(prefix, path.name), []).append(path)
+    return found
+
+
+def files_of_folder(folder: Path) -> list[Path]:
+    """The files of a sink's folder: those of its subfolders as well, but none whose name hides it from readers."""
+    known = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path for path in known if not any(one[0] in "._" for one in path.relative_to(folder).parts)]
+
+
+def rows_of(files: Iterable[Path], root: Path | None = None) -> Iterator[bytes]:
+    """The rows of files: lines of text, or rows of Parquet and Arrow files as JSON.
+
+    Below `root`, the values that folders are named by, such as hour=12, are part of a row.
+    """
+    for path in files:
+        parts = path.relative_to(root).parts[:-1] if root is not None else ()
+        values = "/".join(part for part in parts if "=" in part and not part.startswith("unit="))
+        try:
+            yield from map(f"{values} ".encode().__add__, _rows(path)) if values else _rows(path)
+        except (OSError, ValueError, EOFError) as error:
+            raise ConfigError(f"{path} cannot be read ({error}); remove it, or mend it") from None
+
+
+def _rows(path: Path) -> Iterator[bytes]:
+    if path.suffix in (".parquet", ".arrow"):
+        yield from _columns(path)
+        return
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        for line in file:
+            yield line.rstrip(b"\r\n")
+
+
+def _columns(path: Path) -> Iterator[bytes]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise ConfigError(f"{path} is read with pyarrow: pip install 'heronpy[parquet]'") from None
+    if path.suffix == ".parquet":
+        batches = pq.ParquetFile(path).iter_batches()
+    else:
+        reader = pa.ipc.open_file(path)
+        batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield json.dumps(row, default=str, sort_keys=True, ensure_ascii=False).encode()

@@ -1,0 +1,211 @@
+"""The end of a run: sinks get their rows, the savepoint is written, then the record. Each step may be repeated."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec.structs import replace
+
+from heronpy.api.spout.split_spout import SplitSpout, done_state, split_of
+from heronpy.api.state.keyed_state import PartitionOwner
+from heronpy.api.user_code import load_class
+from heronpy.batch import exchange
+from heronpy.batch.record import RunState
+from heronpy.batch.rows import sinks_of
+from heronpy.batch.stages import Stage
+from heronpy.batch.steps import Steps, files_of
+from heronpy.ckpt.state_bytes import BASE, encode_plain, encode_segments
+from heronpy.common.folders import open_private
+from heronpy.common.version import VERSION
+from heronpy.connectors.textfiles.textfilespout import TextFileSpout
+from heronpy.ingest.boundary import followed_state, read_state
+from heronpy.ingest.options import SEPARATOR, logs_at
+from heronpy.plan.component_config import component_config, parallelism_of
+from heronpy.proto import components_of
+from heronpy.proto.checkpoint_pb2 import SAVEPOINT, KeyedState, Metadata, TaskSnapshot
+from heronpy.storage.checkpoints import CheckpointStore
+from heronpy.storage.locations import location_of, open_store
+from heronpy.storage.objects.url import place_of
+from heronpy.wire.codec import freeze
+
+#: A run has one checkpoint.
+NUMBER = 1
+_VERSION = 1
+
+
+def finalise(steps: Steps) -> None:
+    """End a run whose stages are all done."""
+    with _one_at_a_time(steps):
+        record = steps.run.record
+        if record.has_ended:
+            return
+        snapshots = Snapshots(steps) if record.savepoints else None
+        if not record.hold:
+            record = replace(record, sinks=publish(steps))
+        if snapshots is not None:
+            record = replace(record, savepoint=snapshots.complete(), keys=snapshots.keys)
+        state = RunState.HELD if record.hold else RunState.FINISHED
+        boundary = steps.prepared.boundary
+        steps.run.write(replace(record, state=state, ended_at=time.time(), boundary=boundary))
+        drop_files(steps)
+
+
+@contextmanager
+def _one_at_a_time(steps: Steps) -> Iterator[None]:
+    """Only one keeper of this host ends the run; what two hosts do at once is the same."""
+    descriptor = open_private(steps.run.folder / "finalise.lock", os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def drop_files(steps: Steps) -> None:
+    """Remove what only the stages themselves have read; rows of sinks stay, to be compared."""
+    for stage in steps.stages:
+        for path in steps.run.table(stage.number).glob("unit=*/*"):
+            if path.name.startswith(("to-", "state-")):
+                path.unlink(missing_ok=True)
+
+
+def publish(steps: Steps) -> dict[str, str]:
+    """Give the sinks the rows of the winners; returns the folder of each sink."""
+    folders = {}
+    for stage in steps.stages:
+        units = exchange.unit_folders(steps.run.table(stage.number))
+        for name, output in sinks_of(steps.topology, stage, steps.launch).items():
+            output.publish(steps.run.record.run, units)
+            folders[name] = getattr(output, "place", "")
+    return folders
+
+
+class Snapshots:
+    """The savepoint of a run: its files are copied at once, and it exists when `complete` has written its metadata.
+
+    A component with keyed state only is one task, so that any parallelism can restore it. One with a plain State has
+    the tasks of the topology.
+    """
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._record = steps.run.record
+        folder = f"{self._record.topology}-batch-{self._record.number}"
+        self._store: CheckpointStore = open_store(place_of(self._record.savepoints) / folder)
+        self._parts = components_of(steps.topology)
+        self._tasks: dict[tuple[str, int], TaskSnapshot] = {}
+        self.keys = 0
+        self._parallelism = dict.fromkeys(self._parts, 1)
+        if self._store.is_complete(NUMBER):
+            return
+        for stage in steps.stages:
+            self._add_pieces(stage)
+            if stage.spout:
+                self._add_positions(stage)
+
+    def complete(self) -> str:
+        """Write the metadata; returns the location."""
+        metadata = Metadata(
+            version=_VERSION,
+            checkpoint=NUMBER,
+            kind=SAVEPOINT,
+            topology=self._record.topology,
+            topology_id=self._store.folder.name,
+            taken_at=time.time(),
+            key_groups=self._record.key_groups,
+            release=VERSION,
+        )
+        number = 0
+        for component, tasks in self._parallelism.items():
+            metadata.parallelism[component] = tasks
+            for index in range(tasks):
+                number += 1
+                snapshot = self._task(component, index)
+                snapshot.task_id = number
+                metadata.tasks.append(snapshot)
+        if not self._store.is_complete(NUMBER):
+            self._store.write_metadata(metadata)
+        return location_of(self._store.folder, NUMBER)
+
+    def _task(self, component: str, index: int) -> TaskSnapshot:
+        new = TaskSnapshot(component=component, component_index=index)
+        return self._tasks.setdefault((component, index), new)
+
+    def _add_pieces(self, stage: Stage) -> None:
+        """The state that the units of a stage have saved."""
+        plain: set[str] = set()
+        pieces = list(exchange.states(self._steps.run.folder, stage, self._steps.buckets[stage.number]))
+        for piece in pieces:
+            if piece.stateful or piece.state_inline:
+                plain.add(piece.component)
+        for component in plain:
+            self._parallelism[component] = self._steps.buckets[stage.number]
+        for piece in pieces:
+            task = self._task(piece.component, piece.component_index if piece.component in plain else 0)
+            if piece.state_inline:
+                task.stateful = True
+                self._put(task.state_file, task, piece.state_inline)
+            for found in piece.keyed:
+                keyed = _named(task, found.name, found.partitioned)
+                for segment in found.segments:
+                    kept = keyed.segments.add()
+                    kept.entries, kept.first_group = segment.entries, segment.first_group
+                    kept.last_group = segment.last_group
+                    self._put(kept.file, task, segment.inline)
+                    keyed.keys += segment.entries
+                    self.keys += segment.entries
+
+    def _put(self, reference: Any, task: TaskSnapshot, data: bytes) -> None:
+        reference.CopyFrom(self._store.put_shared(NUMBER, data))
+        task.total_bytes += len(data)
+        task.uploaded_bytes += len(data)
+
+    def _add_positions(self, stage: Stage) -> None:
+        """Where the spout of a stage goes on as a stream."""
+        spout, steps = stage.spout, self._steps
+        config = component_config(steps.topology, spout, load=True)
+        if stage.source == "lines":
+            text = steps.text_of(stage)
+            root, files = logs_at(SEPARATOR.join(text.paths), "").root, files_of(steps.run, stage)
+            if text.follow:
+                content = followed_state(files, root, text.skip_header)
+                self._add_partitioned(spout, TextFileSpout.FOLLOWED, content)
+            else:
+                self._add_partitioned(spout, TextFileSpout.LANES, read_state(files, root, text.block_bytes))
+        elif stage.source == "splits":
+            with open(steps.run.list_file(stage.number), encoding="utf-8") as file:
+                splits = [split_of(line) for line in file]
+            made = load_class(self._parts[spout].comp.class_name, steps.launch)()
+            tasks = parallelism_of(config, spout)
+            states = [made.follow_state(splits, index, tasks) for index in range(tasks)]
+            if not any(states):
+                self._add_partitioned(spout, SplitSpout.STATE, done_state(splits))
+                return
+            self._parallelism[spout] = tasks
+            for index, state in enumerate(states):
+                task = self._task(spout, index)
+                task.stateful = True
+                self._put(task.state_file, task, encode_plain(state, True, spout))
+
+    def _add_partitioned(self, component: str, name: str, content: Mapping[Any, Any]) -> None:
+        task = self._task(component, 0)
+        keyed = _named(task, name, True)
+        keys = list(content)
+        group_of = PartitionOwner(component, lambda: (0, 1)).group_of
+        for part in encode_segments(BASE, keys, group_of, lambda key: (freeze(content[key], True), 0.0)):
+            segment = keyed.segments.add(entries=part.entries, first_group=part.first_group, last_group=part.last_group)
+            self._put(segment.file, task, part.data)
+            keyed.keys += part.entries
+
+
+def _named(task: TaskSnapshot, name: str, partitioned: bool) -> KeyedState:
+    """The record of a keyed state of a task."""
+    for keyed in task.keyed:
+        if keyed.name == name:
+            return keyed
+    return task.keyed.add(name=name, partitioned=partitioned)

@@ -1,0 +1,85 @@
+"""A damaged file between stages: the task that finds it notes it, and the next submit makes its unit again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+
+from heronpy.batch.exchange import DamagedExchangeError
+from heronpy.batch.run import RUN, Run
+from heronpy.batch.stages import Stage
+from heronpy.batch.steps import Steps, pipeline_of
+from heronpy.common.errors import GaveUpError, HeronError, LedgerError, RetryableError
+from heronpy.common.folders import make_folders, read_own
+from heronpy.connectors.durable_files import write_record
+from heronpy.ingest.ledger.commands import RetryFailed
+from heronpy.ingest.ledger.reaching import Reached
+from heronpy.ingest.ledger.requests import FileRange, Redo, Who
+from heronpy.ingest.ledger.types import Kind
+from heronpy.ingest.outputs.lineage import record_of
+from heronpy.ingest.outputs.stages import Stages
+
+_NOTES = "damaged"
+_NOTE_MAX = 4 << 20
+
+
+class _Damaged(Struct):
+    """A published unit whose files cannot be read, and its bytes."""
+
+    stage: int
+    folder: str
+    ranges: tuple[FileRange, ...]
+
+
+def note_damage(run: Run, unit: Path) -> None:
+    """Note that the files of a published unit are damaged; LedgerError if it cannot be told which bytes it had."""
+    found = record_of(unit)
+    ranges = tuple(FileRange(one.key, one.generation, one.begin, one.end, 1) for one in found.chunks)
+    stage = int(unit.parent.name)
+    make_folders(run.folder / _NOTES)
+    note = _Damaged(stage, unit.name, ranges)
+    write_record(run.folder / _NOTES / f"{stage}-{unit.name}.json", msgspec.json.encode(note))
+
+
+@contextmanager
+def failing(steps: Steps) -> Iterator[None]:
+    """The run fails if the block raises what no repetition cures."""
+    try:
+        yield
+    except (GaveUpError, RetryableError):
+        raise
+    except DamagedExchangeError as error:
+        note_damage(steps.run, error.unit)
+        raise steps.fail(str(error)) from error
+    except (HeronError, OSError) as error:
+        raise steps.fail(str(error)) from error
+
+
+def mend(run: Run, stages: Sequence[Stage]) -> None:
+    """Before a run goes on, while nothing works on it: failed units begin anew, and damaged ones are made again."""
+    notes = [(path, msgspec.json.decode(read_own(path, _NOTE_MAX), type=_Damaged)) for path in
+             sorted((run.folder / _NOTES).glob("*.json"))]  # fmt: skip
+    who = Who(f"heron-submit-{uuid4()}", str(uuid4()), Kind.COMMAND)
+    for stage in stages:
+        damaged = [(path, note) for path, note in notes if note.stage == stage.number]
+        table = run.table(stage.number)
+        if any(note.stage <= stage.number for _, note in notes):
+            Stages(str(table)).unmark_end(RUN)
+        for _, note in damaged:
+            shutil.rmtree(table / note.folder, ignore_errors=True)
+        try:
+            ledger = Reached.existing(run.ledger, pipeline_of(stage), who)
+        except LedgerError:
+            return  # the run has not come so far
+        with closing(ledger):
+            ledger.ask(RetryFailed())
+            for path, note in damaged:
+                ledger.ask(Redo(note.ranges))
+                with suppress(FileNotFoundError):
+                    path.unlink()

@@ -1,0 +1,125 @@
+"""The record of a batch run, and what a command does with the newest run of its topology. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+
+from msgspec import Struct
+
+from heronpy.common.errors import TopologyError
+from heronpy.proto import components_of, topology_pb2
+
+
+class RunState(StrEnum):
+    """The life of a run."""
+
+    RUNNING = "RUNNING"
+    FINISHED = "FINISHED"
+    FAILED = "FAILED"
+    #: Finished, with nothing published: its rows are there to be compared.
+    HELD = "HELD"
+
+
+class RunRecord(Struct, frozen=True, kw_only=True):
+    """What is known of a run."""
+
+    topology: str
+    number: int
+    cluster: str
+    role: str
+    environ: str
+    #: A digest of the program: a run goes on only with the code with which it began.
+    code: str
+    submitted_at: float
+    state: RunState = RunState.RUNNING
+    #: FAILED: why.
+    cause: str = ""
+    ended_at: float | None = None
+    #: The topologies that have worked on it; each submit is another one.
+    topology_ids: tuple[str, ...] = ()
+    #: The run whose input it has, such as "visits/3"; "" for the input of the time when it began.
+    like: str = ""
+    #: It publishes nothing.
+    hold: bool = False
+    #: Its input in words, once it is known.
+    boundary: str = ""
+    #: The folder in which each sink has its rows.
+    sinks: dict[str, str] = {}
+    #: The folder of its savepoint; "" without one.
+    savepoint: str = ""
+    #: Keys in saved state at its end.
+    keys: int = 0
+    #: Where its savepoint goes: a folder, or the URL of an object store; "" if its topology has no saved state.
+    savepoints: str = ""
+    key_groups: int = 0
+
+    @property
+    def run(self) -> str:
+        """Its name."""
+        return f"{self.topology}/{self.number}"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.state in (RunState.FINISHED, RunState.HELD)
+
+
+class Wanted(Struct, frozen=True):
+    """The flags of a command that begins a run or goes on with one."""
+
+    code: str
+    #: --resume: go on, even if the code has changed. --fresh: begin a new run in any case.
+    resume: bool = False
+    fresh: bool = False
+    like: str = ""
+    hold: bool = False
+
+
+def goes_on(newest: RunRecord | None, wanted: Wanted) -> bool:
+    """Whether a command goes on with the newest run; otherwise it begins a new one.
+
+    TopologyError for flags that contradict the run or each other.
+    """
+    if wanted.resume and wanted.fresh:
+        raise TopologyError("--resume and --fresh exclude each other; leave out one of them")
+    if newest is None or newest.has_ended:
+        if wanted.resume:
+            what = "no run of this topology" if newest is None else f"nothing left to do in run {newest.run}"
+            raise TopologyError(f"there is {what}; leave out --resume")
+        return False
+    if wanted.fresh:
+        return False
+    if (newest.like, newest.hold) != (wanted.like, wanted.hold):
+        flags = [f"--as {newest.like}"] * bool(newest.like) + ["--hold"] * newest.hold
+        raise TopologyError(
+            f"run {newest.run} has not finished, and was begun with {' '.join(flags) or 'neither --as nor --hold'};"
+            " give the same flags to go on with it, or --fresh to begin another run"
+        )
+    if newest.code != wanted.code and not wanted.resume:
+        raise TopologyError(
+            f"run {newest.run} has not finished, and the program has changed since; give --resume to go on with it,"
+            " which keeps the results of the old code, or --fresh to begin another run"
+        )
+    return True
+
+
+def code_digest(package: str, topology: topology_pb2.Topology) -> str:
+    """A digest of a program: of its package, and of the components with their plain configuration.
+
+    Pickled values are left out, because equal ones may differ in their bytes.
+    """
+    digest = hashlib.sha256(package.encode())
+    bare = topology_pb2.Topology()
+    bare.CopyFrom(topology)
+    bare.id, bare.state = "", topology_pb2.RUNNING
+    configs = [bare.topology_config, *(part.comp.config for part in components_of(bare).values())]
+    for config in configs:
+        kept = sorted((pair.key, pair.value) for pair in config.kvs if not pair.HasField("serialized_value"))
+        digest.update(repr(kept).encode())
+        config.ClearField("kvs")
+    for bolt in bare.bolts:
+        for source in bolt.inputs:
+            source.ClearField("custom_grouping_object")
+    digest.update(bare.SerializeToString(deterministic=True))
+    return digest.hexdigest()

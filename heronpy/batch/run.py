@@ -1,0 +1,191 @@
+"""The folders of batch runs, one for each run, which outlives the topology that works on it.
+
+<heron.batch.folder>/<topology>/<number>/
+    run.json        the record
+    topology        the topology as its program built it
+    ledger.db       the units of all stages
+    lists/          what the units of a stage read, unless they read files of users
+    <stage>/        what the units of a stage have written
+    progress.json   the figures, for people
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from heronpy.batch.record import RunRecord
+from heronpy.common.engine_settings import BatchSettings
+from heronpy.common.errors import AnswerError, ConfigError, StateError, TopologyError
+from heronpy.common.folders import check_root, heron_home, make_folders, open_private, read_own
+from heronpy.connectors.durable_files import write_record
+from heronpy.proto import topology_pb2
+from heronpy.views.progress import PROGRESS, Progress, progress_of
+
+_RECORD, _TOPOLOGY, _LOCK = "run.json", "topology", "lock"
+_RECORD_MAX, _PROGRESS_MAX, _TOPOLOGY_MAX = 1 << 20, 1 << 20, 256 << 20
+_RUN = re.compile(r"([^/]+)/([1-9][0-9]{0,8})")
+#: The name of every run in its own ledger and tables.
+RUN: Final = "run"
+
+
+class BatchRunError(StateError):
+    """The folder of a run cannot be used."""
+
+
+def runs_folder(settings: BatchSettings, cluster: str) -> Path:
+    """Where the runs of a cluster are."""
+    return Path(settings.folder) if settings.folder else heron_home() / "batch" / cluster
+
+
+class Run:
+    """A run on disk."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    @property
+    def record(self) -> RunRecord:
+        """The record as it is now; BatchRunError if it is damaged."""
+        path = self.folder / _RECORD
+        try:
+            return msgspec.json.decode(read_own(path, _RECORD_MAX), type=RunRecord)
+        except (OSError, ConfigError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+            raise BatchRunError(f"the record of a batch run {path} cannot be read ({error}); give --fresh") from None
+
+    def write(self, record: RunRecord) -> None:
+        """Replace the record."""
+        write_record(self.folder / _RECORD, msgspec.json.encode(record))
+
+    @property
+    def topology(self) -> topology_pb2.Topology:
+        """The topology as its program built it."""
+        return topology_pb2.Topology.FromString(read_own(self.folder / _TOPOLOGY, _TOPOLOGY_MAX))
+
+    def replace_topology(self, topology: topology_pb2.Topology) -> None:
+        """The same topology, of a program that was changed since."""
+        write_record(self.folder / _TOPOLOGY, topology.SerializeToString())
+
+    @property
+    def progress(self) -> Progress:
+        """The figures of its stages, as a keeper wrote them last; no stages if there are none yet, or if damaged."""
+        record = self.record
+        with suppress(OSError, ConfigError, AnswerError):
+            return progress_of(read_own(self.folder / PROGRESS, _PROGRESS_MAX))
+        at, state = record.ended_at or record.submitted_at, record.state.value
+        return Progress(run=record.run, state=state, cause=record.cause, at=at, began_at=record.submitted_at, stages=[])
+
+    @property
+    def ledger(self) -> str:
+        """The URL of the ledger."""
+        return f"sqlite:{self.folder / 'ledger.db'}"
+
+    def table(self, stage: int) -> Path:
+        """What the units of a stage have written."""
+        return self.folder / str(stage)
+
+    def list_file(self, stage: int) -> Path:
+        """What the units of a stage read."""
+        return self.folder / "lists" / f"{stage}.jsonl"
+
+
+class Runs:
+    """The runs of one topology."""
+
+    def __init__(self, folder: Path, topology: str) -> None:
+        self.folder = folder / topology
+
+    def numbers(self) -> list[int]:
+        """The numbers of its runs, ascending."""
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names if name.isdecimal() and (self.folder / name / _RECORD).exists())
+
+    def newest(self) -> Run | None:
+        """The newest run."""
+        numbers = self.numbers()
+        return self.of(numbers[-1]) if numbers else None
+
+    def of(self, number: int) -> Run:
+        """The run with this number."""
+        return Run(self.folder / str(number))
+
+    def named(self, name: str) -> Run:
+        """The run with this name, such as visits/3; TopologyError if there is none."""
+        found = _RUN.fullmatch(name)
+        if found is None or found[1] != self.folder.name or int(found[2]) not in self.numbers():
+            known = ", ".join(f"{self.folder.name}/{number}" for number in self.numbers())
+            raise TopologyError(f"there is no batch run '{name}' of this topology; it has {known or 'none yet'}")
+        return self.of(int(found[2]))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """While a command chooses and prepares a run; TopologyError if another command does."""
+        check_root(self.folder.parent, "the folder of batch runs")
+        make_folders(self.folder)
+        descriptor = open_private(self.folder / _LOCK, os.O_RDWR)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise TopologyError(
+                    f"another command is starting a batch run of '{self.folder.name}'; wait for it"
+                ) from None
+            yield
+        finally:
+            os.close(descriptor)
+
+    def begin(self, record: RunRecord, topology: topology_pb2.Topology) -> Run:
+        """Make the folder of a new run; the number of `record` becomes the next one."""
+        number = max((int(name) for name in os.listdir(self.folder) if name.isdecimal()), default=0) + 1
+        run = self.of(number)
+        make_folders(run.folder / "lists")
+        write_record(run.folder / _TOPOLOGY, topology.SerializeToString())
+        run.write(replace(record, number=number))
+        return run
+
+    def forget(self, keep: int) -> None:
+        """Remove all but the newest runs."""
+        for number in self.numbers()[:-keep]:
+            self.remove(self.of(number))
+
+    def remove(self, run: Run) -> None:
+        """Remove a run, its record first."""
+        with suppress(FileNotFoundError):
+            (run.folder / _RECORD).unlink()
+        shutil.rmtree(run.folder, ignore_errors=True)
+
+
+def refuse_unfinished(folder: Path, topology: str, since: float) -> None:
+    """TopologyError if the newest run began after a time and has left no savepoint: the latest one is older."""
+    newest = Runs(folder, topology).newest()
+    if newest is None:
+        return
+    record = newest.record
+    if record.submitted_at > since and not record.savepoint:
+        what = "has published nothing" if record.has_ended else "has not finished"
+        raise TopologyError(
+            f"batch run {record.run} {what}, so the latest checkpoint of '{topology}' is older than it; finish the run,"
+            " or give --restore the number of a checkpoint"
+        )
+
+
+def run_folders(folder: Path, topology: str = "") -> Iterator[tuple[RunRecord, Path]]:
+    """All readable runs below a folder of runs, or those of one topology; the newest of each topology first."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for name in sorted(os.listdir(folder)) if not topology else [topology]:
+            runs = Runs(folder, name)
+            for number in reversed(runs.numbers()):
+                with suppress(BatchRunError):
+                    yield runs.of(number).record, runs.of(number).folder

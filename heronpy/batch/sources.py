@@ -1,0 +1,248 @@
+"""The spouts of a stage: each turns its input into tuples, in steps between which the worker stays reachable."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import select
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from heronpy.api.spout.base_spout import BaseSpout
+from heronpy.api.spout.split_spout import To, split_of
+from heronpy.batch.cells import CellError, ObjectCell
+from heronpy.batch.exchange import Saved
+from heronpy.common.errors import TopologyError
+from heronpy.connectors.textfiles.textfilespout import TextFileSpout, flag
+from heronpy.plan.emit_rules import Columns
+from heronpy.task.user_code import columns_of, emit_columns, emit_one
+
+#: Lines, or tuples of a split, of a step.
+CHUNK = 1024
+#: Longest pause of a step, and time after which a spout that neither emits nor ends is called unbounded.
+_PAUSE_S, _SILENT_S = 0.01, 60.0
+
+
+class SpoutCell(ObjectCell):
+    """A spout: what it emits counts as acked at once."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._acked: list[Any] = []
+        self._emits = 0
+        self._has_ended = False
+        self._call_at = 0.0
+        self._call_on = -1
+
+    def prepare(self) -> None:
+        delegate = self.user.delegate
+        delegate.emit, delegate.emit_batch = self._emit_any, self._emit_batch
+        delegate.end_of_input, delegate.wait = self._end_of_input, self._wait
+        delegate.wait_readable, delegate.busy = self._wait_readable, _stay_busy
+
+    def bind(self) -> None:
+        delegate, spout = self.user.delegate, self.user.object
+        emit = self.emitter.compile_emit("spout", self._emit_any, self.user.context, self._acked.append)
+        delegate.emit = emit = emit or self._emit_any
+        if type(spout).emit is BaseSpout.emit and getattr(spout, "delegate", None) is delegate:
+            spout.emit = emit
+
+    def _emit_any(
+        self, tup: Any, tup_id: Any = None, stream: str = "default", direct_task: int | None = None,
+        need_task_ids: bool = False,
+    ) -> list[int] | None:  # fmt: skip
+        if tup_id is not None:
+            self._acked.append(tup_id)
+        out = self.stream_named(stream)
+        return emit_one(self.emitter, self.user.context, out, tup, None, direct_task, need_task_ids)
+
+    def _emit_batch(self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None) -> None:
+        out = self.stream_named(stream)
+        given = columns_of(self.emitter, out, columns, rows, "ids", None if ids is None else len(ids))
+        self._acked += [tup_id for tup_id in ids or () if tup_id is not None]
+        emit_columns(self.emitter, self.user.context, out, given, None, direct_task)
+
+    def _end_of_input(self) -> None:
+        self._has_ended = True
+
+    def _wait(self, seconds: float) -> None:
+        self._call_at = time.monotonic() + seconds
+
+    def _wait_readable(self, fd: int) -> None:
+        self._call_on = fd
+
+    def steps(self) -> Iterator[None]:
+        """Call the spout until it says that its input has ended."""
+        emitted, active_at = -1, time.monotonic()
+        self.guard(self.user.object.activate)
+        while not self._has_ended:
+            self._rest()
+            self.guard(self.user.object.next_tuple)
+            self.tell_acks()
+            now = time.monotonic()
+            if emitted != (emitted := self.emitter.emitted()):
+                active_at = now
+            self.check_silence(now - active_at)
+            yield
+
+    def check_silence(self, silent_s: float) -> None:
+        """Refuse a spout that neither emits nor ends."""
+        if silent_s >= _SILENT_S:
+            raise CellError(self.component) from TopologyError(
+                f"spout '{self.component}' has emitted nothing for {silent_s:.0f} s and has not called end_of_input();"
+                " a batch needs a spout that ends: use --mode stream"
+            )
+
+    def _rest(self) -> None:
+        """Wait as the spout has requested, but only a moment."""
+        pause_s = min(_PAUSE_S, self._call_at - time.monotonic())
+        on, self._call_on = self._call_on, -1
+        if on >= 0:
+            select.select([on], [], [], _PAUSE_S if self._call_at == 0.0 else max(0.0, pause_s))
+        elif pause_s > 0:
+            time.sleep(pause_s)
+
+    def tell_acks(self) -> None:
+        """Report the ids of what was emitted as acked."""
+        if self._acked:
+            ids, context = list(self._acked), self.user.context
+            self._acked.clear()
+            for tup_id in ids:
+                self.told(self.guard(self.user.object.ack, tup_id))
+                if context.has_hooks:
+                    context.invoke_hook_spout_ack(tup_id, 0.0)
+
+    def told(self, result: Any) -> None:
+        """What `ack` has returned."""
+
+    def end(self) -> None:
+        super().end()
+        self.tell_acks()
+
+
+class AsyncSpoutCell(SpoutCell):
+    """A spout with `async def run`; the cells behind wait while it runs."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._loop = asyncio.new_event_loop()
+        self._is_running = False
+
+    def bind(self) -> None:
+        super().bind()
+        delegate, emit = self.user.delegate, self.user.delegate.emit
+
+        async def emit_later(*args: Any, **kwargs: Any) -> Any:
+            return emit(*args, **kwargs)
+
+        async def emit_batch(*args: Any, **kwargs: Any) -> Any:
+            return self._emit_batch(*args, **kwargs)
+
+        delegate.emit, delegate.emit_batch = emit_later, emit_batch
+
+    def steps(self) -> Iterator[None]:
+        run = self._loop.create_task(self.user.object.run())
+        emitted, active_at = -1, time.monotonic()
+        while not run.done():
+            self._turn(asyncio.wait({run}, timeout=_PAUSE_S))
+            self.tell_acks()
+            if emitted != (emitted := self.emitter.emitted()):
+                active_at = time.monotonic()
+            self.check_silence(time.monotonic() - active_at)
+            yield
+        self.guard(run.result)
+
+    def _turn(self, waiting: Any) -> None:
+        self._is_running = True
+        try:
+            self.guard(self._loop.run_until_complete, waiting)
+        finally:
+            self._is_running = False
+        self.flow()
+
+    def told(self, result: Any) -> None:
+        if inspect.isawaitable(result):
+            self._turn(result)
+
+    def flow(self) -> None:
+        if not self._is_running:
+            super().flow()
+
+    def close(self) -> None:
+        super().close()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+            self._loop.run_until_complete(asyncio.wait({task}))
+        self._loop.close()
+
+
+class LinesCell(SpoutCell):
+    """A `TextFileSpout`, whose lines come from a unit: its object is not used."""
+
+    def begin(self) -> None:
+        """Its class is not used."""
+        self.guard(self.user.prepare_groupings)
+        self.guard(self.user.context.invoke_hook_prepare)
+
+    def saved(self) -> Iterator[Saved]:
+        return iter(())
+
+    def lines(self, unit: Any) -> Iterator[None]:
+        """Emit the lines of a unit; those of a unit that has failed before go through one by one."""
+        stream = self.stream_named("default")
+        if flag(self.user.config.get(TextFileSpout.EMIT_OFFSET, False)):
+            located = unit.located()
+            while rows := list(islice(located, 1 if unit.tries else CHUNK)):
+                self.push([list(column) for column in zip(*rows)], len(rows), stream)
+                yield
+            return
+        lines = unit.lines()
+        while texts := list(islice(lines, 1 if unit.tries else CHUNK)):
+            self.push([texts], len(texts), stream)
+            yield
+
+    def push(self, columns: list[list[Any]], size: int, stream: Any) -> None:
+        """Emit some tuples."""
+        given = Columns(columns, size)
+        emit_columns(self.emitter, self.user.context, stream, given, None, None)
+
+
+class SplitsCell(SpoutCell):
+    """A `SplitSpout`, which reads the splits of a unit."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        # The splits of the run are listed already.
+        self.user.object.splits = _no_splits
+
+    def saved(self) -> Iterator[Saved]:
+        return iter(())
+
+    def split(self, line: str) -> Iterator[None]:
+        """Emit the tuples of a split."""
+        delegate = self.user.delegate
+        items = iter(self.guard(self.user.object.read, split_of(line)))
+        while chunk := self.guard(list, islice(items, CHUNK)):
+            for item in chunk:
+                if isinstance(item, To):
+                    self.guard(self._emit_to, item.values, item.stream)
+                elif hasattr(item, "schema"):
+                    self.guard(lambda batch=item: self._emit_batch(
+                        batch, rows=None, ids=None, stream="default", direct_task=None
+                    ))  # fmt: skip
+                else:
+                    self.guard(delegate.emit, item)
+            yield
+
+    def _emit_to(self, values: Sequence[Any], stream: str) -> None:
+        self.user.delegate.emit(values, stream=stream)
+
+
+def _no_splits(config: dict[str, Any]) -> Sequence[Any]:
+    return ()
+
+
+def _stay_busy() -> None:
+    """The spout is called again at once anyway."""

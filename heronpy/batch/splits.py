@@ -1,0 +1,35 @@
+"""How many buckets the stages of a batch run have, and the tasks of its plan. Pure.
+
+A component of a stage has a task for each bucket, so groupings and key groups work as in a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from heronpy.batch.stages import Stage
+from heronpy.proto import plan_pb2, topology_pb2
+
+#: Bytes of input for each bucket, and most buckets.
+BUCKET_BYTES, BUCKETS_MAX = 4 << 20, 256
+
+
+def buckets_of(stages: Sequence[Stage], input_bytes: int, key_groups: int) -> dict[int, int]:
+    """How many tasks each stage has, by its number; `key_groups` is 0 without checkpoints."""
+    most = min(BUCKETS_MAX, key_groups or BUCKETS_MAX)
+    by_data = max(1, min(input_bytes // BUCKET_BYTES, most))
+    return {stage.number: stage.tasks or by_data for stage in stages}
+
+
+def run_plan(
+    topology: topology_pb2.Topology, stages: Sequence[Stage], buckets: Mapping[int, int]
+) -> plan_pb2.PhysicalPlan:
+    """The plan of the run: a task of each component for each bucket of its stage, in one container."""
+    plan = plan_pb2.PhysicalPlan(topology=topology, version=1)
+    for stage in stages:
+        for component in stage.components:
+            for index in range(buckets[stage.number]):
+                plan.instances.add(
+                    task_id=len(plan.instances) + 1, component=component, component_index=index, container=1
+                )
+    return plan

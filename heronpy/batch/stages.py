@@ -1,0 +1,169 @@
+"""From a topology to the stages of a batch run, and what cannot run as a batch. Pure.
+
+A bolt joins the stage of its producers if all its inputs are shuffled and come from one stage. Else it begins a stage,
+and its inputs are *exchanges*: files that the stage reads. A bolt with saved State begins a stage as well, because its
+State belongs to one task. Stages run one after the other, so a stage comes after all that it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from heronpy.common.errors import ConfigError
+from heronpy.plan.component_config import reliability_mode
+from heronpy.plan.logical import ComponentDef, LogicalPlan
+from heronpy.proto import components_of, topology_pb2
+
+SHUFFLED = frozenset((topology_pb2.SHUFFLE, topology_pb2.NONE))
+#: Groupings whose user code names tasks, so that there must be as many as declared.
+NAMED = frozenset((topology_pb2.DIRECT, topology_pb2.CUSTOM))
+
+
+class BatchRefusedError(ConfigError):
+    """A topology cannot run as a batch."""
+
+
+class Exchange(Struct, frozen=True):
+    """A stream that a later stage reads from files."""
+
+    producer: str
+    stream: str
+    consumer: str
+    grouping: int
+    #: Numbers of stages.
+    producing: int
+    consuming: int
+
+
+class Stage(Struct, frozen=True):
+    """Components that run together in one process."""
+
+    number: int
+    #: After all that feed them; the first is the spout, or the bolt that reads the exchanges.
+    components: tuple[str, ...]
+    #: What its units consist of: "lines" of text, "splits" of a SplitSpout, tasks of another "spout", or "buckets".
+    source: str
+    inputs: tuple[Exchange, ...]
+    outputs: tuple[Exchange, ...]
+    #: Components whose class has `unit_output`.
+    sinks: tuple[str, ...]
+    #: How many tasks each of its components has; 0: the data decides.
+    tasks: int
+    #: Why none of its units is processed twice at the same time; "" if that may happen.
+    no_backups: str
+
+    @property
+    def spout(self) -> str:
+        """Its spout; "" if it reads exchanges."""
+        return "" if self.source == "buckets" else self.components[0]
+
+
+def divide(topology: topology_pb2.Topology) -> tuple[Stage, ...]:
+    """The stages in the order in which they run; raises BatchRefusedError for a topology that cannot run as a batch."""
+    plan = LogicalPlan.from_topology(topology)
+    traits = {name: frozenset(part.comp.traits) for name, part in components_of(topology).items()}
+    for problem in _problems(plan, traits):
+        raise BatchRefusedError(f"topology '{topology.name}' cannot run as a batch: {problem}")
+    saves = reliability_mode(topology) == "EFFECTIVELY_ONCE"
+    head_of: dict[str, str] = {}
+    for name in plan.topological_order():
+        component = plan.components[name]
+        keeps_state = saves and "StatefulComponent" in traits[name] and "unit_output" not in traits[name]
+        head_of[name] = name if component.is_spout or keeps_state else _joined(component, head_of)
+    return _stages(plan, traits, head_of, saves)
+
+
+def _joined(bolt: ComponentDef, head_of: dict[str, str]) -> str:
+    """The head of the stage that a bolt belongs to: its own name if it begins one."""
+    heads = {head_of[item.component] for item in bolt.inputs}
+    shuffled = all(item.grouping in SHUFFLED for item in bolt.inputs)
+    return heads.pop() if shuffled and len(heads) == 1 else bolt.name
+
+
+def _stages(
+    plan: LogicalPlan, traits: dict[str, frozenset[str]], head_of: dict[str, str], saves: bool
+) -> tuple[Stage, ...]:
+    order = plan.topological_order()
+    heads = [name for name in order if head_of[name] == name]
+    number_of = {head: number for number, head in enumerate(heads, 1)}
+    exchanges = [
+        Exchange(
+            item.component,
+            item.stream,
+            head,
+            item.grouping,
+            number_of[head_of[item.component]],
+            number_of[head],
+        )
+        for head in heads
+        for item in plan.components[head].inputs
+    ]
+    stages = []
+    for head, number in number_of.items():
+        members = tuple(name for name in order if head_of[name] == head)
+        sinks = tuple(name for name in members if "unit_output" in traits[name])
+        stages.append(
+            Stage(
+                number,
+                members,
+                _source(plan.components[head], traits[head]),
+                tuple(one for one in exchanges if one.consuming == number),
+                tuple(one for one in exchanges if one.producing == number),
+                sinks,
+                _tasks(plan.components[head], traits[head], saves),
+                _no_backups(plan, members, sinks),
+            )
+        )
+    return tuple(stages)
+
+
+def _source(head: ComponentDef, traits: frozenset[str]) -> str:
+    if not head.is_spout:
+        return "buckets"
+    return "lines" if "TextFileSpout" in traits else "splits" if "SplitSpout" in traits else "spout"
+
+
+def _tasks(head: ComponentDef, traits: frozenset[str], saves: bool) -> int:
+    """How many tasks a stage with this head has; 0: the data decides."""
+    if head.is_spout:
+        return 1 if {"TextFileSpout", "SplitSpout"} & traits else head.parallelism
+    groupings = {item.grouping for item in head.inputs}
+    if groupings == {topology_pb2.LOWEST}:
+        return 1
+    # Where each task gets all tuples, each may emit for all of them.
+    repeated = groupings <= {topology_pb2.ALL, topology_pb2.LOWEST}
+    stateful = saves and "StatefulComponent" in traits
+    return head.parallelism if repeated or stateful or groupings & NAMED else 0
+
+
+def _no_backups(plan: LogicalPlan, members: Iterable[str], sinks: Sequence[str]) -> str:
+    for name in members:
+        if name not in sinks and not plan.components[name].is_spout and not plan.downstream(name):
+            return f"bolt '{name}' ends the topology, and a second attempt would repeat what it does"
+    return ""
+
+
+def _problems(plan: LogicalPlan, traits: dict[str, frozenset[str]]) -> Iterable[str]:
+    """Why it cannot run, a clause each that names component and fix."""
+    cycle = plan.cycle()
+    if cycle is not None:
+        yield f"the components {' -> '.join(cycle)} form a cycle; break the cycle, or use --mode stream"
+    if not plan.spouts():
+        yield "it has no spout"
+    for name, component in plan.components.items():
+        own = traits[name]
+        kind = "spout" if component.is_spout else "bolt"
+        if not own:
+            yield f"{kind} '{name}' says nothing about its class; build the topology with this release of heronpy"
+        if {"LogWorker", "LogKeeper"} & own:
+            yield f"'{name}' belongs to a pipeline of LogUnits, which runs by itself; set until=\"now\", and submit it"
+        if "_WindowBolt" in own:
+            yield (
+                f"bolt '{name}' has windows of processing time, which a batch does not have; group by a time in the"
+                " tuples instead, or use --mode stream"
+            )
+        if "TwoPhaseStatefulComponent" in own and "unit_output" not in own:
+            fix = "end in a FileSink or SparkSink, or define unit_output" if kind == "bolt" else "use a bounded spout"
+            yield f"{kind} '{name}' commits with checkpoints, which a batch does not take; {fix}"

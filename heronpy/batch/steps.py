@@ -1,0 +1,283 @@
+"""The stages of a run as pipelines of work units, one after the other, as its workers and keepers see them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from functools import cached_property
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from heronpy.api.spout.split_spout import checked_splits, split_lines, split_of
+from heronpy.api.user_code import load_class
+from heronpy.batch import exchange
+from heronpy.batch.progress import advanced, ended, started
+from heronpy.batch.record import RunState
+from heronpy.batch.rows import StageRows, sinks_of
+from heronpy.batch.run import RUN, Run
+from heronpy.batch.splits import buckets_of
+from heronpy.batch.stages import Stage, divide
+from heronpy.common.engine_settings import BatchSettings, IngestSettings
+from heronpy.common.errors import AnswerError, GaveUpError, HeronError
+from heronpy.common.folders import read_own
+from heronpy.common.setting_types import InstanceSettings
+from heronpy.common.settings import settings_for
+from heronpy.common.units import counted, format_bytes
+from heronpy.connectors.durable_files import make_record, write_record
+from heronpy.connectors.textfiles.textfilespout import TextFileOptions
+from heronpy.growing.patterns import parse
+from heronpy.growing.scan import Scanner
+from heronpy.ingest.ledger.reaching import Reached
+from heronpy.ingest.ledger.requests import EnterList, KnownFile, ListFiles, TakeFiles, Who
+from heronpy.ingest.ledger.types import REPORT_MAX, Config, Kind
+from heronpy.ingest.lists import entered, write_list
+from heronpy.ingest.options import UnitOptions, settled
+from heronpy.ingest.outputs.stages import Stages
+from heronpy.ingest.text_input import text_options
+from heronpy.plan.component_config import component_config
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import components_of
+from heronpy.views.progress import PROGRESS, StageProgress, progress_of
+
+_PREPARED = "prepared.json"
+_PROGRESS_MAX = 1 << 20
+#: Neighbouring buckets form units of this weight.
+BUCKETS_BYTES = 64 << 20
+#: How long a run remembers deleted files: for its whole life.
+_DAYS = 36_500.0
+
+
+class Prepared(Struct, frozen=True):
+    """What is decided before the first stage begins."""
+
+    input_bytes: int
+    #: Buckets by stage, as text.
+    buckets: dict[str, int]
+    #: The input in words.
+    boundary: str
+
+
+class Step(Struct, frozen=True):
+    """A stage and its pipeline."""
+
+    stage: Stage
+    options: UnitOptions
+
+    @property
+    def is_list(self) -> bool:
+        """Whether its units come from a list; otherwise from files of lines."""
+        return self.stage.source != "lines"
+
+    @property
+    def name(self) -> str:
+        """The stage in a sentence."""
+        return f"{self.stage.number} ({', '.join(self.stage.components)})"
+
+
+def files_of(run: Run, stage: Stage) -> list[KnownFile]:
+    """The files that a stage of a run reads, with their sealed ends."""
+    who = Who(f"files-{uuid4()}", str(uuid4()), Kind.COMMAND)
+    found: list[KnownFile] = []
+    with closing(Reached.existing(run.ledger, pipeline_of(stage), who)) as ledger:
+        more = True
+        while more:
+            page = ledger.ask(ListFiles(found[-1].file.id if found else 0))
+            found += page.files
+            more = page.more
+    return found
+
+
+def pipeline_of(stage: Stage) -> str:
+    """The name of a stage's pipeline in the ledger of its run."""
+    return f"stage-{stage.number}"
+
+
+class Steps:
+    """The stages of a run."""
+
+    def __init__(
+        self, run: Run, launch: LaunchSpec | None = None, on_unfit: Callable[[str, str], None] | None = None
+    ) -> None:
+        """`on_unfit(sink, why)` hears of rows that do not fit their sink."""
+        self.run, self.on_unfit = run, on_unfit
+        self.launch = launch or LaunchSpec.load(os.environ["HERON_LAUNCH"])
+        self.settings = settings_for(self.launch, BatchSettings)
+        self.topology = run.topology
+        self.stages = divide(self.topology)
+        self._record = run.record
+        #: The run whose input this one takes; None: that of now.
+        self._like = Run(run.folder.parent / like.rpartition("/")[2]) if (like := self._record.like) else None
+        #: Whether a savepoint will be written.
+        self.saves = bool(self._record.savepoints)
+
+    # ---- before the first stage ---------------------------------------------------------------
+    @property
+    def are_prepared(self) -> bool:
+        """Whether a keeper has prepared the run."""
+        return (self.run.folder / _PREPARED).exists()
+
+    def prepare(self) -> None:
+        """Look at the input and decide the number of buckets; the first keeper decides for all."""
+        if self.are_prepared:
+            return
+        size, said = 0, []
+        for stage in self.stages:
+            if stage.source == "lines":
+                sizes = self._sizes(stage)
+                total = sum(sizes)
+                said.append(f"lines up to {format_bytes(total)} in {counted(len(sizes), 'file')}")
+            elif stage.source == "splits":
+                weights = [weight for _, weight in self._split_lines(stage)]
+                total = sum(weights)
+                said.append(counted(len(weights), "split"))
+            elif stage.source == "spout":
+                total = 0
+                said.append(f"all of {stage.spout}")
+            else:
+                continue
+            size += total
+        boundary = ", ".join(said)
+        buckets = buckets_of(self.stages, size, self._record.key_groups)
+        found = Prepared(size, {str(number): count for number, count in buckets.items()}, boundary)
+        make_record(self.run.folder / _PREPARED, msgspec.json.encode(found))
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """What a keeper has decided."""
+        return msgspec.json.decode(read_own(self.run.folder / _PREPARED, 1 << 20), type=Prepared)
+
+    @cached_property
+    def buckets(self) -> dict[int, int]:
+        """The number of buckets of each stage."""
+        return {int(number): count for number, count in self.prepared.buckets.items()}
+
+    def _sizes(self, stage: Stage) -> list[int]:
+        patterns = [parse(one) for one in self.text_of(stage).paths]
+        return [entry.size for entry in Scanner(patterns).look().files]
+
+    def text_of(self, stage: Stage) -> TextFileOptions:
+        """The options of a stage that reads files of lines."""
+        return TextFileOptions.from_config(component_config(self.topology, stage.spout, load=True), stage.spout)
+
+    def _split_lines(self, stage: Stage) -> list[tuple[bytes, int]]:
+        """The splits of a spout, which is asked once: the list of the stage is written then."""
+        path = self.run.list_file(stage.number)
+        if self._like is not None and not path.exists():
+            with suppress(HeronError):
+                content = self._like.list_file(stage.number).read_bytes()
+                write_list(path, [(line, 1) for line in content.splitlines(keepends=True)])
+        if not path.exists():
+            part = components_of(self.topology)[stage.spout]
+            try:
+                spout = load_class(part.comp.class_name, self.launch)()
+                lines = split_lines(
+                    checked_splits(spout.splits(component_config(self.topology, stage.spout, load=True)))
+                )
+            except Exception as error:
+                raise self.fail(f"splits() of spout '{stage.spout}' raised {type(error).__name__}: {error}") from error
+            with suppress(HeronError):  # another keeper was first
+                write_list(path, lines)
+        with open(path, "rb") as file:
+            return [(line, split_of(line.decode()).bytes) for line in file]
+
+    # ---- stages -------------------------------------------------------------------------------
+    def present(self) -> Step | None:
+        """The first stage whose end is not recorded; None at the end of the run."""
+        for stage in self.stages:
+            if not Stages(str(self.run.table(stage.number))).has_ended(RUN):
+                return self._step(stage)
+        return None
+
+    def is_last(self, step: Step) -> bool:
+        """Whether no stage comes after this one."""
+        return step.stage.number == self.stages[-1].number
+
+    def _step(self, stage: Stage) -> Step:
+        table = str(self.run.table(stage.number))
+        cut = self.settings.unit_bytes if stage.source in ("lines", "splits") else BUCKETS_BYTES
+        config = Config(unit_bytes=cut, unit_wait_s=0.0, on_bad="fail", days=_DAYS, place=table)
+        sinks = sinks_of(self.topology, stage, self.launch)
+        output = exchange.StageOutput(table, stage, sinks, self.saves, self.on_unfit)
+        pipeline = pipeline_of(stage)
+        if stage.source == "lines":
+            options = text_options(pipeline, self.text_of(stage), self.run.ledger, output, config, RUN)
+        else:
+            logs = str(self.run.list_file(stage.number))
+            options = UnitOptions(
+                pipeline, logs, self.run.ledger, output, replace(config, pattern=logs), True,
+                given=frozenset(Config.__struct_fields__), run=RUN,
+            )  # fmt: skip
+        return Step(stage, settled(options, settings_for(self.launch, IngestSettings)))
+
+    def rows_of(self, step: Step, report: Callable[[Exception], None]) -> StageRows:
+        """The function of a stage's units; `report` hears of errors that user code reports."""
+        return StageRows(
+            self.topology,
+            self.stages,
+            step.stage.number,
+            self.buckets,
+            self.launch,
+            lambda component: settings_for(self.launch, InstanceSettings, component),
+            folder=self.run.folder,
+            key_groups=self._record.key_groups,
+            saves=self.saves,
+            report=report,
+        )
+
+    def lines_of(self, step: Step) -> list[tuple[bytes, int]]:
+        """The list of a stage that does not read files of lines, with the weight of each line."""
+        stage = step.stage
+        if stage.source == "splits":
+            return self._split_lines(stage)
+        if stage.source == "spout":
+            return exchange.task_lines(stage)
+        lines = exchange.bucket_lines(self.run.folder, self.stages, stage.number, self.buckets[stage.number])
+        size = sum(weight for _, weight in lines)
+        if size > self.settings.exchange_bytes_max:
+            raise self.fail(
+                f"stage {step.name} would read {format_bytes(size)} of files, and heron.batch.exchange_bytes_max is"
+                f" {format_bytes(self.settings.exchange_bytes_max)}; give a SparkSink the shuffle, or raise the limit"
+            )
+        return lines
+
+    def given_input(self, step: Step) -> Iterator[EnterList | TakeFiles]:
+        """The requests that make the units of a list, or that take the files of another run."""
+        if step.is_list:
+            path, lines = self.run.list_file(step.stage.number), self.lines_of(step)
+            if lines and not path.exists():
+                write_list(path, lines)
+            yield entered(path, lines, step.options.config.unit_bytes, RUN)
+        elif self._like is not None:
+            files = files_of(self._like, step.stage)
+            for begin in range(0, len(files), REPORT_MAX) or [0]:
+                end = begin + REPORT_MAX
+                yield TakeFiles(RUN, tuple(files[begin:end]), end >= len(files))
+
+    # ---- figures for people -------------------------------------------------------------------
+    def note(self, stage: StageProgress, rate: float, now: float) -> None:
+        """Write the figures of a stage; those of other stages stay."""
+        path = self.run.folder / PROGRESS
+        record = self.run.record
+        try:
+            before = progress_of(read_own(path, _PROGRESS_MAX))
+        except (FileNotFoundError, AnswerError):
+            before = started(record, self.stages, self.prepared.boundary, now)
+        write_record(path, msgspec.json.encode(advanced(before, record, stage, rate, now)))
+
+    # ---- the end ------------------------------------------------------------------------------
+    def fail(self, cause: str) -> GaveUpError:
+        """Record that the run has failed; returns the error that ends the topology."""
+        record = self.run.record
+        if not record.has_ended:
+            record = replace(record, state=RunState.FAILED, cause=cause, ended_at=time.time())
+            self.run.write(record)
+            path = self.run.folder / PROGRESS
+            with suppress(FileNotFoundError, AnswerError):
+                found = progress_of(read_own(path, _PROGRESS_MAX))
+                write_record(path, msgspec.json.encode(ended(found, record)))
+        return GaveUpError(f"{cause}; mend it, and repeat the command: it goes on with what is done")

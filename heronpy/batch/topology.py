@@ -1,0 +1,53 @@
+"""The topology that works on a batch run: workers and keepers instead of the user's components. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from heronpy.api.api_constants import (
+    TOPOLOGY_AUTO_TASK_HOOKS,
+    TOPOLOGY_COMPONENT_CPUMAP,
+    TOPOLOGY_COMPONENT_RAMMAP,
+    TOPOLOGY_RELIABILITY_MODE,
+    TOPOLOGY_STMGRS,
+)
+from heronpy.api.component.component_spec import HeronComponentSpec
+from heronpy.api.config_values import encode_config
+from heronpy.common.topology_keys import NO_OUTPUTS
+from heronpy.plan.component_config import config_of
+from heronpy.proto import components_of, topology_pb2
+
+WORKER, KEEPER = "batch", "batch-keeper"
+#: The configuration of both: the folder of the run.
+RUN_KEY: Final = "batch.run"
+_KEEPERS: Final = 2
+#: Keys of the user's components or of modes that a run does not have.
+_DROPPED: Final = frozenset({TOPOLOGY_AUTO_TASK_HOOKS, TOPOLOGY_COMPONENT_CPUMAP, TOPOLOGY_COMPONENT_RAMMAP})
+
+
+def run_topology(topology: topology_pb2.Topology, folder: str, workers: int) -> topology_pb2.Topology:
+    """The workers and keepers of a run in this folder, under the name and with the configuration of the topology.
+
+    A backup runs in another container, so there are at least two of them.
+    """
+    made = topology_pb2.Topology(id=topology.id, name=topology.name, state=topology.state)
+    containers = max(int(config_of(topology).get(TOPOLOGY_STMGRS, 1)), min(2, workers))
+    own = {TOPOLOGY_RELIABILITY_MODE: "ATMOST_ONCE", TOPOLOGY_STMGRS: str(containers)}
+    kept = [pair for pair in topology.topology_config.kvs if pair.key not in own and pair.key not in _DROPPED]
+    made.topology_config.kvs.extend(kept)
+    made.topology_config.MergeFrom(encode_config(own))
+    config: dict[str, Any] = {RUN_KEY: folder, NO_OUTPUTS: True}
+    for name, path, tasks in (
+        (WORKER, "heronpy.batch.worker.BatchWorker", workers),
+        (KEEPER, "heronpy.batch.keeper.BatchKeeper", _KEEPERS),
+    ):
+        spout = HeronComponentSpec(name, path, True, tasks, config=config).get_protobuf()
+        assert isinstance(spout, topology_pb2.Spout)
+        made.spouts.add().CopyFrom(spout)
+    return made
+
+
+def run_folder(topology: topology_pb2.Topology) -> str:
+    """The folder of the run that the topology works on; "" for another topology."""
+    configs = map(config_of, components_of(topology).values())
+    return next((str(config[RUN_KEY]) for config in configs if RUN_KEY in config), "")

@@ -1,0 +1,95 @@
+"""The worker of a batch run: processes the units of one stage after the other."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from heronpy.api.metrics import MultiCountMetric
+from heronpy.api.topology_context import TopologyContext
+from heronpy.batch.exchange import DamagedExchangeError
+from heronpy.batch.mending import failing
+from heronpy.batch.run import Run
+from heronpy.batch.steps import Step, Steps
+from heronpy.batch.topology import RUN_KEY
+from heronpy.common.errors import HeronError
+from heronpy.ingest.figures import WORK, Counters
+from heronpy.ingest.worker import LogWorker
+
+#: Counter of rows that do not fit their sink and are left out; its label is the sink.
+UNFIT: Final = "batch-rows-unfit"
+#: Interval at which it looks whether a keeper has prepared the run.
+READY_S = 0.05
+
+
+class UnfitRowError(HeronError):
+    """Rows do not fit their sink."""
+
+
+class BatchWorker(LogWorker):
+    """A worker that goes from stage to stage: it leaves one when its end is recorded."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        """Finds the present stage, and reports how its predecessor ended."""
+        self._context = context
+        self._counters = Counters(context, WORK)
+        self._unfit = MultiCountMetric()
+        context.register_metric(UNFIT, self._unfit, 1.0)
+        self._steps = Steps(Run(config[RUN_KEY]), on_unfit=self._count_unfit)
+        self._step_now: Step | None = None
+        self._after = context.process.after
+        self._ended = False
+
+    def next_tuple(self) -> None:
+        """One request, or one slice of an attempt."""
+        if self._step_now is None and not self._ended and not self._enter():
+            self.wait(READY_S)
+            return
+        super().next_tuple()
+
+    def _enter(self) -> bool:
+        """Join the pipeline of the present stage; False if no keeper has prepared the run yet."""
+        if not self._steps.are_prepared:
+            return False
+        self._step_now = self._steps.present()
+        if self._step_now is None:
+            self._ended = True
+            super().end_of_input()
+            return True
+        self._stage_rows = self._steps.rows_of(self._step_now, self.report_error)
+        self._join(self._step_now.options, self._stage_rows, self._after)
+        self._after = ""
+        return True
+
+    def end_of_input(self) -> None:
+        """The end of a stage; of the last one, the end of the input."""
+        self._asking.leave()
+        self._stage_rows.close()
+        self._step_now, self._ended = None, False
+        self._enter()
+
+    def _count_unfit(self, sink: str, why: str) -> None:
+        """A row was left out; the attempts of a unit count separately."""
+        if sink not in self._unfit.value:
+            self.report_error(UnfitRowError(f"rows do not fit sink '{sink}' and are left out; the first one: {why}"))
+        self._unfit.incr(sink)
+
+    def close(self) -> None:
+        """Returns its unit."""
+        if self._step_now is not None:
+            super().close()
+            self._stage_rows.close()
+
+    def backlog(self) -> Any:
+        """Bytes that the workers of the stage have yet to process."""
+        return super().backlog() if self._step_now is not None else None
+
+    def _fail(self, unit: int, error: str) -> None:
+        """A unit has failed, so the run has: raises GaveUpError."""
+        assert self._step_now is not None
+        raise self._steps.fail(f"unit {unit} of stage {self._step_now.name} has failed: {error}")
+
+    def _blamed(self, cause: BaseException) -> None:
+        """A damaged file is no fault of the unit that reads it."""
+        if isinstance(cause, DamagedExchangeError):
+            with failing(self._steps):
+                raise cause

@@ -1,0 +1,86 @@
+"""`heron progress` and `heron plan --mode batch`."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from heronpy.batch.run import Runs, runs_folder
+from heronpy.batch.stages import Exchange, Stage, divide
+from heronpy.cli import exits
+from heronpy.cli.output import clean, print_json, print_table, say
+from heronpy.cli.render.stages import print_progress
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
+from heronpy.common.engine_settings import BatchSettings
+from heronpy.common.settings import settings_for
+from heronpy.proto import topology_pb2
+
+
+def show_progress(target: Target, topology: str, as_json: bool, common: Common) -> None:
+    """Print the stages of a batch run."""
+    name, _, number = topology.partition("/")
+    session = Session(target, common)
+    runs = _runs(session, name)
+    run = runs.named(topology) if number else runs.newest()
+    if run is None:
+        raise exits.Failure(f"topology '{name}' has had no batch run; start one: heron submit --mode batch")
+    found = run.progress
+    running = session.record(name)
+    if found.ended_at is None and (running is None or running.topology_id not in run.record.topology_ids):
+        cause = "no topology works on it; the command that began it goes on with it"
+        found = replace(found, state="STOPPED", cause=cause, ends_in_s=None)
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+    else:
+        print_progress(found)
+
+
+def show_stages(target: Target, topology: str, as_json: bool, common: Common) -> None:
+    """Print the stages of a topology that runs, or of its newest batch run."""
+    session = Session(target, common)
+    run = _runs(session, topology).newest()
+    running = session.record(topology) is not None
+    found = session.topology(topology) if running else None
+    if run is not None and (found is None or found.id in run.record.topology_ids):
+        found = run.topology
+    if found is None:
+        session.find(topology)  # says what there is
+        raise exits.Failure(f"there is no topology '{topology}' in {target}")
+    print_stages(found, divide(found), as_json)
+
+
+def print_stages(topology: topology_pb2.Topology, stages: tuple[Stage, ...], as_json: bool = False) -> None:
+    """Print stages, their exchanges, and why one gets no backups."""
+    if as_json:
+        print_json({"topology": topology.name, "stages": msgspec.to_builtins(stages)})
+        return
+    say(f"Topology '{clean(topology.name)}' as a batch has these stages, which run one after the other")
+    rows = [
+        (
+            f"{one.number} {clean(', '.join(one.components))}",
+            _SOURCES[one.source],
+            "; ".join(map(_exchange, one.inputs)),
+            clean(", ".join(one.sinks)),
+            f"no: {one.no_backups}" if one.no_backups else "yes",
+        )
+        for one in stages
+    ]
+    print_table(("stage", "a unit has", "reads", "sinks", "backups"), rows)
+
+
+def _exchange(one: Exchange) -> str:
+    grouping = topology_pb2.Grouping.Name(one.grouping)
+    return f"{clean(one.producer)}:{clean(one.stream)} of stage {one.producing}, {grouping}"
+
+
+_SOURCES = {
+    "lines": "lines of files",
+    "splits": "splits",
+    "spout": "a task of the spout",
+    "buckets": "buckets of an exchange",
+}
+
+
+def _runs(session: Session, topology: str) -> Runs:
+    return Runs(runs_folder(settings_for(session.resolve(), BatchSettings), session.target.cluster), topology)

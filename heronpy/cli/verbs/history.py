@@ -1,0 +1,99 @@
+"""`heron history`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from heronpy.cli.flags import complete
+from heronpy.cli.flags.arguments import cluster_flag, common_flags, json_flag, verb
+from heronpy.cli.flags.reading import Reading, reading_target
+
+_run = click.argument("run", metavar="RUN", shell_complete=complete.past_runs)
+
+
+def _reading(name: str, run: Any = _run) -> Any:
+    return verb(name, history_command, cls=Reading, target=reading_target, topology=run)
+
+
+@click.group("history")
+def history_command() -> None:
+    """Look at runs of topologies that have ended, also when all their processes were killed.
+
+    RUN is the name of a topology, for its last run; the id of a run, as 'heron history list' shows it; or the name of a
+    batch run, such as visits/3. Read from files of this host: no process is asked. What ended more than seven days ago
+    is kept only while it is among the last five runs of its name.
+    """
+
+
+@_reading("list", run=None)
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
+              help="Only the newest N.")  # fmt: skip
+def list_command(**flags: Any) -> None:
+    """List the runs of a cluster, a role or an environ, the newest first."""
+    from heronpy.cli.look.history import list_runs
+
+    list_runs(**flags)
+
+
+@_reading("show")
+def show_command(**flags: Any) -> None:
+    """Show how a run ended: its cause, figures, work units, what the doctor says, and its last events."""
+    from heronpy.cli.look.history import show_run
+
+    show_run(**flags)
+
+
+@_reading("progress")
+def progress_command(**flags: Any) -> None:
+    """Show how far the work units of a run were: the stages of a batch run, or the pipelines of a stream."""
+    from heronpy.cli.look.history import show_progress
+
+    show_progress(**flags)
+
+
+@_reading("exceptions")
+@click.option("--summary", is_flag=True, help="Print a table without tracebacks.")
+@click.option("--all", "everything", is_flag=True, help="List the tasks separately, with all tracebacks.")
+def exceptions_command(**flags: Any) -> None:
+    """Show the exceptions that user code raised in a run, grouped by type and line, each with one full traceback."""
+    from heronpy.cli.look.history import show_exceptions
+
+    show_exceptions(**flags)
+
+
+@_reading("logs")
+@click.argument("what", nargs=-1, metavar="[INSTANCE|PROCESS|COMPONENT]...")
+@click.option("--level", metavar="LEVEL", help="Only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N records.")
+@click.option("--find", metavar="TEXT", help="Only records that contain TEXT literally.")
+@click.option("-i", "--ignore-case", is_flag=True, help="With --find: ignore the case of A to Z.")
+def logs_command(**flags: Any) -> None:
+    """Show what the processes of a run logged, merged by time."""
+    from heronpy.cli.look.history import show_logs
+
+    show_logs(**flags)
+
+
+@click.command("compare")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@cluster_flag("The cluster of the runs; default: the only one that is configured.")
+@json_flag
+@common_flags
+def compare_command(**flags: Any) -> None:
+    """Compare the results of two batch runs, such as visits/3 and visits/4, or of two folders of a sink.
+
+    Rows are compared for each sink, as text; how often a row is there counts, its place does not. A run that was
+    submitted with --hold can be compared as well. Of runs, time, CPU, memory and attempts are shown beside each other.
+    A folder is named by a path that is not of the form NAME/NUMBER, such as ./out or /data/out.
+    Exit code 1: a row differs.
+
+    \b
+    heron submit local visits_new.py visits --mode batch --as visits/3 --hold
+    heron compare visits/3 visits/4
+    """
+    from heronpy.cli.look.compare import show_comparison
+
+    show_comparison(**flags)

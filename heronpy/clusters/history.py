@@ -1,0 +1,174 @@
+"""The runs of a cluster's topologies, as far as this host keeps them, with or without any process of them.
+
+A run is a submit of a topology: one that has ended has a kept file; one that has not, or whose processes are all gone,
+is in the state manager. A batch run is named by its topology and number, such as visits/3. Several submits may have
+worked on it, of which the last stands for it; its folder outlives them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from heronpy.batch.record import RunRecord, RunState
+from heronpy.batch.run import BatchRunError, Run, run_folders, runs_folder
+from heronpy.batch.topology import run_folder
+from heronpy.clusters.ended import kept_files, read_kept
+from heronpy.clusters.errors import NotThereError
+from heronpy.clusters.how_ended import summary_of
+from heronpy.clusters.session import Session
+from heronpy.clusters.summary import DEAD
+from heronpy.common.engine_settings import BatchSettings
+from heronpy.common.folders import heron_home
+from heronpy.common.losses import state_label
+from heronpy.common.nearest import suggestion
+from heronpy.common.settings import settings_for
+from heronpy.proto import control_pb2
+from heronpy.scheduler.teardown import FAILED, known_of, last_life
+from heronpy.views.overview import Topology
+from heronpy.views.progress import Progress
+
+_FINISHED = "finished"
+
+
+class PastRun(Struct, frozen=True):
+    """A run of a topology."""
+
+    #: What is known of its last submit; of a batch run perhaps only its record.
+    kept: control_pb2.EndedTopology
+    #: It is still in the state manager.
+    listed: bool = False
+    #: One of its processes is registered.
+    runs: bool = False
+    #: Of a batch run.
+    batch: RunRecord | None = None
+    folder: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """visits/3, or the id of the topology."""
+        return self.batch.run if self.batch is not None else self.kept.record.topology_id
+
+    @property
+    def began_at(self) -> float:
+        """When it was submitted first."""
+        return self.batch.submitted_at if self.batch is not None else self.kept.record.submitted_at
+
+    def summary(self) -> Topology:
+        """How it ended, or what it was doing when that was written last."""
+        found = self._of_submit()
+        if self.batch is None or self.batch.state is RunState.RUNNING:
+            return found
+        told = {"state": self.batch.state.value, "cause": self.batch.cause, "submitted_at": self.batch.submitted_at}
+        ended_at = self.batch.ended_at or self.kept.ended_at
+        uptime_s = max(0.0, ended_at - self.batch.submitted_at)
+        rank = 4 if self.batch.state is RunState.FAILED else 0
+        return replace(found, **told, rank=rank, ended_at=ended_at, uptime_s=uptime_s, sentence=None, verdict=None)
+
+    def _of_submit(self) -> Topology:
+        found = summary_of(self.kept)
+        if not self.listed:
+            return found
+        last, record = last_life(self.kept).reason, self.kept.record
+        if last in (_FINISHED, FAILED):
+            return replace(found, ended_at=None) if self.runs else found
+        if self.runs:
+            state = state_label(last.upper() or "STARTING", found.totals)
+            uptime_s = time.time() - record.submitted_at
+            return replace(found, state=state, cause="", rank=0, ended_at=None, uptime_s=uptime_s)
+        gone = f"none of its processes runs; 'heron kill {record.cluster} {record.topology}' removes what is left"
+        return replace(found, state=DEAD, cause=gone, rank=4)
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far a batch run was; None of a stream."""
+        with suppress(BatchRunError):
+            return Run(self.folder).progress if self.folder is not None else None
+        return None
+
+
+def past_runs(session: Session, word: str = "") -> Iterator[PastRun]:
+    """The runs of a cluster, role or environ, or those with this name, id or topology, the newest first. Blocking."""
+    shown = set[str]()
+    for run in _submits(session, word.partition("/")[0]):
+        run = _of_batch(run)
+        if word in ("", run.name, run.kept.record.topology_id, run.kept.record.topology) and run.name not in shown:
+            shown.add(run.name)
+            yield run
+    batches = runs_folder(settings_for(session.resolve(), BatchSettings), session.target.cluster)
+    for record, folder in run_folders(batches):
+        if record.run not in shown and word in ("", record.run, record.topology) and _is_meant(session, record):
+            yield _of_record(record, folder)
+
+
+def find_run(session: Session, word: str) -> PastRun:
+    """The run of this name or id, or the newest of this topology; NotThereError if there is none. Blocking."""
+    found = next(past_runs(session, word), None)
+    if found is not None:
+        return found
+    known = {name for run in past_runs(session) for name in (run.name, run.kept.record.topology)}
+    hint = suggestion(word, known, f"; 'heron history list {session.target}' shows all runs")
+    raise NotThereError(f"nothing is kept of a run '{word}' in cluster {session.target.cluster}{hint}")
+
+
+def submits_of(session: Session, record: RunRecord) -> list[control_pb2.EndedTopology]:
+    """What is known of the submits that have worked on a batch run. Blocking."""
+    return [
+        one.kept for one in _submits(session, record.topology) if one.kept.record.topology_id in record.topology_ids
+    ]
+
+
+def _submits(session: Session, word: str) -> Iterator[PastRun]:
+    """The submits of a cluster, or those with this id or topology, the newest first."""
+    listed = [one for one in _listed(session) if word in ("", one.name, one.kept.record.topology)]
+    yield from sorted(listed, key=lambda one: -one.began_at)
+    target, known, dated = session.target, {one.name for one in listed}, list[tuple[float, Path]]()
+    for path in kept_files(heron_home(), target.cluster):
+        here = target.role in (None, path.parents[2].name) and word in ("", path.name, path.parents[1].name)
+        if here and path.name not in known:
+            with suppress(OSError):
+                dated.append((path.lstat().st_mtime, path))
+    for _, path in sorted(dated, reverse=True):
+        kept = read_kept(path)
+        if kept is not None and target.environ in (None, kept.record.environ):
+            yield PastRun(kept)
+
+
+def _listed(session: Session) -> Iterator[PastRun]:
+    for record in session.topologies():
+        name = record.topology
+        kept = known_of(session.state, name)
+        if kept is not None and kept.record.topology_id == record.topology_id:
+            runs = session.tmaster_location(name) is not None or session.scheduler_location(name) is not None
+            kept.ended_at = max((one.at for one in kept.events.events), default=record.submitted_at)
+            yield PastRun(kept, listed=True, runs=runs)
+
+
+def _of_batch(run: PastRun) -> PastRun:
+    """The run with the record of the batch run that it has worked on, if it has."""
+    folder = run_folder(run.kept.topology)
+    if folder:
+        with suppress(BatchRunError):
+            record = Run(folder).record
+            if run.kept.record.topology_id in record.topology_ids:
+                return PastRun(run.kept, run.listed, run.runs, record, Path(folder))
+    return run
+
+
+def _is_meant(session: Session, record: RunRecord) -> bool:
+    target = session.target
+    return target.role in (None, record.role) and target.environ in (None, record.environ)
+
+
+def _of_record(record: RunRecord, folder: Path) -> PastRun:
+    """A batch run of which no submit is known any more."""
+    kept = control_pb2.EndedTopology(ended_at=record.ended_at or record.submitted_at)
+    kept.record.cluster, kept.record.role, kept.record.environ = record.cluster, record.role, record.environ
+    kept.record.topology, kept.record.submitted_at = record.topology, record.submitted_at
+    kept.record.topology_id = next(reversed(record.topology_ids), "")
+    return PastRun(kept, batch=record, folder=folder)

@@ -1,0 +1,62 @@
+"""The files of a FileSink in a batch run: one per unit of work, published at the end of the run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from heronpy.api.batch import Batch
+from heronpy.common.errors import StateError
+from heronpy.common.folders import make_output
+from heronpy.connectors.durable_files import run_token, safe_name, sync_path
+from heronpy.connectors.files.options import SUFFIXES, FileOptions
+from heronpy.connectors.files.writers import writer_of
+from heronpy.connectors.unit_output import SinkWriter, StageFile, UnitOutput, publish_file
+
+#: The folder of a unit, with its generation and its id.
+_UNIT = re.compile(r"unit=(\d+)-(\d+)")
+
+
+class FileUnits(UnitOutput):
+    """Published files are named `part-<component>-<generation>-<unit>-<run>.0.<suffix>`, like those of a stream, which
+    leaves files of other runs alone."""
+
+    def __init__(self, component: str, options: FileOptions) -> None:
+        super().__init__(component, options.folder)
+        self._options = options
+        self._suffix = SUFFIXES[options.format]
+
+    def open(self, stage: Path) -> SinkWriter:
+        """A writer of one file in the format of the sink."""
+        return _Writer(StageFile(stage / f"{self.prefix}{self._suffix}"), self._options)
+
+    def publish(self, run: str, folders: Sequence[Path]) -> int:
+        """Give each staged file its final name in the folder of the sink."""
+        folder, count = Path(self._options.folder), 0
+        make_output(folder)
+        for unit, source in self.staged(folders):
+            found = _UNIT.fullmatch(unit.name)
+            if found is None:
+                raise StateError(f"{unit} is not the folder of a unit of work; remove it from the folder of the run")
+            numbers = f"{found[1]}-{found[2]}"
+            target = folder / f"part-{safe_name(self.component)}-{numbers}-{run_token(run)}.0.{self._suffix}"
+            count += publish_file(source, target)
+        sync_path(folder)
+        return count
+
+
+class _Writer(SinkWriter):
+    def __init__(self, file: StageFile, options: FileOptions) -> None:
+        self._file, self._writer = file, writer_of(options, file)
+
+    def row(self, values: Sequence[Any]) -> None:
+        self._writer.row(values)
+
+    def batch(self, batch: Batch) -> dict[int, str]:
+        return self._writer.batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._file.close()

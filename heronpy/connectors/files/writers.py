@@ -1,0 +1,47 @@
+"""Writers of rows in the formats of a file sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from heronpy.api.batch import Batch
+from heronpy.connectors.files.columns import ColumnWriter, OpenFile
+from heronpy.connectors.files.lines import UnfitError, line_writer
+from heronpy.connectors.files.options import FileOptions
+
+
+def writer_of(options: FileOptions, file: OpenFile) -> LineWriter | ColumnWriter:
+    """A writer of rows in the format of a sink."""
+    if options.schema is not None:
+        return ColumnWriter(file, options.format, options.schema)
+    return LineWriter(file, line_writer(options.format, options.fields))
+
+
+class LineWriter:
+    """Writes rows as lines to the open file of a task."""
+
+    def __init__(self, files: OpenFile, line_of: Callable[[Sequence[Any]], bytes]) -> None:
+        self._files, self._line_of = files, line_of
+
+    @property
+    def bytes(self) -> int:
+        """Of the open file."""
+        return self._files.bytes
+
+    def row(self, values: Sequence[Any]) -> None:
+        """Write a tuple; raises UnfitError if it cannot be one line."""
+        self._files.append(self._line_of(values))
+
+    def batch(self, batch: Batch) -> dict[int, str]:
+        """Write the tuples of a batch; returns the indices of tuples that cannot be a line, with the reason."""
+        unfit = {}
+        for place, values in enumerate(batch.rows()):
+            try:
+                self.row(values)
+            except UnfitError as error:
+                unfit[place] = str(error)
+        return unfit
+
+    def close(self) -> None:
+        """Nothing to do: lines need no end."""

@@ -1,0 +1,121 @@
+"""What a sink does with the rows of a batch run: they are staged per attempt, and published once and whole at the end.
+
+A sink class that offers this defines `unit_output(component, config)`, a class method that returns a `UnitOutput`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from heronpy.api.batch import Batch
+from heronpy.common.errors import ConfigError
+from heronpy.connectors.durable_files import safe_name, sync_path
+
+#: Files of a stage that hold rows of a sink begin with this and the component's name.
+PREFIX = "sink-"
+
+
+class SinkWriter(ABC):
+    """Writes the rows that an attempt has for a sink."""
+
+    @abstractmethod
+    def row(self, values: Sequence[Any]) -> None:
+        """Add a tuple; raises UnfitError if it does not fit, and other tuples are not affected."""
+
+    @abstractmethod
+    def batch(self, batch: Batch) -> dict[int, str]:
+        """Add the tuples of a batch; returns the indices of tuples that do not fit, with the reason."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Complete the files of the stage; the caller syncs them."""
+
+
+class UnitOutput(ABC):
+    """The output of one sink of a batch run."""
+
+    def __init__(self, component: str, place: str) -> None:
+        """`place`: the folder where readers find the published rows."""
+        self.component = component
+        self.place = place
+
+    @abstractmethod
+    def open(self, stage: Path) -> SinkWriter:
+        """A writer of files in `stage` whose names begin with `self.prefix`; without rows it leaves no file."""
+
+    @abstractmethod
+    def publish(self, run: str, folders: Sequence[Path]) -> int:
+        """Publish the rows of all units of the run, whose folders these are, in this order; returns the number of
+        newly published files. Repeated after an interruption, it publishes the rest."""
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the names of its files in a stage."""
+        return f"{PREFIX}{safe_name(self.component)}."
+
+    def staged(self, folders: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
+        """Each folder that has rows of this sink, with a file of them."""
+        for folder in folders:
+            for name in sorted(os.listdir(folder)):
+                if name.startswith(self.prefix):
+                    yield folder, folder / name
+
+
+def unit_output_of(kind: type, component: str, config: Mapping[str, Any]) -> UnitOutput | None:
+    """The output of a sink of this class in a batch run; None if the class offers none."""
+    make = getattr(kind, "unit_output", None)
+    if make is None:
+        return None
+    found = make(component, config)
+    if not isinstance(found, UnitOutput):
+        raise ConfigError(f"unit_output of {kind.__name__} must return a UnitOutput, not {found!r:.100}")
+    return found
+
+
+class StageFile:
+    """The file of a sink in a stage, opened by its first row."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+        self.bytes = 0
+
+    def append(self, line: bytes) -> None:
+        """Add a line."""
+        self.stream().write(line)
+        self.bytes += len(line)
+
+    def stream(self) -> BinaryIO:
+        """The open file; the caller updates `bytes` and does not close it."""
+        if self._file is None:
+            self._file = open(self._path, "xb")
+        return self._file
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def publish_file(source: Path, target: Path) -> bool:
+    """Make a staged file visible under its final name; returns False if it was visible already."""
+    if target.exists():
+        return False
+    hidden = target.with_name(f".unit-{target.name}.{os.getpid()}")
+    hidden.unlink(missing_ok=True)
+    try:
+        os.link(source, hidden)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+            raise
+        shutil.copyfile(source, hidden)
+        sync_path(hidden)
+    os.rename(hidden, target)
+    return True

@@ -1,0 +1,49 @@
+"""Where a stream continues after a batch run: behind the ends of the files that the run has processed. Pure.
+
+Both states are partitioned, so any number of tasks may continue: each takes the files or lanes that it owns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from heronpy.common.errors import LedgerError
+from heronpy.connectors.textfiles.followed import Table
+from heronpy.connectors.textfiles.following import kept
+from heronpy.connectors.textfiles.line_share import read_lanes
+from heronpy.growing.identity import digest
+from heronpy.growing.patterns import join
+from heronpy.ingest.ledger.requests import KnownFile
+from heronpy.ingest.ledger.types import FileState
+from heronpy.ingest.marks import mark_from
+
+State = dict[tuple[str, int], Any]
+
+
+def followed_state(files: Iterable[KnownFile], root: str, header_lines: int = 0) -> State:
+    """The partitioned state `TextFileSpout.FOLLOWED` of a spout that follows the files of a sealed pipeline: it reads
+    each of them from its sealed end on, and new files from their beginnings."""
+    table = Table()
+    for one in files:
+        file, copy = one.file, next(iter(one.copies), None)
+        if file.state is FileState.LATE:
+            continue
+        try:
+            mark = mark_from(file.head, copy.tail if copy is not None else "0:")
+        except ValueError:
+            raise LedgerError(f"the ledger does not know how {file.key} begins, so no stream can continue it") from None
+        if copy is None or mark.cut > file.size:
+            # It is gone, or its end is not known: only its beginning is compared.
+            mark = mark._replace(cut=0, before=digest(b""))
+        device, _, inode = copy.inode.partition(":") if copy is not None else ("0", "", "0")
+        path = join(root, copy.path if copy is not None else file.key)
+        table.add(path, int(device), int(inode), mark, file.size, file.size)
+    return kept(table.to_state(None, 0), header_lines)
+
+
+def read_state(files: Iterable[KnownFile], root: str, block_bytes: int) -> State:
+    """The partitioned state `TextFileSpout.LANES` of a spout that does not follow: these files are read."""
+    names = ((copy.path for copy in one.copies[:1]) for one in files)
+    paths = [join(root, path) for found in names for path in found]
+    return {key: place for path in paths for key, place in read_lanes(path, block_bytes).items()}

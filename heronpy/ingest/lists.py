@@ -1,0 +1,63 @@
+"""A list: a file of lines that stand for more work than their bytes, such as splits or buckets. Its units are made at
+once, with the weights of their lines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from heronpy.common.errors import StateError
+from heronpy.connectors.durable_files import make_record
+from heronpy.growing.chunks import bytes_before
+from heronpy.growing.identity import HEAD_BYTES, Mark, digest, first_line, mark_of
+from heronpy.ingest.ledger.requests import EnterList, SeenFile, Share
+from heronpy.ingest.marks import head_text, tail_text
+
+#: A line with its end, and the bytes that it stands for.
+Weighed = tuple[bytes, int]
+
+
+def packed(lines: Sequence[Weighed], goal: int) -> tuple[Share, ...]:
+    """Units of neighbouring lines, each of about `goal` bytes. Pure: the same lines give the same units."""
+    shares: list[Share] = []
+    begin = end = weight = 0
+    for line, more in lines:
+        # Before a line that would make the unit more than half too big, rather than behind it.
+        if weight and weight + more > goal + goal // 2:
+            shares.append(Share(begin, end, weight))
+            begin, weight = end, 0
+        end, weight = end + len(line), weight + max(1, more)
+        if weight >= goal:
+            shares.append(Share(begin, end, weight))
+            begin, weight = end, 0
+    if weight:
+        shares.append(Share(begin, end, weight))
+    return tuple(shares)
+
+
+def write_list(path: Path, lines: Sequence[Weighed]) -> None:
+    """Write a list that survives a power failure; raises StateError if there is another list already."""
+    data = b"".join(line for line, _ in lines)
+    if not make_record(path, data) and path.read_bytes() != data:
+        raise StateError(f"{path} lists other units of work than before; remove the folder of the run, and start anew")
+
+
+def entered(path: Path, lines: Sequence[Weighed], goal: int, run: str) -> EnterList:
+    """The request that makes units of a written list, for a pipeline with this path as its pattern."""
+    if not lines:
+        return EnterList(run)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(descriptor)
+        beginning, end = os.pread(descriptor, HEAD_BYTES, 0), bytes_before(descriptor, status.st_size)
+    finally:
+        os.close(descriptor)
+    line = first_line(beginning)
+    if status.st_size != sum(len(line) for line, _ in lines) or line is None:
+        raise StateError(f"{path} is not the list that was written; remove the folder of the run, and start anew")
+    mark = mark_of(beginning, line)
+    mark = Mark(mark.first, len(beginning), digest(beginning), status.st_size, digest(end))
+    inode = f"{status.st_dev}:{status.st_ino}"
+    seen = SeenFile(path.name, 1, path.name, status.st_size, inode, head_text(mark), tail=tail_text(mark))
+    return EnterList(run, seen, packed(lines, goal))

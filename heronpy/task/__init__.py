@@ -1,0 +1,1 @@
+"""What a task is apart from its process: user code, emit, groupings, and tuples in frames."""

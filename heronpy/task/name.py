@@ -1,0 +1,21 @@
+"""Which task this is. Pure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from heronpy.common import ids
+
+
+class TaskName(Struct, frozen=True):
+    """One incarnation of a task; `epoch` numbers its processes, from 1."""
+
+    task_id: int
+    epoch: int
+    component: str
+    container: int
+
+    @property
+    def instance_id(self) -> str:
+        """The name of its process, for people and in file names."""
+        return ids.instance_id(self.container, self.component, self.task_id)

@@ -1,0 +1,187 @@
+"""`heron history`: what is kept of runs, with or without anything of them that still runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.batch.record import RunRecord, RunState
+from heronpy.batch.run import Run
+from heronpy.batch.topology import run_topology
+from heronpy.net.answers import packed
+from heronpy.proto import control_pb2
+from heronpy.scheduler import teardown
+from heronpy.scheduler.teardown import KEPT_BYTES, KEPT_S, KeptFile, outdated, remove_state
+from heronpy.statemgr import paths
+from heronpy.tmaster.minutes import Minutes
+from heronpy.views.progress import PROGRESS, Progress, Slow, StageProgress
+from tests.cli.conftest import FakeTopology, Heron, word_count
+from tests.support.views import load_answer
+
+BEGAN = time.time() - 3600
+
+
+@pytest.fixture
+def raised(wordy: FakeTopology) -> FakeTopology:
+    """wordy, whose topology master has written what it knew."""
+    wordy.record.submitted_at = BEGAN
+    wordy.state.set(paths.execution_state("wordy"), wordy.record.SerializeToString())
+    last, minutes = control_pb2.LastAnswers(topology_id="wordy-1", load=packed(load_answer())), Minutes()
+    last.exceptions.exceptions.add(component="count", task_id=2, type="ValueError", message="no number", count=3)
+    worker = last.counts.reports.add(process="container_1_count_2", component="count")
+    worker.samples.add(name="units-published-rows", label="clicks", value=12)
+    worker.samples.add(name="units-attempts", label="clicks", value=5)
+    worker.samples.add(name="__process/__cpu_seconds", value=61.5)
+    minutes.add(int(BEGAN // 60), {"count": {"memory_bytes": 3 << 20}, "word": {"memory_bytes": 2 << 20}})
+    minutes.add(int(BEGAN // 60) + 1, {"count": {"memory_bytes": 4 << 20}})
+    last.minutes.CopyFrom(minutes.ledger("wordy-1"))
+    wordy.state.create(paths.last_answers("wordy"), last.SerializeToString())
+    events = control_pb2.EventLedger(topology_id="wordy-1", last=1)
+    events.events.add(
+        number=1, at=BEGAN + 60, kind=control_pb2.EVENT_LIFE, reason="running", text="wordy is RUNNING", times=1
+    )
+    wordy.state.create(paths.events("wordy"), events.SerializeToString())
+    return wordy
+
+
+def killed(fake: FakeTopology) -> None:
+    """All its processes end without a word."""
+    fake.state.delete(paths.tmaster("wordy"))
+    fake.state.delete(paths.scheduler("wordy"))
+
+
+@pytest.mark.parametrize("end", [killed, lambda fake: remove_state(fake.state, "wordy")], ids=["dead", "removed"])
+def test_it_tells_of_a_run_of_which_nothing_runs(heron: Heron, raised: FakeTopology, end: object) -> None:
+    end(raised)  # type: ignore[operator]
+    state = "DEAD" if end is killed else "KILLED"
+    [listed] = json.loads(heron("history", "list", "local", "--json").out)
+    assert (listed["run"], listed["state"], listed["name"]) == ("wordy-1", state, "wordy")
+    assert f" {state} " in heron("history", "list", "local").out
+    for word in ("wordy", "wordy-1"):
+        shown = heron("history", "show", "local", word).out
+        assert shown.startswith(f"Run wordy-1 of topology 'wordy' is {state}\n")
+        assert "1m02s of CPU, at most 5MB of memory" in shown and "wordy is RUNNING" in shown
+        assert "1 kind of exceptions: heron history exceptions local wordy-1" in shown and "clicks" in shown
+    found = json.loads(heron("history", "show", "local", "wordy", "--json").out)
+    assert found["used"]["cpu_s"] == 61.5 and found["exceptions"] == 3 and found["progress"] is None
+    assert "ValueError: 3 times" in heron("history", "exceptions", "local", "wordy").out
+    assert "12 rows of 0B" in heron("history", "progress", "local", "wordy").out
+    [pipeline] = json.loads(heron("history", "progress", "local", "wordy", "--json").out)["pipelines"]
+    assert (pipeline["name"], pipeline["attempts"]) == ("clicks", 5)
+
+
+def test_a_run_that_runs_is_listed_with_its_state(heron: Heron, raised: FakeTopology) -> None:
+    [listed] = json.loads(heron("history", "list", "local", "--json").out)
+    assert listed["state"] == "RUNNING" and listed["ended_at"] is None and listed["uptime_s"] > 3000
+    assert "ended" not in heron("history", "show", "local", "wordy").out.replace("history exceptions", "")
+
+
+def test_logs_are_those_of_the_run(heron: Heron, raised: FakeTopology) -> None:
+    """Neither those of an earlier run of this name, nor those of a later one."""
+    remove_state(raised.state, "wordy")
+    log = Path(raised.record.working_dir) / "log-files" / "container_1_count_2.log"
+    stamps = {"before": BEGAN - 60, "in it": BEGAN + 60, "after": time.time() + 60}
+    line = "{} INFO  container_1_count_2 [user] {}\n"
+    log.write_text(
+        "".join(line.format(time.strftime("%Y-%m-%dT%H:%M:%S.000+0000", time.gmtime(at)), text) for text, at in stamps.items())
+    )  # fmt: skip
+    assert [one.rpartition("] ")[2] for one in heron("history", "logs", "local", "wordy").out.splitlines()] == ["in it"]
+    assert heron("history", "logs", "local", "wordy", "nobody").code == 2
+
+
+def test_what_is_not_kept_is_one_sentence(heron: Heron, wordy: FakeTopology) -> None:
+    told = heron("history", "show", "local", "wordx")
+    assert (told.code, told.out) == (3, "")
+    assert told.err == "error: nothing is kept of a run 'wordx' in cluster local; did you mean 'wordy'?\n"
+    told = heron("history", "progress", "local", "wordy")
+    assert told.code == 1 and "had no work units" in told.err
+    assert heron("history", "list", "local/other").out == "No run of a topology is kept in local/other\n"
+
+
+# ---- batch runs -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def batch(raised: FakeTopology, home: Path) -> Run:
+    """The second submit of wordy has worked on batch run wordy/1."""
+    run = Run(home / "batch" / "local" / "wordy" / "1")
+    run.folder.mkdir(parents=True, mode=0o700)
+    run.write(
+        RunRecord(
+            topology="wordy", number=1, cluster="local", role="me", environ="default", code="c", submitted_at=BEGAN,
+            topology_ids=("wordy-0", "wordy-1"), state=RunState.FAILED, cause="parse raises", ended_at=BEGAN + 90,
+        )
+    )  # fmt: skip
+    (run.folder / PROGRESS).write_bytes(msgspec.json.encode(progress()))
+    (run.folder / PROGRESS).chmod(0o600)
+    made = run_topology(word_count(), str(run.folder), 2)
+    raised.state.set(paths.topology("wordy"), made.SerializeToString())
+    return run
+
+
+def progress() -> Progress:
+    stages = [
+        StageProgress(number=1, components=["lines", "parse"], state="running", units=2979, done=2791, bytes_done=1 << 30,
+                      attempts=2803, backups=9, backups_won=6, preempted=3),
+        StageProgress(number=2, components=["count"], state="waiting", units=61, slow=[Slow(container=4, ratio=3.9)]),
+    ]  # fmt: skip
+    return Progress(run="wordy/1", state="RUNNING", at=1.0, began_at=0.0, stages=stages, ends_in_s=160.2, ends_at_least=True)  # fmt: skip
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_batch_run_has_its_own_name(heron: Heron, raised: FakeTopology, batch: Run, kept: bool) -> None:
+    """Also when only its folder is left."""
+    remove_state(raised.state, "wordy")
+    if not kept:
+        (Path(raised.record.working_dir) / teardown.ENDED / "wordy-1").unlink()
+    [listed] = json.loads(heron("history", "list", "local", "--json").out)
+    assert (listed["run"], listed["state"], listed["cause"]) == ("wordy/1", "FAILED", "parse raises")
+    for word in ("wordy/1", "wordy", *(["wordy-1"] if kept else [])):
+        assert "2,803: 9 backups (6 won), 3 preempted" in heron("history", "progress", "local", word).out
+    table = heron("history", "show", "local", "wordy/1").out
+    assert "at least 2m40s" in table and "slow: container 4, 3.9 x" in table and "FAILED" in table
+    told = json.loads(heron("history", "progress", "local", "wordy/1", "--json").out)
+    assert told["progress"]["stages"][0]["done"] == 2791
+    assert heron("history", "show", "local", "wordy/2").code == 3
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"run": 3}', b"[" * 100_000])
+def test_a_damaged_progress_is_left_out(heron: Heron, raised: FakeTopology, batch: Run, damage: bytes) -> None:
+    (batch.folder / PROGRESS).write_bytes(damage)
+    assert json.loads(heron("history", "progress", "local", "wordy/1", "--json").out)["progress"]["stages"] == []
+    (batch.folder / "run.json").write_bytes(damage)
+    [listed] = json.loads(heron("history", "list", "local", "--json").out)
+    assert (listed["run"], listed["state"]) == ("wordy-1", "RUNNING")
+
+
+# ---- how much is kept -------------------------------------------------------------------------
+
+NOW = 1e9
+files = st.builds(
+    KeptFile,
+    st.floats(NOW - 2 * KEPT_S, NOW),
+    st.integers(0, KEPT_BYTES // 3),
+    st.builds(lambda name, number: Path(f"/t/{name}/ended/{number}"), st.sampled_from("ab"), st.integers()),
+)
+
+
+@given(st.lists(files, max_size=30, unique_by=lambda one: one.path))
+def test_what_is_kept_is_bounded(known: list[KeptFile]) -> None:
+    old = set(outdated(known, NOW))
+    kept = [one for one in known if one not in old]
+    assert sum(one.bytes for one in kept) <= KEPT_BYTES
+    for folder in {one.path.parent for one in known}:
+        late = [one for one in kept if one.path.parent == folder and NOW - one.written_at > KEPT_S]
+        assert len(late) <= teardown.ENDED_MAX
+    if sum(one.bytes for one in known) <= KEPT_BYTES:
+        newest = sorted(known, reverse=True)
+        assert all(NOW - one.written_at > KEPT_S for one in old)
+        for folder in {one.path.parent for one in known}:
+            mine = [one for one in newest if one.path.parent == folder]
+            assert not old.intersection(mine[: teardown.ENDED_MAX])
