@@ -36,9 +36,7 @@ log = logging.getLogger("heronpy.scheduler")
 
 
 class Moves:
-    """Carries out moves: `handle` takes requests, `views` returns the containers; `change` is set when these may have
-    changed.
-    """
+    """Carries out moves. `handle` takes requests, `views` has the containers; `change` is set when these change."""
 
     def __init__(
         self,

@@ -150,9 +150,7 @@ class Placement:
         return found.entry if found is not None else None
 
     def slot(self, container: int, now: float) -> tuple[int, int, bool]:
-        """The epoch in which a container acts or is about to (0: none), the highest ended epoch, and whether it may
-        still act.
-        """
+        """The epoch in which a container acts (0: none), the highest ended epoch, and whether it may still act."""
         found = self._containers.get(container)
         if found is None:
             return 0, 0, False

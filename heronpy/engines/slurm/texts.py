@@ -141,8 +141,7 @@ def ready_nodes(text: str, hosts: Collection[str]) -> set[str]:
 
 
 def parse_rooms(text: str, partition: str) -> dict[str, Room]:
-    """The free resources of nodes in the partition, from sinfo's output in the format ROOMS, without powered-down
-    nodes.
+    """The free resources of the partition's nodes that are up, from sinfo's output in the format ROOMS.
 
     `partition`: as for `closed_nodes`.
     """
@@ -284,8 +283,7 @@ def parse_config(text: str) -> dict[str, str]:
 def unchecked_names(config: Mapping[str, str], account: str, qos: str) -> str:
     """The configured names that Slurm does not check, and why, from `parse_config`; empty if it checks all of them.
 
-    Slurm checks names if it keeps accounts (slurmdbd) and enforces them. Otherwise it accepts any name, and charges a
-    misspelt one silently.
+    Without accounts (slurmdbd), or if it does not enforce them, Slurm accepts any name silently.
     """
     enforced = config.get("AccountingStorageEnforce", "none").lower().split(",")
     unseen = [f"account '{account}'"] if account and "associations" not in enforced else []
