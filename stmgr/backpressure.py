@@ -47,7 +47,7 @@ def marks_of(high: int, low: int, bytes_per_s: float, target_s: float) -> tuple[
 
 
 def frame_limit(pace: float, target_s: float) -> int:
-    """How many tuples a frame may hold for a task of this pace in tuples per second; 0: any number."""
+    """The most tuples in a frame for a task with this pace in tuples per second; 0: no limit."""
     limit = max(1, int(pace * target_s * FRAME_SHARE))
     return limit if limit < FRAME_TUPLES_MAX else 0
 
@@ -95,7 +95,7 @@ def clamps(episode: Episode) -> bool:
 
 
 class Backpressure:
-    """What this stream manager announces and what others announced."""
+    """The backpressure that this stream manager and others have announced."""
 
     def __init__(self, high: int, low: int, lease_s: float, renew_s: float) -> None:
         self.high, self.low = high, low
@@ -171,7 +171,7 @@ class Backpressure:
         return episode.over
 
     def forget(self, link: str, now: float) -> bool:
-        """A link is gone for good."""
+        """Forget a link that is gone permanently."""
         self._rest.pop(link, None)
         episode = self.local.get(link)
         if episode is None:
@@ -231,7 +231,7 @@ class Backpressure:
             del self.remote[stmgr_id]
 
     def clamp_changed(self, now: float) -> bool:
-        """Must the local spouts be told? Reads and updates `clamped` and `holding`."""
+        """Whether the local spouts must be told. Reads and updates `clamped` and `holding`."""
         self._judge(now)
         held = not self.drops and any(not episode.avoided for episode in self.local.values())
         holding = held or any(remote.holds for remote in self.remote.values())

@@ -107,7 +107,7 @@ class Control:
 
     @property
     def export_pause_s(self) -> float:
-        """How far apart metrics may be, and a moment more."""
+        """The longest pause between two reports of metrics, with a margin."""
         return max(self._export_s, QUIET_EXPORTS * self._silence_s) + 1.0
 
     def _wake(self, now: float) -> None:
@@ -377,7 +377,7 @@ class Control:
         self._pressure_logged_at, self._unlogged_episodes = now, 0
 
     def culprits(self, now: float) -> list[control_pb2.Culprit]:
-        """What causes the backpressure that this stream manager announces."""
+        """The queues that cause the backpressure that this stream manager announces."""
         nowhere = plan_pb2.InstanceRecord()
         found = [(e, self.instances.get(e.task, nowhere)) for e in self._pressure.local.values()]
         return [

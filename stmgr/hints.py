@@ -20,12 +20,12 @@ PACE_MAX = 1e12
 
 
 def clamp_frame(on: bool, task: int = 0, limit: int = 0) -> bytes:
-    """A CLAMP: without a task an order to a spout to stop or go on, with a task a hint about it."""
+    """A CLAMP frame: without a task it stops or resumes a spout, with a task it is a hint about that task."""
     return Frame(kind=CLAMP, on=on, dest_task=task, count=limit).SerializeToString()
 
 
 class Hints:
-    """What the senders of full tasks are told; `tasks` and `sources` are those of this container."""
+    """Hints to the senders of full tasks; `tasks` and `sources` are those of this container."""
 
     def __init__(
         self,

@@ -129,7 +129,7 @@ class Source:
             self.window = min(self.window_max, self.window + min(sent, self.window) // 4)
 
     def unreported(self) -> bool:
-        """Whether the sender has not been told the latest totals."""
+        """Whether the sender lacks the latest totals."""
         return self.absorbed_bytes != self.reported_bytes or self.settled_tuples != self.settled_reported
 
     def grant(self) -> None:

@@ -159,7 +159,7 @@ class PeerConnection:
             self.renew()
 
     def renew(self) -> None:
-        """What was in flight is lost; a new link begins in a moment, so that one refused again does not spin."""
+        """Open a new link after a pause, so that refusals do not spin. Frames in flight are lost."""
         if not self._reconnecting:
             self._reconnecting = True
             self._switch.close_peer(self.record.id)

@@ -387,7 +387,7 @@ class Switch:
             self.remove_task(task.task)
 
     def remove_task(self, task_id: int) -> None:
-        """A task is gone for good, or lives elsewhere now: forward what waits for it, or discard and count it."""
+        """Remove a task that is gone or has moved: forward its waiting frames, or discard and count them."""
         task = self.tasks.pop(task_id, None)
         if task is None:
             return

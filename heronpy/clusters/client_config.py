@@ -62,7 +62,7 @@ class ClientConfig:
         return [f"{key}={value}" for key, value in self.values.items() if key.startswith("heron.")]
 
     def given_in(self, overriding: Iterable[str]) -> dict[str, str]:
-        """Where each setting among the values is given, except those that the command line overrides."""
+        """The origin of each of these settings, except those that the command line overrides."""
         return {key: str(self.path) for key in self.values if key.startswith("heron.") and key not in overriding}
 
     def set(self, key: str, value: str) -> list[str]:

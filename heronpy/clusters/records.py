@@ -219,7 +219,7 @@ class Records:
 
     @cached_property
     def endpoints(self) -> dict[str, JoinToken]:
-        """Those that this host has reached, by topology id."""
+        """The endpoints that this host has reached, by topology id."""
         return {}
 
     def reach(self, topology: str, token: JoinToken) -> JoinToken:
@@ -251,9 +251,9 @@ class Records:
         return [record.topology for record in self.topologies()]
 
     def topologies(self, pools: bool = False) -> list[plan_pb2.ExecutionState]:
-        """Those of the cluster, with its pools if asked for.
+        """The topologies of the cluster, with its pools if requested.
 
-        Of another host's those that answer: `warn` hears of the others, `unseen`.
+        Topologies of another host are included if they answer; `warn` and `unseen` report the others.
         """
         folder = paths.execution_state("x").rsplit("/", 1)[0]
         records, self.unseen = [], []

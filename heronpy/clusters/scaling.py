@@ -57,7 +57,7 @@ class Scaled:
 
 
 def differences(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> Scaled:
-    """What differs between two plans."""
+    """The differences between two plans, as text."""
     before, after = moves(old), moves(new)
     return Scaled(
         [after[task] for task in sorted(after.keys() - before.keys())],

@@ -53,7 +53,7 @@ FORCE_S = 30.0
 
 
 def limit_s(session: Session, topology: str) -> float:
-    """How long a takedown waits; with an engine, until silent containers count as lost."""
+    """The longest wait of a takedown; with an engine, until silent containers count as lost."""
     with contextlib.suppress(HeronError):
         submitted = session.submitted(topology)
         if submitted is not None and submitted.engine:

@@ -56,7 +56,7 @@ def some(names: Sequence[str]) -> str:
 
 
 def away_text(engine_away: str) -> str:
-    """What to add to a sentence if an engine does not answer, and says why."""
+    """The end of a sentence if an engine does not answer, with the reason."""
     return f"; the engine does not answer: {engine_away}" if engine_away else ""
 
 

@@ -46,7 +46,7 @@ def trial_id() -> str:
 
 
 def trial_command(python: str) -> list[str]:
-    """What the container runs."""
+    """The command of the container."""
     return [python, "-c", Path(trial_container.__file__).read_text(encoding="utf-8")]
 
 
@@ -216,7 +216,7 @@ def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
 
 
 def judge(report: dict[str, Any], took_s: float, tried: str) -> list[Found]:
-    """What a report says (pure); its fields come from another host, so each is taken for what it may be."""
+    """The findings of a report (pure). Its fields come from another host, so each of them is checked."""
     host = str(report.get("host", "?"))[:100]
     found = [Found("container", True, f"ran on {host} and was heard after {took_s:.1f} s at {tried}")]
     parts = report.get("python")

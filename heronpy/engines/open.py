@@ -185,9 +185,9 @@ class Profile:
 
 
 def profile_of(kind: str, variables: Mapping[str, str] | None = None) -> Profile:
-    """What a new cluster's settings may start with: what an engine of that kind says of itself on this host.
+    """Initial settings of a new cluster: what an engine of that kind finds on this host.
 
-    And what several hosts ask for: a standby topology master on another one. To ask this machine often is cheap.
+    It includes the settings that several hosts need: a standby topology master on another one.
     """
     if kind == "local":
         return Profile({"engine": {"poll_s": 0.5}})

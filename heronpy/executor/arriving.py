@@ -156,7 +156,7 @@ def _left(deadline: float) -> float:
 
 
 class Spans:
-    """How long the steps of a start took, for people."""
+    """How long the steps of a start took, as text."""
 
     def __init__(self) -> None:
         self.taken: list[endpoint_pb2.StartSpan] = []

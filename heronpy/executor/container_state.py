@@ -33,7 +33,7 @@ class Cause:
 
 
 class Word(Enum):
-    """What the endpoint answers to a request for the lease."""
+    """The answer of the endpoint to a request for the lease."""
 
     NONE = "none"
     GRANTED = "granted"
@@ -185,7 +185,7 @@ Effect = Send | AskState | SendLeave | StartExecutor | StopExecutor | KillExecut
 
 
 class Phase(Enum):
-    """Where a submission is in its life."""
+    """The phase of a submission."""
 
     PREPARING = "preparing"
     STANDBY = "standby"
@@ -236,9 +236,10 @@ class ContainerState:
         return self._leave_why if self._leave_at is not None else ""
 
     def farewell(self, now: float) -> Send | None:
-        """The last word of a container that its engine ends, once nothing of it runs: nobody need wait for its silence.
+        """The last message of a container that its engine ends, once nothing of it runs, so that nobody waits for its
+        lease.
 
-        None where it has never acted, or ends for another reason, which its engine tells.
+        None if it has never acted, or ends for another reason, which its engine reports.
         """
         if self.phase is not Phase.ENDED or not self._leave_why or not self._lease.stopped:
             return None

@@ -28,7 +28,7 @@ ECHO_FD = 4
 
 
 class Echo:
-    """Writes in a thread; takes over `fd`. `file_max_bytes`: of an output that is a file, which nobody rotates."""
+    """Writes log lines in a thread; takes over `fd`. `file_max_bytes` limits an output file, which nobody rotates."""
 
     def __init__(self, fd: int, name: str, file_max_bytes: int) -> None:
         self._fd = fd
@@ -58,7 +58,7 @@ class Echo:
             self._wake.notify()
 
     def handler(self, process: str) -> logging.Handler:
-        """For what this process itself logs."""
+        """The handler for log records of this process itself."""
         found = _Handler(self, process)
         found.setFormatter(LogFormatter(process))
         return found

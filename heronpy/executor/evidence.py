@@ -86,7 +86,7 @@ class Evidence:
             return control_pb2.DumpStacksReply(text=shown)
 
     async def profile(self, request: control_pb2.Profile) -> control_pb2.Answer:
-        """Where the process spends its time. RpcError when it ends meanwhile or nothing can sample it."""
+        """Samples of the process by function. RpcError if it ends or cannot be sampled."""
         if not DURATION_MIN_S <= request.duration_s <= DURATION_MAX_S:
             raise InvalidRpcError(
                 f"the duration is {request.duration_s:g} s; it must be from {DURATION_MIN_S:g} to {DURATION_MAX_S:g} s"
@@ -112,7 +112,7 @@ class Evidence:
             return packed(profile_of(rows, by, note))
 
     async def heap(self, request: control_pb2.Heap) -> control_pb2.Answer:
-        """The objects of a process by type; it stops for up to about `limit_s`. RpcError if it ends meanwhile."""
+        """The objects of a process by type; it stops for up to about `limit_s`. RpcError if it ends."""
         if not LIMIT_MIN_S <= request.limit_s <= LIMIT_MAX_S or not 1 <= request.top <= TOP_MAX:
             raise InvalidRpcError(
                 f"a heap takes from {LIMIT_MIN_S:g} to {LIMIT_MAX_S:g} s and names from 1 to {TOP_MAX} types"

@@ -122,7 +122,7 @@ class ExecutorChild:
         return []
 
     def close(self) -> None:
-        """Kill and reap what is left, once nobody waits for a program of his own any more. Idempotent."""
+        """Kill and reap the remaining processes, once no program is waited for. Idempotent."""
         self._loop.remove_signal_handler(signal.SIGCHLD)
         self.pid = 0
         self._forget_signs()

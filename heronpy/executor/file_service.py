@@ -65,7 +65,7 @@ class ContainerFiles:
         self._alone = alone
 
     def answer(self, request: Message) -> Message:
-        """To `ListFiles`, `ReadFile` or `SearchFile`."""
+        """Answer `ListFiles`, `ReadFile` or `SearchFile`."""
         if isinstance(request, control_pb2.ReadFile):
             return self.read(request)
         return self.search(request) if isinstance(request, control_pb2.SearchFile) else self.listed()
@@ -198,7 +198,7 @@ class FileService:
 
     @property
     def endpoint(self) -> str:
-        """Where it listens."""
+        """The address at which it listens."""
         return self._server.endpoints[0]
 
     async def _on_request(self, identity: bytes, envelope: control_pb2.Envelope) -> Message:

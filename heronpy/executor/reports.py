@@ -93,7 +93,7 @@ class Reports:
             usage.spark_used = spark
 
     def ended(self, effect: Ended) -> None:
-        """A process that should run has ended: count it, and tell the topology master why."""
+        """A process that should run has ended: count it, and report the reason to the topology master."""
         name = effect.spec.name
         self._out_of_memory[name] += effect.reason is ExitReason.OOM
         explained = self._inbox.last_exception(name) is not None

@@ -44,7 +44,7 @@ class EndpointPlace(Struct, frozen=True):
     server: bytes
 
     def token(self, client: Pair) -> JoinToken:
-        """What a client connects with."""
+        """The join token with which a client connects."""
         return JoinToken(self.topology_id, self.addresses, self.server, client)
 
 
@@ -86,7 +86,7 @@ def forget_endpoint(cluster: str, topology: str, topology_id: str) -> None:
 
 
 def known_endpoint(cluster: str, topology: str) -> EndpointPlace | None:
-    """Where the control endpoint of a topology is, as far as is known on this host."""
+    """The address of a topology's control endpoint, as far as this host knows it."""
     file = folder_of(cluster) / f"{topology}{_ENDPOINT}"
     if "/" in topology or not file.exists():
         return None

@@ -37,7 +37,7 @@ class Call:
 
 
 def ignore(_: Result) -> None:
-    """For calls whose answer nobody waits for."""
+    """Ignore an answer."""
 
 
 class Calls:
@@ -71,7 +71,7 @@ class Calls:
         return call
 
     def give_up(self, call: Call) -> bool:
-        """Ask no more; False when it was answered before."""
+        """Give up the request; False if it was answered before."""
         return self.under_way.pop(call.request, None) is not None
 
     def ask_anew(self) -> None:

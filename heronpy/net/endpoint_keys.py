@@ -42,7 +42,7 @@ class EndpointKeys:
     """Secret key of 32 bytes, from which the secrets of session credentials are derived."""
 
     def secret_of(self, container: int, submission: int) -> bytes:
-        """What a submission proves itself with, once it was welcomed."""
+        """The secret of a submission, after its hello was accepted."""
         return _derived(self.secret_key, f"{self.keys.domain}.{container}.{submission}")
 
     def is_valid(self, container: int, submission: int, secret: bytes) -> bool:

@@ -92,7 +92,7 @@ class EndpointLink:
 
     @property
     def opened(self) -> int:
-        """How often the session was opened: what belonged to an earlier time may be lost."""
+        """How often the session was opened. Watches and ephemerals of an earlier opening may be lost."""
         return self._calls.opened
 
     def call(self, body: endpoint_pb2.StateCall, what: str) -> endpoint_pb2.StateAnswer:
@@ -121,13 +121,13 @@ class EndpointLink:
         return call
 
     def patience(self) -> float:
-        """How long a call from this thread may take."""
+        """The longest duration of a call from this thread."""
         if asyncio._get_running_loop() is None:
             return PATIENCE_S
         return PATIENCE_OF_LOOP_S if self._connected and self._calls.is_open else PATIENCE_OF_LOOP_AWAY_S
 
     def is_sure(self) -> bool:
-        """Whether the session lives for sure, so that the endpoint would have told of changes."""
+        """Whether the session is certainly open, so that the endpoint would have reported changes."""
         return self._calls.is_open and time.monotonic() - self._heard_at < self._session_s
 
     def check_open(self) -> None:

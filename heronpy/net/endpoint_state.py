@@ -76,7 +76,7 @@ class EndpointStateManager:
     def of(
         cls, token: JoinToken, credential: SessionCredential, settings: StatemgrSettings | None = None
     ) -> EndpointStateManager:
-        """For whoever has a join token and a session credential without files."""
+        """Open the state with a join token and a session credential in memory."""
         manager = cls.__new__(cls)
         manager._open(token, credential, settings)
         return manager
@@ -169,7 +169,7 @@ class EndpointStateManager:
         return watch
 
     def counter(self, path: str) -> int:
-        """The next number of a counter. One whose answer was lost may have taken a number, which is then nobody's."""
+        """The next number of a counter. A lost answer may leave a number unused."""
         return self._change(path, counter=path).number
 
     @contextmanager
@@ -203,7 +203,7 @@ class EndpointStateManager:
         self._link.close()
 
     def abandon(self) -> None:
-        """Close, but without a word to the endpoint, which is gone for good, and its locks and ephemerals with it."""
+        """Close without a message to the endpoint, which is gone permanently, with its locks and ephemerals."""
         self._abandoned = True
         atexit.unregister(self._at_exit)
         self._watches.close()

@@ -30,7 +30,7 @@ _FILE_MAX_BYTES: Final = 1024
 
 
 class JoinToken(Struct, frozen=True):
-    """What one topology's containers get."""
+    """The addresses and keys that the containers of one topology get."""
 
     topology_id: str
     #: Where the control endpoint listens, best first.
@@ -40,7 +40,7 @@ class JoinToken(Struct, frozen=True):
     client: Pair
 
     def keys(self) -> Keys:
-        """For connecting to the endpoint; nobody can listen with them."""
+        """The keys to connect to the endpoint; they do not allow to listen."""
         return Keys(self.topology_id, Pair(self.server, b""), self.client)
 
     def to_text(self) -> str:

@@ -82,7 +82,7 @@ def readable(sock: zmq.Socket[bytes]) -> bool:
 
 
 def event_of(parts: list[bytes]) -> tuple[int, int]:
-    """The event that a monitor reports, and its value; `zmq.utils.monitor` tells it as well, but loads asyncio."""
+    """The event of a monitor, and its value. `zmq.utils.monitor` does the same, but loads asyncio."""
     event, value = _EVENT.unpack(parts[0])
     return event, value
 
@@ -216,7 +216,7 @@ class LoopSocket:
         return True
 
     def close(self, linger_ms: int = 0) -> None:
-        """Stop watching and close the socket; ZeroMQ goes on sending for `linger_ms`. Idempotent."""
+        """Stop watching and close the socket; ZeroMQ continues to send for `linger_ms`. Idempotent."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._fd)

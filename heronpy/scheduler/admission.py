@@ -107,7 +107,7 @@ class Renewals:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What each container is told when it is admitted."""
+    """What each container receives when it is admitted."""
 
     launch: LaunchSpec
     times: LeaseTimes
@@ -184,7 +184,7 @@ class Admission:
         return hmac.digest(self._terms.endpoint_keys.secret_key, f"shared {folder}".encode(), "sha256").hex().encode()
 
     def remove(self) -> None:
-        """What it has made: the topology is gone. May wait for the place of packages."""
+        """Remove the files of this object, because the topology is gone. May wait for the place of packages."""
         for folder in self._terms.shared:
             try:
                 (Path(folder) / self._proof_name).unlink(missing_ok=True)
@@ -194,7 +194,7 @@ class Admission:
 
     # ---- answers ----------------------------------------------------------------------------
     def answer(self, effect: Activate | Grant | Fence) -> None:
-        """Answer the last request of a submission; nothing if there is none, or the permit may grant nothing."""
+        """Answer the last request of a submission; nothing without one, or if the permit may not grant."""
         who = effect.container, effect.submission
         received_at = self._renewals.received_at(who)
         if received_at is None:
@@ -363,7 +363,7 @@ class Admission:
                 log.warning("container %d, submission %d, has sent no logs (%s)", *who, error)
 
     def start_spans(self, who: Who, spans: Sequence[endpoint_pb2.StartSpan]) -> None:
-        """How long the steps of a start took."""
+        """Record how long the steps of a start took."""
         container, submission = who
         if submission < self._starts.get(container, (0, []))[0]:
             return
@@ -375,7 +375,7 @@ class Admission:
         log.info("container %d, submission %d, has started: %s", container, submission, steps)
 
     def start_of(self, container: int, submission: int) -> Sequence[endpoint_pb2.StartSpan]:
-        """How long the steps of the start of a submission took; empty until it has told."""
+        """How long the steps of the start of a submission took; empty until it has reported them."""
         number, spans = self._starts.get(container, (0, []))
         return spans if number == submission else []
 

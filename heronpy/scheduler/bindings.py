@@ -31,7 +31,7 @@ Who = tuple[int, int]
 
 
 class Bindings:
-    """Of one topology; `may_exist` says which submissions are still worth a line. Call it on the loop."""
+    """The bindings of one topology; `may_exist` says which submissions are still relevant. Call it on the loop."""
 
     def __init__(self, folder: Path, may_exist: Callable[[Who], bool]) -> None:
         self._file = folder / _FILE
@@ -41,7 +41,7 @@ class Bindings:
         self._writing = asyncio.Lock()
 
     def load(self) -> None:
-        """What an earlier scheduler has bound; ConfigError for a file that is damaged or that others can write."""
+        """The bindings of earlier schedulers; ConfigError for a file that is damaged or that others can write."""
         if not self._file.exists():
             return
         try:
@@ -59,7 +59,7 @@ class Bindings:
         return bound is not None and not hmac.compare_digest(bound, _digest(nonce))
 
     async def bind(self, who: Who, nonce: bytes) -> None:
-        """The process with this nonce is this submission, for good; RetryableRpcError when that cannot be written."""
+        """Bind the submission to the nonce permanently; RetryableRpcError if that cannot be written."""
         self._bound.setdefault(who, _digest(nonce))
         async with self._writing:
             if self._written.get(who) == self._bound[who]:

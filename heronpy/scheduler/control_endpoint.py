@@ -56,7 +56,7 @@ _ASKED = _OF_CONTAINERS | _OF_CLIENTS | {"hello"}
 
 
 class Handlers(Protocol):
-    """What the endpoint asks for; each may raise a HeronError, which is the refusal."""
+    """The actions of the endpoint's requests; a HeronError from one of them is the refusal."""
 
     def hello(self, hello: endpoint_pb2.Hello) -> Awaitable[endpoint_pb2.Welcome]: ...
 
@@ -299,7 +299,7 @@ def _port_of(endpoint: ControlEndpoint) -> int:
 
 
 def kept_addresses(working_dir: str) -> tuple[str, ...]:
-    """Where an earlier scheduler of this topology listened; empty for the first scheduler."""
+    """The addresses of an earlier scheduler of this topology; empty for the first scheduler."""
     return _kept(working_dir)[1]
 
 

@@ -39,13 +39,12 @@ T = TypeVar("T")
 
 
 class EngineCalls:
-    """Calls to an engine, one at a time, in a thread of their own: an engine that hangs stops nothing but further
-    calls.
+    """Calls to an engine, one at a time, in a thread of their own, so that a hanging engine only blocks further calls.
 
-    `deadline_s` is longer than the engine's own deadlines, which are the rule.
+    `deadline_s` is longer than the engine's own deadlines, which normally end a call.
 
-    A call that is not back in time raises EngineAwayError; the thread stays with it, and calls meanwhile raise the
-    same.
+    A call that is late raises EngineAwayError. The thread stays with it, and further calls raise the same until it
+    returns.
     """
 
     def __init__(self, deadline_s: float) -> None:
@@ -60,7 +59,7 @@ class EngineCalls:
             work()
 
     async def call(self, work: Callable[[], T]) -> T:
-        """What the call returns or raises. Only one may be waited for at a time."""
+        """The result of the call, or its error. Only one call may be in progress."""
         if self._since is not None:
             raise EngineAwayError(f"a call to the engine has hung for {time.monotonic() - self._since:.0f} s")
         loop = asyncio.get_running_loop()
@@ -141,7 +140,7 @@ class EngineClient:
         self._wake.set()
 
     async def run(self) -> None:
-        """Until it is cancelled, or this scheduler has lost its permit, which is somebody else's to find out."""
+        """Run until cancelled, or until this scheduler has lost its permit; other code detects the loss."""
         loop = asyncio.get_running_loop()
         with self._engine.watch(lambda: _soon(loop, self.look)):
             while True:

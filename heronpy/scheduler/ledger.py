@@ -29,7 +29,7 @@ from heronpy.statemgr.base import StateManager
 
 
 class Taken(NamedTuple):
-    """What a scheduler finds when it takes the permit."""
+    """The records that a scheduler finds when it takes the permit."""
 
     ledger: Ledger
     #: All earlier schedulers are known to have ended.
@@ -41,7 +41,7 @@ class Taken(NamedTuple):
 
 
 class LedgerStore:
-    """Of one topology, for one incarnation of its scheduler, which `location.permit` names; `now` is its clock."""
+    """The ledger of one topology, for the incarnation of its scheduler in `location.permit`; `now` is its clock."""
 
     def __init__(
         self, state: StateManager, location: plan_pb2.SchedulerLocation, now: Callable[[], float] = time.monotonic
@@ -75,7 +75,7 @@ class LedgerStore:
         return Taken(ledger, alone, kept.killing, hosts)
 
     def prove(self) -> None:
-        """FencedError unless the permit is still the one that this scheduler took; StateError when nobody can say."""
+        """FencedError unless this scheduler still has the permit; StateError if that is unknown."""
         found = self._state.get(paths.scheduler(self._topology))
         holder = plan_pb2.SchedulerLocation.FromString(found[0]) if found is not None else None
         if holder is None or holder.permit != self._location.permit:
@@ -84,7 +84,7 @@ class LedgerStore:
 
     # ---- ledger -----------------------------------------------------------------------------
     def write(self, ledger: Ledger, killing: bool = False, hosts: Sequence[Avoided] = ()) -> None:
-        """Prove the permit and write; FencedError when another scheduler has written meanwhile.
+        """Prove the permit and write; FencedError if another scheduler has written in between.
 
         After any other error the ledger may have been written; the same or a later one can be written again.
         """

@@ -36,7 +36,7 @@ log = logging.getLogger("heronpy.scheduler")
 
 
 class Moves:
-    """`handle` takes what is asked, `views` tells what became of it; `change` is set when that may be something new."""
+    """Carries out moves. `handle` takes requests, `views` has the containers; `change` is set when these change."""
 
     def __init__(
         self,
@@ -216,5 +216,5 @@ def _names(containers: Sequence[int]) -> str:
 
 
 def who(by: str) -> str:
-    """Who asks, as events and logs show it."""
+    """The user who asks, for events and logs."""
     return "".join(one if one.isprintable() else "?" for one in by[:BY_MAX_CHARS]) or "a user"

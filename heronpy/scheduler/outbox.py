@@ -76,7 +76,7 @@ class Outbox:
                     self._wake.set()
 
     async def run(self) -> None:
-        """Until this scheduler loses its permit."""
+        """Run until this scheduler loses its permit."""
         while True:
             await self._wake.wait()
             self._wake.clear()

@@ -35,7 +35,7 @@ ASKING_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """What hosts are told of it before they fetch it."""
+    """The description of the archive that hosts get before they fetch it."""
 
     size: int = 0
     sha256: bytes = b""
@@ -104,7 +104,7 @@ class PackageEndpoint:
             self._asking -= 1
 
     def remove(self) -> None:
-        """Delete the archive: nobody will ask for it any more. May wait for the place where it is as well."""
+        """Delete the archive, which is no longer needed. May wait for the place where it is."""
         if not self.digest:
             return
         self._file.unlink(missing_ok=True)

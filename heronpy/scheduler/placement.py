@@ -132,7 +132,7 @@ class Placement:
     # ---- queries ----------------------------------------------------------------------------
     @property
     def ledger(self) -> Ledger:
-        """What a successor of this scheduler has to know."""
+        """The records that a successor of this scheduler needs."""
         known = sorted(self._containers.items())
         return {number: container.entry for number, container in known if container.entry != Entry()}
 
@@ -150,10 +150,7 @@ class Placement:
         return found.entry if found is not None else None
 
     def slot(self, container: int, now: float) -> tuple[int, int, bool]:
-        """The epoch in which a container acts, or is about to, 0 for none; the highest in which none can any more.
-
-        And whether nobody knows if it still acts.
-        """
+        """The epoch in which a container acts (0: none), the highest ended epoch, and whether it may still act."""
         found = self._containers.get(container)
         if found is None:
             return 0, 0, False
@@ -165,7 +162,7 @@ class Placement:
         return epoch if acts else 0, epoch - 1, phase is Phase.UNCONFIRMED
 
     def submissions_of(self, container: int) -> list[int]:
-        """Those of a container that may exist."""
+        """The submissions of a container that may exist."""
         found = self._containers.get(container)
         return sorted(found.submissions) if found is not None else []
 

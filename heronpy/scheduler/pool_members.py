@@ -69,7 +69,7 @@ class Member:
         self._watch.start()
 
     def location(self) -> bytes:
-        """Where its scheduler is, as commands find it."""
+        """The location of its scheduler, for commands."""
         return plan_pb2.SchedulerLocation(
             topology=self.launch.topology,
             endpoint=f"ipc://{self.launch.sockets_dir}/scheduler",
@@ -97,7 +97,7 @@ class Member:
         self._on_change()
 
     def spec(self) -> Spec | None:
-        """What slots have to know of it; None while that is not known, or when it is to run no more."""
+        """The specification for slots; None while it is unknown, or if the topology is to end."""
         if self._plan is None or self._archive is None or self.is_killed:
             return None
         if self._spec is None:
@@ -114,7 +114,7 @@ class Member:
         return self._spec
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering."""
         self._packing.cancel()
         self._watch.close()
         self._server.close(LAST_ANSWERS_MS)
@@ -128,7 +128,7 @@ class Member:
 
 
 def read_member(state: StateManager, name: str, topology_id: str) -> tuple[LaunchSpec, topology_pb2.Topology]:
-    """What is stored of a topology; HeronError when it is not there yet, or is another one."""
+    """The stored records of a topology; HeronError if they are missing, or those of another one."""
     found = state.get(paths.execution_state(name))
     record = plan_pb2.ExecutionState.FromString(found[0]) if found is not None else plan_pb2.ExecutionState()
     if record.topology_id != topology_id:
@@ -137,7 +137,7 @@ def read_member(state: StateManager, name: str, topology_id: str) -> tuple[Launc
 
 
 def holders_of(known: Map, spec: Spec) -> dict[tuple[int, int], int]:
-    """The slots, with their epochs, that may run containers of a topology which this map has published no more."""
+    """Slots and epochs that may run containers of a topology that this map no longer publishes."""
     shards = {shard_of((spec.topology_id, container), len(known.owners)) for container in spec.containers}
     owners = (known.owners[shard] for shard in shards)
     return {(one.slot, one.epoch): known.number for one in owners if one.slot}
@@ -146,7 +146,7 @@ def holders_of(known: Map, spec: Spec) -> dict[tuple[int, int], int]:
 def records_of(
     spec: Spec, answered: dict[str, tuple[int, bytes]], hosts: dict[int, str]
 ) -> list[control_pb2.ProcessRecord]:
-    """The containers of a topology as records tell them; `answered`: slot and record by name."""
+    """The records of a topology's containers; `answered` has slot and record by name."""
     found = []
     for container in spec.containers:
         slot, content = answered.get(name_of((spec.topology_id, container)), (0, b""))

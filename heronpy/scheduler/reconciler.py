@@ -116,7 +116,7 @@ class EngineScheduler:
 
     # ---- life -------------------------------------------------------------------------------
     async def run(self) -> int:
-        """Keep the topology's containers running until they are killed, or somebody ends this process."""
+        """Keep the topology's containers running until they are killed, or this process is asked to end."""
         loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
         self._changed = asyncio.Event()

@@ -52,7 +52,7 @@ PATH_MAX_CHARS: Final = 1024
 
 
 class Step(NamedTuple):
-    """What the state manager is asked for: a method of it; "watch", "lock" and "unlock" last until they are ended."""
+    """A call to the state manager, by its method. "watch", "lock" and "unlock" last until they are ended."""
 
     what: str
     arguments: tuple[Any, ...]
@@ -71,7 +71,7 @@ class SupersededError(StateAwayError):
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """What is refused beyond. What one session may own, watch and lock is bounded by its rules."""
+    """Limits of sessions. The rules of a session bound what it may own, watch and lock."""
 
     sessions: int = 4096
     #: Of one container: its processes, and those of which the endpoint has not noticed yet that they are gone.
@@ -127,7 +127,7 @@ class StateRecords:
 
     # ---- life -------------------------------------------------------------------------------
     def open(self, now: float, number: int, container: int, session_s: float, call: int) -> None:
-        """Begin a session, or go on with it. Changes below `call` were given up.
+        """Open a session, or resume it. Changes below `call` were given up.
 
         StateAwayError when there are too many, StateError for an impossible `session_s` or another's session.
         """
@@ -214,7 +214,7 @@ class StateRecords:
         raise StateError("the control endpoint does not know this call; is the container of another release?")
 
     def seen(self, number: int) -> endpoint_pb2.StateAnswer:
-        """How often each node has changed that a session watches: the answer to its sign of life."""
+        """The number of changes of each node that a session watches, as the answer to its heartbeat."""
         watches = sorted(self._sessions[number].watches)
         return endpoint_pb2.StateAnswer(
             seen=[endpoint_pb2.StateSeen(path=path, count=self._changes[path]) for path in watches]

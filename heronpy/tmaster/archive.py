@@ -145,7 +145,7 @@ class Archive:
             log.warning("no other checkpoint store takes over: %s", error)
 
     def close(self) -> None:
-        """Start no more jobs; running ones end by themselves."""
+        """Start no more jobs; running ones end on their own."""
         self._writer.shutdown(wait=False, cancel_futures=True)
         self._cleaner.shutdown(wait=False, cancel_futures=True)
 

@@ -174,7 +174,7 @@ class Checkpoints:
         return self.restorer.ready
 
     def outcome(self, token: int) -> words.Answer | None:
-        """How the checkpoint of `ask` ended; None while it is in progress."""
+        """The result of the checkpoint that `ask` requested; None while it is in progress."""
         return self._outcomes.pop(token, None)
 
     def sealed(self, now: float) -> bool:

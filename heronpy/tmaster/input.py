@@ -59,7 +59,7 @@ class Readiness:
         shared.publish_if_due(now)
 
     def cause(self, now: float) -> str:
-        """What the spouts wait for, and for how long."""
+        """Why the spouts wait, and for how long."""
         registry = self._shared.registry
         since: dict[str, float] = {}
         for task in self._tasks():

@@ -57,7 +57,7 @@ class LastAnswers:
             self._figures = self._figures_now(now)
 
     def message(self, now: float, at_end: bool) -> control_pb2.LastAnswers:
-        """All of it. The minutes are added `at_end` only, when no more reports are taken."""
+        """The complete message. `at_end`, when no more reports are taken, it includes the minutes."""
         machine, metrics = self._machine, self._observatory.metrics
         load, tasks = self._figures or self._figures_now(now)
         counts = metrics.query(control_pb2.GetMetrics(names=(*UNIT_METRICS, *BATCH_METRICS, CPU_SECONDS)), now)

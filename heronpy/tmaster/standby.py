@@ -30,7 +30,7 @@ MISSED_MIN = 2
 
 
 class FailureDetector:
-    """How long the holder of the location has been silent. The caller passes the time."""
+    """Measures how long the holder of the location has been silent. The caller passes the time."""
 
     def __init__(self, takeover_s: float) -> None:
         self._takeover_s = takeover_s

@@ -181,9 +181,9 @@ def raised_by(reports: Sequence[control_pb2.ExceptionReport], hot: HotSpots) -> 
 
 
 def alike(messages: Sequence[tuple[str, int]]) -> tuple[str, int, int]:
-    """What most of these messages have in common, how many have it, and how many there are; each comes with a number.
+    """The common words of most of these messages, how many have them, and the total; each message comes with a number.
 
-    Words are compared place by place, among the messages of the most frequent length. "": no word is common to them.
+    Words are compared by position among the messages of the most frequent length. "": there is no common word.
     """
     total = sum(times for _, times in messages)
     lengths: Counter[int] = Counter()

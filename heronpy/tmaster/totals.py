@@ -314,7 +314,7 @@ class Totals(Struct):
             self.changes += 1
 
     def restarts_of(self, process: control_pb2.ProcessRecord) -> int:
-        """How often a process was started again, by all executors."""
+        """The number of restarts of a process, summed over all executors."""
         _, before, latest = self.restarts.get(process.name, (0, 0, process.restarts))
         return _sum(before, latest)
 

@@ -87,7 +87,7 @@ class Saver(Protocol):
         """Begin; returns the token for `outcome`."""
 
     def outcome(self, token: int) -> Answer | None:
-        """How it ended; None while it is in progress."""
+        """The result of the update; None while it is in progress."""
 
 
 class Broken(Struct, frozen=True):

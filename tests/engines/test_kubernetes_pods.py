@@ -201,7 +201,7 @@ def test_a_template_adds_to_our_pod() -> None:
         ({"spec": {"containers": "heron"}}, "sets spec.containers"),
         ({"spec": []}, "its spec is not a map"),
         ({"template": {}}, "'template'"),
-        ([], "no map"),
+        ([], "not a map"),
     ],
 )
 def test_a_template_that_sets_our_fields_is_refused(template: Any, said: str) -> None:

@@ -116,7 +116,7 @@ def test_a_damaged_endpoint_file_is_named_with_what_helps(content: str) -> None:
 def test_an_endpoint_that_was_damaged_on_its_way_is_named() -> None:
     text = text_of_another_host(endpoints={"wc": {"topology_id": "wc-1", "addresses": [], "server": "short"}})
     with pytest.raises(
-        ConfigError, match="what it says of the control endpoint of topology 'wc' is damaged; run both commands"
+        ConfigError, match="on another host: the control endpoint of topology 'wc' is damaged; run both commands"
     ):
         access.bring("hpc", text)
 

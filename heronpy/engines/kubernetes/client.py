@@ -100,7 +100,7 @@ class Api:
 
     @property
     def namespace(self) -> str:
-        """Where pods are: as given, else that of the context or the pod, else `default`."""
+        """The namespace of the pods: the given one, else that of the context or the pod, else `default`."""
         return self._open()[2]
 
     @property

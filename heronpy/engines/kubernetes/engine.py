@@ -59,10 +59,10 @@ RELEASE_MIN = (1, 20)
 
 
 class KubernetesEngine:
-    """The pods of one topology in one namespace. `command` is what each container runs.
+    """The pods of one topology in one namespace. `command` is the command of each container.
 
-    The folder that HERON_JOIN_TOKEN_FOLDER names there has the join token. A pod that has ended is removed by the list
-    after the one that told of it; its end is remembered.
+    The folder HERON_JOIN_TOKEN_FOLDER in the container has the join token. A list that shows an ended pod keeps its
+    end; the next list removes the pod.
     """
 
     traits = Traits(keeps_apart=True, keeps_files=False)
@@ -213,7 +213,7 @@ class KubernetesEngine:
         raise AssertionError("unreachable")
 
     def list(self) -> Sequence[Seen]:
-        """The pods that there are, and the ends of those that are gone. Removes what has ended and was told before."""
+        """The existing pods, and the ends of those that are gone. Removes ended pods that an earlier list has shown."""
         pods, version = self._pods(selector(self._topology_id))
         now = time.monotonic()
         with self._lock:
@@ -244,7 +244,7 @@ class KubernetesEngine:
 
     @contextmanager
     def watch(self, changed: Callable[[], None]) -> Iterator[None]:
-        """Calls `changed` as soon as the API server tells of a change."""
+        """Calls `changed` as soon as the API server reports a change."""
         following = Following(
             self._api, self._path, selector(self._topology_id), lambda: self._listed, self._on_event, changed,
             self._poll_s,
@@ -284,7 +284,7 @@ class KubernetesEngine:
         return f"kubectl get pods -n {self._api.namespace} -l {selector(self._topology_id)}"
 
     def topologies(self) -> dict[str, int]:
-        """Of the namespace. See `Engine.topologies`."""
+        """The topologies in the namespace; see `Engine.topologies`."""
         return count_topologies(self._pods(selector())[0], time.time())
 
     # ---- the cluster ------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ class KubernetesEngine:
         return nodes_.usable(items(answer, "items"), self._options.template)
 
     def node_sizes(self) -> Sequence[NodeSize]:
-        """What pods may use of the nodes; empty where we may not see them."""
+        """The resources that pods may use on the nodes; empty if we may not list nodes."""
         return nodes_.sizes(self._nodes())
 
     def check(self) -> Sequence[Found]:

@@ -18,7 +18,7 @@ AGAIN_S = 1.0
 
 
 class Following:
-    """One thread. `since` tells how many lists there were and the version of the last; `on_event` gets kind and pod."""
+    """Watches pods in one thread. `since`: number of lists, and version of the last; `on_event` gets kind and pod."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class _End:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What follows from a list."""
+    """The result of a list of pods."""
 
     seen: Sequence[Seen]
     #: Pods that have ended, which was told before, and whose deletion nobody has asked for.
@@ -65,7 +65,7 @@ class KnownPods:
         return [(one.seen.container, name, one.uid) for name, one in self._alive.items() if one.uid]
 
     def printed(self, name: str) -> str:
-        """What is kept of the output of a pod that has ended."""
+        """The kept output of a pod that has ended."""
         found = self._ends.get(name)
         return found.printed if found is not None else ""
 

@@ -40,7 +40,7 @@ _LOST_NODE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 @dataclass(frozen=True, slots=True)
 class PodOptions:
-    """What an operator sets for a cluster; ConfigError where it contradicts what we set."""
+    """An operator's settings for a cluster; ConfigError where they contradict heronpy's own."""
 
     image: str
     #: Time to end, in seconds, for a pod that is deleted or evicted.
@@ -161,7 +161,7 @@ def _own(request: Request, options: PodOptions, command: Sequence[str], must_avo
 
 
 def labels(topology_id: str) -> dict[str, str]:
-    """Of everything that belongs to a topology."""
+    """The labels of all objects of a topology."""
     return {LABEL_MANAGED: MANAGER, LABEL_TOPOLOGY: label_of(topology_id)}
 
 

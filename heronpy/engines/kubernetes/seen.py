@@ -232,7 +232,7 @@ def _joined(reason: str, message: str) -> str:
 
 
 def printed(pod: Mapping[str, Any]) -> str:
-    """What its status keeps of the end of its output."""
+    """The end of the pod's output, from its status."""
     return text(of(_state(pod), "terminated"), "message")
 
 

@@ -27,7 +27,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class SubmitHost:
-    """What the manifest of a cluster is made from."""
+    """The values in the manifest of a cluster."""
 
     cluster: str
     namespace: str
@@ -44,7 +44,7 @@ class SubmitHost:
 
     @property
     def name(self) -> str:
-        """Of all objects."""
+        """The name of all objects in the manifest."""
         return f"heron-{dns_of(self.cluster)}"
 
     @property

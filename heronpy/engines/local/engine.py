@@ -191,7 +191,7 @@ class LocalEngine:
 
     # ---- the machine ------------------------------------------------------------------------------
     def reach(self) -> tuple[str, ...]:
-        """Of this machine alone."""
+        """Containers are on this machine only."""
         return ("127.0.0.1",)
 
     def ready(self, hosts: Collection[str]) -> set[str]:
@@ -199,7 +199,7 @@ class LocalEngine:
         return {*hosts} & {this_host().name}
 
     def node_sizes(self) -> Sequence[NodeSize]:
-        """Not told: nothing is reserved here, so that no container is too large."""
+        """Empty: nothing is reserved on this machine, so no container is too large."""
         return []
 
     def check(self) -> Sequence[Found]:

@@ -108,7 +108,7 @@ class Commands:
         self._deadline_s = deadline_s
 
     def run(self, argv: Sequence[str], script: str = "") -> str:
-        """What the command prints. EngineAwayError after the deadline, when it is killed, and for refusals for now."""
+        """The output of the command. EngineAwayError after the deadline, which kills it, and for temporary refusals."""
         name = argv[0]
         try:
             done = subprocess.run(
@@ -311,7 +311,7 @@ class SlurmEngine:
         return count_topologies(self._jobs())
 
     def watch(self, changed: Callable[[], None]) -> AbstractContextManager[None]:
-        """Slurm tells nothing by itself, so this calls every `poll_s`."""
+        """Call `changed` every `poll_s`, because Slurm does not report changes."""
         return polling(self._poll_s, changed)
 
     def reach(self) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ OWNED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """What an operator sets for a cluster; ConfigError where it is missing, or contradicts what we set."""
+    """An operator's settings for a cluster; ConfigError if one is missing, or contradicts heronpy's own."""
 
     master: str
     #: Of each executor; 0: what its largest container asks for.
@@ -87,7 +87,7 @@ class SparkOptions:
 
     @property
     def masters(self) -> list[str]:
-        """Where the masters of Spark's own cluster manager listen, as host:port."""
+        """The host:port addresses of the masters of Spark's own cluster manager."""
         if not self.is_standalone:
             return []
         return [place if ":" in place else f"{place}:7077" for place in self.master[len("spark://") :].split(",")]
@@ -103,7 +103,7 @@ class Size:
 
 
 def size_of(requests: Sequence[Request], options: SparkOptions) -> Size:
-    """What the containers that start together need; cores are whole in Spark."""
+    """The resources of the containers that start together; Spark's cores are whole numbers."""
     cores = options.cores or max(1, *(math.ceil(one.cpu) for one in requests))
     memory = options.memory_bytes or max(MEMORY_MIN_BYTES, *(one.ram_bytes for one in requests))
     return Size(len({one.container for one in requests}), cores, memory)

@@ -135,7 +135,7 @@ class Driver:
             return list(self._jobs.values())
 
     def silent_s(self) -> float:
-        """For how long a driver that lives has told nothing, beyond what is usual; 0.0: all is well."""
+        """Seconds that the live driver has been silent beyond its normal interval; 0.0 while it reports."""
         if self.over:
             return 0.0
         limit_s = SILENT_S if self.ready_at is not None else START_MAX_S
@@ -143,7 +143,7 @@ class Driver:
         return silent if silent > limit_s else 0.0
 
     def idle_s(self) -> float:
-        """For how long it has had nothing to run."""
+        """Seconds for which the driver has had no job."""
         if any(not job.has_ended for job in self.jobs()):
             self._idle_since = None
             return 0.0

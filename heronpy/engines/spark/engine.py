@@ -125,7 +125,7 @@ class SparkEngine:
 
     # ---- what is seen ---------------------------------------------------------------------------
     def list(self) -> Sequence[Seen]:
-        """What the drivers told last; EngineAwayError while one of them hangs."""
+        """The jobs that the drivers reported last; EngineAwayError while a driver hangs."""
         self._bury()
         self._hand_over()
         for driver in self._drivers:
@@ -189,7 +189,7 @@ class SparkEngine:
         return set()
 
     def explain(self, engine_id: str) -> Explained:
-        """What an application lacks."""
+        """The resources for which the application waits."""
         who = who_of(engine_id)
         for driver in self._drivers:
             if any((job.container, job.submission) == who for job in driver.jobs()):
@@ -197,13 +197,13 @@ class SparkEngine:
         return Explained(self._pause())
 
     def termination_report(self, engine_id: str) -> str:
-        """Of a job whose task has returned."""
+        """The termination report of a job whose task has returned."""
         who = who_of(engine_id)
         known = [job for driver in self._drivers for job in driver.jobs()] + [job for job, _ in self._past.values()]
         return next((job.printed for job in known if (job.container, job.submission) == who), "")
 
     def look_command(self) -> str:
-        """The drivers of this host: without one, nothing of a topology goes on for long."""
+        """A command that lists the drivers of this host. Without its driver nothing of a topology runs for long."""
         return f"ps -u $USER -o pid,args | grep '[h]{MODULE[1:]} --topology-id {self._topology_id}$'"
 
     def topologies(self) -> dict[str, int]:
@@ -218,7 +218,7 @@ class SparkEngine:
 
     @contextmanager
     def watch(self, changed: Callable[[], None]) -> Iterator[None]:
-        """Calls as soon as a driver tells something, and every `poll_s`."""
+        """Call `changed` when a driver reports something, and every `poll_s`."""
         over = threading.Event()
 
         def follow() -> None:
@@ -246,7 +246,7 @@ class SparkEngine:
             raise EngineAwayError(str(error)) from None
 
     def node_sizes(self) -> Sequence[NodeSize]:
-        """What an executor has, if the operator has said so."""
+        """The size of an executor, if the operator has set it."""
         options = self._options
         if not options.cores and not options.memory_bytes:
             return []

@@ -94,9 +94,9 @@ def after_driver(job: Job, was_ready: bool, why: str) -> Job:
 
 
 def seen_of(job: Job, starting: bool = False, why: str = "") -> Seen:
-    """A job as the contract has it. `starting`: it waits for its application; `why`: for what.
+    """The state of a job for the contract. `starting`: the job waits for its application; `why`: the reason.
 
-    The host is left out: containers tell it themselves, by the name that a person knows.
+    The host is left out, because containers report its name, which users know.
     """
     who = job.container, job.submission
     match job.phase:
