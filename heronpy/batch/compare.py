@@ -149,10 +149,8 @@ def rows_of(files: Iterable[Path], root: Path | None = None) -> Iterator[bytes]:
     for path in files:
         parts = path.relative_to(root).parts[:-1] if root is not None else ()
         values = "/".join(part for part in parts if "=" in part and not part.startswith("unit="))
-        before = f"{values} ".encode() if values else b""
         try:
-            for row in _rows(path):
-                yield before + row
+            yield from map(f"{values} ".encode().__add__, _rows(path)) if values else _rows(path)
         except (OSError, ValueError, EOFError) as error:
             raise ConfigError(f"{path} cannot be read ({error}); remove it, or mend it") from None
 

@@ -24,9 +24,9 @@ import msgspec
 from msgspec.structs import replace
 
 from heronpy.batch.record import RunRecord
+from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.errors import AnswerError, ConfigError, StateError, TopologyError
 from heronpy.common.folders import check_root, heron_home, make_folders, open_private, read_own
-from heronpy.common.setting_types import BatchSettings
 from heronpy.connectors.durable_files import write_record
 from heronpy.proto import topology_pb2
 from heronpy.views.progress import PROGRESS, Progress, progress_of

@@ -47,6 +47,7 @@ VERBS: dict[str, dict[str, str]] = {
         "events": "Show what happened: restarts, backpressure, checkpoints, updates.",
         "exceptions": "Show the exceptions that user code raised.",
         "history": "Show runs that have ended: their end, progress, exceptions and logs.",
+        "compare": "Compare the rows and figures of two runs, or of two folders.",
         "trace": "Trace tuples and show where their time goes.",
         "slow": "Show the slowest tuples with their values.",
         "batches": "Show the Spark batches that have failed, and try them again.",
@@ -83,6 +84,7 @@ SHARED = {
         " profile heap metrics",
         "cluster": "env",
         "tracker": "ui",
+        "history": "compare",
         "about": "completion version help",
     }.items()
     for verb in verbs.split()

@@ -116,6 +116,13 @@ def find_run(session: Session, word: str) -> PastRun:
     raise NotThereError(f"nothing is kept of a run '{word}' in cluster {session.target.cluster}{hint}")
 
 
+def submits_of(session: Session, record: RunRecord) -> list[control_pb2.EndedTopology]:
+    """What is known of the submits that have worked on a batch run. Blocking."""
+    return [
+        one.kept for one in _submits(session, record.topology) if one.kept.record.topology_id in record.topology_ids
+    ]
+
+
 def _submits(session: Session, word: str) -> Iterator[PastRun]:
     """The submits of a cluster, or those with this id or topology, the newest first."""
     listed = [one for one in _listed(session) if word in ("", one.name, one.kept.record.topology)]

@@ -105,6 +105,27 @@ def test_killed_workers_change_nothing(heron: Heron, logs: Path, tmp_path: Path)
     assert {row["visitor"]: row["visits"] for row in rows} == expected and len(rows) == len(expected)
 
 
+def test_a_run_that_was_killed_goes_on(heron: Heron, logs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    expected = write(logs / "a.log", 4000, 12)
+    words = (PROGRAM, "visits", f"{logs}/*.log", out, "slow_s=0.002")
+    heron("submit", "local", "--mode", "batch", *words).ok()
+
+    def progress() -> Any:
+        return heron("progress", "local", "visits", "--json").json()
+
+    done = wait_for(lambda: progress()["stages"] and progress()["stages"][0]["done"], 60, "a unit that is done")
+    heron.kill("visits")
+    assert progress()["state"] == "STOPPED"
+    # What came after the run began does not belong to it.
+    write(logs / "a.log", 100, 13)
+    said = heron("submit", "local", "--mode", "batch", "--wait", *words).ok().out
+    assert "run 1 of visits, which goes on" in said
+    assert {row["visitor"]: row["visits"] for row in rows_of(out)} == expected
+    stage = progress()["stages"][0]
+    assert stage["attempts"] <= stage["units"] + 2 and done > 0
+
+
 def test_a_failed_run_shows_nothing_and_the_mended_program_goes_on(heron: Heron, logs: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     expected = write(logs / "a.log", 4000, 6)

@@ -66,7 +66,7 @@ def test_it_tells_of_a_run_of_which_nothing_runs(heron: Heron, raised: FakeTopol
     for word in ("wordy", "wordy-1"):
         shown = heron("history", "show", "local", word).out
         assert shown.startswith(f"Run wordy-1 of topology 'wordy' is {state}\n")
-        assert "1m01s of CPU, at most 5MB of memory" in shown and "wordy is RUNNING" in shown
+        assert "1m02s of CPU, at most 5MB of memory" in shown and "wordy is RUNNING" in shown
         assert "1 kind of exceptions: heron history exceptions local wordy-1" in shown and "clicks" in shown
     found = json.loads(heron("history", "show", "local", "wordy", "--json").out)
     assert found["used"]["cpu_s"] == 61.5 and found["exceptions"] == 3 and found["progress"] is None

@@ -1,7 +1,7 @@
 """Read-only verbs: CLUSTER may be left out when exactly one cluster is configured.
 
-A first word that is the name of a configured cluster, or has a '/', is the cluster. Otherwise, if exactly
-one cluster is configured and the words fit without a cluster, that cluster is used.
+A first word that is the name of a configured cluster, or has a '/', is the cluster, unless it names a batch run, such
+as visits/3. Otherwise, if exactly one cluster is configured and the words fit without a cluster, that cluster is used.
 Verbs that change something require the cluster.
 """
 
@@ -31,9 +31,13 @@ class Reading(click.Command):
         except click.UsageError:
             return args  # reported by the real parser
         words = [word for given in self._arguments() for word in _words(values.get(str(given.name)))]
-        if (words and "/" in words[0]) or (not words and ctx.resilient_parsing):
+        if not words and ctx.resilient_parsing:
             return args
         clusters = known_clusters(values.get("config_path"))
+        if words and "/" in words[0]:
+            cluster, _, rest = words[0].partition("/")
+            if cluster in clusters or not rest.isdecimal():
+                return args
         if words and words[0] in clusters:
             return args
         if len(clusters) != 1:

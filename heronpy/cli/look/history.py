@@ -63,10 +63,11 @@ def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
     say(f"Run {clean(found.name)} of topology '{clean(shown.name)}' is {shown.state}")
     say_labelled("submitted", f"{moment(shown.submitted_at)} by {shown.submission_user}, release {shown.release}")
     if shown.ended_at is not None:
-        say_labelled("ended", f"{moment(shown.ended_at)}, after {_lasted(shown)}")
+        when = "last seen" if found.listed else "ended"
+        say_labelled(when, f"{moment(shown.ended_at)}, after {_lasted(shown)}")
     if shown.cause and not findings:
         say_labelled("cause", shown.cause)
-    if shown.totals is not None:
+    if shown.totals is not None and (shown.totals.acked or shown.totals.failed or losses_text(shown.totals)):
         lost = f"; {given_up_text(shown.totals)}" if losses_text(shown.totals) else ""
         say_labelled("tuples", f"{shown.totals.acked:,} acked, {shown.totals.failed:,} failed{lost}")
     cpu = f"{format_duration(round(used.cpu_s, 1))} of CPU" if used.cpu_s is not None else ""

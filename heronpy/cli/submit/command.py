@@ -103,7 +103,7 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
             for said in exceptions:  # they are removed with it
                 warning(f"while it ran: {clean(said)}")
             if batch is not None:
-                batch.say_ended(session, options)
+                batch.say_ended(session)
             _say_how_it_ended(session, planned.topology.name, last, undone)
         elif options.foreground:
             _stay(session, started, options)
@@ -259,7 +259,9 @@ def _prepare(
         return *_start(session, options, loaded, begun_at), None
     from heronpy.cli.submit.batch_mode import begun
 
-    with begun(session, loaded, options) as batch:
+    words, dry = (options.program, *options.words), options.dry_run_format is not None
+    flags = {"hold": options.hold, "resume": options.resume, "fresh": options.fresh, "dry": dry}
+    with begun(session, loaded, words, options.mode, options.like, **flags) as batch:
         return *_start(session, options, batch.loaded, begun_at), batch
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from heronpy.cli.flags import complete
-from heronpy.cli.flags.arguments import verb
+from heronpy.cli.flags.arguments import cluster_flag, common_flags, json_flag, verb
 from heronpy.cli.flags.reading import Reading, reading_target
 
 _run = click.argument("run", metavar="RUN", shell_complete=complete.past_runs)
@@ -74,3 +74,26 @@ def logs_command(**flags: Any) -> None:
     from heronpy.cli.look.history import show_logs
 
     show_logs(**flags)
+
+
+@click.command("compare")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@cluster_flag("The cluster of the runs; default: the only one that is configured.")
+@json_flag
+@common_flags
+def compare_command(**flags: Any) -> None:
+    """Compare the results of two batch runs, such as visits/3 and visits/4, or of two folders of a sink.
+
+    Rows are compared for each sink, as text; how often a row is there counts, its place does not. A run that was
+    submitted with --hold can be compared as well. Of runs, time, CPU, memory and attempts are shown beside each other.
+    A folder is named by a path that is not of the form NAME/NUMBER, such as ./out or /data/out.
+    Exit code 1: a row differs.
+
+    \b
+    heron submit local visits_new.py visits --mode batch --as visits/3 --hold
+    heron compare visits/3 visits/4
+    """
+    from heronpy.cli.look.compare import show_comparison
+
+    show_comparison(**flags)
