@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
-from heronpy.ingest.ledger.commands import ListBad, RetryBad, RetryFailed, Show
 from heronpy.ingest.ledger import policy
+from heronpy.ingest.ledger.commands import ListBad, RetryBad, RetryFailed, Show
 from heronpy.ingest.ledger.requests import (
     Again,
     Bad,

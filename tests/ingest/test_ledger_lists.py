@@ -13,8 +13,8 @@ from heronpy.ingest.ledger.commands import Show
 from heronpy.ingest.ledger.requests import (
     Commit,
     Cut,
-    EnterList,
     Entered,
+    EnterList,
     FileRange,
     GiveBack,
     Halve,
