@@ -23,10 +23,10 @@ from heronpy.clusters.errors import NotThereError
 from heronpy.clusters.how_ended import summary_of
 from heronpy.clusters.session import Session
 from heronpy.clusters.summary import DEAD
+from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.folders import heron_home
 from heronpy.common.losses import state_label
 from heronpy.common.nearest import suggestion
-from heronpy.common.setting_types import BatchSettings
 from heronpy.common.settings import settings_for
 from heronpy.proto import control_pb2
 from heronpy.scheduler.teardown import FAILED, known_of, last_life
