@@ -266,12 +266,11 @@ class Exchanges:
             yield from file.records(bucket)
 
     def sizes(self) -> list[int]:
-        """The bytes of each bucket; what every bucket reads counts for each that has bytes of its own."""
+        """The bytes that each bucket reads."""
         total = np.zeros(self._buckets + 1, dtype=np.int64)
         for file in self._files:
             np.add.at(total, file.index["bucket"], file.index["size"].astype(np.int64))
-        own, shared = total[:-1], int(total[-1])
-        return [int(size) + shared if size else 0 for size in own] if own.any() else [shared] * self._buckets
+        return (total[:-1] + total[-1]).tolist()
 
 
 def bucket_lines(folder: Path, stages: Sequence[Stage], number: int, buckets: int) -> list[tuple[bytes, int]]:

@@ -19,6 +19,9 @@ from heronpy.ingest.watch import Watch
 
 #: Interval at which the figures for people are written.
 PROGRESS_S: Final = 1.0
+#: With so few units, it looks for the end of the stage at this interval.
+FEW: Final = 16
+SOON_S: Final = 0.05
 
 
 class BatchKeeper(LogKeeper):
@@ -33,6 +36,7 @@ class BatchKeeper(LogKeeper):
         self._ended = False
         self._progress_at = 0.0
         self._rate = Rate()
+        self._soon = False
 
     def next_tuple(self) -> None:
         """Do one round of what is due."""
@@ -40,6 +44,9 @@ class BatchKeeper(LogKeeper):
             self.busy()
             self._enter()
             return
+        if self._soon:
+            # The stage may end any moment, and the figures of few units are cheap.
+            self._show_at, self._soon = min(self._show_at, time.monotonic() + SOON_S), False
         super().next_tuple()
 
     def _enter(self) -> None:
@@ -68,6 +75,8 @@ class BatchKeeper(LogKeeper):
         self._step_now, self._ended = None, False
 
     def _looked(self, figures: Figures) -> None:
+        if sum(count for count, _ in figures.units.values()) <= FEW:
+            self._soon = True
         now = time.time()
         if now >= self._progress_at and self._step_now is not None:
             self._progress_at = now + PROGRESS_S

@@ -24,9 +24,9 @@ import msgspec
 from msgspec.structs import replace
 
 from heronpy.batch.record import RunRecord
+from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.errors import AnswerError, ConfigError, StateError, TopologyError
 from heronpy.common.folders import check_root, heron_home, make_folders, open_private, read_own
-from heronpy.common.setting_types import BatchSettings
 from heronpy.connectors.durable_files import write_record
 from heronpy.proto import topology_pb2
 from heronpy.views.progress import PROGRESS, Progress, progress_of
@@ -70,6 +70,10 @@ class Run:
     def topology(self) -> topology_pb2.Topology:
         """The topology as its program built it."""
         return topology_pb2.Topology.FromString(read_own(self.folder / _TOPOLOGY, _TOPOLOGY_MAX))
+
+    def replace_topology(self, topology: topology_pb2.Topology) -> None:
+        """The same topology, of a program that was changed since."""
+        write_record(self.folder / _TOPOLOGY, topology.SerializeToString())
 
     @property
     def progress(self) -> Progress:

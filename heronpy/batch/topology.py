@@ -41,7 +41,9 @@ def run_topology(topology: topology_pb2.Topology, folder: str, workers: int) -> 
         (WORKER, "heronpy.batch.worker.BatchWorker", workers),
         (KEEPER, "heronpy.batch.keeper.BatchKeeper", _KEEPERS),
     ):
-        made.spouts.add().CopyFrom(HeronComponentSpec(name, path, True, tasks, config=config).get_protobuf())
+        spout = HeronComponentSpec(name, path, True, tasks, config=config).get_protobuf()
+        assert isinstance(spout, topology_pb2.Spout)
+        made.spouts.add().CopyFrom(spout)
     return made
 
 

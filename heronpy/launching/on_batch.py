@@ -98,6 +98,12 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
         continues = goes_on(before, wanted)
         if continues and newest is not None and before is not None:
             run = newest
+            if divide(run.topology) != stages:
+                raise BatchRefusedError(
+                    f"run {before.run} has not finished, and the program has other stages since; give --fresh to begin"
+                    " another run"
+                )
+            run.replace_topology(topology)
             mend(run, stages)
             run.write(replace(before, code=wanted.code, state=RunState.RUNNING, cause="", ended_at=None,
                               topology_ids=(*before.topology_ids, topology.id)))  # fmt: skip

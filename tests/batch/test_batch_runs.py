@@ -51,6 +51,16 @@ def batch(heron: Heron, logs: Path, out: Path, *words: str, flags: tuple[str, ..
     )
 
 
+def workers(heron: Heron) -> list[int]:
+    return [each["pid"] for each in heron.status("visits")["tasks"] if each["component"] == "batch" and each["pid"]]
+
+
+def kill_one(heron: Heron) -> None:
+    worker = wait_for(lambda: workers(heron), 60, "a worker")[-1]
+    os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: worker not in workers(heron), 60, "the end of the worker")
+
+
 def folder_of(heron: Heron, number: int) -> Path:
     return heron.home / "batch" / "local" / "visits" / str(number)
 
@@ -84,27 +94,36 @@ def test_killed_workers_change_nothing(heron: Heron, logs: Path, tmp_path: Path)
     with (logs / "a.log").open("a") as file:
         file.write("killer /once\n")
     expected["killer"] += 1
-    command = heron.start("submit", "local", "--mode", "batch", "--wait", PROGRAM, "visits", f"{logs}/*.log", out,
-                          f"kill={kill}", "slow_s=0.002", "mode=ATLEAST_ONCE")  # fmt: skip
-    try:
-        killed = 0
-        while killed < 3 and command.poll() is None:
-            pids = (
-                [each["pid"] for each in heron.status("visits").get("instances", []) if each["component"] == "batch"]
-                if "visits" in heron.names()
-                else []
-            )
-            if pids:
-                os.kill(random.choice(pids), signal.SIGKILL)
-                killed += 1
-        code = command.wait(120)
-        assert code == 0, command.communicate()
-    finally:
-        command.kill()
-        command.communicate()
+    words = (PROGRAM, "visits", f"{logs}/*.log", out, f"kill={kill}", "slow_s=0.002", "mode=ATLEAST_ONCE")
+    heron("submit", "local", "--mode", "batch", *words).ok()
+    for _ in range(3):
+        kill_one(heron)
+    heron.when_state("visits", "FINISHED")
+    heron.kill("visits")
     assert kill.exists()
     rows = rows_of(out)
     assert {row["visitor"]: row["visits"] for row in rows} == expected and len(rows) == len(expected)
+
+
+def test_a_run_that_was_killed_goes_on(heron: Heron, logs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    expected = write(logs / "a.log", 4000, 12)
+    words = (PROGRAM, "visits", f"{logs}/*.log", out, "slow_s=0.002")
+    heron("submit", "local", "--mode", "batch", *words).ok()
+
+    def progress() -> Any:
+        return heron("progress", "local", "visits", "--json").json()
+
+    done = wait_for(lambda: progress()["stages"] and progress()["stages"][0]["done"], 60, "a unit that is done")
+    heron.kill("visits")
+    assert progress()["state"] == "STOPPED"
+    # What came after the run began does not belong to it.
+    write(logs / "a.log", 100, 13)
+    said = heron("submit", "local", "--mode", "batch", "--wait", *words).ok().out
+    assert "run 1 of visits, which goes on" in said
+    assert {row["visitor"]: row["visits"] for row in rows_of(out)} == expected
+    stage = progress()["stages"][0]
+    assert stage["attempts"] <= stage["units"] + 2 and done > 0
 
 
 def test_a_failed_run_shows_nothing_and_the_mended_program_goes_on(heron: Heron, logs: Path, tmp_path: Path) -> None:
@@ -151,7 +170,7 @@ def test_a_held_run_takes_the_input_of_another_and_publishes_nothing(heron: Hero
     assert sorted(rows) == first
     # Its checkpoint is that of the first run.
     heron("submit", "local", "--mode", "batch", "--as", "visits/9", PROGRAM, "visits", f"{logs}/*.log", tmp_path / "out",
-          ).refused(FAILED, "visits/9", "visits/1, visits/2")  # fmt: skip
+          ).refused(USAGE, "visits/9", "visits/1, visits/2")  # fmt: skip
 
 
 def test_the_stages_are_shown_before_anything_starts(heron: Heron, logs: Path, tmp_path: Path) -> None:
@@ -165,7 +184,6 @@ def test_the_stages_are_shown_before_anything_starts(heron: Heron, logs: Path, t
 @pytest.mark.parametrize(
     ("flags", "words", "named"),
     [
-        (("--mode", "batch"), ("endless=1",), ("lines",)),
         (("--mode", "batch", "--resume"), (), ("--resume",)),
         (("--mode", "batch", "--as", "visits/3"), (), ("visits/3",)),
         (("--mode", "batch", "--restore", "latest"), (), ("--restore",)),

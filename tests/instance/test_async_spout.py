@@ -18,8 +18,9 @@ from heronpy.api.topology import TopologyBuilder
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
+from heronpy.task import emitter
 from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, Frame, pack32, pack64
-from instance import emitter, linger
+from instance import linger
 from instance.async_spout import AsyncSpoutTask
 from instance.awake import Sleeps
 from instance.linger import BURST, STEADY

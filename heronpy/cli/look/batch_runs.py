@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from heronpy.batch.run import Runs, runs_folder
 from heronpy.batch.stages import Exchange, Stage, divide
@@ -19,11 +20,16 @@ from heronpy.proto import topology_pb2
 def show_progress(target: Target, topology: str, as_json: bool, common: Common) -> None:
     """Print the stages of a batch run."""
     name, _, number = topology.partition("/")
-    runs = _runs(Session(target, common), name)
+    session = Session(target, common)
+    runs = _runs(session, name)
     run = runs.named(topology) if number else runs.newest()
     if run is None:
         raise exits.Failure(f"topology '{name}' has had no batch run; start one: heron submit --mode batch")
     found = run.progress
+    running = session.record(name)
+    if found.ended_at is None and (running is None or running.topology_id not in run.record.topology_ids):
+        cause = "no topology works on it; the command that began it goes on with it"
+        found = replace(found, state="STOPPED", cause=cause, ends_in_s=None)
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:

@@ -93,7 +93,7 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
         if batch is not None:
             batch.say_begun()
         if options.wait:
-            last = _watch(session, started, options)
+            last = _watch(session, started, options, batch)
             exceptions = exceptions_said(session, planned.topology.name)
             from heronpy.cli.submit.undone import undone_of
 
@@ -103,7 +103,7 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
             for said in exceptions:  # they are removed with it
                 warning(f"while it ran: {clean(said)}")
             if batch is not None:
-                batch.say_ended(session, options)
+                batch.say_ended(session)
             _say_how_it_ended(session, planned.topology.name, last, undone)
         elif options.foreground:
             _stay(session, started, options)
@@ -172,7 +172,9 @@ def _say_launched(session: Session, planned: Planned, started: Started, options:
             say(f"          component '{component}' is new and starts empty")
 
 
-def _watch(session: Session, started: Started, options: SubmitOptions) -> control_pb2.StatusReply:
+def _watch(
+    session: Session, started: Started, options: SubmitOptions, batch: BatchSubmit | None
+) -> control_pb2.StatusReply:
     """Wait for the end of a topology, and return its last status.
 
     A failed topology is removed. Any other end of the wait leaves the topology running, except an interrupt that
@@ -180,7 +182,8 @@ def _watch(session: Session, started: Started, options: SubmitOptions) -> contro
     """
     from heronpy.cli.submit.watching import Watch
 
-    name, watch = started.record.topology, Watch(session, started.record)
+    progress = batch.progress if batch is not None and batch.is_batch else None
+    name, watch = started.record.topology, Watch(session, started.record, progress)
     try:
         with _tuples_at_an_early_end(watch):
             return watch.until_finished()
@@ -256,7 +259,9 @@ def _prepare(
         return *_start(session, options, loaded, begun_at), None
     from heronpy.cli.submit.batch_mode import begun
 
-    with begun(session, loaded, options) as batch:
+    words, dry = (options.program, *options.words), options.dry_run_format is not None
+    flags = {"hold": options.hold, "resume": options.resume, "fresh": options.fresh, "dry": dry}
+    with begun(session, loaded, words, options.mode, options.like, **flags) as batch:
         return *_start(session, options, batch.loaded, begun_at), batch
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from heronpy.cli.look import pipelines
 from heronpy.cli.look.top import LIVE_INTERVAL_S, live, samples
@@ -22,8 +22,11 @@ LINE_INTERVAL_S = 2.0
 class Watch:
     """Shows a bounded topology until it has finished."""
 
-    def __init__(self, session: Session, record: plan_pb2.ExecutionState) -> None:
-        self._session, self._record = session, record
+    def __init__(
+        self, session: Session, record: plan_pb2.ExecutionState, progress: Callable[[], str] | None = None
+    ) -> None:
+        """`progress` says how far a batch run is, in place of the tuples of components."""
+        self._session, self._record, self._progress = session, record, progress
         #: The last status, however the wait ends; None if there was no status.
         self.last: control_pb2.StatusReply | None = None
 
@@ -40,7 +43,8 @@ class Watch:
         else:
             for status, rows in looks:
                 units = pipelines.lines(pipelines.ask(self._session, status))
-                say(" | ".join([_line(status, rows), *map(clean, units)]))
+                said = [_line(status, [] if self._progress is not None else rows), *units]
+                say(" | ".join(map(clean, [*said, self._progress()] if self._progress is not None else said)))
         assert self.last is not None
         return self.last
 

@@ -43,7 +43,7 @@ def lease(draft: Draft, request: requests.Lease, who: requests.Who) -> requests.
         if slow is not None and _is_held_back(draft, slow, totals, who):
             return requests.Idle(Brake.SLOW, wait_s, _open(draft, totals))
         for unit in _candidates(draft, orphans, paces, with_backups=slow is None):
-            why = _obstacle(draft, unit, unit.id in orphans, who, others)
+            why = _obstacle(draft, unit, unit.id in orphans, who, others, paces)
             if why is None:
                 return _hand_out(draft, unit, unit.id in orphans, who, paces)
             whys.add(why)
@@ -75,10 +75,13 @@ def _candidates(draft: Draft, orphans: dict[int, Unit], paces: Sequence[Pace], w
     yield from merge(sorted(orphans.values(), key=_age), _ready(draft), key=_age)
     if draft.config.rows_to == "table" and with_backups:
         for unit in draft.view.expired(draft.now, policy.LOOKED_AT_MAX):
-            # The expected time may be known only since the lease began.
-            is_late = draft.now >= unit.leased + policy.lease_s(paces, unit.size, unit.attempt)
-            if unit.id not in orphans and not unit.backup and is_late:
+            if unit.id not in orphans and not unit.backup and draft.now >= _late_at(unit, paces):
                 yield unit
+
+
+def _late_at(unit: Unit, paces: Sequence[Pace]) -> float:
+    """When a leased unit may have a backup, by what is known now: the lease may have begun before that."""
+    return unit.leased + policy.lease_s(paces, unit.size, unit.attempt)
 
 
 def _ready(draft: Draft) -> Iterator[Unit]:
@@ -95,13 +98,15 @@ def _age(unit: Unit) -> tuple[int, int]:
     return unit.root, unit.id
 
 
-def _obstacle(draft: Draft, unit: Unit, orphan: bool, who: requests.Who, others: waits.Others) -> Brake | None:
+def _obstacle(
+    draft: Draft, unit: Unit, orphan: bool, who: requests.Who, others: waits.Others, paces: Sequence[Pace]
+) -> Brake | None:
     """Why this worker does not get the unit; None if it gets it."""
     now, view = draft.now, draft.view
     if unit.state is UnitState.READY and now < unit.until:
         return Brake.LATER
     if unit.state is UnitState.LEASED and not orphan and unit.container == who.container and unit.site == who.site:
-        waited = now >= unit.until + policy.SAME_CONTAINER_S
+        waited = now >= _late_at(unit, paces) + policy.SAME_CONTAINER_S
         if not waited and view.has_other(who.site, who.container, now - draft.config.silent_s):
             return Brake.LATER
     if unit.site != who.site and unit.site and now < unit.site_until and not sites.is_lost(draft, unit.site):
