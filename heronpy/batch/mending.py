@@ -57,7 +57,7 @@ def failing(steps: Steps) -> Iterator[None]:
     except DamagedExchangeError as error:
         note_damage(steps.run, error.unit)
         raise steps.fail(str(error)) from error
-    except (HeronError, OSError) as error:
+    except (HeronError, OSError, TypeError, ValueError) as error:
         raise steps.fail(str(error)) from error
 
 
