@@ -83,7 +83,7 @@ def summary_of(kept: control_pb2.EndedTopology) -> Topology:
     text = f"topology '{known.name}' {SENTENCES[how]}" + (f" with losses: {lost}" if lost else "")
     cause = f"{text}: {failure}" if failure else text
     # For a failed topology, the doctor has already said the same.
-    known = _with_last_words(known if how != "failed" else _said_nothing(known), cause)
+    known = _with_final_message(known if how != "failed" else _said_nothing(known), cause)
     return msgspec.structs.replace(
         known, state=state_label(how.upper(), totals), cause=cause, next=None,
         rank=4 if how == "failed" else 2 if lost else 0,
@@ -99,7 +99,7 @@ def _said_nothing(shown: Topology) -> Topology:
     )
 
 
-def _with_last_words(known: Topology, cause: str) -> Topology:
+def _with_final_message(known: Topology, cause: str) -> Topology:
     """How it ended, and what the doctor had said last, as one sentence; and the same without values."""
     if known.sentence is None or known.verdict == Verdict.CHANGING.value:
         return _said_nothing(known)

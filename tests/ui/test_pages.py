@@ -256,7 +256,7 @@ def test_charts_tables_and_every_other_page(site: Site, tab: Tab) -> None:
         "five hops to each bolt, and process and ack"
     )
     page.get_by_label("at least").select_option("10000")
-    page.get_by_text("No traced tuple took so long").wait_for()
+    page.get_by_text("No traced tuple took that long").wait_for()
     page.goto(site.page("checkpoints"))
     page.get_by_text("takes no checkpoints").wait_for()
     page.goto(site.page("component", "nobody"))
