@@ -88,7 +88,7 @@ class Way:
         self.frames.append(frame)
 
     def source(self, batch: pa.RecordBatch, calls: int) -> None:
-        """What so many calls of `emit_batch` do until their frames are made."""
+        """The work of these calls of `emit_batch` until their frames are made."""
         for _ in range(calls):
             columns: Any = self.rules.columns(batch, None)
             if self.stream.schema:

@@ -41,7 +41,7 @@ class CannotError(Exception):
 
 
 def folder() -> Path:
-    """Of what is built."""
+    """The folder of the built programs."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "heronpy-engines"
 

@@ -113,7 +113,7 @@ def contenders(cache: Path) -> list[SlowContender]:
         flink("pyflink-thread-both", ", adaptive and debloating", "thread", f"{ADAPTIVE}=true", f"{DEBLOAT}=true"),
         flink("pyflink-process", "", "process", f"{DEBLOAT}=false"),
         flink("pyflink-process-debloat", ", buffer debloating", "process", f"{DEBLOAT}=true"),
-        program(cache, "bytewax", "Bytewax, source beside the slow step", "bytewax_slow.py", "bytewax", "0.21.1", "0"),
+        program(cache, "bytewax", "Bytewax, source next to the slow step", "bytewax_slow.py", "bytewax", "0.21.1", "0"),
         program(cache, "bytewax-apart", "Bytewax, source beside another", "bytewax_slow.py", "bytewax", "0.21.1", "1"),
     ]
 

@@ -3,7 +3,7 @@
 
 python scripts/second_try.py [MOST]    exit code 1 when a test fails again, or when more than MOST passed only now
 
-A test that passes alone and failed beside others is flaky: on more processes than cores that is worth a look,
+A test that passes alone and failed together with others is flaky: on more processes than cores that is worth a look,
 and where it is counted it cannot hide.
 """
 

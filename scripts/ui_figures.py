@@ -57,7 +57,7 @@ class World:
     """A home with topologies, and its tracker."""
 
     home: Path
-    #: Of the tracker; empty when there is none.
+    #: The address of the tracker; empty without one.
     address: str
     pid: int
 

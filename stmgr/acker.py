@@ -167,7 +167,7 @@ class Acker:
         return self._ack_slice(frame.root_base, frame.count, np.uint64(frame.edge))
 
     def _ack_few(self, base: int, values: list[int]) -> Runs:
-        """A few consecutive roots, with a value for each."""
+        """Ack a few consecutive roots, with a value for each."""
         done: list[int] = []
         for root, edge in enumerate(values, base):
             slot = root & self._mask
@@ -185,7 +185,7 @@ class Acker:
         return joined([one_run(root, 1) for root in done])
 
     def _ack_slice(self, base: int, count: int, values: np.uint64 | Array64) -> Runs:
-        """Consecutive roots, with one value for all or one for each."""
+        """Ack consecutive roots, with one value for all or one for each."""
         start = base & self._mask
         if base < self._low or base + count > self._next or start + count > len(self._value):
             # No more than what can be live: the count is a claim of the sender's.
@@ -215,7 +215,7 @@ class Acker:
         return runs_of(done.astype(np.uint64) + np.uint64(base))
 
     def _ack_runs(self, frame: frame_pb2.Frame) -> Runs:
-        """Many runs of roots with one value each; they may overlap, as any acks may."""
+        """Ack many runs of roots with one value each; the runs may overlap."""
         first, length = read_runs((frame.run_first, frame.run_length))
         edges = np.frombuffer(frame.run_edge, dtype="<u8")
         long = length >= RUN_LONG

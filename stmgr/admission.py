@@ -80,7 +80,7 @@ class Admission:
                 del self._newest[task]
 
     async def _look_for(self, message: control_pb2.RegisterInstance, state: Any) -> None:
-        """Read the packing plan until it has the task: the executor may have read a newer one than this process."""
+        """Read the packing plan until it has the task, because the executor may have read a newer plan."""
         for _ in range(LOOKS):
             found = await get_off_loop(state, self._path)
             if found is None or message.task_id in self._tasks_of(found[0]):

@@ -47,7 +47,7 @@ def marks_of(high: int, low: int, bytes_per_s: float, target_s: float) -> tuple[
 
 
 def frame_limit(pace: float, target_s: float) -> int:
-    """How many tuples a frame may hold for a task of this pace in tuples per second; 0: any number."""
+    """The most tuples in a frame for a task with this pace in tuples per second; 0: no limit."""
     limit = max(1, int(pace * target_s * FRAME_SHARE))
     return limit if limit < FRAME_TUPLES_MAX else 0
 
@@ -95,7 +95,7 @@ def clamps(episode: Episode) -> bool:
 
 
 class Backpressure:
-    """What this stream manager announces and what others announced."""
+    """The backpressure that this stream manager and others have announced."""
 
     def __init__(self, high: int, low: int, lease_s: float, renew_s: float) -> None:
         self.high, self.low = high, low
@@ -157,7 +157,7 @@ class Backpressure:
         return True
 
     def _measure(self, episode: Episode, now: float) -> bool:
-        """Whether the queue has crossed a mark of clamping."""
+        """Update whether the queue clamps the spouts; returns whether that changed."""
         queued, link = episode.queued_bytes, episode.link
         if self.drops:
             return False
@@ -171,7 +171,7 @@ class Backpressure:
         return episode.over
 
     def forget(self, link: str, now: float) -> bool:
-        """A link is gone for good."""
+        """Forget a link that is gone permanently."""
         self._rest.pop(link, None)
         episode = self.local.get(link)
         if episode is None:
@@ -196,12 +196,12 @@ class Backpressure:
         return here.union(*({culprit.task_id for culprit in remote.culprits} for remote in self.remote.values()))
 
     def _can_avoid(self, episode: Episode) -> bool:
-        """Whether its senders can go to another task of its component; not when memory is at stake."""
+        """Whether senders can use another task of the component; False if memory is at stake."""
         alike = self.alike.get(episode.task)
         return alike is not None and episode.queued_bytes <= 2 * self.high and not alike <= self.full()
 
     def _judge(self, now: float) -> None:
-        """Which episodes can be avoided now."""
+        """Update which episodes can be avoided."""
         for episode in self.local.values():
             avoided = self._can_avoid(episode)
             if avoided != episode.avoided:
@@ -231,7 +231,7 @@ class Backpressure:
             del self.remote[stmgr_id]
 
     def clamp_changed(self, now: float) -> bool:
-        """Must the local spouts be told? Reads and updates `clamped` and `holding`."""
+        """Whether the local spouts must be told. Reads and updates `clamped` and `holding`."""
         self._judge(now)
         held = not self.drops and any(not episode.avoided for episode in self.local.values())
         holding = held or any(remote.holds for remote in self.remote.values())

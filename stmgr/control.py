@@ -107,17 +107,17 @@ class Control:
 
     @property
     def export_pause_s(self) -> float:
-        """How far apart metrics may be, and a moment more."""
+        """The longest pause between two reports of metrics, with a margin."""
         return max(self._export_s, QUIET_EXPORTS * self._silence_s) + 1.0
 
     def _wake(self, now: float) -> None:
-        """Something moves: rounds and metrics are as frequent as they may be."""
+        """On activity, schedule rounds and metrics as early as allowed."""
         self._moved = True
         self._round_at = min(self._round_at, self._next(now, self._settings.heartbeat_interval_s))
         self._export_at = min(self._export_at, self._next(now, self._export_s))
 
     def _begin_round(self, now: float) -> None:
-        """Set the next round, and the next metrics if nothing moves."""
+        """Schedule the next round, and without activity also the next metrics."""
         interval_s, moved = self._settings.heartbeat_interval_s, self._moved
         self._moved = bool(self.peers) or self._pressure.holding
         self._round_at = self._next(now, interval_s)
@@ -289,7 +289,7 @@ class Control:
     # ---- plan ---------------------------------------------------------------------------------
 
     def _on_plan(self, plan: plan_pb2.PhysicalPlan, now: float) -> None:
-        """Take a newer plan: routes first, then peers, then the tasks are told."""
+        """Apply a newer plan: routes first, then peers, then tell the tasks."""
         if self.plan is not None and plan.version <= self.plan.version:
             return
         self.plan = plan
@@ -339,7 +339,7 @@ class Control:
     # ---- backpressure -------------------------------------------------------------------------
 
     def _regulate(self, now: float, changed: bool) -> None:
-        """Clamp and announce according to the state of backpressure."""
+        """Clamp spouts and announce culprits."""
         pressure = self._pressure
         pressure.expire(now)
         if pressure.clamp_changed(now):
@@ -361,7 +361,7 @@ class Control:
             self._note_pressure(message, now)
 
     def _note_pressure(self, message: control_pb2.Backpressure, now: float) -> None:
-        """Name the culprits, at most every few seconds: a task at its limit starts many short episodes."""
+        """Log the culprits, at most every few seconds: a task at its limit starts many short episodes."""
         self._unlogged_episodes += 1
         if now < self._pressure_logged_at + PRESSURE_LOG_S:
             return
@@ -377,7 +377,7 @@ class Control:
         self._pressure_logged_at, self._unlogged_episodes = now, 0
 
     def culprits(self, now: float) -> list[control_pb2.Culprit]:
-        """What causes the backpressure that this stream manager announces."""
+        """The queues that cause the backpressure that this stream manager announces."""
         nowhere = plan_pb2.InstanceRecord()
         found = [(e, self.instances.get(e.task, nowhere)) for e in self._pressure.local.values()]
         return [

@@ -19,7 +19,7 @@ from .switch import Switch
 
 
 class Dropping:
-    """Stands before the data path of a switch; nobody else pays for it."""
+    """Discards tuples in front of the data path of a switch; without the setting it is not used."""
 
     def __init__(self, switch: Switch, policy: str, plan: plan_pb2.PhysicalPlan) -> None:
         self._switch = switch

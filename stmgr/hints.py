@@ -20,12 +20,12 @@ PACE_MAX = 1e12
 
 
 def clamp_frame(on: bool, task: int = 0, limit: int = 0) -> bytes:
-    """A CLAMP: without a task an order to a spout to stop or go on, with a task a hint about it."""
+    """A CLAMP frame: without a task it stops or resumes a spout, with a task it is a hint about that task."""
     return Frame(kind=CLAMP, on=on, dest_task=task, count=limit).SerializeToString()
 
 
 class Hints:
-    """What the senders of full tasks are told; `tasks` and `sources` are those of this container."""
+    """Hints to the senders of full tasks; `tasks` and `sources` are those of this container."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Hints:
             self.on_pressure()
 
     def _invite(self, link: Link) -> None:
-        """A task has room: senders that wait for a full task of its component get credit for that room."""
+        """Give credit for free room of a task to senders that wait for a full task of its component."""
         room = link.high - link.queued_bytes
         for other in self._backpressure.alike.get(link.task, ()):
             if other in self._tasks and room > 0 and (freed := self._tasks[other].link.free(room)):

@@ -129,7 +129,7 @@ class Source:
             self.window = min(self.window_max, self.window + min(sent, self.window) // 4)
 
     def unreported(self) -> bool:
-        """Whether the sender has not been told the latest totals."""
+        """Whether the sender lacks the latest totals."""
         return self.absorbed_bytes != self.reported_bytes or self.settled_tuples != self.settled_reported
 
     def grant(self) -> None:
@@ -148,7 +148,7 @@ class Source:
 
 
 def _no_reply(data: bytes) -> None:
-    """The reply function of a link that is over."""
+    """The reply function of a closed link."""
 
 
 class Waiting(Struct):
@@ -295,7 +295,7 @@ class Link:
             self.queued_tuples += waiting.tuples
 
     def _can_send(self) -> bool:
-        """One frame may overshoot the grant, so a frame larger than the window passes."""
+        """Whether credit is left. One frame may exceed it, so that a frame larger than the window passes."""
         return self.open and self.sent_bytes < self.granted_bytes and self.sent_tuples < self.granted_tuples
 
     def send_control(self, data: bytes) -> bool:
@@ -341,7 +341,7 @@ class Link:
         self._kept_bytes = 0
 
     def _send(self, waiting: Waiting) -> bool:
-        """Send a data frame; False when the peer has just died: the frame then waits for its successor."""
+        """Send a data frame; False if the peer has just died, so that the frame waits for its successor."""
         data = waiting.data if not waiting.arrived_ns else waiting.stamped()
         self.seq += 1
         if not self.transmit(_pack_header(self.epoch, self.seq, data if self.checked else None), data):
@@ -390,10 +390,10 @@ class Link:
         return freed
 
     def _settle_oldest(self) -> int:
-        """Return the credit of the oldest frame that owes it; its size, 0 for none.
+        """Return the credit of the oldest frame that owes it; returns the frame's size, 0 without one.
 
-        A frame that leaves a full queue returns the credit of the one that has waited longest for it, not only its own.
-        Otherwise senders would hear nothing while the frames leave that came before the queue was full.
+        A frame that leaves a full queue returns the credit of the frame that has waited longest, not only its own.
+        Otherwise senders would get no credit until all frames that came before the queue was full have left.
         """
         while self.owing:
             oldest = self.owing.popleft()
@@ -507,7 +507,7 @@ class Link:
 
 
 def _nobody() -> None:
-    """The default of `Link.wanted`: it is opened by the other side."""
+    """The default of `Link.wanted`: the peer opens the link."""
 
 
 def skip_bytes(skip: int) -> bytes:

@@ -74,7 +74,7 @@ def at_registration(sessions: Sessions, switch: Switch) -> list[control_pb2.Task
 
 
 def _status_of(session: Session, switch: Switch) -> control_pb2.TaskStatus:
-    """A task's last status; what waits here for it is part of its queue."""
+    """A task's last status; frames that wait here for the task are part of its queue."""
     task = switch.tasks.get(session.status.task_id)
     waiting = task.link.queued_bytes if task is not None else 0
     # One that is silent may have been killed before it could report what it has sent since its last report.
@@ -89,7 +89,7 @@ def _status_of(session: Session, switch: Switch) -> control_pb2.TaskStatus:
 
 
 def _ended_status(status: control_pb2.TaskStatus, switch: Switch) -> control_pb2.TaskStatus:
-    """The last status of a replaced process; it had emitted at least what has come here from it."""
+    """The last status of a replaced process; it emitted at least the tuples that have arrived here."""
     task = switch.tasks.get(status.task_id)
     if task is not None and task.ended[0] == status.epoch:
         status.emitted = max(status.emitted, task.ended[1])
@@ -99,7 +99,7 @@ def _ended_status(status: control_pb2.TaskStatus, switch: Switch) -> control_pb2
 
 
 def _by_peer(switch: Switch) -> Iterator[tuple[str, int, int]]:
-    """Name, frames and tuples sent of each link to another stream manager; those beyond `PEERS_MAX` together."""
+    """Name, frames and tuples sent of each link to another stream manager; links beyond `PEERS_MAX` are summed."""
     # The numbers of containers only grow, so that a new one moves no other beyond the limit.
     peers = sorted(switch.peers.items(), key=lambda item: (len(item[0]), item[0]))
     for name, peer in peers[:PEERS_MAX]:

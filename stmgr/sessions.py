@@ -111,5 +111,5 @@ class Sessions(Struct):
 
 
 def _important(status: control_pb2.TaskStatus) -> tuple[int, ...]:
-    """What the topology master waits for."""
+    """The fields for which the topology master waits."""
     return status.state, status.plan_version, status.attempt, status.committed, not status.waiting_for, status.ends

@@ -159,14 +159,14 @@ class PeerConnection:
             self.renew()
 
     def renew(self) -> None:
-        """What was in flight is lost; a new link begins in a moment, so that one refused again does not spin."""
+        """Open a new link after a pause, so that refusals do not spin. Frames in flight are lost."""
         if not self._reconnecting:
             self._reconnecting = True
             self._switch.close_peer(self.record.id)
             asyncio.get_running_loop().call_soon(self._part)
 
     def _part(self) -> None:
-        """Only now the pause begins: uvloop runs a timer that is due before what was to be called soon."""
+        """Disconnect and start the pause. Not earlier: uvloop runs a due timer before `call_soon` callbacks."""
         if not self._closed:
             self._disconnect()
             asyncio.get_running_loop().call_later(RENEW_S, self._reconnect)
@@ -211,4 +211,4 @@ class PeerConnection:
 
 
 def _nothing(envelope: control_pb2.Envelope) -> None:
-    """Peers send nothing on the control connection that we opened."""
+    """Ignore messages on the control connection that we opened; peers send none."""

@@ -122,7 +122,9 @@ class Switch:
             self._leave(source, frame)
 
     def _damaged(self, identity: bytes) -> None:
-        """Not a frame, or one damaged in transit: a peer is asked for a new link, which settles the old one (F14)."""
+        """Handle a message that is not an intact frame: a peer is asked for a new link, which settles the old one
+        (F14).
+        """
         self.counts["garbage"] += 1
         source = self.sources.get(identity)
         if source is not None and not source.task:
@@ -131,7 +133,9 @@ class Switch:
             self._end_source(identity)
 
     def _open(self, identity: bytes, epoch: int, parts: list[bytes]) -> None:
-        """First frame of a link: of a registered task, or of a peer of the plan. Others are ignored."""
+        """Handle the first frame of a link. Senders that are neither a registered task nor a peer of the plan are
+        ignored.
+        """
         for task in self.tasks.values():
             if task.identity == identity and task.source is not None and task.source.epoch == epoch:
                 task.source.seq = 1
@@ -238,7 +242,7 @@ class Switch:
         return int(self._now() * 1e9)
 
     def _owe_credit(self) -> None:
-        """Some sender may be owed less than a quarter window; it gets that shortly."""
+        """Arrange that senders soon get credit that they are owed, even less than a quarter window."""
         if not self._credit_owed:
             self._credit_owed = True
             self.on_credit_owed()
@@ -253,7 +257,7 @@ class Switch:
                 source.grant()
 
     def _pump(self, link: Link) -> None:
-        """Send what the link has credit for; senders whose frames waited in its queue get theirs."""
+        """Send frames for which the link has credit, and return credit to their senders."""
         if link.pump():
             self._owe_credit()
         if link.name in self.backpressure.local:
@@ -364,7 +368,7 @@ class Switch:
         task.link.start(link_epoch)
 
     def _settle_unconsumed(self, task: LocalTask, farewell: frame_pb2.Frame | None) -> None:
-        """What was in flight to a task: sent again after an orderly exit, else lost."""
+        """Settle frames in flight to a task: sent again after an orderly exit, lost otherwise."""
         frames = task.link.close()
         if farewell is not None and not task.is_spout and not any(waiting.attempt for waiting in frames):
             task.link.put_back(frames, farewell.skip)
@@ -383,7 +387,7 @@ class Switch:
             self.remove_task(task.task)
 
     def remove_task(self, task_id: int) -> None:
-        """A task is gone for good, or lives elsewhere now: forward what waits for it, or discard and count it."""
+        """Remove a task that is gone or has moved: forward its waiting frames, or discard and count them."""
         task = self.tasks.pop(task_id, None)
         if task is None:
             return

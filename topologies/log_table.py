@@ -3,7 +3,7 @@
     python topologies/log_table.py --write 20000 --logs /tmp/access        # a server writes 20,000 lines, and rotates
     heron submit local topologies/log_table.py LogTable --logs /tmp/access --output /tmp/requests
     heron units list                                                       # published, under way, waiting
-    heron units bad requests                                               # lines that are none, by file and offset
+    heron units bad requests                                               # lines without a request, by file and offset
     heron units check requests --table /tmp/requests                       # table, ledger and bytes, compared
 
 The table is of Parquet files, or of lines of text where pyarrow is missing. Write more lines at any time, kill what
@@ -44,14 +44,14 @@ SCHEMA = {
     "status": "int32",
     "sent": "int64",
 }
-#: One of so many lines is none: somebody has talked nonsense to the server.
+#: One of this number of lines is not a request: a client has sent nonsense to the server.
 NONSENSE_EACH = 7_000
-#: The server rotates its log behind so many lines.
+#: The server rotates its log after this number of lines.
 ROTATE_EACH = 6_000
 
 
 def requests(unit: LogUnit) -> Iterator[list[object]]:
-    """The requests of a unit; a line that is none is an error, and ends up in the list of bad ranges."""
+    """The requests of a unit; any other line is an error, and ends up in the list of bad ranges."""
     for line in unit.lines():
         found = LINE.fullmatch(line)
         if found is None:
@@ -121,7 +121,7 @@ def line_of(chance: random.Random, number: int) -> str:
 
 
 def write(folder: Path, lines: int) -> None:
-    """Append so many lines to `access.log`, which is rotated by renaming, as logrotate does it."""
+    """Append lines to `access.log`, which is rotated by renaming, as logrotate does it."""
     # Level by level: `parents=True` would make the ones above with whatever the umask leaves.
     for one in (*reversed(folder.absolute().parents), folder):
         one.mkdir(mode=0o700, exist_ok=True)
@@ -145,7 +145,7 @@ if __name__ == "__main__":
     )
     parser.add_argument("--spark", action="store_true", help="count the requests in PySpark instead")
     parser.add_argument("--until", choices=("forever", "now"), default="forever")
-    parser.add_argument("--write", type=int, metavar="LINES", help="write so many lines, and submit nothing")
+    parser.add_argument("--write", type=int, metavar="LINES", help="write this number of lines, and submit nothing")
     options = parser.parse_args()
     if options.write:
         write(Path(options.logs), options.write)

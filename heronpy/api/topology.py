@@ -347,12 +347,14 @@ def _own_config(class_dict: dict[str, Any], classname: str) -> dict[str, Any]:
 
 
 class Topology(metaclass=TopologyType):
-    """Extend this; class attributes made by `spec()` become the components.
+    """A topology as a class: its attributes made by `spec()` become the components.
 
-    class WordCount(Topology):
-        config = {"topology.stmgrs": 2}
-        words = WordSpout.spec(par=1)
-        counts = CountBolt.spec(par=2, inputs={words: Grouping.fields("word")})
+    For example:
+
+        class WordCount(Topology):
+            config = {"topology.stmgrs": 2}
+            words = WordSpout.spec(par=1)
+            counts = CountBolt.spec(par=2, inputs={words: Grouping.fields("word")})
     """
 
     @classmethod
@@ -368,10 +370,12 @@ class Topology(metaclass=TopologyType):
 class TopologyBuilder:
     """Builds a topology step by step.
 
-    builder = TopologyBuilder("word-count")
-    words = builder.add_spout("words", WordSpout, 1)
-    builder.add_bolt("counts", CountBolt, 2, inputs={words: Grouping.fields("word")})
-    builder.build_and_submit()
+    For example:
+
+        builder = TopologyBuilder("word-count")
+        words = builder.add_spout("words", WordSpout, 1)
+        builder.add_bolt("counts", CountBolt, 2, inputs={words: Grouping.fields("word")})
+        builder.build_and_submit()
     """
 
     def __init__(self, name: str) -> None:

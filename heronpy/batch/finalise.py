@@ -43,7 +43,7 @@ def finalise(steps: Steps) -> None:
         record = steps.run.record
         if record.has_ended:
             return
-        snapshots = Snapshots(steps) if record.savepoints else None
+        snapshots = Snapshots(steps) if record.saves and not record.hold else None
         if not record.hold:
             record = replace(record, sinks=publish(steps))
         if snapshots is not None:
@@ -80,7 +80,7 @@ def publish(steps: Steps) -> dict[str, str]:
         units = exchange.unit_folders(steps.run.table(stage.number))
         for name, output in sinks_of(steps.topology, stage, steps.launch).items():
             output.publish(steps.run.record.run, units)
-            folders[name] = getattr(output, "place", "")
+            folders[name] = output.place
     return folders
 
 

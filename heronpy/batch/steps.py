@@ -113,8 +113,8 @@ class Steps:
         self._record = run.record
         #: The run whose input this one takes; None: that of now.
         self._like = Run(run.folder.parent / like.rpartition("/")[2]) if (like := self._record.like) else None
-        #: Whether a savepoint will be written.
-        self.saves = bool(self._record.savepoints)
+        #: Whether state is kept for a savepoint.
+        self.saves = self._record.saves
 
     # ---- before the first stage ---------------------------------------------------------------
     @property

@@ -180,7 +180,7 @@ class Replicator:
         self.counts.bytes_copied += ref.bytes
 
     def _failed(self, number: int, error: BaseException) -> None:
-        """The source may be gone meanwhile, which is not an error; the next checkpoint is copied instead."""
+        """Handle a failed copy. A source that is gone is not an error; the next checkpoint is copied instead."""
         self.counts.checkpoints_failed += 1
         log.warning("checkpoint %d was not copied, the next one will be: %s", number, error)
 
@@ -202,7 +202,7 @@ class Replicator:
             self._cache.pop(next(iter(self._cache)))
 
     def _clean(self, keep: set[int], sweep: bool) -> None:
-        """Remove what is not kept, during the next copy; one removal at a time, the next one takes what it misses."""
+        """Remove unneeded copies during the next copy. Only one removal runs at a time."""
         if self._cleaning is not None and not self._cleaning.done():
             return
         there = set(self._target.checkpoints())
@@ -220,7 +220,7 @@ class Replicator:
         except (HeronError, OSError) as error:
             self.counts.removals_failed += 1
             self._sweep_due = True
-            log.warning("the copy holds files that should have gone, the next sweep removes them: %s", error)
+            log.warning("the copy has files that should be deleted, the next sweep removes them: %s", error)
 
     def close(self) -> None:
         """Finish the running removal; no copy runs now."""

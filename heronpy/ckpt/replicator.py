@@ -143,7 +143,7 @@ class ReplicaService:
         return False
 
     def _records(self) -> list[CheckpointRecord] | None:
-        """The complete checkpoints; None when they are not known now."""
+        """The complete checkpoints; None while they are unknown."""
         try:
             found = self._state.get(paths.checkpoints(self._launch.topology))
             content = CheckpointLog.FromString(found[0]) if found else None

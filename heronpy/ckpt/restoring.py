@@ -105,7 +105,7 @@ class Loader:
         return frames
 
     def _guarded(self, what: str, read: Callable[[], T]) -> T:
-        """Read; turn any error except damaged files into one sentence."""
+        """Call `read`; turn any error except damaged files into one sentence."""
         owner = self._owner
         try:
             return read()

@@ -147,7 +147,7 @@ class TaskState:
         return capture
 
     def _sound_chain(self, name: str) -> Chain:
-        """The chain, or a new one if a file of it is damaged: that would spoil every later checkpoint (F23)."""
+        """The chain, or a new one if a file of it is damaged, which would spoil every later checkpoint (F23)."""
         chain = self._chains.setdefault(name, Chain())
         files = (s.file for link in chain.links or () for s in link.segments if s.file.path)
         if not all(map(self.store.has, files)):
@@ -155,7 +155,7 @@ class TaskState:
         return chain
 
     def _follow_store(self) -> None:
-        """After a move of the topology to another store, name no file of the old one."""
+        """After a move to another store, forget the files of the old one."""
         store = self.stores.store
         if store is not self.store:
             self.store = store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from heronpy.cli import exits
-from heronpy.clusters.known import known_clusters
+from heronpy.clusters.client_config import known_clusters
 from heronpy.clusters.target import Target
 from heronpy.common.nearest import nearest, suggestion
 

@@ -7,7 +7,6 @@ like a --config-property before those of the command line. The file is replaced 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +14,8 @@ from pathlib import Path
 from heronpy.clusters.errors import RequestError
 from heronpy.clusters.target import NAME, NAME_RULE
 from heronpy.common import settings
-from heronpy.common.folders import make_folders
+from heronpy.common.errors import ConfigError
+from heronpy.common.folders import make_folders, replace_file
 from heronpy.common.nearest import suggestion
 
 CLIENT_KEYS = {
@@ -62,7 +62,7 @@ class ClientConfig:
         return [f"{key}={value}" for key, value in self.values.items() if key.startswith("heron.")]
 
     def given_in(self, overriding: Iterable[str]) -> dict[str, str]:
-        """Where each setting among the values is given, except those that the command line overrides."""
+        """The origin of each of these settings, except those that the command line overrides."""
         return {key: str(self.path) for key in self.values if key.startswith("heron.") and key not in overriding}
 
     def set(self, key: str, value: str) -> list[str]:
@@ -87,14 +87,7 @@ class ClientConfig:
         import yaml
 
         make_folders(self.path.parent)
-        handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".cli.yaml.")
-        try:
-            with open(handle, "w", encoding="utf-8") as file:
-                yaml.safe_dump(values, file, default_flow_style=False)
-            os.replace(temporary, self.path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        replace_file(self.path, yaml.safe_dump(values, default_flow_style=False).encode(), durable=False)
         self.values = values
 
 
@@ -115,3 +108,14 @@ def check(key: str, value: str) -> list[str]:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def known_clusters(config_path: str | None = None) -> list[str]:
+    """Clusters with settings files, in the folders that a command reads or in the folder of the client's file."""
+    try:
+        found = set(settings.clusters_of(settings.find_conf(config_path)))
+    except ConfigError:  # a missing folder, which the command reports
+        found = {"local"}
+    home = config_home()
+    named = [entry.name for entry in home.iterdir() if entry.is_dir()] if home.is_dir() else []
+    return sorted(found.union(name for name in named if ClientConfig(name).get("config-path")))

@@ -43,7 +43,6 @@ def find(session: Session, topology: str, what: str) -> dict[str, psutil.Process
 
 
 def _named(session: Session, record: plan_pb2.ExecutionState, what: str) -> dict[str, int]:
-    """Process ids by name."""
     topology = record.topology
     if what == SCHEDULER:
         location = session.scheduler_location(topology)

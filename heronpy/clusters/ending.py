@@ -31,7 +31,7 @@ class Life(Enum):
 
 
 class End(Enum):
-    """How the topology ended."""
+    """How a topology ended."""
 
     FINISHED = "finished"
     REMOVED = "removed"

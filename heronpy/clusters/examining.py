@@ -14,7 +14,7 @@ from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.health.diagnose import diagnose
 from heronpy.health.gathering import METRICS, SERIES, signals_of, window_of
-from heronpy.health.signals import Looks, Signals
+from heronpy.health.signals import AllHotSpots, Signals
 from heronpy.health.times import TIMES, Times
 from heronpy.net.answers import read
 from heronpy.plan.component_config import reliability_mode
@@ -117,7 +117,7 @@ def _look(
     metrics = ask(control_pb2.GetMetrics(names=METRICS, interval_s=over_s), "figures")
     if metrics is None and load is None:
         raise DeadlineError(f"the topology master of '{topology}' does not answer in time; try again, or see its log")
-    looks = ask.look(control_pb2.GetLooks(), Looks, "lines and keys")
+    hot = ask.look(control_pb2.GetHotSpots(), AllHotSpots, "lines and keys")
     timeline = ask.look(control_pb2.GetTimeline(names=SERIES, since=now - TIMES.history_s), Timeline, "the last hour")
     checkpoints = None
     if reliability_mode(status.plan.topology) == "EFFECTIVELY_ONCE":
@@ -134,7 +134,7 @@ def _look(
         asked_s=window_s,
         age_s=age_s,
         checkpoint_every_s=settings_for(launch, CheckpointSettings).interval_s,
-        looks=looks.tasks if looks is not None else None,
+        hot_spots=hot.tasks if hot is not None else None,
         load=load,
     )
     signals.unanswered, signals.times = ask.unanswered, times

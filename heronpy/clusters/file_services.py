@@ -176,6 +176,6 @@ def _planned(session: Session, topology: str) -> list[int]:
 
 
 def _local(working_dir: Path) -> set[int]:
-    """Containers of which there are files on this machine."""
+    """Containers that have files on this machine."""
     letters = (file.name.partition(".jsonl")[0] for file in files_of(working_dir))
     return {container_of(name) for name in (*log_processes(working_dir / "log-files"), *letters)}

@@ -8,7 +8,7 @@ from msgspec import Struct
 from heronpy.clusters.summary import topology_of
 from heronpy.common.errors import AnswerError
 from heronpy.common.losses import missing_text, state_label
-from heronpy.metrics.names import CPU_SECONDS
+from heronpy.metrics.names import CPU_METRICS
 from heronpy.net.answers import read
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
@@ -29,7 +29,7 @@ class Used(Struct, kw_only=True):
 
     #: From the submit to its end.
     wall_s: float
-    #: Of all processes, as their executors measured it; None: not known.
+    #: Of its tasks, as far as they have reported it; None: not known.
     cpu_s: float | None
     #: The most that all tasks together had in one minute, of the last day; None: not known.
     memory_bytes: int | None
@@ -83,7 +83,7 @@ def summary_of(kept: control_pb2.EndedTopology) -> Topology:
     text = f"topology '{known.name}' {SENTENCES[how]}" + (f" with losses: {lost}" if lost else "")
     cause = f"{text}: {failure}" if failure else text
     # For a failed topology, the doctor has already said the same.
-    known = _with_last_words(known if how != "failed" else _said_nothing(known), cause)
+    known = _with_final_message(known if how != "failed" else _said_nothing(known), cause)
     return msgspec.structs.replace(
         known, state=state_label(how.upper(), totals), cause=cause, next=None,
         rank=4 if how == "failed" else 2 if lost else 0,
@@ -99,7 +99,7 @@ def _said_nothing(shown: Topology) -> Topology:
     )
 
 
-def _with_last_words(known: Topology, cause: str) -> Topology:
+def _with_final_message(known: Topology, cause: str) -> Topology:
     """How it ended, and what the doctor had said last, as one sentence; and the same without values."""
     if known.sentence is None or known.verdict == Verdict.CHANGING.value:
         return _said_nothing(known)
@@ -110,7 +110,7 @@ def _with_last_words(known: Topology, cause: str) -> Topology:
 
 def used_by(kept: control_pb2.EndedTopology) -> Used:
     """What a run has used until its end, or until its figures were written last."""
-    samples = [one for report in kept.last.counts.reports for one in report.samples if one.name == CPU_SECONDS]
+    samples = [one for report in kept.last.counts.reports for one in report.samples if one.name in CPU_METRICS]
     timeline = last_minutes(kept).query(control_pb2.GetTimeline(names=["memory_bytes"]))
     minutes = zip(*(one.values for one in timeline.series))
     memory = max((sum(value or 0.0 for value in minute) for minute in minutes), default=0.0)

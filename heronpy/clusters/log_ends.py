@@ -35,7 +35,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """What was read."""
+    """The logs that were read."""
 
     #: Process to the end of its log, in the requested order.
     found: Mapping[str, End] = field(default_factory=dict)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from heronpy.clusters.client_config import known_clusters
 from heronpy.clusters.errors import NotThereError, RequestError
-from heronpy.clusters.known import known_clusters
 from heronpy.clusters.records import Records
 from heronpy.clusters.session import Session
 from heronpy.common.folders import heron_home

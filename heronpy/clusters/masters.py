@@ -153,7 +153,7 @@ class Master:
         return await link.ask(way, body, timeout_s)
 
     def _known_way(self, container: int) -> Way | None:
-        """The way to an executor by the endpoint, or in the folder of the sockets; else the master knows it."""
+        """The way to an executor by the endpoint or its socket; None if only the topology master knows it."""
         session, record = self.session, self.record
         if session.by_endpoint(record) is not None:
             return session.way(self.name, record, "executor", "", container)

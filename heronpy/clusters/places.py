@@ -23,7 +23,7 @@ def found_of(records: Records, topology: str) -> list[Found]:
 
 
 def _settings(records: Records, topology: str) -> list[CheckpointSettings]:
-    """Settings that this topology may have been started with: of the cluster, and of its runs so far."""
+    """Settings that this topology may have been started with: of the cluster, and of its earlier runs."""
     resolved = records.resolve()
     records.pin_folders(resolved)
     launches = _launches(records, topology, records.record(topology))
@@ -34,7 +34,7 @@ def _settings(records: Records, topology: str) -> list[CheckpointSettings]:
 
 
 def _launches(records: Records, topology: str, record: plan_pb2.ExecutionState | None) -> list[LaunchSpec]:
-    """Launch files of the topology's runs that are still there: of this run or of the last."""
+    """The readable launch files of this run, and of other runs of that name."""
     files = [] if record is None else [Path(record.launch_file)]
     files += heron_home().glob(f"topologies/{records.target.cluster}/*/{topology}/launch.json")
     found = []

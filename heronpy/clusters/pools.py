@@ -27,7 +27,7 @@ def names(session: Session) -> list[str]:
 
 
 def record_of(session: Session, name: str) -> plan_pb2.ExecutionState:
-    """The execution state of a pool; NotThereError when there is none of that name."""
+    """The execution state of a pool; NotThereError without a pool of that name."""
     record = session.record(name)
     if record is None or record.program != SLOT:
         hint = suggestion(name, names(session), f"; create it: heron pool create {session.target.cluster} {name}")
@@ -36,7 +36,7 @@ def record_of(session: Session, name: str) -> plan_pb2.ExecutionState:
 
 
 def find(session: Session, name: str) -> Pool:
-    """What a pool should be; NotThereError when there is none of that name."""
+    """The specification of a pool; NotThereError without a pool of that name."""
     record_of(session, name)
     pool = read_pool(session.state, name)
     if pool is None:

@@ -82,7 +82,7 @@ def _unknown(address: str) -> str:
 
 
 def _probe(endpoint: str, keys: Keys) -> Probe:
-    """Connect, and read the result of the handshake, without a request."""
+    """Connect without a request, and return the outcome of the handshake."""
     sock = configure(zmq.Context.instance().socket(zmq.DEALER))
     monitor = sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | _REFUSALS)
     try:

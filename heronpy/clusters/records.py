@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from google.protobuf.message import DecodeError, Message
 from msgspec.structs import replace
 
-from heronpy.clusters.client_config import ClientConfig
+from heronpy.clusters.client_config import ClientConfig, known_clusters
 from heronpy.clusters.errors import ClusterError, EndpointAwayError, NotThereError, RequestError
-from heronpy.clusters.known import known_clusters
 from heronpy.clusters.target import Common, Target
 from heronpy.common import settings
 from heronpy.common.engine_settings import EngineSettings
@@ -59,7 +58,7 @@ class Doing(Enum):
 _DOES = {
     Doing.KILLING: "topology '{name}' is being killed by another command",
     Doing.CLEANING_UP: "topology '{name}' is being removed by the submit that started it",
-    Doing.FINISHING: "topology '{name}' has come to its end and is being removed by the submit that waited for it",
+    Doing.FINISHING: "topology '{name}' has ended and is being removed by the submit that waited for it",
 }
 _DOES_ANYTHING = "another command, such as heron kill, is running on topology '{name}'"
 
@@ -73,7 +72,7 @@ def _absolute_place(place: str) -> str:
 
 
 def _pinned(store: Any) -> Any:
-    """A store of checkpoints, a folder or a map with one, with its folder absolute."""
+    """A checkpoint store (a folder, or a map with a folder) with its folder made absolute."""
     if isinstance(store, dict):
         return {**store, "folder": _absolute_place(str(store["folder"]))} if store.get("folder") else store
     return _absolute_place(str(store))
@@ -143,7 +142,6 @@ class Records:
         return list(settings.find_conf(Path(path).expanduser() if path else None))
 
     def _tell(self, texts: list[str]) -> None:
-        """Warn of each text once."""
         for text in texts:
             if text not in self._told:
                 self._warn(text)
@@ -221,7 +219,7 @@ class Records:
 
     @cached_property
     def endpoints(self) -> dict[str, JoinToken]:
-        """Those that this host has reached, by topology id."""
+        """The endpoints that this host has reached, by topology id."""
         return {}
 
     def reach(self, topology: str, token: JoinToken) -> JoinToken:
@@ -253,9 +251,9 @@ class Records:
         return [record.topology for record in self.topologies()]
 
     def topologies(self, pools: bool = False) -> list[plan_pb2.ExecutionState]:
-        """Those of the cluster, with its pools if asked for.
+        """The topologies of the cluster, with its pools if requested.
 
-        Of another host's those that answer: `warn` hears of the others, `unseen`.
+        Topologies of another host are included if they answer; `warn` and `unseen` report the others.
         """
         folder = paths.execution_state("x").rsplit("/", 1)[0]
         records, self.unseen = [], []
@@ -409,7 +407,7 @@ class Records:
 
     @contextmanager
     def _announced(self, name: str, doing: Doing | None) -> Iterator[None]:
-        """While others can read what this command does; without it they are told less."""
+        """Let other processes read what this command does, if the state can be written."""
         with ExitStack() as stack:
             if doing is not None:
                 with suppress(HeronError):
@@ -433,7 +431,7 @@ class Records:
         return None
 
     def _what_runs(self, name: str) -> str:
-        """The sentence on the command that holds the lock of a topology's operations."""
+        """A sentence about the command that holds the lock of the topology."""
         found = self.state.get(paths.operation(name))
         words = found[0].decode(errors="replace") if found else ""
         does = next((text for doing, text in _DOES.items() if doing.value == words), _DOES_ANYTHING)

@@ -62,7 +62,7 @@ def target_of(
 
 
 def _by_scheduler(session: Session, record: plan_pb2.ExecutionState, container: int, timeout_s: float) -> str:
-    """Without a topology master a container is restarted by the scheduler."""
+    """Restart a container by the scheduler, while there is no topology master."""
     scheduler = session.scheduler(record.topology)
     if scheduler is None:
         if session.engine_of(record.topology):
@@ -95,7 +95,7 @@ def _check_task(session: Session, topology: str, task: int) -> None:
 
 
 def _named(session: Session, topology: str, what: str) -> tuple[int, int, str | None]:
-    """(container, task, component) of a container's number, or of what a task or a component is called."""
+    """(container, task, component) for the number of a container, or for the name of a task or component."""
     plan = session.packing_plan(topology)
     if re.fullmatch(r"-1|\d{1,9}", what):
         number, known = int(what), [container.id for container in plan.containers]

@@ -54,7 +54,7 @@ def consequences(
     start: checkpoint_pb2.CheckpointRecord | None,
     now: float,
 ) -> list[str]:
-    """What a rewind undoes, does again, and may count twice (pure)."""
+    """The effects that a rewind undoes, repeats, and may count twice (pure)."""
     spouts = [spout.comp.name for spout in status.plan.topology.spouts]
     fixed = {task.component for task in status.tasks if task.component in spouts and not task.rewinds}
     since = f"the {format_duration(max(now - start.taken_at, 0.0))} since it" if start is not None else "its whole life"

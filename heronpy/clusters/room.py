@@ -62,7 +62,7 @@ def check_room(
 
 
 def slot_sizes(session: Session, name: str) -> Sequence[NodeSize]:
-    """What a slot of a pool has, as if it was a host; nothing when there is no such pool any more."""
+    """The size of a slot of a pool, as that of a host; empty if the pool does not exist."""
     pool = read_pool(session.state, name)
     return [NodeSize(pool.size.cpu, pool.size.ram_bytes, None, f"pool '{name}'")] if pool is not None else []
 

@@ -57,7 +57,7 @@ class Scaled:
 
 
 def differences(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> Scaled:
-    """What differs between two plans."""
+    """The differences between two plans, as text."""
     before, after = moves(old), moves(new)
     return Scaled(
         [after[task] for task in sorted(after.keys() - before.keys())],
@@ -68,7 +68,7 @@ def differences(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> Scaled:
 
 
 def _resized(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> list[str]:
-    """Of two plans with the same places; between others, sizes follow from the places as well."""
+    """Components whose sizes differ between two plans; empty if tasks move, because sizes follow from the places."""
     if moves(old) != moves(new):
         return []
     before, after = (
@@ -137,7 +137,7 @@ def renew(
 
 
 def _renew(session: Session, name: str, number: int, version: int, deadline: float) -> None:
-    """Replace a container by one of its present size; ClusterError names what is left to do."""
+    """Replace a container by one of its new size; ClusterError names the remaining steps."""
     left_s = max(deadline - time.monotonic(), 1.0)
     try:
         scheduler = session.scheduler(name)

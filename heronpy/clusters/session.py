@@ -65,7 +65,7 @@ def named(container: control_pb2.ProcessRecord) -> str:
 
 
 class Waiting(Enum):
-    """What a topology waits for while it is being submitted."""
+    """What delays a topology that is being submitted."""
 
     SCHEDULER = "its scheduler has not started yet"
     TMASTER = "its topology master has not started yet"
@@ -76,7 +76,7 @@ _WHAT = {"scheduler": "its scheduler", "tmaster": "its topology master", "execut
 
 
 class Way(Struct, frozen=True):
-    """How to reach a process of a topology."""
+    """A way to reach a process of a topology."""
 
     #: Where the process listens; with `to`, where the control endpoint of its scheduler does, which passes requests on.
     endpoint: str
@@ -102,11 +102,11 @@ class Session(Records):
 
     @cached_property
     def _keys(self) -> dict[str, Keys | None]:
-        """By topology id."""
+        """The keys, by topology id."""
         return {}
 
     def starting(self, record: plan_pb2.ExecutionState) -> Waiting | None:
-        """What a topology being submitted waits for while its master cannot be asked; None for others."""
+        """What delays a topology that is being submitted, while its master cannot be asked; None for others."""
         name = record.topology
         if self.scheduler_location(name) is None:
             return Waiting.SCHEDULER if self.state.exists(paths.submission(name)) else None
@@ -172,10 +172,10 @@ class Session(Records):
     def way(
         self, name: str, record: plan_pb2.ExecutionState | None, kind: str, endpoint: str, container: int = 0
     ) -> Way:
-        """How a process is asked that listens at `endpoint` for whoever is on its topology's host.
+        """The way to a process that listens at `endpoint` on its topology's host.
 
-        `kind`: `scheduler`, `tmaster` or `executor`, this one of a container. ClusterError as for `by_endpoint` and
-        `check_endpoint`.
+        `kind`: `scheduler`, `tmaster` or `executor`, the latter with its container. ClusterError as for `by_endpoint`
+        and `check_endpoint`.
         """
         peers = {"scheduler": f"the scheduler of '{name}'", "tmaster": f"the topology master of '{name}'"}
         peer = peers.get(kind, f"the executor of container {container}")
@@ -215,7 +215,7 @@ class Session(Records):
             )
 
     def ask_executor(self, name: str, container: int, endpoint: str, request: Message, timeout_s: float) -> Any:
-        """Ask an executor, which listens at `endpoint` for whoever is on its topology's host."""
+        """Send a request to an executor, which listens at `endpoint` on its topology's host."""
         with self.way(name, self.record(name), "executor", endpoint, container).client() as client:
             return client.call(request, timeout_s)
 
@@ -302,7 +302,7 @@ class Session(Records):
         return bool(self.engine_of(name)) and self.scheduler_location(name) is None
 
     def no_scheduler(self, name: str) -> ClusterError:
-        """That the scheduler of a topology on an engine does not run, and how to start it."""
+        """The sentence that the scheduler of a topology on an engine does not run, and how to start it."""
         submitted = self.submitted(name)
         if submitted is not None and submitted.pool:
             pool = submitted.pool

@@ -184,6 +184,6 @@ def _waiting(status: control_pb2.StatusReply, checkpoint: int) -> str:
 
 
 def _with(error: HeronError, more: str) -> HeronError:
-    """An error of the same kind, as far as a command's exit code tells kinds apart."""
+    """An error of the same kind, as far as the exit code of a command distinguishes kinds."""
     kinds = (RequestError, NotThereError, ConfigError, TopologyError, DeadlineError, LateRpcError)
     return next((kind for kind in kinds if isinstance(error, kind)), ClusterError)(f"{error}{more}")

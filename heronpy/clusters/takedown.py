@@ -53,7 +53,7 @@ FORCE_S = 30.0
 
 
 def limit_s(session: Session, topology: str) -> float:
-    """How long a takedown waits; with an engine, until silent containers count as lost."""
+    """The longest wait of a takedown; with an engine, until silent containers count as lost."""
     with contextlib.suppress(HeronError):
         submitted = session.submitted(topology)
         if submitted is not None and submitted.engine:
@@ -173,8 +173,8 @@ def _kill_by_endpoint(
             _ask_until_gone(session, record, scheduler, time.monotonic() + timeout_s, force, waits, outcome)
         except StateAwayError as error:
             raise ClusterError(
-                f"the scheduler of '{record.topology}' was asked to kill it, and its control endpoint does not answer"
-                f" any more, as when that is done; see 'heron list {session.target}' where it was submitted ({error})"
+                f"the scheduler of '{record.topology}' was asked to kill it, and its control endpoint no longer"
+                f" answers, as after a kill; see 'heron list {session.target}' where it was submitted ({error})"
             ) from None
     if outcome.by_scheduler:
         session.forget(record)
@@ -190,7 +190,7 @@ def _end_on_engine(
     force: bool,
     waits: Callable[[str], None],
 ) -> list[str]:
-    """End the containers of a topology that an engine runs, without its scheduler; returns what remains."""
+    """End the containers that an engine runs, without a scheduler; returns what may still run."""
     submitted = session.submitted(record.topology)
     if submitted is None or submitted.topology_id != record.topology_id or not submitted.engine:
         return []
@@ -200,13 +200,13 @@ def _end_on_engine(
 
 
 def _in_pool(session: Session, submitted: Submitted, outcome: Outcome, force: bool) -> list[str]:
-    """What the slots of a pool may run of a topology, whose scheduler is the pool's and does not run."""
+    """What the slots of a pool may still run of a topology, while the scheduler of the pool is down."""
     from heronpy.pools.nodes import read_pool  # only topologies of a pool need it
 
     pool = read_pool(session.state, submitted.pool)
     if pool is None or pool.members.get(submitted.topology) != submitted.topology_id:
         return []
-    outcome.may_run = [f"what pool '{submitted.pool}' runs of it"]
+    outcome.may_run = [f"containers in pool '{submitted.pool}'"]
     outcome.why_waits = f"the scheduler of pool '{submitted.pool}' does not run"
     return [] if force else outcome.may_run
 
@@ -223,7 +223,7 @@ def _end_submitted(
         outcome.ended_on_engine, outcome.files_on = ends.asked, ends.hosts
         outcome.may_run = [*ends.left, *ends.unconfirmed]
     except HeronError as error:
-        outcome.may_run = [f"what the engine {submitted.engine} runs of it"]
+        outcome.may_run = [f"containers on engine {submitted.engine}"]
         outcome.why_waits = str(error)
     return [] if force else outcome.may_run
 
@@ -253,9 +253,8 @@ def _asked_to_kill(
     outcome: Outcome,
     waits: Callable[[str], None],
 ) -> bool:
-    """Ask the scheduler to kill, repeatedly without an answer, because it may have ended before its answer arrived.
-
-    Returns whether it is done.
+    """Ask the scheduler to kill, and repeat without an answer: it may end before it answers. Returns whether it is
+    done.
     """
     left_s = deadline - time.monotonic()
     within_s = max(min(left_s, ASK_AGAIN_S), 0.001)
@@ -287,7 +286,7 @@ def _asked_to_kill(
 
 
 def _wait_gone(launch_file: str, timeout_s: float) -> bool:
-    """The scheduler answers before it ends; give its process time to end. Whether all processes have ended."""
+    """Wait for the scheduler's process, which answers before it ends; returns whether all processes have ended."""
     deadline = time.monotonic() + min(timeout_s, KILL_GRACE_S)
     if launch_file and os.environ.get(LAUNCH_VARIABLE) != launch_file:  # otherwise it would wait for its own shell
         _await_ends(_naming(launch_file), SOON_S)
@@ -299,7 +298,7 @@ def _wait_gone(launch_file: str, timeout_s: float) -> bool:
 
 
 def _naming(launch_file: str) -> list[int]:
-    """The processes with the file in their command line or environment: a topology's processes, and perhaps others."""
+    """Processes that name the file in their arguments or environment. Some may not belong to the topology."""
     found, name = [], os.fsencode(launch_file)
     for pid in filter(str.isdigit, os.listdir("/proc")):
         for what in ("cmdline", "environ"):

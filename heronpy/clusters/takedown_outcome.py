@@ -28,7 +28,7 @@ class Outcome(Struct):
     may_run: list[str] = field(default_factory=list)
     """Containers on an engine whose end is unconfirmed; they are in `remains`, unless a user forces the removal."""
     scheduler_lives: bool = False
-    """The scheduler goes on ending them."""
+    """The scheduler continues to end them."""
     silent: bool = False
     """The scheduler of this host has let a request pass without an answer, and whoever waits was told."""
     look: str = ""
@@ -56,7 +56,7 @@ def some(names: Sequence[str]) -> str:
 
 
 def away_text(engine_away: str) -> str:
-    """What to add to a sentence if an engine does not answer, and says why."""
+    """The end of a sentence if an engine does not answer, with the reason."""
     return f"; the engine does not answer: {engine_away}" if engine_away else ""
 
 
@@ -64,7 +64,7 @@ def what_remains(outcome: Outcome) -> str:
     """Why a topology is not removed, as the middle of a sentence, with the fix."""
     if not outcome.may_run:
         return f"{', '.join(outcome.remains)} cannot be stopped; stop it and run the command again"
-    goes_on = "its scheduler goes on ending it; " if outcome.scheduler_lives else ""
+    goes_on = "its scheduler continues to end it; " if outcome.scheduler_lives else ""
     again = f"{goes_on}run the command again to finish, or with --force to remove the topology anyway"
     return f"{what_may_run(outcome)}; {again}"
 

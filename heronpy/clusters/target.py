@@ -17,7 +17,7 @@ NAME_RULE = "use 1 to 100 letters, digits, '_', '-' and '.', not starting with '
 
 
 class Target(Struct, frozen=True):
-    """Where a verb acts. role and environ are None when the user named none: then any matches."""
+    """The cluster, role and environ of a command. role and environ are None if not given: then any matches."""
 
     cluster: str
     role: str | None = None
@@ -68,5 +68,5 @@ class Common(Struct, frozen=True):
 
 
 def caller() -> str:
-    """Who runs this command, for events and logs: `ann on login1`."""
+    """The user who runs this command, for events and logs: `ann on login1`."""
     return f"{unix_user()} on {socket.gethostname()}"

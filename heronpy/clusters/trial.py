@@ -46,7 +46,7 @@ def trial_id() -> str:
 
 
 def trial_command(python: str) -> list[str]:
-    """What the container runs."""
+    """The command of the container."""
     return [python, "-c", Path(trial_container.__file__).read_text(encoding="utf-8")]
 
 
@@ -132,11 +132,11 @@ class Trial:
         return [found if found is not None else _too_late(tried)]
 
     def _told(self, sockets: list[socket.socket]) -> list[tuple[str, int]]:
-        """Where the container is to call."""
+        """The addresses that the container calls."""
         return [(self._endpoint_host or address, port) for address, port in (one.getsockname() for one in sockets)]
 
     def _wait(self, sockets: list[socket.socket], deadline: float) -> dict[str, Any] | Found | None:
-        """The report, or the reason for its absence; None if neither is known."""
+        """The report, or why it is missing; None if neither is known."""
         look_at, why, starting_until = 0.0, None, time.monotonic() + STARTING_S
         was_starting = False
         while time.monotonic() < (starting_until if self._starting else deadline):
@@ -156,7 +156,7 @@ class Trial:
         return why
 
     def _look(self) -> tuple[bool, Found | None]:
-        """Whether the container is over without a report, and what its engine says."""
+        """Whether the container has ended without a report, and what its engine says about it."""
         for one in self._engine.list():
             if one.ended is not Ended.NO:
                 return True, ended(one.exit_code, one.words, one.host, self._engine.termination_report(one.engine_id))
@@ -171,7 +171,7 @@ class Trial:
         return False, None
 
     def _read(self, at: socket.socket) -> dict[str, Any] | None:
-        """What the container says; None of anybody else, whatever it is."""
+        """The report of the container; None if it does not have our secret or is invalid."""
         with suppress(OSError, ValueError, RecursionError):
             link, _ = at.accept()
             deadline = time.monotonic() + _READ_S
@@ -194,7 +194,7 @@ def _too_late(tried: str) -> Found:
     return Found(
         "container",
         False,
-        f"it runs, but nothing was heard from it within {TRIAL_S:g} s at {tried}",
+        f"it runs, but did not report within {TRIAL_S:g} s at {tried}",
         "set heron.security.network to a network that nodes and this host share, or open a port_range in the firewall",
     )
 
@@ -216,7 +216,7 @@ def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
 
 
 def judge(report: dict[str, Any], took_s: float, tried: str) -> list[Found]:
-    """What a report says (pure); its fields come from another host, so each is taken for what it may be."""
+    """The findings of a report (pure). Its fields come from another host, so each of them is checked."""
     host = str(report.get("host", "?"))[:100]
     found = [Found("container", True, f"ran on {host} and was heard after {took_s:.1f} s at {tried}")]
     parts = report.get("python")

@@ -25,7 +25,7 @@ LOOK_S = 0.1
 
 
 class Outcome(Enum):
-    """How far an update got."""
+    """The state of an update."""
 
     NOT_BEGUN = "not begun"
     UNDER_WAY = "under way"
@@ -49,7 +49,7 @@ def outcome_of(
     stored: plan_pb2.PackingPlan,
     intent: plan_pb2.UpdateIntent | None,
 ) -> Outcome:
-    """How far the update from `old` to `new` got, according to what is stored now."""
+    """The state of the update from `old` to `new`, according to the stored plans."""
     if intent is not None:
         ours = moves(intent.new_packing_plan) == moves(new) and intent.old_packing_plan.version == old.version
         return Outcome.UNDER_WAY if ours else Outcome.OVERTAKEN
@@ -95,9 +95,9 @@ def ask(
 def configure(
     session: Session, name: str, request: control_pb2.RuntimeConfig, timeout_s: float, say: Callable[[str], None]
 ) -> None:
-    """Change settings, if necessary by a master that takes over; raises DeadlineError without an answer in time.
+    """Change settings, if necessary by a master that takes over. DeadlineError without an answer in time.
 
-    A NotThereError when the topology was removed meanwhile, or another one has its name.
+    NotThereError if the topology was removed, or replaced by another one of its name.
     """
     deadline, topology_id = time.monotonic() + timeout_s, session.find(name).topology_id
     while True:

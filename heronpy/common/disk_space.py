@@ -74,7 +74,7 @@ class Reserve:
             return 0
 
     def _give(self, wanted_bytes: int) -> bool:
-        """Release this much, or what is left; False when nothing is left."""
+        """Release this much of the reserve, or the rest of it; False when nothing was left."""
         try:
             held = self._held()
             if held:

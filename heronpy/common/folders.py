@@ -73,6 +73,35 @@ def write_private_text(path: str | os.PathLike[str], text: str) -> None:
         file.write(text)
 
 
+def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True, mode: int = 0o600) -> None:
+    """Write a file: whole or not at all, and never readable by others in between.
+
+    A file that is not `durable` is written again after a crash of the machine, so nothing waits for the disk.
+    """
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
+    try:
+        with open(open_private(draft, os.O_WRONLY | os.O_EXCL), "wb") as file:
+            file.write(data)
+            os.fchmod(file.fileno(), mode)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(draft, target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def sync_path(path: str | os.PathLike[str]) -> None:
+    """Force a file, or the renames in a folder, to disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def read_own(path: str | os.PathLike[str], max_bytes: int) -> bytes:
     """The content of a file that only this user or root can have written; OSError when it cannot be read.
 
@@ -152,12 +181,12 @@ def _check_above(path: Path, what: str) -> None:
 
 
 def _is_pods(folder: Path) -> bool:
-    """Whether a folder is a volume of this pod alone, so that nobody but its own processes can write there."""
+    """Whether a folder is a volume of this pod, where only its own processes can write."""
     return str(folder) in os.environ.get(POD_FOLDERS, "").split(":")
 
 
 def _way_to(path: Path) -> Iterator[Path]:
-    """Every folder and link that the system passes on its way to an absolute path; not what the path itself is."""
+    """Every folder and link that the system resolves on the way to an absolute path, without the path itself."""
     left, here, links = list(reversed(path.parts[1:])), Path("/"), 0
     yield here
     while left:
@@ -178,7 +207,7 @@ def _way_to(path: Path) -> Iterator[Path]:
 
 
 def _trusted_owners() -> set[int]:
-    """Users who may own what is above our folders: this one and root.
+    """Users who may own the folders above ours: this user and root.
 
     In a user namespace root of the machine may have no number, and shows as the overflow user.
     """

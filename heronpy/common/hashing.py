@@ -135,7 +135,7 @@ def _double(number: float) -> int:
 
 
 def _residue(numerator: int, denominator: int) -> int:
-    """A number modulo a prime, so that no huge integer is ever built for Decimal('1e999999')."""
+    """A number modulo a prime, without building a huge integer for Decimal('1e999999')."""
     return _residue_class(abs(numerator) * pow(denominator, _PRIME - 2, _PRIME), numerator < 0)
 
 

@@ -52,7 +52,7 @@ def this_host() -> Host:
 
 
 def _digest(path: str) -> str:
-    """A digest of a file of one line, which may be confidential; "" without it."""
+    """A digest of a one-line file, which may be confidential; "" if the file is missing."""
     try:
         with open(path, "rb") as file:
             content = file.read(256).strip()
@@ -114,7 +114,7 @@ class KnownProcess(Struct, frozen=True):
 
 
 def _namespace() -> int:
-    """The namespace of process ids: numbers of another one say nothing here."""
+    """The namespace of process ids: a process id has no meaning outside it."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
@@ -122,7 +122,7 @@ def _namespace() -> int:
 
 
 def _started(pid: int) -> int:
-    """When a process of this host began, in clock ticks since the boot; 0 if there is none, or it has ended."""
+    """When a process of this host started, in clock ticks since boot; 0 if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()

@@ -101,7 +101,7 @@ class RotatingLog:
             self._descriptor = -1
 
     def _cut(self, view: memoryview, room: int) -> int:
-        """How many bytes still go into the current file when not all fit."""
+        """How many bytes fit into the current file when it cannot take all."""
         line_end = bytes(view[:room]).rfind(b"\n") + 1 if room > 0 else 0
         if line_end or room <= 0:
             return line_end
@@ -118,7 +118,7 @@ class RotatingLog:
         return written
 
     def _open(self) -> None:
-        """Have the file at `path` open, even if it was removed or replaced."""
+        """Open the file at `path`, again if it was removed or replaced."""
         if self._descriptor >= 0:
             try:
                 status = os.stat(self.path, follow_symlinks=False)
@@ -254,7 +254,7 @@ def last_logs(
 
 
 def _tail(path: Path, size: int) -> tuple[list[str], bool]:
-    """The lines of the last `size` bytes, from the first one that begins a record; and whether that is all there is."""
+    """The lines of the last `size` bytes from the first record on, and whether these are the whole file."""
     parts: list[bytes] = []
     known: set[tuple[int, int]] = set()
     # The newest first: a file that is rotated meanwhile comes a second time, and none is left out.
@@ -366,7 +366,7 @@ def _lines(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) ->
 def _open_next(path: Path, descriptor: int) -> int:
     """Open the file after the open one (the oldest if no file is open); -1 without a further file.
 
-    A missing file was rotated away or removed: the next one is then the oldest file that was written
+    If the open file is missing, it was rotated away or removed: the next one is then the oldest file that was written
     to later.
     """
     following = None
@@ -376,7 +376,6 @@ def _open_next(path: Path, descriptor: int) -> int:
 
 
 def _after(files: list[_File], descriptor: int) -> list[_File]:
-    """The files that were written after the open file."""
     if descriptor < 0:
         return files
     status = os.fstat(descriptor)
@@ -387,7 +386,7 @@ def _after(files: list[_File], descriptor: int) -> list[_File]:
 
 
 def _opened(files: list[_File]) -> int | None:
-    """The first file that can be opened; -1 without one, None if a rotation has moved it meanwhile."""
+    """The first file that can be opened; -1 without one, None if a rotation has moved it."""
     for identity, _, file in files:
         try:
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

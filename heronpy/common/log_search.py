@@ -53,7 +53,7 @@ class Found(Struct, frozen=True):
 
 
 class _Place(Struct, frozen=True):
-    """Where a line with a hit begins and ends, without its newline, and where the text is."""
+    """Offsets of a line with a hit, without its newline, and of the text in it."""
 
     begin: int
     end: int
@@ -68,7 +68,7 @@ def contains(line: str, text: str, ignore_case: bool) -> bool:
 
 
 def _folded(data: bytes) -> bytes:
-    """With small letters for A to Z; as long as before, so that offsets stay."""
+    """ASCII letters in lower case. The length stays, so offsets stay valid."""
     return data.lower()
 
 
@@ -93,7 +93,7 @@ def search_back(
 def _places(
     descriptor: int, text: bytes, until: int, hits_max: int, ignore_case: bool
 ) -> tuple[list[_Place], int, int]:
-    """The hits, what is left before them, and how many bytes were searched."""
+    """The hits, the text left before them, and the number of bytes searched."""
     text = _folded(text) if ignore_case else text
     places: list[_Place] = []
     end, searched = min(until, os.fstat(descriptor).st_size), 0
@@ -121,7 +121,7 @@ def _places(
 
 
 def _hit(descriptor: int, place: _Place, context: int, lower: int, upper: int) -> tuple[Hit, int]:
-    """The hit with the context that lies between these offsets, and where its first line of context begins."""
+    """The hit with its context between these offsets, and the offset of its first line of context."""
     at = max(place.begin, min(place.at - LINE_MAX // 2, place.end - LINE_MAX))
     line = os.pread(descriptor, min(place.end - at, LINE_MAX), at)
     start = max(lower, place.begin - AROUND)
@@ -139,7 +139,7 @@ def _hit(descriptor: int, place: _Place, context: int, lower: int, upper: int) -
 
 
 def _whole(data: bytes, cut: bool) -> list[bytes]:
-    """Whole lines; of a piece that was cut at its beginning, without the first."""
+    """The lines of a piece, without the first if `cut` says that it is incomplete."""
     lines = data.removesuffix(b"\n").split(b"\n") if data else []
     return lines[1:] if cut else lines
 
@@ -149,7 +149,7 @@ def _cut(lines: list[bytes]) -> list[bytes]:
 
 
 def _head(descriptor: int, place: _Place, line: bytes) -> bytes:
-    """The nearest line above that begins a record, unless the hit does."""
+    """The nearest earlier line that begins a record; empty if the hit itself begins one."""
     if line and _begins_record(line):
         return b""
     start = max(0, place.begin - AROUND)

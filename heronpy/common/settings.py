@@ -323,7 +323,7 @@ def _convert(item: Setting, value: Any) -> SettingValue:
 
 
 def _number(value: str | int | float) -> int | float | None:
-    """The value as a number; None when it is text that is not a number."""
+    """The value as a number; None for text that is not a number."""
     if not isinstance(value, str):
         return value
     for kind in (int, float):
@@ -366,7 +366,7 @@ def _apply_component(result: Resolved, component: str, key: str, value: Any) -> 
 
 
 def _known(key: str, origin: str) -> Setting | None:
-    """The setting of a key; None when the key is not a setting of ours."""
+    """The setting with this key; None if the key is not one of our settings."""
     if not isinstance(key, str):
         return None
     key = ALIASES.get(key, key)

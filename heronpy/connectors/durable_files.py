@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from heronpy.common.errors import StateError
 from heronpy.common.folders import open_private
+from heronpy.common.folders import sync_path as sync_path
 
 T = TypeVar("T")
 
@@ -75,12 +76,3 @@ def make_record(path: Path, data: bytes) -> bool:
         temporary.unlink(missing_ok=True)
     sync_path(path.parent)
     return True
-
-
-def sync_path(path: str | os.PathLike[str]) -> None:
-    """Force a file, or the renames in a folder, to disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

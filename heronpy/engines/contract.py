@@ -26,7 +26,7 @@ class EngineError(HeronError):
 
 
 class EngineFatalError(EngineError, FatalError):
-    """Refused for good: there is no such partition or image, no permission, no command of that name."""
+    """A permanent refusal: an unknown partition, image or command, or a missing permission."""
 
 
 class EngineAwayError(EngineError, RetryableError):
@@ -38,7 +38,7 @@ class EngineFullError(EngineAwayError):
 
 
 class Ended(Enum):
-    """What an engine knows of the end of a container."""
+    """Whether a container has ended, as far as its engine knows."""
 
     NO = "no"
     #: No process of it is left: the engine has seen them all end.
@@ -48,7 +48,7 @@ class Ended(Enum):
 
 
 class EnginePhase(Enum):
-    """Where an object is in the life that its engine gives it."""
+    """The phase of an object in its engine."""
 
     #: It waits for resources.
     QUEUED = "queued"
@@ -77,7 +77,7 @@ class Request:
     avoid: tuple[str, ...] = ()
     #: Those of them on which it must not run: nowhere rather than there.
     barred: tuple[str, ...] = ()
-    #: Containers beside which it should not run, where the engine can tell containers of a topology apart.
+    #: Containers whose hosts it should avoid, if the engine can distinguish containers of a topology.
     apart_from: tuple[int, ...] = ()
     #: Hosts of `avoid` that it should avoid for no other reason than these containers: rather there than on the rest.
     beside: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class NodeSize:
-    """What one kind of host has, all of it: what others use now does not count."""
+    """The total resources of one kind of host; usage by others is not subtracted."""
 
     cpu: float
     ram_bytes: int
@@ -160,18 +160,18 @@ class Found:
 
     @classmethod
     def waits(cls, what: str, detail: str, fix: str) -> Found:
-        """What cannot be tried before the cluster has room; `fix`: what to do then."""
+        """A check that must wait until the cluster has room; `fix` says what to do then."""
         return cls(what, True, detail, fix, Untried.WAITS)
 
     @classmethod
     def skipped(cls, what: str, detail: str, fix: str) -> Found:
-        """What nobody can try from here; `fix`: who knows it."""
+        """A check that is impossible from here; `fix` names who can do it."""
         return cls(what, True, detail, fix, Untried.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What an engine does otherwise than most; one that differs has them as its attribute `traits`."""
+    """Differences of an engine from most engines. An engine that differs has them as its attribute `traits`."""
 
     #: It can keep a container away from hosts; without it none is drained.
     avoids_hosts: bool = True
@@ -186,7 +186,7 @@ class Traits:
 
 
 def traits_of(engine: Engine) -> Traits:
-    """What an engine does otherwise than most."""
+    """The traits of an engine; the defaults for most engines."""
     found = getattr(engine, "traits", None)
     return found if isinstance(found, Traits) else Traits()
 
@@ -195,10 +195,10 @@ class Engine(Protocol):
     """A cluster as one topology's scheduler uses it; safe to use from any thread, one call at a time."""
 
     def check(self) -> Sequence[Found]:
-        """Try what the engine needs (commands, releases, permissions); what is missing is told, not raised."""
+        """Check what the engine needs: commands, releases, permissions. It returns missing ones, and raises nothing."""
 
     def node_sizes(self) -> Sequence[NodeSize]:
-        """The kinds of hosts on which a container may be placed; empty if the engine does not tell."""
+        """The kinds of hosts on which a container may be placed; empty if the engine does not report them."""
 
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
         """Create an object per request; returns their engine ids by (container, submission).
@@ -223,7 +223,7 @@ class Engine(Protocol):
         """Addresses by which hosts of the cluster may reach this one, best first."""
 
     def ready(self, hosts: Collection[str]) -> set[str]:
-        """Those of these hosts that take containers now, as the engine says."""
+        """Those of these hosts that accept containers now."""
 
     def explain(self, engine_id: str) -> Explained:
         """Why an object waits, and until when."""

@@ -29,7 +29,7 @@ REQUESTS_MAX = 64
 
 
 class Fencing(Enum):
-    """How a container that may still run is kept from doing harm."""
+    """How a container that may still run is prevented from acting."""
 
     LEASE = "lease"
     EPOCH = "epoch"
@@ -64,9 +64,9 @@ class LeaseTimes(Struct, frozen=True):
             raise ConfigError(f"permit_s is {self.permit_s:g} but must be at least lost_s ({self.lost_s:g})")
 
     def silence_from(self, now: float, alone: bool) -> float:
-        """Until when an earlier scheduler may have granted leases, for one that takes the permit now.
+        """The time until which an earlier scheduler may have granted leases, if this one takes the permit now.
 
-        `alone`: the end of the last one is confirmed, and it was alone itself.
+        `alone`: all earlier schedulers are confirmed to have ended.
         """
         return now if alone else now + self.permit_s
 

@@ -103,7 +103,7 @@ def template_text(file: str) -> str:
         with open(path, encoding="utf-8") as opened:
             found = opened.read(TEMPLATE_MAX + 1)
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(f"heron.kubernetes.pod_template {file} cannot be read: {why}") from None
     if len(found) > TEMPLATE_MAX:
         raise ConfigError(f"heron.kubernetes.pod_template {file} is longer than {TEMPLATE_MAX} characters")
@@ -111,16 +111,16 @@ def template_text(file: str) -> str:
 
 
 def template_of(file: str) -> Mapping[str, Any]:
-    """The pod template of an operator; ConfigError when there is none that can be read."""
+    """The pod template of an operator; ConfigError if it cannot be read."""
     import yaml
 
     try:
         found = yaml.safe_load(template_text(file))
     except yaml.YAMLError as error:
         said = " ".join(str(error).split())[:200]
-        raise ConfigError(f"heron.kubernetes.pod_template {file} is no YAML: {said}") from None
+        raise ConfigError(f"heron.kubernetes.pod_template {file} is not YAML: {said}") from None
     if not isinstance(found, dict):
-        raise ConfigError(f"heron.kubernetes.pod_template {file} is no map with the keys metadata and spec")
+        raise ConfigError(f"heron.kubernetes.pod_template {file} is not a map with the keys metadata and spec")
     return found
 
 
@@ -185,9 +185,9 @@ class Profile:
 
 
 def profile_of(kind: str, variables: Mapping[str, str] | None = None) -> Profile:
-    """What a new cluster's settings may start with: what an engine of that kind says of itself on this host.
+    """Initial settings of a new cluster: what an engine of that kind finds on this host.
 
-    And what several hosts ask for: a standby topology master on another one. To ask this machine often is cheap.
+    It includes the settings that several hosts need: a standby topology master on another one.
     """
     if kind == "local":
         return Profile({"engine": {"poll_s": 0.5}})
@@ -196,7 +196,7 @@ def profile_of(kind: str, variables: Mapping[str, str] | None = None) -> Profile
 
 
 def _found_by(kind: str, variables: Mapping[str, str] | None) -> Profile:
-    """Nothing for kinds that are installed apart."""
+    """The profile for a kind of engine; empty for kinds installed as separate packages."""
     if kind == "kubernetes":
         return _kubernetes_profile()
     if kind == "spark":
@@ -218,7 +218,7 @@ def _found_by(kind: str, variables: Mapping[str, str] | None) -> Profile:
 
 
 def _spark_profile(variables: Mapping[str, str]) -> Profile:
-    """The master of the Spark that is set up on this host."""
+    """The Spark master that is configured on this host."""
     home = variables.get("SPARK_HOME", "")
     folder = variables.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
     if not folder:
@@ -241,7 +241,7 @@ def master_of(defaults: str) -> str:
 
 
 def _kubernetes_profile() -> Profile:
-    """Context and namespace of the kubeconfig, and where Python is in the images that most people start from."""
+    """Context and namespace of the kubeconfig, and the path of Python in the usual images."""
     from heronpy.engines.kubernetes.client import Api
 
     python: dict[str, SettingValue] = {"python": IMAGE_PYTHON}

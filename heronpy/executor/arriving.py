@@ -23,7 +23,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError, DeadlineError, PackageError
-from heronpy.common.folders import make_folders
+from heronpy.common.flock import unlock
+from heronpy.common.folders import make_folders, replace_file
 from heronpy.common.setting_types import SecuritySettings
 from heronpy.common.settings import settings_for
 from heronpy.executor.host_folder import HostFolder
@@ -31,10 +32,9 @@ from heronpy.net import curve
 from heronpy.net.addresses import address_here
 from heronpy.net.curve import Pair
 from heronpy.net.join_token import JoinToken, SessionCredential
-from heronpy.net.private import write_private
 from heronpy.plan.launch import Here, LaunchSpec, Submitted
 from heronpy.proto import endpoint_pb2
-from heronpy.statemgr.file_locks import holder, try_lock, unlock
+from heronpy.statemgr.file_locks import holder, try_lock
 from heronpy.storage.package_pieces import PackagePieces, either
 from heronpy.storage.packages import PackageStore
 from heronpy.storage.wheelhouse import digest_of, run_pip, unpack
@@ -105,7 +105,7 @@ def _build(scratch: Path, entry: Path, archive: Path, digest: str, deadline: flo
 
 
 def _make(made: Path, deadline: float, trouble: str) -> None:
-    """A virtual environment, without a pip of its own, that sees what this interpreter sees."""
+    """Make a virtual environment without pip that sees the packages of this interpreter."""
     command = [sys.executable, "-P", "-m", "venv", "--system-site-packages", "--without-pip", str(made)]
     try:
         ran = subprocess.run(
@@ -128,7 +128,7 @@ def _site_packages(made: Path) -> Path:
 
 
 def _name_scripts(made: Path, entry: Path) -> None:
-    """Commands name their interpreter by its path, which is going to change."""
+    """Replace the interpreter's path in scripts, because the folder will be renamed."""
     for file in (made / "bin").iterdir():
         if file.is_symlink() or not file.is_file():
             continue
@@ -139,7 +139,7 @@ def _name_scripts(made: Path, entry: Path) -> None:
 
 @contextmanager
 def _locked(file: Path, deadline: float) -> Iterator[None]:
-    """Ensures that only one process of this host makes an environment."""
+    """Hold the lock of this host for making an environment."""
     while (descriptor := try_lock(file)) < 0:
         if time.monotonic() >= deadline:
             raise DeadlineError(f"{holder(file)} has not made environment {file.name[:12]} in time; look what it does")
@@ -156,7 +156,7 @@ def _left(deadline: float) -> float:
 
 
 class Spans:
-    """How long the steps of a start took, for people."""
+    """How long the steps of a start took, as text."""
 
     def __init__(self) -> None:
         self.taken: list[endpoint_pb2.StartSpan] = []
@@ -204,7 +204,7 @@ def write_files(
     """Write launch, keys, join token and session credential; the path of the launch file."""
     folder = Path(launch.working_dir)
     curve.save(curve.folder_of(launch.working_dir), _pair(welcome.server), _pair(welcome.client))
-    write_private(folder / TOKEN, token.to_text().encode())
+    replace_file(folder / TOKEN, token.to_text().encode())
     credential.save(folder)
     launch.save(folder / LAUNCH)
     return folder / LAUNCH

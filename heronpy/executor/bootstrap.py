@@ -84,7 +84,7 @@ def _mounted(folder: str) -> bytes:
 
 
 def _piped() -> bytes:
-    """What nothing started from here gets to read."""
+    """Read standard input, and replace it by /dev/null so that no child can read it."""
     text = os.read(0, 0)
     while len(text) <= TEXT_MAX_CHARS and (piece := os.read(0, TEXT_MAX_CHARS)):
         text += piece

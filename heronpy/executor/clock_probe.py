@@ -22,7 +22,7 @@ EVERY_S: Final = 5.0
 
 
 class ClockProbe:
-    """How this host's monotonic clock differs from the topology master's."""
+    """Measures how this host's monotonic clock differs from the topology master's."""
 
     def __init__(
         self,

@@ -83,6 +83,8 @@ log = logging.getLogger("heronpy.executor")
 
 TICK_S = 0.25
 SLOT_MODULE = "heronpy.executor.slot"
+#: How often a slot may run in one epoch: it goes on from its disk, so nobody has to give it anything again.
+SLOT_LIVES = 4
 #: For the ends of all logs together; and if the engine waits for the end.
 LOGS_S = 15.0
 LOGS_SOON_S = 5.0
@@ -218,7 +220,7 @@ class Container:
         )
 
     async def _arrive(self, admitted: Admitted) -> None:
-        """Begin to renew the lease, and prepare what the executor needs; returns early if the container ends."""
+        """Start to renew the lease, and prepare the files of the executor; returns early if the container ends."""
         welcome = admitted.welcome
         self._kept_bytes = min(welcome.log_kept_bytes, LOG_END_MAX_BYTES)
         # The scheduler has checked them against each other; the others are its own business.
@@ -226,7 +228,8 @@ class Container:
         times = LeaseTimes(welcome.renew_s, welcome.fence_s, lost_s, welcome.stop_grace_s, lost_s)
         submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
         state_apart = submitted.state_type not in ("local", "endpoint")
-        self._machine = ContainerState(times, _fencing_of(welcome.fencing), _now(), state_apart)
+        lives = SLOT_LIVES if submitted.program == SLOT else 1
+        self._machine = ContainerState(times, _fencing_of(welcome.fencing), _now(), state_apart, lives)
         self._late_s = max(1.0, times.renew_s)
         self._jobs.every(TICK_S, self._on_tick)
         self._feed(Tick())
@@ -267,7 +270,7 @@ class Container:
 
     # ---- what is decided ----------------------------------------------------------------------
     def _on_signal(self, now: bool, why: str) -> None:
-        log.info("%s is told: %s", self._name, why)
+        log.info("%s must end: %s", self._name, why)
         if self._machine is not None:
             self._feed(Signal(now, why))
         elif now and not self._end.done():
@@ -300,8 +303,8 @@ class Container:
                     self._jobs.start(self._leave(why))
                 case AskState(number):
                     self._jobs.start(self._ask_state(number))
-                case StartExecutor(epoch, after):
-                    self._start(epoch, after)
+                case StartExecutor(epoch, after, life):
+                    self._start(epoch, after, life)
                 case StopExecutor(why):
                     log.warning("the executor is stopped: %s", why)
                     self._child.stop()
@@ -312,7 +315,7 @@ class Container:
                     if not self._end.done():
                         self._end.set_result(effect)
 
-    def _start(self, epoch: int, after: Cause | None) -> None:
+    def _start(self, epoch: int, after: Cause | None, life: int) -> None:
         launch, folder = self._launch, self._folder
         assert launch is not None and folder is not None
         file = str(folder.path / arriving.LAUNCH)
@@ -321,6 +324,7 @@ class Container:
             *(launch.python, "-P", "-m", module, "--launch", file, "--container", str(self._who.container)),
             *("--epoch", str(epoch), "--parent", str(os.getpid()), "--signs-fd", str(SIGNS_FD)),
             *(("--echo-fd", str(ECHO_FD)) if self._stdout >= 0 else ()),
+            *(("--life", str(life)) if life else ()),
             *((f"--after={after.reason}", f"--after-text={after.text}") if after is not None else ()),
         )
         # Whatever has no folder of its own goes where it is removed.
@@ -373,7 +377,7 @@ class Container:
         await send_logs(self._link, folder, first, self._kept_bytes, archived)
 
     async def _archived(self, folder: Path, within_s: float) -> frozenset[str]:
-        """The processes whose logs are in the archive; what still uploads then ends with this process."""
+        """The processes whose logs are in the archive after `within_s` at most."""
         place = settings_for(self._launch, LoggingSettings).archive if self._launch is not None else ""
         if not place or self._launch is None:
             return frozenset()
@@ -407,13 +411,13 @@ class Container:
         self._own_log = own_log
 
     def _say(self, text: str) -> None:
-        """The last words, where the engine may keep them; before there was a file, the log was there."""
+        """Write the termination report to stderr, where the engine may keep it. Without a log file the log has it."""
         if self._own_log is not None:
             with suppress(OSError):
                 os.write(self._stderr, f"{self._name}: {text}\n".encode(errors="replace"))
 
     async def _preparing_ended(self) -> None:
-        """What is being made can only be removed when nobody makes it any more."""
+        """Wait for the end of preparation, because its folders can only be removed after that."""
         deadline = time.monotonic() + PREPARING_ENDS_S
         while self._preparing is not None and not self._preparing.done() and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
@@ -426,7 +430,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """The settings of a submit before there is a launch on this host."""
+    """The settings of a submit before this host has a launch file."""
 
     submitted: Submitted
 
@@ -445,7 +449,7 @@ def host_name() -> str:
 
 
 def _in_thread(call: Callable[[], T]) -> Future[T]:
-    """Run it in a thread of its own, for which the end of this process does not wait."""
+    """Run it in a daemon thread, for which the end of this process does not wait."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -459,7 +463,7 @@ def _in_thread(call: Callable[[], T]) -> Future[T]:
 
 
 def _has_scheduler(launch: LaunchSpec) -> bool | None:
-    """Whether the state manager knows a scheduler; None: it does not answer."""
+    """Whether the state manager knows a scheduler; None if it does not answer."""
     try:
         state = open_state_of(launch)
         try:
@@ -479,5 +483,5 @@ def _fencing_of(name: str) -> Fencing:
 
 
 def _now() -> float:
-    """Seconds that go on while the host is suspended, as the scheduler's do."""
+    """Seconds of the scheduler's kind of clock, which goes on while the host is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -33,7 +33,7 @@ class Cause:
 
 
 class Word(Enum):
-    """What the endpoint answers to a request for the lease."""
+    """The answer of the endpoint to a request for the lease."""
 
     NONE = "none"
     GRANTED = "granted"
@@ -154,6 +154,8 @@ class SendLeave:
 class StartExecutor:
     epoch: int
     after: Cause | None = None
+    life: int = 0
+    """How often it has ended before in this epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,7 @@ Effect = Send | AskState | SendLeave | StartExecutor | StopExecutor | KillExecut
 
 
 class Phase(Enum):
-    """Where a submission is in its life."""
+    """The phase of a submission."""
 
     PREPARING = "preparing"
     STANDBY = "standby"
@@ -195,11 +197,15 @@ class Phase(Enum):
 class ContainerState:
     """`handle(event, now)` returns what to do, in order; `now` counts CLOCK_BOOTTIME seconds.
 
-    `stop_grace_s`: from asking the executor to end until it is killed.
+    `stop_grace_s`: from asking the executor to end until it is killed. `lives`: how often it may run in one epoch, as a
+    slot may; what it runs ends with it, so nothing of the last one is left.
     """
 
-    def __init__(self, times: LeaseTimes, fencing: Fencing, now: float, state_apart: bool = True) -> None:
+    def __init__(
+        self, times: LeaseTimes, fencing: Fencing, now: float, state_apart: bool = True, lives: int = 1
+    ) -> None:
         self._times = times
+        self._lives, self._life = lives, 0
         self._lease = Lease(times, fencing)
         #: The state manager is reached without the scheduler, so it can be asked about it.
         self._state_apart = state_apart
@@ -230,9 +236,10 @@ class ContainerState:
         return self._leave_why if self._leave_at is not None else ""
 
     def farewell(self, now: float) -> Send | None:
-        """The last word of a container that its engine ends, once nothing of it runs: nobody need wait for its silence.
+        """The last message of a container that its engine ends, once nothing of it runs, so that nobody waits for its
+        lease.
 
-        None where it has never acted, or ends for another reason, which its engine tells.
+        None if it has never acted, or ends for another reason, which its engine reports.
         """
         if self.phase is not Phase.ENDED or not self._leave_why or not self._lease.stopped:
             return None
@@ -300,11 +307,15 @@ class ContainerState:
         return []
 
     def _start(self, now: float) -> list[Effect]:
-        self.phase, self._next_at = Phase.ACTING, now
+        self.phase, self._next_at, self._life = Phase.ACTING, now, 0
         self._silent_at = now + FIRST_SIGN_S
         return [StartExecutor(self._lease.epoch, self._after)]
 
     def _on_ended(self, status: int) -> list[Effect]:
+        if self.phase is Phase.ACTING and self._life + 1 < self._lives and not self._lease.is_over(self._last_now):
+            self._life += 1
+            self._silent_at = self._last_now + FIRST_SIGN_S
+            return [StartExecutor(self._lease.epoch, None, self._life)]
         self._lease.stop()
         if self.phase is Phase.STOPPING and self._then is None:
             self.phase = Phase.STANDBY
@@ -314,7 +325,7 @@ class ContainerState:
         return [then or End(Ending.EXECUTOR, "its executor has ended", status)]
 
     def _end(self, end: End, now: float) -> list[Effect]:
-        """End as soon as nothing runs; the first reason counts."""
+        """End once no process runs; the first reason counts."""
         if self.phase in (Phase.ACTING, Phase.STOPPING):
             self._then = self._then or end
             return self._stop(end.why, now)
@@ -330,7 +341,7 @@ class ContainerState:
         return [StopExecutor(why)] if grace else []
 
     def _in_time(self, now: float) -> list[Effect]:
-        """Everything that is due."""
+        """The effects that are due at this time."""
         effects: list[Effect] = []
         if self.phase is Phase.ENDED:
             return effects

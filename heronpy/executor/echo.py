@@ -28,7 +28,7 @@ ECHO_FD = 4
 
 
 class Echo:
-    """Writes in a thread; takes over `fd`. `file_max_bytes`: of an output that is a file, which nobody rotates."""
+    """Writes log lines in a thread; takes over `fd`. `file_max_bytes` limits an output file, which nobody rotates."""
 
     def __init__(self, fd: int, name: str, file_max_bytes: int) -> None:
         self._fd = fd
@@ -58,7 +58,7 @@ class Echo:
             self._wake.notify()
 
     def handler(self, process: str) -> logging.Handler:
-        """For what this process itself logs."""
+        """The handler for log records of this process itself."""
         found = _Handler(self, process)
         found.setFormatter(LogFormatter(process))
         return found
@@ -84,7 +84,7 @@ class Echo:
         return self._write(f"{self._name} | echo: {text}\n".encode())
 
     def _write(self, text: bytes) -> bool:
-        """Whether there may be more."""
+        """Write a text; False if the file is full."""
         full = self._max_bytes is not None and os.fstat(self._fd).st_size + len(text) > self._max_bytes
         if full and os.fstat(self._fd).st_size <= (self._max_bytes or 0):
             said = "this file has its full size, so no more lines come here; the log files go on"
@@ -134,7 +134,7 @@ class _Handler(logging.Handler):
 
 
 def _pieces(mark: bytes, line: bytes) -> list[bytes]:
-    """A line in pieces of one write each; each begins with the mark."""
+    """A line in pieces that one write can take; each begins with the mark."""
     most = PIECE_MAX_BYTES - len(mark) - 1
     return [mark + line[at : at + most] + b"\n" for at in range(0, max(len(line), 1), most)]
 

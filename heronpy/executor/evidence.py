@@ -44,7 +44,7 @@ PY_SPY, ITSELF = "py-spy", "the process itself"
 
 
 class _NoSpyError(Exception):
-    """py-spy has not sampled; the reason."""
+    """py-spy failed; the text says why."""
 
 
 class Evidence:
@@ -86,7 +86,7 @@ class Evidence:
             return control_pb2.DumpStacksReply(text=shown)
 
     async def profile(self, request: control_pb2.Profile) -> control_pb2.Answer:
-        """Where the process spends its time. RpcError when it ends meanwhile or nothing can sample it."""
+        """Samples of the process by function. RpcError if it ends or cannot be sampled."""
         if not DURATION_MIN_S <= request.duration_s <= DURATION_MAX_S:
             raise InvalidRpcError(
                 f"the duration is {request.duration_s:g} s; it must be from {DURATION_MIN_S:g} to {DURATION_MAX_S:g} s"
@@ -112,7 +112,7 @@ class Evidence:
             return packed(profile_of(rows, by, note))
 
     async def heap(self, request: control_pb2.Heap) -> control_pb2.Answer:
-        """The objects of a process by type; it stops for up to about `limit_s`. RpcError if it ends meanwhile."""
+        """The objects of a process by type; it stops for up to about `limit_s`. RpcError if it ends."""
         if not LIMIT_MIN_S <= request.limit_s <= LIMIT_MAX_S or not 1 <= request.top <= TOP_MAX:
             raise InvalidRpcError(
                 f"a heap takes from {LIMIT_MIN_S:g} to {LIMIT_MAX_S:g} s and names from 1 to {TOP_MAX} types"
@@ -131,7 +131,7 @@ class Evidence:
 
     @contextlib.contextmanager
     def _turn(self, name: str) -> Iterator[int]:
-        """The pid of the process, of which nobody else takes evidence meanwhile."""
+        """Reserve a process, so that nobody else takes evidence of it; yields its pid."""
         pid = self._pid(name)
         if not pid:
             raise InvalidRpcError(f"{name} does not run in this container")
@@ -165,7 +165,7 @@ class Evidence:
         return [(tuple(row["stack"]), row["seconds"]) for row in found["rows"]]
 
     async def _ask(self, name: str, pid: int, wanted: Mapping[str, Any], takes_s: float, meanwhile: str) -> Any:
-        """What the process writes when it is asked; RpcError when it ends, DeadlineError when it does not."""
+        """Signal the process and read its answer. RpcError if it ends, DeadlineError if it does not answer."""
         ask, answer = paths_of(self._folder, pid)
         answer.unlink(missing_ok=True)
         write_private_text(ask, json.dumps(wanted))
@@ -191,7 +191,7 @@ class Evidence:
 
     # ---- py-spy -----------------------------------------------------------------------------
     def _spy(self, program: str, pid: int, request: control_pb2.Profile) -> list[Row]:
-        """What py-spy has seen; blocking."""
+        """The output of py-spy; blocks."""
         out = Path(self._folder) / f"spy-{pid}.raw"
         seconds = math.ceil(request.duration_s)
         words = [program, "record", "--pid", str(pid), "--duration", str(seconds), "--rate", str(request.rate)]
@@ -249,7 +249,7 @@ def _own_stacks() -> str:
 
 
 def _listens(pid: int) -> bool:
-    """Whether the process handles the signal, which would otherwise end it."""
+    """Whether the process handles the signal. The signal would end it otherwise."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -259,7 +259,7 @@ def _listens(pid: int) -> bool:
 
 
 def _rss(pid: int) -> int:
-    """Resident memory in bytes; 0 when it has ended."""
+    """Resident memory in bytes; 0 for a process that has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

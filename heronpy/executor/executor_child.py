@@ -122,7 +122,7 @@ class ExecutorChild:
         return []
 
     def close(self) -> None:
-        """Kill and reap what is left, once nobody waits for a program of his own any more. Idempotent."""
+        """Kill and reap the remaining processes, once no program is waited for. Idempotent."""
         self._loop.remove_signal_handler(signal.SIGCHLD)
         self.pid = 0
         self._forget_signs()
@@ -141,7 +141,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """The children of all its threads."""
+    """The children of all threads of the process."""
     found = []
     with contextlib.suppress(OSError):  # it has ended
         for thread in os.listdir(f"/proc/{pid}/task"):

@@ -65,7 +65,7 @@ class ContainerFiles:
         self._alone = alone
 
     def answer(self, request: Message) -> Message:
-        """To `ListFiles`, `ReadFile` or `SearchFile`."""
+        """Answer `ListFiles`, `ReadFile` or `SearchFile`."""
         if isinstance(request, control_pb2.ReadFile):
             return self.read(request)
         return self.search(request) if isinstance(request, control_pb2.SearchFile) else self.listed()
@@ -120,7 +120,7 @@ class ContainerFiles:
         return reply
 
     def _open_same(self, name: str, file: int) -> int:
-        """A descriptor of the log with this number, which may have a later name by now; -1 when it is gone."""
+        """A descriptor of the log with this inode, which a rotation may have renamed; -1 when it is gone."""
         base, _, digits = name.rpartition(".")
         later = f"{base}.{int(digits) + 1}" if digits.isdigit() else f"{name}.1"
         for one in (name, later):
@@ -198,7 +198,7 @@ class FileService:
 
     @property
     def endpoint(self) -> str:
-        """Where it listens."""
+        """The address at which it listens."""
         return self._server.endpoints[0]
 
     async def _on_request(self, identity: bytes, envelope: control_pb2.Envelope) -> Message:

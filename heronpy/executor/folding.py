@@ -59,7 +59,7 @@ def folded(text: str, rate: int, idle: bool) -> list[Row]:
 
 
 def _short(frame: str) -> str:
-    """The last two parts of the path, as our own sampler names it."""
+    """The last two parts of the path, as in our own sampler."""
     match = _FRAME.fullmatch(frame)
     if match is None:
         return frame

@@ -13,8 +13,9 @@ import logging
 from google.protobuf.message import DecodeError
 
 from heronpy.common.errors import HeronError, StateError
+from heronpy.common.folders import replace_file
 from heronpy.plan.launch import LaunchSpec
-from heronpy.procs.handed_plans import hand, topology_file
+from heronpy.procs.handed_plans import topology_file
 from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
@@ -41,7 +42,7 @@ class TopologyHanding:
             found = self._state.get(paths.topology(self._topology))
             if found is None:
                 raise StateError(f"topology {self._topology} is not in the state manager")
-            hand(self._file, found[0])
+            replace_file(self._file, found[0], durable=False)
         except (HeronError, OSError) as error:
             if str(error) != self._complaint:
                 self._complaint = str(error)

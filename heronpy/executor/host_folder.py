@@ -11,7 +11,6 @@ Invariants: every folder is private to this user (0700, no link); nothing is rem
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import logging
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from heronpy.common.errors import ConfigError, DeadlineError
+from heronpy.common.flock import try_flock
 from heronpy.common.folders import check_root, open_private
 from heronpy.common.host import Host, this_host
 from heronpy.net.private import check_private, make_private
@@ -101,7 +101,7 @@ class HostFolder:
             if descriptor is None:
                 continue
             try:
-                log.info("removing what a container that is gone has left in %s", folder)
+                log.info("removing the files of an ended container in %s", folder)
                 _remove(_sockets_of(name))
                 _remove(folder)
             finally:
@@ -109,11 +109,11 @@ class HostFolder:
 
     @contextmanager
     def _making(self) -> Iterator[None]:
-        """One process of this host at a time makes and removes folders."""
+        """Hold the lock of this host for making and removing folders."""
         descriptor = open_private(self._all / ".lock", os.O_RDWR)
         deadline = time.monotonic() + LOCK_WAIT_S
         try:
-            while not _try(descriptor):
+            while not try_flock(descriptor):
                 if time.monotonic() > deadline:
                     raise DeadlineError(
                         f"{self._all}/.lock has been locked for {LOCK_WAIT_S:g} s; look for a stopped process"
@@ -151,7 +151,7 @@ def _sockets_of(name: str) -> Path:
 
 
 def _take_over(folder: Path) -> int | None:
-    """The lock of a folder whose owner, of this host, is dead; None of any other."""
+    """The lock of a folder whose owner on this host is dead; None for all other folders."""
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -161,24 +161,14 @@ def _take_over(folder: Path) -> int | None:
     except OSError:
         return None
     owner = Host.from_text(os.pread(descriptor, 256, 0).decode(errors="replace"))
-    if (owner is None or owner.is_same(this_host())) and _try(descriptor):
+    if (owner is None or owner.is_same(this_host())) and try_flock(descriptor):
         return descriptor
     os.close(descriptor)
     return None
 
 
-def _try(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EAGAIN, errno.EACCES):
-            raise
-        return False
-    return True
-
-
 def _remove(folder: Path) -> None:
-    """Remove a folder, which another process may be doing as well; OSError if it cannot be removed."""
+    """Remove a folder that another process may be removing as well; OSError if it cannot be removed."""
     for left in reversed(range(_REMOVE_TRIES)):
         try:
             shutil.rmtree(folder)

@@ -111,7 +111,7 @@ class MetricsInbox:
         self._last_exception.pop(process, None)
 
     def _carry(self, earlier: control_pb2.MetricsReport, later: control_pb2.MetricsReport) -> None:
-        """The spans of a report that is replaced before it was sent go with the next one, the newest of them."""
+        """Add the spans of a report that was never sent to its successor, up to `SPANS_MAX`."""
         if earlier.epoch == later.epoch and earlier.spans:
             spans = [*earlier.spans, *later.spans]
             self.spans_discarded += max(0, len(spans) - SPANS_MAX)
@@ -133,7 +133,7 @@ class MetricsInbox:
         return [self._reports[name] for name in sorted(self._reports)]
 
     def take_batch(self) -> control_pb2.MetricsBatch | None:
-        """What the topology master has not received yet; None when there is nothing."""
+        """Reports that the topology master has not received yet; None without any."""
         if not self._fresh and not self._exceptions and not self._ended:
             return None
         batch = control_pb2.MetricsBatch(container=self._container)
@@ -152,7 +152,7 @@ class MetricsInbox:
         return batch
 
     def repeat(self) -> None:
-        """For a new topology master: it skips what it has heard of."""
+        """Send everything again, for a new topology master, which skips known reports."""
         self._ended = deque([*self._told.values(), *self._ended], maxlen=ENDED_MAX)
 
     def put_back(self, batch: control_pb2.MetricsBatch) -> None:

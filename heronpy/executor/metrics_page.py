@@ -146,7 +146,7 @@ class MetricsPage:
         await self._reply(visit.writer, *self.answer(head))
 
     def _evict(self) -> None:
-        """Close the oldest that is late with its request; if none is, the oldest, which does not read its answer."""
+        """Close the oldest connection with a late request; without one, the oldest, which does not read its answer."""
         due = asyncio.get_running_loop().time() - ASK_S
         silent = (visit for visit in self.visits if not visit.asked and visit.since < due)
         oldest = next(silent, next(iter(self.visits)))
@@ -173,7 +173,7 @@ class MetricsPage:
             return 500, "text/plain", "the page failed; see the log of the executor\n"
 
     def _built(self, page: Page) -> tuple[str, str]:
-        """Content type and body; built at most every KEEP_S, because building costs far more than a request."""
+        """Content type and body; cached for KEEP_S, because building costs far more than a request."""
         now = time.monotonic()
         kept = self._kept.get(page)
         if kept is None or now - kept[0] >= KEEP_S:

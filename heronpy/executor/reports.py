@@ -77,7 +77,7 @@ class Reports:
         return [Overgrown(view.spec.name, view.number, size, limit) for view, size, limit in used if 0 < limit < size]
 
     def _measure_own(self, views: list[ProcessView]) -> None:
-        """Add what of the machine's CPU this container takes, and what of it Spark takes."""
+        """On a busy machine, add the share of CPU that this container and its Spark take."""
         usage, now = self._host.usage, time.monotonic()
         if usage.cpu_pressure < PRESSED:
             self._own.forget()
@@ -93,7 +93,7 @@ class Reports:
             usage.spark_used = spark
 
     def ended(self, effect: Ended) -> None:
-        """A process that should run has ended: count it, and tell the topology master why."""
+        """A process that should run has ended: count it, and report the reason to the topology master."""
         name = effect.spec.name
         self._out_of_memory[name] += effect.reason is ExitReason.OOM
         explained = self._inbox.last_exception(name) is not None
@@ -133,7 +133,7 @@ class Reports:
 
     def metrics_text(self) -> tuple[str, str]:
         """Content type and body of /metrics."""
-        # Imported here: few executors are asked, and prometheus_client costs start-up time and 4 MB.
+        # Imported here: few executors are asked.
         from heronpy.metrics import prometheus
 
         if self._page is None:

@@ -98,7 +98,7 @@ class SchedulerLink:
     async def admit(self, hello_at: Callable[[str], endpoint_pb2.Hello], within_s: float) -> Admitted:
         """Say hello at each address in turn until one answers; `hello_at(address)` makes the message.
 
-        NoEndpointError after `within_s`; FencedRpcError and InvalidRpcError when it refuses this submission for good.
+        NoEndpointError after `within_s`; FencedRpcError and InvalidRpcError for a permanent refusal.
         """
         deadline = time.monotonic() + within_s
         pauses = Backoff(0.2, 5.0)
@@ -143,7 +143,7 @@ class SchedulerLink:
         return Renewed(answer.number, _WORDS.get(answer.verdict, Word.NONE), answer.epoch, answer.why, after)
 
     async def leave(self, why: str) -> bool:
-        """Say that this container will be ended; False if nobody heard it."""
+        """Report that this container will be ended; False if no address answers."""
         return await self._say(endpoint_pb2.Leave(credential=self._credential, why=why))
 
     async def read_package(self, package: str, offset: int) -> bytes:
@@ -199,7 +199,7 @@ class SchedulerLink:
         return self._client
 
     def _turn(self) -> None:
-        """Go on to the next address; calls that wait for the old one have no answer."""
+        """Switch to the next address; calls that wait for the old one get no answer."""
         if len(self._token.addresses) > 1:
             self._disconnect()
             self._at = (self._at + 1) % len(self._token.addresses)
@@ -237,9 +237,9 @@ def archive_logs(archive: LogArchive, run: Run, folder: Path, archived: set[str]
 async def send_logs(
     link: SchedulerLink, folder: Path, first: Sequence[str], kept_bytes: int, archived: Container[str] = ()
 ) -> None:
-    """Send the end of each log, the logs of the processes in `first` first, until the endpoint takes no more.
+    """Send the end of each log, starting with the processes in `first`, until the endpoint accepts no more.
 
-    Of the archived logs, only the last line of the very first one is sent: it tells the endpoint the reason of the end.
+    Of archived logs only the last line of the very first one is sent, which has the reason of the end.
     """
     for path in sorted(folder.glob("*.log"), key=lambda path: (path.stem not in first, path)):
         if path.stem in archived and path.stem != first[0]:
@@ -256,7 +256,7 @@ async def send_logs(
 
 
 def _end_of(path: Path, count: int) -> tuple[bytes, bool]:
-    """The last bytes of a file, and whether there are more before them."""
+    """The last `count` bytes of a file, and whether the file is longer."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         size = os.fstat(descriptor).st_size

@@ -354,7 +354,7 @@ class Executor:
             asyncio.get_running_loop().call_later(EXCEPTION_DELAY_S, self._export)
 
     def _may_skip(self, interval_s: float) -> bool:
-        """Whether this turn of a job may be left out, because nothing has happened and nothing is expected to."""
+        """Whether a job may skip this turn, because nothing has happened and nothing is expected."""
         return self._reports.calm and not is_rare(time.monotonic(), interval_s, self._group, self._rounds)
 
     def _measure_when_due(self) -> None:
@@ -370,9 +370,9 @@ class Executor:
         self._sinks.offer(time.time(), self._reports.all())
 
     def _export_when_due(self) -> None:
-        """Pass reports on, together with those that come with them, twice per interval at most.
+        """Pass several reports on together, at most twice per export interval.
 
-        Twice as often as one process tells, so what it tells does not wait for the others.
+        Processes report once per interval, so a report does not wait for those of other processes.
         """
         if self._export_timer is None and not self._supervisor.stopping:
             now = time.monotonic()

@@ -120,7 +120,7 @@ class GraphiteLink:
 
     @staticmethod
     def _has_ended(sock: socket.socket) -> bool:
-        """Whether the other end has closed it: a send would seem to succeed."""
+        """Whether the peer has closed the connection: a send would seem to succeed."""
         sock.setblocking(False)
         try:
             return not sock.recv(1024)
@@ -134,7 +134,7 @@ class GraphiteLink:
 
 
 class _Worker:
-    """One sink: a queue and the thread that empties it."""
+    """A sink with its queue and the thread that empties it."""
 
     def __init__(self, name: str, writer: Writer) -> None:
         self.name = name
@@ -149,7 +149,7 @@ class _Worker:
         self._thread.start()
 
     def offer(self, at: float, reports: Reports) -> None:
-        """Never waits."""
+        """Queue reports without waiting."""
         try:
             self._waiting.put_nowait((at, reports))
         except queue.Full:
@@ -189,7 +189,7 @@ class _Worker:
             )
 
     def end(self) -> None:
-        """Deliver what waits, then end."""
+        """Deliver the queued reports, then end."""
         self._ending.set()
 
     def join(self, deadline: float) -> None:
@@ -227,7 +227,9 @@ class Sinks:
         return {worker.name: worker.discarded + self._beyond for worker in self._workers}
 
     def offer(self, at: float, reports: Iterable[control_pb2.MetricsReport]) -> None:
-        """A snapshot for all sinks; never waits. `at` is in seconds since 1970; the reports change no more."""
+        """Offer a snapshot to all sinks without waiting. `at` is in seconds since 1970; the reports must not change
+        later.
+        """
         chosen: Reports = []
         room = SAMPLES_MAX
         for report in reports:

@@ -38,8 +38,8 @@ class Entry(NamedTuple):
     changed_ns: int
 
 
-class Look(Struct):
-    """What one look has found."""
+class Scan(Struct):
+    """What one scan has found."""
 
     files: list[Entry] = []
     #: Path or pattern to why it is not read: links, pipes, folders that cannot be listed.
@@ -86,10 +86,10 @@ class Scanner:
         self._patterns = list(patterns)
         self._files_max = files_max
 
-    def look(self) -> Look:
+    def look(self) -> Scan:
         """All regular files that match, each once, by path; those above the limit are refused together."""
         begun = time.monotonic()
-        look = Look()
+        look = Scan()
         found: dict[str, Entry] = {}
         for pattern in self._patterns:
             before = len(found)

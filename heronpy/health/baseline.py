@@ -14,7 +14,7 @@ from math import isfinite, log2
 
 from heronpy.proto import control_pb2
 
-#: A dependency takes so many times as long as usual.
+#: A dependency is slow if it takes this multiple of its usual time.
 SLOWED = 3.0
 #: Minutes, at least, that say what is usual; and hours for which they count.
 MINUTES_MIN, HOURS = 10, 24

@@ -58,7 +58,7 @@ def rank_of(finding: Finding | None) -> int:
 def _not_told(signals: Signals) -> str:
     if not signals.unanswered:
         return ""
-    return f"the topology master did not tell in time: {listed(signals.unanswered)}"
+    return f"the topology master did not answer in time: {listed(signals.unanswered)}"
 
 
 def doctor_of(signals: Signals, findings: Sequence[Finding], cluster: str) -> shapes.Doctor:

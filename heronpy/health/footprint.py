@@ -48,11 +48,11 @@ def memory(signals: Signals) -> Iterator[Finding]:
 
 
 def _of_ended(signals: Signals, name: str) -> trends.Growth | None:
-    """How the memory of a task grew before its last process ended, or grows again."""
-    looks = signals.looks.get(name)
-    if looks is None:
+    """How the memory of a task grew before its last process ended, or grows in its present process."""
+    hot = signals.hot_spots.get(name)
+    if hot is None:
         return None
-    return trends.steady_growth(looks.memory_before) or trends.steady_growth(looks.memory)
+    return trends.steady_growth(hot.memory_before) or trends.steady_growth(hot.memory)
 
 
 def _growth(signals: Signals, component: str) -> tuple[TaskSignals, dict[str, float]] | None:
@@ -62,20 +62,20 @@ def _growth(signals: Signals, component: str) -> tuple[TaskSignals, dict[str, fl
 
 
 def _soon_full(signals: Signals, tasks: list[TaskSignals]) -> tuple[TaskSignals, dict[str, float]] | None:
-    """By the last seconds: the task that is full first, if that is no longer than it has grown steadily already.
+    """The first task to reach its limit, from the last seconds, within the time for which its growth has been steady.
 
-    What grows ever more slowly, and passes for steady, still ends above the limit then: after a time t, memory that
-    approaches its end exponentially, its last third no less than 0.75 of its first, goes on to grow by what it would in
-    2.3 t at its present rate.
+    Growth that slows down and still passes for steady reaches the limit, too: memory that approaches its end
+    exponentially, with a last third of at least 0.75 of its first after a time t, still grows by as much as in 2.3 t at
+    its present rate.
     """
     found: list[tuple[float, TaskSignals, dict[str, float]]] = []
     for task in tasks:
-        looks = signals.looks.get(task.name)
-        growth = trends.steady_growth(looks.memory) if looks is not None else None
+        hot = signals.hot_spots.get(task.name)
+        growth = trends.steady_growth(hot.memory) if hot is not None else None
         limit = signals.memory_limits.get(task.component) or signals.machine_memory.get(task.host)
-        if growth is None or not limit or looks is None:
+        if growth is None or not limit or hot is None:
             continue
-        used = max(float(task.memory_bytes or 0), looks.memory[-1][1])
+        used = max(float(task.memory_bytes or 0), hot.memory[-1][1])
         left_s = max(0.0, limit - used) / growth.per_s
         if left_s <= growth.seen_s:
             found.append((left_s, task, _figures(task, tasks, used, float(limit), growth)))
@@ -88,7 +88,7 @@ def _soon_full(signals: Signals, tasks: list[TaskSignals]) -> tuple[TaskSignals,
 def _full_within_the_hour(
     signals: Signals, component: str, tasks: list[TaskSignals]
 ) -> tuple[TaskSignals, dict[str, float]] | None:
-    """By the minutes: the largest task."""
+    """The largest task, if the growth of the last minutes reaches its limit in time."""
     growth = trends.memory_growth(signals, component)
     if not tasks or growth is None:
         return None
@@ -140,7 +140,7 @@ def footprints(signals: Signals) -> Iterator[Finding]:
 def _worst(
     tasks: list[TaskSignals], verdict: Verdict, of: Callable[[TaskSignals], dict[str, float]]
 ) -> Iterator[Finding]:
-    """`of` gives the figures of a task that takes too much, the one to compare first; else none."""
+    """A finding on the task with the largest first figure; `of` returns the figures of a task, or none."""
     found = [(figures, task) for task in tasks if (figures := of(task))]
     if found:
         figures, worst = max(found, key=lambda one: next(iter(one[0].values())))

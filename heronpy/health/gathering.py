@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from heronpy.common.ids import executor_id
 from heronpy.common.states import UP_STATES, culprit_name, holds
 from heronpy.common.topology_keys import TOPOLOGY_MAX_SPOUT_PENDING
-from heronpy.health.signals import History, HostSignals, LookSignals, Signals, TaskSignals
+from heronpy.health.signals import History, HostSignals, HotSpots, Signals, TaskSignals
 from heronpy.health.times import TIMES, Times
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.views.load import LoadAnswer
 from heronpy.views.past import Event, Timeline, series_name
 
-#: A task whose share others took for so much of the window was full, whatever it is now.
+#: A task was full if other tasks took its share for this part of the window, whatever its state is now.
 AVOIDED_MS_PER_S = 100.0
 #: The metrics to request: counters over the window, gauges as of now.
 METRICS = (
@@ -43,9 +43,11 @@ _ENDED = frozenset({control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED})
 def window_of(window_s: float, age_s: float, events: Iterable[Event] | None, now: float, times: Times = TIMES) -> float:
     """The time to look at: no figure is older than the topology, nor than a change that has settled."""
     found = max(1.0, min(window_s, age_s))
-    changes = [now - event.at for event in events or () if _is_change(event)]
-    changed_s = min(changes, default=None)
-    return changed_s if changed_s is not None and times.settle_s <= changed_s < found else found
+    for event in events or ():
+        age_s = now - event.at
+        if _is_change(event) and _settles_s(event, times) <= age_s < found:
+            found = age_s
+    return found
 
 
 def signals_of(
@@ -60,7 +62,7 @@ def signals_of(
     asked_s: float = TIMES.window_s,
     age_s: float | None = None,
     checkpoint_every_s: float | None = None,
-    looks: Mapping[str, LookSignals] | None = None,
+    hot_spots: Mapping[str, HotSpots] | None = None,
     load: LoadAnswer | None = None,
 ) -> Signals:
     """The figures from one set of answers. `now` is wall time, as there; events older than `recent_s` are ignored.
@@ -89,7 +91,7 @@ def signals_of(
             found.tasks[-1].sent = sent[task.instance_id] + dropped.get(task.instance_id, 0.0)
         found.tasks[-1].emits = task.component not in silent
         found.tasks[-1].ended = task.component in spouts and task.state in _ENDED
-    found.looks = dict(looks or {})
+    found.hot_spots = dict(hot_spots or {})
     component_of = {task.name: task.component for task in found.tasks}
     _add_losses(found, metrics, component_of)
     for name, per_s in dropped.items():
@@ -176,7 +178,7 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
     received = values.get("__gateway-received-packets-size", 0.0) / over_s
     cpu = [values[name] for name in ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs") if name in values]
     memory = values.get("__py-physical-memory-byte")
-    busy, blocked, at_limit = _shares(values, is_spout, over_s)
+    busy, blocked, at_limit = _shares(values)
     return TaskSignals(
         task.instance_id,
         task.component,
@@ -204,10 +206,10 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
 
 
 def _lag_s(task: control_pb2.TaskStatus, received: float, executed: float, busy: float | None) -> float | None:
-    """The longer one of its bytes at their rate, with what waits at its stream manager, and of its tuples at theirs: a
-    large frame is received once, and keeps a task busy for minutes.
+    """Seconds to process the queue: the longer one by its bytes and by its tuples.
 
-    Only while a task is busy does its rate say how fast it can be: one tuple a minute is no backlog.
+    Bytes include frames that wait at the stream manager. Tuples matter for a large frame, which is received once and
+    keeps a task busy for minutes. The rates are scaled by the busy share, because one tuple a minute is not a backlog.
     """
     found = [task.in_queue_bytes / received] if received else []
     found += [task.in_queue_tuples / executed] if executed else []
@@ -217,7 +219,7 @@ def _lag_s(task: control_pb2.TaskStatus, received: float, executed: float, busy:
 def _arrivals(
     topology: topology_pb2.Topology, metrics: control_pb2.MetricsReply, component_of: Mapping[str, str], over_s: float
 ) -> dict[str, float]:
-    """By bolt, from what is emitted on its input streams, where a tuple counts once per component that receives it."""
+    """Tuples per second for each bolt, from emits on its input streams, which count once per receiving component."""
     inputs = {
         bolt.comp.name: {(one.stream.component_name, one.stream.id) for one in bolt.inputs} for bolt in topology.bolts
     }
@@ -235,7 +237,7 @@ def _arrivals(
 
 
 def _by_task(metrics: control_pb2.MetricsReply, name: str, over_s: float) -> dict[str, float]:
-    """Tuples per second that stream managers count for each task; several may do so."""
+    """Tuples per second for each task, summed over the stream managers that count them."""
     found: defaultdict[str, float] = defaultdict(float)
     for report in metrics.reports:
         for sample in report.samples:
@@ -244,20 +246,14 @@ def _by_task(metrics: control_pb2.MetricsReply, name: str, over_s: float) -> dic
     return found
 
 
-def _shares(
-    values: Mapping[str, float], is_spout: bool, over_s: float
-) -> tuple[float | None, float | None, float | None]:
-    """Busy, blocked, and of it at the limit of pending tuples.
-
-    Tasks of an earlier release report only the time in `process`, which includes waiting.
-    """
+def _shares(values: Mapping[str, float]) -> tuple[float | None, float | None, float | None]:
+    """Busy, blocked, and of it at the limit of pending tuples."""
     times = [values.get(name) for name in ("__busy-time-ns", "__blocked-time-ns", "__idle-time-ns")]
     whole = sum(time for time in times if time is not None)
     if times[0] is not None and times[1] is not None and times[2] is not None:
         at_limit = values.get("__pending-full-time-ns", 0.0)
         return (times[0] / whole, times[1] / whole, at_limit / whole) if whole > 0 else (None, None, None)
-    executing = values.get("__execute-time-ns")
-    return None if is_spout or executing is None else min(1.0, executing / 1e9 / over_s), None, None
+    return None, None, None
 
 
 def _add_losses(found: Signals, metrics: control_pb2.MetricsReply, component_of: dict[str, str]) -> None:
@@ -292,7 +288,7 @@ def _hosts_of_tasks(status: control_pb2.StatusReply) -> dict[int, str]:
 def _add_hosts(found: Signals, status: control_pb2.StatusReply, sums: dict[str, dict[str, float]]) -> None:
     counted = _counted(found, status, sums)
     hosts: dict[str, HostSignals] = {}
-    #: Containers that say what they take, by host: those of an earlier release, and for a moment new ones, do not.
+    #: Containers that say what they take, by host: for a moment new ones do not.
     told: defaultdict[str, list[bool]] = defaultdict(list)
     for executor in status.executors:
         usage = executor.usage
@@ -330,7 +326,7 @@ def _add_footprints(found: Signals, status: control_pb2.StatusReply) -> None:
 def _counted(
     found: Signals, status: control_pb2.StatusReply, sums: dict[str, dict[str, float]]
 ) -> defaultdict[str, float]:
-    """CPU seconds per second by host, as far as tasks and stream managers report it themselves."""
+    """CPU seconds per second of each host, as reported by tasks and stream managers."""
     own: defaultdict[str, float] = defaultdict(float)
     for task in found.tasks:
         own[task.host] += task.cpu or 0.0
@@ -349,6 +345,10 @@ def _is_change(event: Event) -> bool:
     return event.kind in ("update", "restore")
 
 
+def _settles_s(event: Event, times: Times) -> float:
+    return times.restored_s if event.kind == "restore" else times.settle_s
+
+
 def _add_events(
     found: Signals,
     events: Iterable[Event],
@@ -356,12 +356,15 @@ def _add_events(
     recent_s: float,
     executors: Mapping[str, str],
 ) -> None:
-    """`executors` gives the process whose log tells of the end of a container."""
+    """Add events; `executors` names the process whose log has the end of a container."""
+    last_s = None
     for event in events:
         age_s = max(0.0, now - event.at)
         if _is_change(event):
-            if found.changed_s is None or age_s < found.changed_s:
-                found.changed_s, found.change = age_s, event.text
+            left_s = _settles_s(event, found.times) - age_s
+            if last_s is None or left_s > last_s:
+                last_s, found.changed_s, found.change = left_s, age_s, event.text
+                found.restored = event.kind == "restore"
             if event.kind == "update" and (found.updated_s is None or age_s < found.updated_s):
                 found.updated_s, found.update = age_s, event.text
         elif age_s > recent_s:
@@ -375,7 +378,7 @@ def _add_events(
 
 
 def _add_end(ends: dict[str, tuple[int, str]], name: str, event: Event) -> None:
-    """Count the exits of a process, whatever their reason; the newest is quoted."""
+    """Count the exits of a process for any reason; the newest is quoted."""
     times, _ = ends.get(name, (0, ""))
     ends[name] = (times + event.times, event.detail or event.reason.replace("_", " ") or event.text)
 

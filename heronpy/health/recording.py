@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from heronpy.common.errors import ConfigError
-from heronpy.health.signals import HostSignals, LookSignals, Signals, TaskSignals
+from heronpy.health.signals import HostSignals, HotSpots, Signals, TaskSignals
 
 FORMAT = "heron-history"
 VERSION = 1
@@ -42,7 +42,7 @@ def head(topology: str) -> str:
 
 
 def replay(lines: Iterable[str], name: str) -> Iterator[tuple[float, Signals]]:
-    """The looks of a history with their wall times; ConfigError names a file that is none, and its line."""
+    """The looks of a history with their wall times; ConfigError names a file that is not a history, and the line."""
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
@@ -63,7 +63,7 @@ def replay(lines: Iterable[str], name: str) -> Iterator[tuple[float, Signals]]:
 
 
 def from_json(found: Any) -> Signals:
-    """The signals of `to_json`; ValueError, TypeError or KeyError if they are none."""
+    """The signals of `to_json`; ValueError, TypeError or KeyError if they are invalid."""
     signals: Signals = _build(Signals, found)
     return signals
 
@@ -79,17 +79,19 @@ def _rounded(value: Any) -> Any:
 
 
 def _build(kind: Any, found: Any) -> Any:
-    """A struct from a dict of JSON."""
+    """A struct from its JSON."""
     if not isinstance(found, dict):
         raise TypeError(f"{kind.__name__} is not an object")
     hints = typing.get_type_hints(kind)
-    known = kind.__struct_fields__
-    return kind(**{name: _value(hints[name], value, name) for name, value in found.items() if name in known})
+    fields = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+    return kind(
+        **{fields[name]: _value(hints[fields[name]], value, name) for name, value in found.items() if name in fields}
+    )
 
 
 def _value(hint: Any, value: Any, name: str) -> Any:
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if hint in (TaskSignals, HostSignals, LookSignals):
+    if hint in (TaskSignals, HostSignals, HotSpots):
         return _build(hint, value)
     if origin is types.UnionType:
         return None if value is None else _value(parts[0], value, name)

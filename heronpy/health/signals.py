@@ -84,7 +84,7 @@ class TaskSignals(Struct):
         working = self.working if self.working is not None else self.busy
         if self.per_busy_s is None or working is None or self.cpu_wait is None:
             return self.per_busy_s
-        # Some of that time is none of the busy time: a task that waits for tuples gets its CPU late as well.
+        # Not all of that time is busy time: a task that waits for tuples also gets its CPU late.
         return self.executed / max(working - self.cpu_wait, self.cpu or 0.0, 0.01)
 
 
@@ -102,10 +102,10 @@ class HostSignals(Struct):
     spark: float = 0.0
 
 
-class LookSignals(Struct):
-    """Where a task was found in user code, a look a second, and which keys come; shares of looks. "": not known."""
+class HotSpots(Struct):
+    """Where a task was in user code, sampled each second, and which keys came; shares of samples. "": not known."""
 
-    looks: int = 0
+    samples: int = field(default=0, name="looks")
     keyed: int = 0
     line: str = ""
     at_line: float = 0.0
@@ -135,15 +135,15 @@ class LookSignals(Struct):
 
 
 def _type_of(exception: str) -> str:
-    """`ValueError` of `ValueError: no number`."""
+    """The type in the text of an exception: `ValueError` of `ValueError: no number`."""
     return exception.partition(":")[0]
 
 
-class Looks(Struct, kw_only=True):
-    """What a topology master answers to `GetLooks`."""
+class AllHotSpots(Struct, kw_only=True):
+    """What a topology master answers to `GetHotSpots`."""
 
     #: By task.
-    tasks: dict[str, LookSignals]
+    tasks: dict[str, HotSpots]
 
 
 class Signals(Struct):
@@ -167,8 +167,10 @@ class Signals(Struct):
     asked_s: float | None = None
     #: Time since its figures began; None: not known.
     age_s: float | None = None
-    #: Time since the last change by a user, or restore; None if none is known.
+    #: Time since the change by a user, or restore, whose figures settle last; None if none is known.
     changed_s: float | None = None
+    #: Whether this was a restore.
+    restored: bool = False
     change: str = ""
     #: The same of the last update or change of settings alone.
     updated_s: float | None = None
@@ -233,7 +235,7 @@ class Signals(Struct):
     history: History = field(default_factory=dict)
     history_age_s: float = 0.0
     #: By task.
-    looks: dict[str, LookSignals] = field(default_factory=dict)
+    hot_spots: dict[str, HotSpots] = field(default_factory=dict, name="looks")
     #: Of the rules.
     times: Times = TIMES
     #: The figures by component, as they were answered.

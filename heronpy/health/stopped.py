@@ -10,9 +10,9 @@ from heronpy.health.signals import Signals, TaskSignals
 from heronpy.proto import control_pb2
 from heronpy.views.findings import Finding, Verdict
 
-#: A spout that is held has stopped if it would have emitted so many tuples.
+#: A held spout has stopped if it would have emitted this number of tuples.
 MISSED = 30.0
-#: One that is free to emit has stopped if it had emitted in each of so many minutes, at least, before.
+#: A free spout has stopped if it had emitted in each of at least this number of minutes before.
 USUAL_MIN = 10
 #: Of topology.max.spout.pending, and of the last seconds.
 FULL, HELD_NOW = 0.9, 0.9
@@ -48,7 +48,7 @@ def stopped(signals: Signals) -> Iterator[Finding]:
 
 
 def _held(signals: Signals, tasks: list[TaskSignals]) -> tuple[dict[str, float], tuple[str, ...]] | None:
-    """What keeps a spout from emitting: figures that tell which it is, and names; None: nothing that is known."""
+    """Why a spout does not emit: figures that identify the reason, and names; None for an unknown reason."""
     if all(task.silent_s > signals.times.hung_s for task in tasks):
         return {"hung": 1}, ()
     if signals.culprits or (signals.held_now or 0.0) >= HELD_NOW:
@@ -73,14 +73,14 @@ def unacked(signals: Signals) -> tuple[str, ...]:
 
 
 def _minutes_before(signals: Signals, component: str, still_s: float) -> list[float]:
-    """Tuples per second of the known minutes in which it had not stopped yet."""
+    """Tuples per second of the known minutes before the component stopped."""
     minutes = signals.minutes(component, "emitted")
     since = max(0, ceil((still_s - signals.history_age_s) / 60))
     return [value for value in minutes[: len(minutes) - since] if value is not None]
 
 
 def _before(signals: Signals, component: str, still_s: float) -> float | None:
-    """Tuples per second while it emitted, in the window or before; None: not known."""
+    """Tuples per second while the component emitted, in the window or before; None if unknown."""
     flowed_s = signals.window_s - still_s
     emitted = sum(task.emitted for task in signals.of(component)) * signals.window_s
     if flowed_s >= signals.times.still_s and emitted:
@@ -90,6 +90,6 @@ def _before(signals: Signals, component: str, still_s: float) -> float | None:
 
 
 def _is_unusual(signals: Signals, component: str, still_s: float) -> bool:
-    """Whether it had emitted all the time: what is read now and then rests as often."""
+    """Whether the component had always emitted. A source that is read now and then often rests."""
     known = _minutes_before(signals, component, still_s)
     return still_s >= signals.times.quiet_s and len(known) >= USUAL_MIN and all(known)

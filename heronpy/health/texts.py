@@ -37,7 +37,7 @@ def _healthy(f: Finding, topology: str) -> str:
 
 
 def _of_units(n: Mapping[str, float]) -> str:
-    """Of pipelines of work units, whose workers emit nothing when they write a table."""
+    """The figures of a pipeline of work units, whose workers emit nothing when they write a table."""
     waiting = f"{format_bytes(int(n['backlog']))} of log files wait" if n["backlog"] else "no bytes of log files wait"
     return f"{waiting}, {format_bytes(int(n['published']))}/s are published" if n["published"] else waiting
 
@@ -67,7 +67,7 @@ def _changing(f: Finding, topology: str) -> str:
 
 def _down(f: Finding, topology: str) -> str:
     if f == SCHEDULER_DOWN:
-        return f"the scheduler of {topology} does not run, so nobody replaces a container that ends"
+        return f"the scheduler of {topology} does not run, so a container that ends is not replaced"
     if "down" not in f.figures:
         return f"{f.names[0]} is {f.names[1]}{_quoted(f)}"
     down, tasks = int(f.figures["down"]), int(f.figures["tasks"])
@@ -76,7 +76,7 @@ def _down(f: Finding, topology: str) -> str:
 
 
 def _quoted(f: Finding) -> str:
-    """What was said last; it may have values of users, and is missing for who may not see them."""
+    """The last message. It may have values of users, and is missing for readers who may not see them."""
     return f": {f.quote}" if f.quote else ""
 
 
@@ -134,7 +134,7 @@ def _keep_less(f: Finding, where: str) -> str:
 
 
 def _in_line(f: Finding) -> str:
-    """Where its task is found, at one look a second."""
+    """The line in which the task is found, from one sample a second."""
     return f"; {_percent(f.figures['at_line'])} of the time in {f.quote}" if "at_line" in f.figures else ""
 
 
@@ -151,7 +151,7 @@ def _lasting(f: Finding) -> str:
 
 def _crashing(f: Finding, topology: str) -> str:
     n = f.figures
-    # Of what is not shown, how often it was said tells nothing.
+    # The count is only useful together with the quoted message.
     share = f" ({n['alike']:.0f} of {n['raised']:.0f} times)" if "raised" in n and f.quote else ""
     at = f", in {f.names[0]}" if f.names else ""
     # What is down has not been started again after the last time.
@@ -207,7 +207,7 @@ def _go_back(f: Finding, where: str) -> str:
 
 
 def _takes_spark(f: Finding) -> bool:
-    """Whether its Spark is what the topology takes most of the CPU for."""
+    """Whether Spark takes most of the CPU of the topology."""
     return 2 * f.figures.get("spark", 0.0) >= f.figures["own"] > 0
 
 
@@ -230,7 +230,7 @@ def _spark(f: Finding, topology: str) -> str:
     if "raised" in n:
         return (
             f"the function of a Spark sink raises: {n['raised']:,.0f} times in the last"
-            f" {format_duration(round(n['window_s']))}; of its batches {n['failed']:,.0f} failed for good and"
+            f" {format_duration(round(n['window_s']))}; of its batches {n['failed']:,.0f} failed permanently and"
             f" {n['committed']:,.0f} were committed"
         )
     if "batch_s" not in n:
@@ -315,7 +315,7 @@ def _losses(f: Finding, topology: str) -> str:
         lacks = f"{counted(round(n['dropped'] * n['window_s']), 'tuple')} did not fit into its {tasks}"
         return f"{f.component} was too small for its input: {lacks} in the last {window}, so they were discarded"
     if "lost" in n:
-        again = "; what came of a tuple with an id is sent again" if n.get("sent_again") else ""
+        again = "; tuples with an id are sent again" if n.get("sent_again") else ""
         # What a killed process had in hand is estimated, and nothing bounds what waited in a stream manager.
         lost = "an unknown number of tuples" if n.get("unknown") else f"about {counted(int(n['lost']), 'tuple')}"
         return f"{lost} lost on the way in the last {window}{again}"
@@ -336,7 +336,7 @@ def _stopped(f: Finding, topology: str) -> str:
         return f"{says}; {counted(int(n['pending']), 'tuple')} wait for acks, as many as may be pending{waits}{none}"
     if "checkpoint" in n:
         return f"{says}; a checkpoint waits for {listed(f.names)}"
-    return f"{says}; nothing holds it, so its source gives nothing"
+    return f"{says}; nothing holds it, so its source delivers nothing"
 
 
 _AWAITED = "if it waits for a service, an AsyncBolt can wait for many calls at once"

@@ -13,8 +13,9 @@ class Times:
     """Seconds."""
 
     window_s: float = 300.0  # what a diagnosis is based on
-    settle_s: float = 180.0  # after a change figures mix two configurations for so long
-    spare_s: float = 3600.0  # few enough tasks must have sufficed for so long
+    settle_s: float = 180.0  # figures mix two configurations until this time after a change
+    restored_s: float = 20.0  # figures mix a pause and a catch-up until this time after a restore
+    spare_s: float = 3600.0  # fewer tasks must have sufficed for this time
     drains_s: float = 300.0  # a backlog that is gone within this time needs no action
     drain_s: float = 1800.0  # enough tasks work off a backlog within this time
     #: Pipelines of work units whose backlog takes longer than this to be published are catching up: bytes wait for a
@@ -27,8 +28,8 @@ class Times:
     young_s: float = 10.0  # a younger topology is not called healthy: its tasks have hardly reported
     still_s: float = 15.0  # a spout that is held has stopped after this time,
     quiet_s: float = 90.0  # and one that is free to emit after this
-    checkpoint_waits_s: float = 5.0  # a checkpoint that has been under way for so long waits for somebody
-    spark_late_s: float = 30.0  # a batch that has waited for so long is late, if it is more than two batches take
+    checkpoint_waits_s: float = 5.0  # a checkpoint in progress for this time waits for a task
+    spark_late_s: float = 30.0  # a batch that has waited for this time, and for more than two batches take, is late
     full_s: float = 3600.0  # memory that grows as it does reaches its limit within this time
     machine_full_s: float = 6 * 3600.0  # or its machine's, where only what grows by gigabytes an hour is so near
     warm_s: float = 3.5  # left out of a trail of memory at the start of its process

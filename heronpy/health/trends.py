@@ -56,7 +56,7 @@ def shift(signals: Signals, component: str) -> Shift | None:
 
 
 def _updated_in(signals: Signals, minutes: int) -> int:
-    """Index of the minute in which the last update was made; negative: before the first."""
+    """Index of the minute of the last update; negative if it was earlier."""
     passed_s = (signals.updated_s or 0.0) - signals.history_age_s
     return minutes - 1 - int(max(0.0, passed_s) // 60)
 
@@ -167,7 +167,7 @@ def memory_growth(signals: Signals, component: str) -> Growth | None:
     half = len(grown) // 2
     first, last = sum(grown[:half]) / half, sum(grown[-half:]) / half
     between = len(grown) - half
-    # By so much less it grows per minute.
+    # The factor by which growth falls each minute.
     slower = (last / first) ** (1 / between)
     most = last * slower / (1 - slower) if slower < 1 else inf
     return Growth(min(first, last) / 60, 60.0 * len(grown), most)

@@ -1,133 +1,20 @@
-"""One self-contained HTML page about one result document. Pure.
+"""One self-contained HTML page about one result document.
 
-Its plots are SVG text, written directly so that it needs neither a library nor a network. Colours are CSS classes (`s0`
-... `s7`, `grid`, `axis`, `shade`). Every series has its values in `data-` attributes of the plot, for the display under
-the pointer.
+uPlot, which the tracker has as well, draws each plot from its `data-plot`; the page needs no network.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from heronpy.loadtest import rates, scenes
 from heronpy.loadtest.results import compare, shown, table_of_figures, table_of_roles
 
-WIDTH, HEIGHT = 640, 260
-LEFT, RIGHT, TOP, BOTTOM = 62, 12, 12, 34
+UPLOT = Path(__file__).parents[1] / "tracker" / "static" / "vendor" / "uPlot.iife.min.js"
 COLOURS = 8
-
-STYLE = """
-svg.plot { width: 100%; height: auto; display: block; font: 11px system-ui, sans-serif; }
-svg.plot text { fill: var(--muted); } svg.plot .title { fill: var(--ink); font-weight: 600; }
-svg.plot .grid { stroke: var(--line); stroke-width: 1; } svg.plot .axis { stroke: var(--muted); stroke-width: 1; }
-svg.plot .shade { fill: var(--warn); opacity: .16; } svg.plot path { fill: none; stroke-width: 1.6; }
-svg.plot .cursor { stroke: var(--muted); stroke-dasharray: 3 3; visibility: hidden; }
-""" + "".join(
-    f".s{number} {{ stroke: var(--c{number}); }}\n"
-    f".f{number} {{ fill: var(--c{number}); background: var(--c{number}); }}\n"
-    for number in range(COLOURS)
-)
-
-
-def nice_step(span: float, parts: int = 5) -> float:
-    """A step of 1, 2 or 5 times a power of ten that divides the span into about `parts` parts."""
-    if span <= 0:
-        return 1.0
-    raw = span / parts
-    power = 10.0 ** math.floor(math.log10(raw))
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= raw * 0.999)
-
-
-def short(value: float) -> str:
-    """1.2k, 3M, 0.05."""
-    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= limit:
-            return f"{value / limit:.4g}{letter}"
-    return f"{value:.4g}"
-
-
-class _Scale:
-    def __init__(self, values: Sequence[float], log: bool) -> None:
-        positive = [value for value in values if value > 0]
-        self.log = log and bool(positive)
-        if self.log:
-            self.low: float = math.floor(math.log10(min(positive)))
-            self.high: float = math.ceil(math.log10(max(positive)) + 1e-9)
-            self.high = max(self.high, self.low + 1)
-            self.ticks = [10.0**power for power in range(int(self.low), int(self.high) + 1)]
-        else:
-            step = nice_step(max(values, default=0.0))
-            top = max(step, math.ceil(max(values, default=0.0) / step - 1e-9) * step)
-            self.low, self.high = 0.0, top
-            self.ticks = [step * number for number in range(round(top / step) + 1)]
-
-    def y(self, value: float) -> float:
-        place = math.log10(max(value, 10.0**self.low)) if self.log else value
-        return HEIGHT - BOTTOM - (place - self.low) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
-
-
-def lines(
-    title: str,
-    unit: str,
-    times: Sequence[float],
-    series: Mapping[str, Sequence[float]],
-    span: tuple[float, float],
-    shaded: Sequence[tuple[float, float]] = (),
-    log: bool = False,
-) -> str:
-    """A plot of several series over time, as an SVG element.
-
-    `span` are the first and the last second of the axis, so that plots of one run can share it; `shaded` are marked
-    periods.
-    """
-    low, high = span
-    scale = _Scale([value for values in series.values() for value in values], log)
-
-    def x(at: float) -> float:
-        return LEFT + (at - low) / max(high - low, 1e-9) * (WIDTH - LEFT - RIGHT)
-
-    found = {name: list(values) for name, values in series.items()}
-    data = json.dumps({"t": list(times), "s": found, "low": low, "high": high})
-    parts = [
-        f'<svg class="plot lines" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}"'
-        f' data-plot="{escape(data)}">'
-    ]
-    for begin, end in shaded:
-        left, right = x(max(begin, low)), x(min(end, high))
-        parts.append(
-            f'<rect class="shade" x="{left:.1f}" y="{TOP}" width="{max(right - left, 1):.1f}"'
-            f' height="{HEIGHT - TOP - BOTTOM}"/>'
-        )
-    for tick in scale.ticks:
-        y = scale.y(tick)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{short(tick)}</text>')
-    step = nice_step(high - low, 8)
-    at = math.ceil(low / step) * step
-    while at <= high + 1e-9:
-        parts.append(f'<text x="{x(at):.1f}" y="{HEIGHT - 16}" text-anchor="middle">{at:.6g}</text>')
-        at += step
-    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 3}" text-anchor="end">seconds since the first emit</text>')
-    parts.append(f'<text x="2" y="{HEIGHT - 3}">{escape(unit)}</text>')
-    for number, values in enumerate(series.values()):
-        points = " L".join(f"{x(t):.1f},{scale.y(v):.1f}" for t, v in zip(times, values, strict=True))
-        if points:
-            parts.append(f'<path class="s{number % COLOURS}" d="M{points}"/>')
-    parts.append(f'<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/></svg>')
-    return "".join(parts)
-
-
-def legend(names: Sequence[str]) -> str:
-    items = "".join(
-        f'<li><i class="f{number % COLOURS}"></i>{escape(name)} <b data-name="{escape(name)}"></b></li>'
-        for number, name in enumerate(names)
-    )
-    return f'<ul class="legend">{items}</ul>'
-
 
 _CSS = """
 :root { --ink: #16181d; --muted: #6b7280; --line: #e5e7eb; --paper: #ffffff; --card: #f8f9fb; --warn: #d97706;
@@ -148,9 +35,14 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: 14px; }
 th, td { text-align: right; padding: 3px 8px; border-bottom: 1px solid var(--line); } th { font-weight: 600; }
 th:first-child, td:first-child { text-align: left; } .scroll { overflow-x: auto; }
-ul.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 14px; margin: 6px 0 0;
-  padding: 0; font-size: 12px; }
-ul.legend i { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 5px; }
+.plot { position: relative; } .plot canvas { display: block; } .u-wrap { position: relative; user-select: none; }
+.u-over, .u-under, .u-axis, .u-select, .u-cursor-x, .u-cursor-y, .u-cursor-pt { position: absolute; }
+.u-cursor-x, .u-cursor-y, .u-cursor-pt { left: 0; top: 0; pointer-events: none; } .u-cursor-y, .u-off { display: none; }
+.u-cursor-x { height: 100%; border-right: 1px dashed var(--muted); } .u-cursor-pt { border-radius: 50%; }
+.u-legend { width: auto; font-size: 12px; } .u-legend tr { display: inline-block; margin-right: 14px; }
+.u-legend th, .u-legend td { display: inline-block; border: 0; padding: 2px; font-weight: 400; }
+.u-legend th > * { display: inline-block; } .u-marker { width: 10px; height: 10px; margin-right: 5px; }
+.u-legend td { font-weight: 600; }
 .headline { font-size: 18px; margin: 10px 0 12px; } .headline b { margin-right: 6px; }
 .tiles { display: flex; flex-wrap: wrap; gap: 12px; margin: 0 0 16px; }
 .tiles div { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 8px 16px; }
@@ -158,32 +50,36 @@ ul.legend i { display: inline-block; width: 10px; height: 10px; border-radius: 2
 ul.checks { list-style: none; margin: 0; padding: 0; }
 """
 
-_SCRIPT = (
-    """
-for (const svg of document.querySelectorAll('svg.lines')) {
-  const plot = JSON.parse(svg.dataset.plot), cursor = svg.querySelector('.cursor');
-  const values = svg.parentElement.querySelectorAll('b[data-name]');
-  svg.addEventListener('pointermove', event => {
-    if (!plot.t.length) return;
-    const box = svg.getBoundingClientRect(), left = LEFT, width = WIDTH - LEFT - RIGHT;
-    const x = (event.clientX - box.left) / box.width * WIDTH;
-    const at = plot.low + (x - left) / width * (plot.high - plot.low);
-    let best = 0;
-    plot.t.forEach((t, i) => { if (Math.abs(t - at) < Math.abs(plot.t[best] - at)) best = i; });
-    const cx = left + (plot.t[best] - plot.low) / Math.max(plot.high - plot.low, 1e-9) * width;
-    cursor.setAttribute('x1', cx); cursor.setAttribute('x2', cx); cursor.style.visibility = 'visible';
-    for (const b of values)
-      b.textContent = Number(plot.s[b.dataset.name][best]).toLocaleString('en', {maximumSignificantDigits: 4});
-  });
-  svg.addEventListener('pointerleave', () => {
-    cursor.style.visibility = 'hidden';
-    for (const b of values) b.textContent = '';
-  });
+_SCRIPT = """
+const style = getComputedStyle(document.documentElement), colour = name => style.getPropertyValue(name).trim();
+const rounded = {maximumSignificantDigits: 4, notation: 'compact'};
+const number = value => value == null ? '' : value.toLocaleString('en', rounded);
+const axis = {stroke: colour('--muted'), grid: {stroke: colour('--line')}, ticks: {stroke: colour('--line')},
+  font: '11px system-ui', labelFont: '11px system-ui', labelSize: 16};
+const decades = (_, place, low, high) =>
+  Array.from({length: Math.round(Math.log10(high / low)) + 1}, (_, times) => low * 10 ** times);
+for (const box of document.querySelectorAll('.plot')) {
+  const plot = JSON.parse(box.dataset.plot), rows = Object.entries(plot.series);
+  const shade = drawn => {
+    drawn.ctx.fillStyle = colour('--warn') + '29';
+    for (const [from, to] of plot.shaded) {
+      const left = drawn.valToPos(Math.max(from, plot.span[0]), 'x', true), right = drawn.valToPos(to, 'x', true);
+      drawn.ctx.fillRect(left, drawn.bbox.top, Math.max(1, right - left), drawn.bbox.height);
+    }
+  };
+  const made = new uPlot({
+    width: box.clientWidth, height: 260, cursor: {sync: {key: 'run'}, drag: {x: false, y: false}},
+    scales: {x: {time: false, range: plot.span},
+      y: plot.log ? {distr: 3} : {range: (_, low, high) => [0, high > 0 ? high * 1.05 : 1]}},
+    axes: [{...axis, size: 30, label: 'seconds since the first emit'},
+      {...axis, size: 54, label: plot.unit, values: (_, at) => at.map(number), ...(plot.log && {splits: decades})}],
+    series: [{label: 's', value: (_, at) => number(at)}, ...rows.map(([label], place) => (
+      {label, stroke: colour(`--c${place % COLOURS}`), width: 1.6, value: (_, value) => number(value)}))],
+    hooks: {drawClear: [shade]},
+  }, [plot.times, ...rows.map(([, values]) => values.map(value => plot.log && value <= 0 ? null : value))], box);
+  new ResizeObserver(([entry]) => made.setSize({width: Math.floor(entry.contentRect.width), height: 260})).observe(box);
 }
-""".replace("WIDTH", str(WIDTH))
-    .replace("LEFT", str(LEFT))
-    .replace("RIGHT", str(RIGHT))
-)
+""".replace("COLOURS", str(COLOURS))
 
 
 def render(result: dict[str, Any], before: dict[str, Any] | None = None) -> str:
@@ -204,11 +100,12 @@ def render(result: dict[str, Any], before: dict[str, Any] | None = None) -> str:
     if runs:
         body += f"<div class='plots'>{_plots(runs[-1], result['unit'])}</div>"
         body += f"<section><h2>Processes</h2>{_table(*table_of_roles(runs[-1]))}</section>{_histograms(runs[-1])}"
+        body += f"<script>{UPLOT.read_text(encoding='utf-8')}{_SCRIPT}</script>"
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>{escape(title)}</title><style>{_CSS}{STYLE}</style></head>"
-        f"<body>{head}{body}<script>{_SCRIPT}</script></body></html>"
+        f"<title>{escape(title)}</title><style>{_CSS}</style></head>"
+        f"<body>{head}{body}</body></html>"
     )
 
 
@@ -317,8 +214,14 @@ def _plots(run: dict[str, Any], unit: str) -> str:
     span = (min([0.0, *times]), max(times, default=1.0))
 
     def plot(title: str, unit: str, of: str, values: dict[str, Any], log: bool = False) -> str:
-        drawn = lines(title, unit, series[of]["t"], values, span, shaded, log)
-        return f"<section><h2>{escape(title)}</h2>{drawn}{legend(list(values))}</section>"
+        drawn = {
+            "unit": unit, "times": series[of]["t"], "series": values, "span": span, "shaded": shaded, "log": log
+        }  # fmt: skip
+        title = escape(title)
+        return (
+            f"<section><h2>{title}</h2><div class='plot' role='img' aria-label='{title}'"
+            f" data-plot='{escape(json.dumps(drawn))}'></div></section>"
+        )
 
     cpu, queues, late = series["cpu"], series["queues"], series["latency"]
     # A line per busy process; per role if there are too many to distinguish.

@@ -10,20 +10,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import NamedTuple
-
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
+from typing import Final, NamedTuple
 
 from heronpy.metrics.names import Kind, Metric, find
 from heronpy.proto import control_pb2
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 #: Series on one page; more would overload Prometheus.
 SERIES_MAX = 20_000
 
@@ -55,13 +49,10 @@ class _Series(NamedTuple):
     kind: Kind
     #: The lines without their numbers.
     heads: list[str]
+    #: How many of its units a base unit has.
     per_base: float
 
 
-#: Name and type of a sample.
-_Name = tuple[str, int]
-#: Additional labels of a line, besides those of its process.
-_Own = tuple[tuple[str, str], ...]
 #: Process, name, label, type, bounds of the buckets.
 _Key = tuple[str, str, str, int, tuple[float, ...]]
 
@@ -69,9 +60,7 @@ _Key = tuple[str, str, str, int, tuple[float, ...]]
 class Page:
     """The reports of one container as a page, families sorted by name.
 
-    prometheus_client takes 12 us a series, of which nearly all goes into names and labels. So it writes each family and
-    each label once, and later pages of the same processes only get new numbers: of 5,000 series the first page takes
-    half of the time, a later one a quarter.
+    Names and labels take nearly all of the time of a page, so later pages of the same processes only get new numbers.
     """
 
     def __init__(self, topology: str) -> None:
@@ -87,8 +76,8 @@ class Page:
                 name="__executor/__series_discarded", type=control_pb2.Sample.GAUGE, value=discarded
             )
             chosen.append((_key("", over), over, {"topology": self._topology}))
-        self._learn([one for one in chosen if one[0] not in self._known])
-        self._known = {key: self._known[key] for key, _, _ in chosen}
+        known = self._known
+        self._known = {key: known.get(key) or _series(sample, place) for key, sample, place in chosen}
         families: dict[str, tuple[Kind, list[str]]] = {}
         for key, sample, _ in chosen:
             shown, about, own_kind, heads, per_base = self._known[key]
@@ -100,9 +89,9 @@ class Page:
                 continue  # two tasks disagree about a user's metric; one name has one type
             if kind is Kind.HISTOGRAM:
                 numbers = [*_bounds(sample).values(), sample.sum / per_base, sample.count]
-                lines += [f"{head} {_shown(n)}\n" for head, n in zip(heads, numbers, strict=True)]
+                lines += [f"{head} {number_text(n)}\n" for head, n in zip(heads, numbers, strict=True)]
             else:
-                lines.append(f"{heads[0]} {_shown(sample.value / per_base)}\n")
+                lines.append(f"{heads[0]} {number_text(sample.value / per_base)}\n")
         return "".join(line for shown in sorted(families) for line in families[shown][1])
 
     def _chosen(
@@ -120,89 +109,50 @@ class Page:
                     discarded += 1
         return found, discarded
 
-    def _learn(self, unknown: list[tuple[_Key, control_pb2.Sample, dict[str, str]]]) -> None:
-        """Keep all of their lines but the numbers."""
-        named: dict[_Name, _Family] = {}
-        for _, sample, _ in unknown:
-            if (sample.name, sample.type) not in named:
-                named[sample.name, sample.type] = _family(sample.name, _KINDS.get(sample.type, Kind.GAUGE))
-        abouts = _abouts(named)
-        # Many processes have the same samples, and many series of a process the same labels.
-        rows: dict[tuple[str, str, int, tuple[float, ...]], list[tuple[str, _Own]]] = {}
-        sets: dict[tuple[str, _Own], dict[str, str]] = {}
-        for key, sample, place in unknown:
-            lines = rows.get(key[1:])
-            if lines is None:
-                lines = rows[key[1:]] = _rows(named[sample.name, sample.type], sample)
-            for _, own in lines:
-                if (key[0], own) not in sets:
-                    sets[key[0], own] = place | dict(own)
-        labels = _labels({pair for one in sets.values() for pair in one.items()})
-        order: dict[tuple[str, ...], list[str]] = {}
-        written: dict[tuple[str, _Own], str] = {}
-        for which, one in sets.items():
-            names = tuple(one)
-            if names not in order:
-                order[names] = sorted(names)
-            written[which] = ",".join([labels[name, one[name]] for name in order[names]])
-        families = {name: (one.shown, abouts[name], one.kind, one.per_base) for name, one in named.items()}
-        for key, sample, _ in unknown:
-            shown, about, kind, per_base = families[sample.name, sample.type]
-            heads = [f"{name}{{{written[key[0], own]}}}" for name, own in rows[key[1:]]]
-            self._known[key] = _Series(shown, about, kind, heads, per_base)
+
+def about_text(name: str, about: str, kind: Kind) -> str:
+    """The lines HELP and TYPE of a family."""
+    escaped = about.replace("\\", r"\\").replace("\n", r"\n")
+    return f"# HELP {name} {escaped}\n# TYPE {name} {kind.value}\n"
 
 
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """What samples of one name have in common."""
-
-    metric: Metric
-    #: What follows the metric's name in that of the sample: a label.
-    rest: str
-    name: str
-    kind: Kind
-
-    @property
-    def per_base(self) -> float:
-        """How many of its units a base unit has."""
-        return _BASE_UNITS.get(self.metric.unit, ("", 1.0))[1]
-
-    @property
-    def shown(self) -> str:
-        """The name on the page."""
-        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
+def series_text(name: str, labels: Mapping[str, str]) -> str:
+    """A line without its number."""
+    if not labels:
+        return name
+    shown = [f'{key}="{_escaped(labels[key])}"' for key in sorted(labels)]
+    return f"{name}{{{','.join(shown)}}}"
 
 
-class _Families(Collector):
-    """Families as prometheus_client wants them."""
-
-    def __init__(self, families: list[Family]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Family]:
-        """See `Collector`."""
-        return self._families
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def _lines(families: list[Family]) -> list[str]:
-    """The lines in the format of prometheus_client."""
-    return generate_latest(_Families(families)).decode().split("\n")[:-1]
+def number_text(number: float) -> str:
+    """A number as Prometheus reads it."""
+    return repr(float(number)) if math.isfinite(number) else {math.inf: "+Inf", -math.inf: "-Inf"}.get(number, "NaN")
 
 
-def _abouts(named: dict[_Name, _Family]) -> dict[_Name, str]:
-    """HELP and TYPE of each."""
-    lines = iter(_lines([Family(one.name, one.metric.help, one.kind.value) for one in named.values()]))
-    return {name: f"{next(lines)}\n{next(lines)}\n" for name in named}
-
-
-def _labels(pairs: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Each label with its value, as it stands in a line."""
-    family = Family("labels", "", "gauge")
-    ordered = list(pairs)
-    for name, value in ordered:
-        family.add_sample("labels", {name: value}, 0)
-    lines = _lines([family])[2:]
-    return {pair: line[len("labels{") : line.rindex("}")] for pair, line in zip(ordered, lines, strict=True)}
+def _series(sample: control_pb2.Sample, place: dict[str, str]) -> _Series:
+    kind = _KINDS.get(sample.type, Kind.GAUGE)
+    found = find(sample.name)
+    if found is None:
+        # A user's own metric: a prefix keeps it from colliding with ours.
+        metric, rest = Metric(sample.name, kind, "", "key", f"Metric {sample.name} of the topology."), ""
+        name = f"heron_user_{_fit(sample.name)}"
+    else:
+        metric, rest = found  # what follows the metric's name in that of the sample is a label
+        name, kind = own_name(metric), kind if Kind.HISTOGRAM in (kind, metric.kind) else metric.kind
+    labels = place | _label(metric, sample.label or rest)
+    per_base = _BASE_UNITS.get(metric.unit, ("", 1.0))[1]
+    shown = f"{name}_total" if kind is Kind.COUNTER else name
+    if kind is Kind.HISTOGRAM:
+        bounds = ["+Inf" if math.isinf(le) else repr(le / per_base).removesuffix(".0") for le in _bounds(sample)]
+        heads = [series_text(f"{name}_bucket", labels | {"le": bound}) for bound in bounds]
+        heads += [series_text(f"{name}_{what}", labels) for what in ("sum", "count")]
+    else:
+        heads = [series_text(shown, labels)]
+    return _Series(shown, about_text(shown, metric.help, kind), kind, heads, per_base)
 
 
 def _key(process: str, sample: control_pb2.Sample) -> _Key:
@@ -210,37 +160,10 @@ def _key(process: str, sample: control_pb2.Sample) -> _Key:
     return process, sample.name, sample.label, sample.type, bounds
 
 
-def _family(name: str, kind: Kind) -> _Family:
-    found = find(name)
-    if found is None:
-        # A user's own metric: a prefix keeps it from colliding with ours.
-        metric = Metric(name, kind, "", "key", f"Metric {name} of the topology.")
-        return _Family(metric, "", f"heron_user_{_fit(name)}", kind)
-    metric, rest = found
-    return _Family(metric, rest, own_name(metric), kind if Kind.HISTOGRAM in (kind, metric.kind) else metric.kind)
-
-
-def _rows(family: _Family, sample: control_pb2.Sample) -> list[tuple[str, _Own]]:
-    """The lines of a sample: name and labels."""
-    own = tuple(_label(family.metric, sample.label or family.rest).items())
-    if family.kind is not Kind.HISTOGRAM:
-        return [(family.shown, own)]
-    found = []
-    for bound in _bounds(sample):
-        le = "+Inf" if math.isinf(bound) else repr(bound / family.per_base).removesuffix(".0")
-        found.append((f"{family.name}_bucket", (*own, ("le", le))))
-    return [*found, (f"{family.name}_sum", own), (f"{family.name}_count", own)]
-
-
 def _bounds(sample: control_pb2.Sample) -> dict[float, int]:
     """The counts by bound, with that of infinity at the end."""
     found = {bucket.le: bucket.count for bucket in sample.buckets}
     return {**found, math.inf: found.get(math.inf, sample.count)}
-
-
-def _shown(number: float) -> str:
-    text: str = floatToGoString(number)  # type: ignore[no-untyped-call]
-    return text
 
 
 def _place(topology: str, report: control_pb2.MetricsReport) -> dict[str, str]:

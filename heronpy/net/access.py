@@ -19,11 +19,12 @@ import zmq
 from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import replace_file
 from heronpy.net import curve
 from heronpy.net.access_place import KEY, ORIGIN, ORIGIN_MAX_BYTES, folder_of, has_key, origin_of
 from heronpy.net.curve import Pair
 from heronpy.net.join_token import TEXT_MAX_CHARS, JoinToken
-from heronpy.net.private import make_private, read_private, write_private
+from heronpy.net.private import make_private, read_private
 
 #: How an `Authenticator` knows the clients.
 USER: Final = "client"
@@ -43,7 +44,7 @@ class EndpointPlace(Struct, frozen=True):
     server: bytes
 
     def token(self, client: Pair) -> JoinToken:
-        """What a client connects with."""
+        """The join token with which a client connects."""
         return JoinToken(self.topology_id, self.addresses, self.server, client)
 
 
@@ -60,7 +61,7 @@ def make_client(cluster: str) -> Pair:
     if found is not None:
         return found
     draft = folder / f".{KEY}.{os.getpid()}.new"
-    write_private(draft, curve.pair_text(Pair(*zmq.curve_keypair())))
+    replace_file(draft, curve.pair_text(Pair(*zmq.curve_keypair())))
     try:
         with suppress(FileExistsError):  # another scheduler was faster
             os.link(draft, folder / KEY)
@@ -73,7 +74,7 @@ def write_endpoint(cluster: str, topology: str, place: EndpointPlace) -> None:
     """Say where the endpoint of a topology is, for the user's clients. ConfigError or OSError when that fails."""
     folder = folder_of(cluster)
     make_private(folder)
-    write_private(folder / f"{topology}{_ENDPOINT}", _text_of(place))
+    replace_file(folder / f"{topology}{_ENDPOINT}", _text_of(place))
 
 
 def forget_endpoint(cluster: str, topology: str, topology_id: str) -> None:
@@ -85,7 +86,7 @@ def forget_endpoint(cluster: str, topology: str, topology_id: str) -> None:
 
 
 def known_endpoint(cluster: str, topology: str) -> EndpointPlace | None:
-    """Where the control endpoint of a topology is, as far as is known on this host."""
+    """The address of a topology's control endpoint, as far as this host knows it."""
     file = folder_of(cluster) / f"{topology}{_ENDPOINT}"
     if "/" in topology or not file.exists():
         return None
@@ -98,8 +99,7 @@ def known_endpoint(cluster: str, topology: str) -> EndpointPlace | None:
                 f" {cluster} --install' here"
             )
         raise ConfigError(
-            f"the file {file} is damaged, which says where the control endpoint of topology '{topology}' is;"
-            f" remove it, and {fix}"
+            f"the file {file} with the control endpoint of topology '{topology}' is damaged; remove it, and {fix}"
         )
     return place
 
@@ -150,13 +150,13 @@ def bring(cluster: str, text: str) -> int:
             raise ValueError
         places = {name: _place_of(json.dumps(place).encode()) for name, place in endpoints.items()}
     except (ValueError, KeyError, TypeError, AttributeError, UnicodeError):
-        raise ConfigError("this is not what 'heron cluster access' has printed on another host") from None
+        raise ConfigError("this is not the output of 'heron cluster access' on another host") from None
     if not curve.is_pair(public, secret):
-        raise ConfigError("this is not what 'heron cluster access' has printed on another host: its key is damaged")
+        raise ConfigError("this is not the output of 'heron cluster access' on another host: its key is damaged")
     if damaged := [name for name, place in places.items() if place is None]:
         raise ConfigError(
-            "this is not what 'heron cluster access' has printed on another host: what it says of the control endpoint"
-            f" of topology '{damaged[0]}' is damaged; run both commands again"
+            "this is not the output of 'heron cluster access' on another host: the control endpoint of topology"
+            f" '{damaged[0]}' is damaged; run both commands again"
         )
     folder = folder_of(cluster)
     if client_of(cluster) is not None and not origin_of(cluster):
@@ -167,11 +167,11 @@ def bring(cluster: str, text: str) -> int:
     draft = folder.with_name(f".{cluster}.{os.getpid()}")
     make_private(draft)
     try:
-        write_private(draft / KEY, curve.pair_text(Pair(public, secret)))
-        write_private(draft / ORIGIN, origin.encode()[:ORIGIN_MAX_BYTES])
+        replace_file(draft / KEY, curve.pair_text(Pair(public, secret)))
+        replace_file(draft / ORIGIN, origin.encode()[:ORIGIN_MAX_BYTES])
         for name, place in places.items():
             assert place is not None
-            write_private(draft / f"{name}{_ENDPOINT}", _text_of(place))
+            replace_file(draft / f"{name}{_ENDPOINT}", _text_of(place))
         shutil.rmtree(folder, ignore_errors=True)
         os.rename(draft, folder)
     except BaseException:
@@ -190,7 +190,7 @@ def _text_of(place: EndpointPlace) -> bytes:
 
 
 def _place_of(data: bytes) -> EndpointPlace | None:
-    """None when it says no endpoint."""
+    """The place in an access record; None if the record has no endpoint."""
     try:
         found = json.loads(data)
         # A join token has the same rules; the client's key is no part of it.

@@ -15,7 +15,7 @@ ORIGIN_MAX_BYTES: Final = 1024
 
 
 def folder_of(cluster: str) -> Path:
-    """Where the access to a cluster is."""
+    """The folder with the access to a cluster."""
     return heron_home() / FOLDER / cluster
 
 

@@ -59,17 +59,17 @@ def is_loopback(host: str) -> bool:
 
 
 def page_host(wanted: str, address: str, bind_host: str) -> str:
-    """Where metrics pages listen with heron.executor.metrics_host `wanted`.
+    """The address of metrics pages with heron.executor.metrics_host `wanted`.
 
-    `address` is the one of this host for others, if it has one; `bind_host` that of a topology on one machine.
+    `address` is that of this host for other hosts, if it has one; `bind_host` that of a topology on one machine.
     """
     return (address or bind_host) if wanted == PAGE_ON_HOST else wanted
 
 
 def told_at(endpoint_host: str, endpoints: Sequence[str]) -> list[str]:
-    """The addresses that containers are told: those of the control endpoint, or its port at heron.engine.endpoint_host.
+    """The addresses for containers: those of the control endpoint, or its port at heron.engine.endpoint_host.
 
-    ConfigError when that is neither a name nor an address.
+    ConfigError if that is neither a name nor an address.
     """
     if not endpoint_host:
         return list(endpoints)

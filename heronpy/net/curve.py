@@ -20,7 +20,8 @@ import zmq
 from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
-from heronpy.net.private import check_private, is_mounted, make_private, read_mounted, read_private, write_private
+from heronpy.common.folders import replace_file
+from heronpy.net.private import check_private, is_mounted, make_private, read_mounted, read_private
 
 _SERVER: Final = "server.key"
 _CLIENT: Final = "client.key"
@@ -81,7 +82,7 @@ def save(folder: Path, server: Pair, client: Pair) -> None:
     """Write both pairs into a folder, which is made, private to this user."""
     make_private(folder)
     for name, pair in zip(_NAMES, (server, client), strict=True):
-        write_private(folder / name, pair_text(pair))
+        replace_file(folder / name, pair_text(pair))
 
 
 def remove(working_dir: str) -> None:

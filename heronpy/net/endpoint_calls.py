@@ -37,7 +37,7 @@ class Call:
 
 
 def ignore(_: Result) -> None:
-    """For calls whose answer nobody waits for."""
+    """Ignore an answer."""
 
 
 class Calls:
@@ -71,7 +71,7 @@ class Calls:
         return call
 
     def give_up(self, call: Call) -> bool:
-        """Ask no more; False when it was answered before."""
+        """Give up the request; False if it was answered before."""
         return self.under_way.pop(call.request, None) is not None
 
     def ask_anew(self) -> None:
@@ -123,7 +123,7 @@ class Calls:
         return call
 
     def _sendable(self) -> Iterator[Call]:
-        """What may be sent: before the session is open nothing else, and of the changes only the first."""
+        """The requests that may be sent: the `open` alone before the session is open; of the changes only the first."""
         has_change = False
         for call in self.under_way.values():
             if (call.what == "open") is self.is_open or (call.what in _CHANGES and has_change):
@@ -136,7 +136,7 @@ class Calls:
             yield call
 
     def _gone(self) -> None:
-        """The endpoint does not know the session: open it, then ask for everything again."""
+        """Handle an endpoint that does not know the session: open it, then send all requests again."""
         self.is_open = False
         for request, call in list(self.under_way.items()):
             if call.what == "keep":
@@ -153,6 +153,6 @@ class Calls:
         self.start(body)
 
     def _awaits(self) -> int:
-        """All values that were asked for by a request below this number are here, or given up."""
+        """The number of the oldest request for a value without an answer; without one, the next number."""
         values = [request for request, call in self.under_way.items() if call.what == "get"]
         return min(values) if values else max(self.under_way, default=-1) + 1

@@ -19,9 +19,9 @@ from typing import Final
 import zmq
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import replace_file
 from heronpy.net import curve
 from heronpy.net.curve import Keys, Pair
-from heronpy.net.private import write_private
 
 _SECRET: Final = "credentials.key"
 _HEX: Final = re.compile(rb"[0-9a-f]{64}\n?")
@@ -29,7 +29,7 @@ _HEX: Final = re.compile(rb"[0-9a-f]{64}\n?")
 
 @functools.lru_cache(4096)
 def _derived(key: bytes, name: str) -> bytes:
-    """Kept, because each request at the endpoint is compared with one."""
+    """A key derived from `key`; cached, because each request is compared with one."""
     return hmac.digest(key, name.encode(), "sha256")
 
 
@@ -42,7 +42,7 @@ class EndpointKeys:
     """Secret key of 32 bytes, from which the secrets of session credentials are derived."""
 
     def secret_of(self, container: int, submission: int) -> bytes:
-        """What a submission proves itself with, once it was welcomed."""
+        """The secret of a submission, after its hello was accepted."""
         return _derived(self.secret_key, f"{self.keys.domain}.{container}.{submission}")
 
     def is_valid(self, container: int, submission: int, secret: bytes) -> bool:
@@ -59,7 +59,7 @@ def make(working_dir: str) -> None:
     """New keys; call it after `curve.generate`, which removes them."""
     folder = folder_of(working_dir)
     curve.save(folder, Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))
-    write_private(folder / _SECRET, secrets.token_hex(32).encode() + b"\n")
+    replace_file(folder / _SECRET, secrets.token_hex(32).encode() + b"\n")
 
 
 def load(working_dir: str, topology_id: str) -> EndpointKeys:

@@ -92,7 +92,7 @@ class EndpointLink:
 
     @property
     def opened(self) -> int:
-        """How often the session was opened: what belonged to an earlier time may be lost."""
+        """How often the session was opened. Watches and ephemerals of an earlier opening may be lost."""
         return self._calls.opened
 
     def call(self, body: endpoint_pb2.StateCall, what: str) -> endpoint_pb2.StateAnswer:
@@ -121,13 +121,13 @@ class EndpointLink:
         return call
 
     def patience(self) -> float:
-        """How long a call from this thread may take."""
+        """The longest duration of a call from this thread."""
         if asyncio._get_running_loop() is None:
             return PATIENCE_S
         return PATIENCE_OF_LOOP_S if self._connected and self._calls.is_open else PATIENCE_OF_LOOP_AWAY_S
 
     def is_sure(self) -> bool:
-        """Whether the session lives for sure, so that the endpoint would have told of changes."""
+        """Whether the session is certainly open, so that the endpoint would have reported changes."""
         return self._calls.is_open and time.monotonic() - self._heard_at < self._session_s
 
     def check_open(self) -> None:
@@ -203,7 +203,7 @@ class EndpointLink:
             sock.close(linger=0)
 
     def _look_at(self, monitor: zmq.Socket[Any]) -> None:
-        """Notice that the connection is there, or gone."""
+        """Handle events of the connection: connected, or disconnected."""
         while monitor.poll(0):
             connected = event_of(monitor.recv_multipart())[0] == zmq.EVENT_HANDSHAKE_SUCCEEDED
             if connected:
@@ -215,7 +215,7 @@ class EndpointLink:
             self._connected = connected
 
     def _send_due(self, sock: zmq.Socket[bytes], now: float) -> float:
-        """Send what is due; in how many seconds the next thing is."""
+        """Send the requests that are due; returns the seconds until the next one is."""
         if not self._connected:
             return 1.0
         with self._mutex:
@@ -289,7 +289,7 @@ class EndpointLink:
 
     def _away(self, patience_s: float, what: str) -> StateAwayError:
         complaint = self._calls.complaint
-        why = f"; it says: {complaint}" if complaint else ": look whether the scheduler runs"
+        why = f"; it says: {complaint}" if complaint else ": check whether the scheduler runs"
         return StateAwayError(
             f"the scheduler's control endpoint at {self.address} does not answer ({what} within {patience_s:g} s){why}"
         )

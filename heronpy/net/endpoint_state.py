@@ -76,7 +76,7 @@ class EndpointStateManager:
     def of(
         cls, token: JoinToken, credential: SessionCredential, settings: StatemgrSettings | None = None
     ) -> EndpointStateManager:
-        """For whoever has a join token and a session credential without files."""
+        """Open the state with a join token and a session credential in memory."""
         manager = cls.__new__(cls)
         manager._open(token, credential, settings)
         return manager
@@ -169,7 +169,7 @@ class EndpointStateManager:
         return watch
 
     def counter(self, path: str) -> int:
-        """The next number of a counter. One whose answer was lost may have taken a number, which is then nobody's."""
+        """The next number of a counter. A lost answer may leave a number unused."""
         return self._change(path, counter=path).number
 
     @contextmanager
@@ -183,7 +183,9 @@ class EndpointStateManager:
             except DeadlineError:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
-                    raise DeadlineError(f"lock {path!r} is still held by another after {timeout_s:g} s") from None
+                    raise DeadlineError(
+                        f"lock {path!r} is still held by another process after {timeout_s:g} s"
+                    ) from None
                 time.sleep(min(left_s, _LOCK_AGAIN_S))
             except StateAwayError:
                 self._start_unlock(path)  # it may have been given after all
@@ -201,7 +203,7 @@ class EndpointStateManager:
         self._link.close()
 
     def abandon(self) -> None:
-        """Close, but without a word to the endpoint, which is gone for good, and its locks and ephemerals with it."""
+        """Close without a message to the endpoint, which is gone permanently, with its locks and ephemerals."""
         self._abandoned = True
         atexit.unregister(self._at_exit)
         self._watches.close()
@@ -249,13 +251,13 @@ class EndpointStateManager:
 
     # ---- watches, and sessions that are opened again; all in the link's thread ----------------
     def _arm(self) -> None:
-        """Ask for the watches of which the endpoint does not know yet."""
+        """Set watches that the endpoint does not know yet."""
         for path, stamp in self._watches.unasked():
             with suppress(StateError):
                 self._link.start(endpoint_pb2.StateCall(watch=path), partial(self._armed_late, path, stamp))
 
     def _armed_late(self, path: str, stamp: int, result: Result) -> None:
-        """The caller was told that changes are reported later, or nobody knows what was missed."""
+        """Report the watch as set late: its caller could not check for changes before that."""
         if not isinstance(result, StateError):
             self._watches.armed(path, stamp, result, late=True)
 
@@ -277,7 +279,7 @@ class EndpointStateManager:
         if result.error == endpoint_pb2.STATE_NODE_EXISTS:
             with self._mutex:
                 self._mine.pop(path, None)
-            log.error("state node %r, lost with the session, belongs to another now", path)
+            log.error("state node %r, lost with the session, now belongs to another process", path)
         elif result.error:
             log.error("state node %r, lost with the session, cannot be put back: %s", path, result.text)
 

@@ -76,7 +76,7 @@ class Watches:
             return watch, place.armed
 
     def stamp(self, path: str) -> int:
-        """For `armed` and `learned`: take it before the endpoint is asked."""
+        """A stamp for `armed` and `learned`: take it before the request to the endpoint."""
         with self._mutex:
             place = self._places.get(path)
             return place.stamp if place is not None else -1

@@ -105,7 +105,7 @@ class MasterFollower:
             self._on_message(envelope)
 
     def _complain(self, text: str) -> None:
-        """Log it, unless it repeats the previous complaint."""
+        """Log the text, unless it repeats the previous complaint."""
         if text != self._complaint:
             self._complaint = text
             log.warning("%s", text)

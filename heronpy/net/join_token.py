@@ -16,8 +16,9 @@ from typing import Final
 from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import replace_file
 from heronpy.net.curve import Keys, Pair
-from heronpy.net.private import read_private, write_private
+from heronpy.net.private import read_private
 from heronpy.proto import endpoint_pb2
 
 _ADDRESS: Final = re.compile(r"tcp://[0-9a-zA-Z.\-]+:[0-9]{1,5}")
@@ -29,7 +30,7 @@ _FILE_MAX_BYTES: Final = 1024
 
 
 class JoinToken(Struct, frozen=True):
-    """What one topology's containers get."""
+    """The addresses and keys that the containers of one topology get."""
 
     topology_id: str
     #: Where the control endpoint listens, best first.
@@ -39,7 +40,7 @@ class JoinToken(Struct, frozen=True):
     client: Pair
 
     def keys(self) -> Keys:
-        """For connecting to the endpoint; nobody can listen with them."""
+        """The keys to connect to the endpoint; they do not allow to listen."""
         return Keys(self.topology_id, Pair(self.server, b""), self.client)
 
     def to_text(self) -> str:
@@ -88,7 +89,7 @@ class SessionCredential:
     def save(self, folder: Path) -> None:
         """Write it into the container's working folder, readable by this user only."""
         content = {"container": self.container, "submission": self.submission, "secret": self.secret.hex()}
-        write_private(folder / CREDENTIAL_FILE, json.dumps(content).encode())
+        replace_file(folder / CREDENTIAL_FILE, json.dumps(content).encode())
 
     @classmethod
     def load(cls, folder: Path) -> SessionCredential:

@@ -71,7 +71,7 @@ def read_private(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 
 
 def is_mounted(folder: str | os.PathLike[str]) -> bool:
-    """Whether a folder is a mounted secret: root's or this user's, on a file system that nobody here can write to."""
+    """Whether a folder is a mounted secret: root's or this user's, on a file system that no user here can write to."""
     try:
         found = os.lstat(folder)
         read_only = bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
@@ -106,20 +106,3 @@ def read_mounted(folder: str | os.PathLike[str], name: str, max_bytes: int) -> b
     if len(data) > max_bytes:
         raise ConfigError(f"{path} is larger than {max_bytes} bytes")
     return data
-
-
-def write_private(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file that only this user can read: whole or not at all, never readable in between."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

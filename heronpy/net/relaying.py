@@ -53,7 +53,7 @@ def relayed(answer: Any) -> Any:
     when it does not run.
     """
     if not isinstance(answer, endpoint_pb2.Relayed):
-        raise RpcError("the control endpoint has answered with something else; is it of another release?")
+        raise RpcError("the control endpoint sent an unexpected answer; is it of another release?")
     if answer.end == endpoint_pb2.RELAY_LATE:
         raise DeadlineError(answer.why)
     if answer.end == endpoint_pb2.RELAY_LOST:

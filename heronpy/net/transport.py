@@ -37,7 +37,7 @@ PATH_MAX_BYTES: Final = 107
 
 
 class Transport(enum.Enum):
-    """What stream managers and the topology master listen on."""
+    """The kind of sockets of stream managers and topology master."""
 
     IPC = "ipc"
     TCP = "tcp"
@@ -67,7 +67,7 @@ def choose(settings: SecuritySettings) -> Transport:
 
 
 def transport_of(launch: HasPlace) -> Transport:
-    """What the processes of this host listen on: TCP where its address for other hosts is known."""
+    """The transport of this host's processes: TCP if its address for other hosts is known."""
     settings = settings_for(launch, SecuritySettings)
     if not launch.address:
         return choose(settings)
@@ -135,7 +135,7 @@ def keys_of(launch: HasPlace) -> Keys | None:
 
 
 def endpoint_of(launch: HasPlace, name: str) -> str:
-    """Where this incarnation of a stream manager or topology master listens for others.
+    """The address at which this incarnation of a stream manager or topology master listens for others.
 
     `name` is unique to this incarnation, as a port would be: a peer of the previous incarnation must not reach this
     one, which lacks what the peer counts as delivered.
@@ -168,7 +168,7 @@ def _is_dead(path: Path) -> bool:
 
 
 def authenticator_of(keys: Keys | None) -> Authenticator | None:
-    """What checks the keys of those that connect over TCP; None where nothing listens there."""
+    """The authenticator for TCP connections; None if nothing listens on TCP."""
     if keys is None:
         return None
     from heronpy.net.authenticator import Authenticator

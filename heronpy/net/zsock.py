@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: A peer that goes silent is disconnected by ZeroMQ itself after this (ZeroMQ hides disconnects).
 HEARTBEAT_INTERVAL_MS = 1000
 HEARTBEAT_TIMEOUT_MS = 3000
-#: Of connections to one process that has many: each ping wakes it, and who is there says something else as often.
+#: For connections to a process that has many: each ping wakes it, and peers send other messages as often.
 RARE_HEARTBEAT_MS = 3000
 #: A peer that has not finished its handshake after this is disconnected; ZeroMQ's own default is 30 s.
 HANDSHAKE_MS = 2000
@@ -82,7 +82,7 @@ def readable(sock: zmq.Socket[bytes]) -> bool:
 
 
 def event_of(parts: list[bytes]) -> tuple[int, int]:
-    """The event that a monitor reports, and its value; `zmq.utils.monitor` tells it as well, but loads asyncio."""
+    """The event of a monitor, and its value. `zmq.utils.monitor` does the same, but loads asyncio."""
     event, value = _EVENT.unpack(parts[0])
     return event, value
 
@@ -162,7 +162,7 @@ class LoopSocket:
             self._draining = False
 
     def _receive_all(self) -> int:
-        """Pass on what is there; the number of messages, which is the budget when that ended it."""
+        """Pass on the waiting messages, up to the budget; returns their number."""
         recv = self._recv
         for received in range(self._budget):
             try:
@@ -216,7 +216,7 @@ class LoopSocket:
         return True
 
     def close(self, linger_ms: int = 0) -> None:
-        """Stop watching and close the socket; ZeroMQ goes on sending for `linger_ms`. Idempotent."""
+        """Stop watching and close the socket; ZeroMQ continues to send for `linger_ms`. Idempotent."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._fd)

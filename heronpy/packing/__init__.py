@@ -15,8 +15,7 @@ from heronpy.packing.balanced import Balanced
 from heronpy.packing.bins import Bins, Packing, new_items, same_plan
 from heronpy.packing.demand import demand_of
 from heronpy.packing.first_fit_decreasing import FirstFitDecreasing
-from heronpy.packing.resource_compliant import ResourceCompliantRoundRobin
-from heronpy.packing.round_robin import RoundRobin
+from heronpy.packing.round_robin import ResourceCompliantRoundRobin, RoundRobin
 from heronpy.plan import packing_plan
 
 if TYPE_CHECKING:

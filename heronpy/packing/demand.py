@@ -195,7 +195,7 @@ def _component_map(config: Mapping[str, Any], dimension: str, names: list[str]) 
 
 
 def _own_sizes(plan: LogicalPlan, key: str) -> dict[str, float]:
-    """What the configuration of a component says, before the map of its dimension; 0 says nothing."""
+    """Sizes by component from its configuration or the topology's, before the map of the dimension; without zeros."""
     said = {name: part.config.get(key) or plan.config.get(key, 0) for name, part in plan.components.items()}
     read = parse_bytes if key == TOPOLOGY_COMPONENT_RAM else float
     return {name: size for name, value in said.items() if (size := read(value))}
@@ -347,7 +347,7 @@ def requests_of(
 
 
 def _sum(sizes: Iterable[float], default: float) -> float | None:
-    """The sum with the default for each size that is zero; None if none is, so that what the plan requires holds."""
+    """The sum with `default` for each zero; None if no size is zero, so that the requirement of the plan holds."""
     given = list(sizes)
     return None if all(given) else sum(size or default for size in given)
 
@@ -369,7 +369,7 @@ def room_text(requests: Mapping[int, ResourceRequest], engine: str) -> str:
 
 
 def _named(numbers: Sequence[int]) -> str:
-    """container 0; containers 1 and 2; containers 1 to 40; 17 containers."""
+    """Containers as text: container 0; containers 1 and 2; containers 1 to 40; 17 containers."""
     if len(numbers) == 1:
         return f"container {numbers[0]}"
     if numbers[-1] - numbers[0] == len(numbers) - 1:

@@ -3,6 +3,9 @@
 Components with large instances come first. Without limits, all containers have the same number of
 tasks, in total and of each component, to within one. With limits, full containers are skipped. A
 repacking leaves every running task in place unless the number of containers changes.
+
+Resource compliant round robin opens another container where limits require it, and never exceeds a limit; the
+configured number of containers is only the initial one.
 """
 
 from __future__ import annotations
@@ -78,3 +81,11 @@ def _deal_group(bins: Bins, group: list[Item], position: int, may_open: bool) ->
         bins.add(bins.bins[position], item)
         turn += 1
     return (position + 1) % len(bins)
+
+
+class ResourceCompliantRoundRobin(RoundRobin):
+    """Round robin that adds containers rather than overfilling one."""
+
+    name: ClassVar[str] = "resource_compliant_round_robin"
+    fixed_containers: ClassVar[bool] = False
+    fix: ClassVar[str] = "raise the limit of a container or make the instance smaller"

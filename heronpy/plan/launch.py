@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct, field
 
 from heronpy.common.errors import ConfigError
-from heronpy.common.folders import absolute, heron_home, make_folders, read_own
+from heronpy.common.folders import absolute, heron_home, make_folders, read_own, replace_file, sync_path
 from heronpy.common.ids import short_hash
 from heronpy.common.setting_types import SettingValue
 
@@ -80,25 +80,9 @@ def write_json(item: Struct, path: str | os.PathLike[str], durable: bool = True)
     """
     target = Path(path)
     make_folders(target.parent)
-    # mkstemp creates with mode 0600, so the content is never readable by others.
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(dump_json(item))
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    if not durable:
-        return
-    directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    replace_file(target, dump_json(item).encode(), durable)
+    if durable:
+        sync_path(target.parent)
 
 
 def _has_type(value: Any, declared: str) -> bool:

@@ -32,7 +32,7 @@ LOOK_AGAIN_S = 10.0
 
 
 class _Family(Struct):
-    """The children of a process, and its CPU time and the moment when they were looked for."""
+    """The children of a process, with its CPU time and the time at which they were listed."""
 
     ticks: int
     at: float
@@ -163,7 +163,7 @@ class FootprintMeter:
         )
 
     def _below(self, pid: int) -> list[int]:
-        """The processes below it; the children of only some of them are known."""
+        """The descendants of a process. At most `SAMPLED` processes are searched for children."""
         below = dict.fromkeys(children_of(pid, self._proc))
         left = deque(below)
         for _ in range(min(SAMPLED, len(left))):

@@ -120,16 +120,16 @@ class ForkLoop:
         sys.stdout.flush()
         sys.stderr.flush()
         try:
-            reader, writer = exit_notice.open_pipe() if request.get("announces") else (None, None)
+            reader, writer = exit_notice.open_pipe() if request["announces"] else (None, None)
         except OSError as error:
-            self._tell({"op": "failed", "id": request["id"], "error": f"cannot open a pipe: {error.strerror}"})
+            self._tell({"op": "failed", "request": request["id"], "error": f"cannot open a pipe: {error.strerror}"})
             return
         # A signal to a child that still has our handlers would be lost; it waits until the child has its own.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ASKED_BY)
         try:
             pid = os.fork()
         except OSError as error:
-            self._tell({"op": "failed", "id": request["id"], "error": f"cannot fork: {error.strerror}"})
+            self._tell({"op": "failed", "request": request["id"], "error": f"cannot fork: {error.strerror}"})
             _close(reader, writer)
             return
         finally:
@@ -147,7 +147,7 @@ class ForkLoop:
         self._children[pid] = request["name"]
         if reader is not None:
             self._notices[pid] = reader
-        self._tell({"op": "spawned", "id": request["id"], "pid": pid})
+        self._tell({"op": "spawned", "request": request["id"], "pid": pid})
 
     def _signal(self, pid: int, signum: int, group: bool) -> None:
         if pid not in self._children:
@@ -266,15 +266,15 @@ def run_child(request: dict[str, Any], log_fd: int | None, notice_fd: int | None
     _arrange_files(log_fd, notice_fd)
     if notice_fd is not None:
         exit_notice.adopt(notice_fd)
-    if request.get("sealed"):
+    if request["sealed"]:
         log_seal.declare(1)
     linux.set_title(f"heron: {request['name']}")
-    os.environ.update(request.get("env") or {})
-    if request.get("fresh"):
+    os.environ.update(request["env"])
+    if request["fresh"]:
         _make_path_absolute()
-    if request.get("cwd"):
+    if request["cwd"]:
         os.chdir(request["cwd"])
-    if request.get("fresh"):
+    if request["fresh"]:
         return _exec(request)
     _forget_parent(request)
     return _run_main(request["module"], request["argv"])
@@ -294,7 +294,7 @@ def _arrange_files(log_fd: int | None, notice_fd: int | None) -> None:
 
 
 def _make_path_absolute() -> None:
-    """Make a new interpreter in another folder find the same modules."""
+    """Make sys.path absolute, so that a child in another folder finds the same modules."""
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     entries = [os.path.abspath(e) for e in os.environ.get("PYTHONPATH", "").split(os.pathsep) if e]
     if home not in entries:
@@ -303,7 +303,7 @@ def _make_path_absolute() -> None:
 
 
 def _exec(request: dict[str, Any]) -> int:
-    python = request.get("python") or sys.executable
+    python = request["python"] or sys.executable
     os.environ.update(log_seal.hand_on() | exit_notice.hand_on())
     try:
         os.execv(python, [python, "-P", "-m", request["module"], *request["argv"]])

@@ -19,9 +19,10 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from heronpy.common.errors import FatalError
 from heronpy.procs.fork_loop import MESSAGE_MAX_BYTES, ForkLoop
@@ -81,6 +82,10 @@ class ServerGone(Struct, frozen=True):
 
 
 ServerEvent = Ready | ChildSpawned | ChildFailed | ChildExited | ServerGone
+#: By what the server calls them.
+_EVENTS: Final[dict[str, Callable[..., ServerEvent]]] = {
+    "ready": Ready, "spawned": ChildSpawned, "failed": ChildFailed, "exited": ChildExited,
+}  # fmt: skip
 
 
 class ForkServer:
@@ -149,19 +154,7 @@ class ForkServer:
         The child's stdout and stderr are a copy of `log_fd`; the caller may close its own immediately.
         """
         request = next(self._ids)
-        message: dict[str, Any] = {
-            "op": "spawn",
-            "id": request,
-            "name": command.name,
-            "module": command.module,
-            "argv": list(command.argv),
-            "cwd": command.cwd,
-            "fresh": command.fresh,
-            "python": command.python,
-            "env": dict(command.env),
-            "sealed": command.sealed,
-            "announces": command.announces,
-        }
+        message = {"op": "spawn", "id": request, **asdict(command)}
         self._post(message, None if log_fd is None else os.dup(log_fd))
         return request
 
@@ -258,14 +251,4 @@ class ForkServer:
 
 
 def _event(message: dict[str, Any]) -> ServerEvent:
-    match message["op"]:
-        case "ready":
-            return Ready(message["problems"], message["threads"])
-        case "spawned":
-            return ChildSpawned(message["id"], message["pid"])
-        case "failed":
-            return ChildFailed(message["id"], message["error"])
-        case _:
-            return ChildExited(
-                message["pid"], message["status"], message["cpu_s"], message["rss_bytes"], message["announced"]
-            )
+    return _EVENTS[message.pop("op")](**message)

@@ -6,7 +6,6 @@ however many tasks that has, and a task can restart while it is down. A file is 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from heronpy.common.folders import read_own
@@ -24,15 +23,6 @@ def plan_file(sockets_dir: str, container: int) -> Path:
 def topology_file(sockets_dir: str, container: int) -> Path:
     """Where the topology is."""
     return Path(sockets_dir) / f"{executor_id(container)}.topology"
-
-
-def hand(file: Path, data: bytes) -> None:
-    """Replace one of them; OSError when it cannot be written."""
-    draft = file.with_name(file.name + ".new")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as opened:
-        opened.write(data)
-    os.replace(draft, file)
 
 
 def handed(file: Path) -> bytes:

@@ -151,7 +151,7 @@ def _frozen(roots: Sequence[object], listed: list[Any]) -> list[Any]:
 
 
 def _user_modules() -> Iterator[Any]:
-    """The variables of the modules, and of their classes, that neither the runtime nor the interpreter has brought."""
+    """The variables of modules and classes that belong to the user's code."""
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
         origin = getattr(spec, "origin", None)
@@ -180,7 +180,7 @@ class _Walk:
         self._clock, self._until = clock, until
 
     def add(self, one: Any) -> None:
-        """Count an object, and what only it and its like refer to; _TimeOver at the limit."""
+        """Count an object and all objects below it that the collector does not list; raises _TimeOver at the limit."""
         self._count(one, 1.0, 1.0)
         open_: list[tuple[Iterator[Any], float, float]] = [self._below(one, 1.0, 1.0)]
         while open_:
@@ -211,7 +211,7 @@ class _Walk:
 
     @staticmethod
     def _below(one: Any, weight: float, many: float) -> tuple[Iterator[Any], float, float]:
-        """What an object refers to, their weight, and how many each stands for."""
+        """The objects that an object refers to, their weight, and how many objects each stands for."""
         kind = type(one)
         if not _is_large(one, BELOW_MAX):
             return iter(gc.get_referents(one)), weight, many

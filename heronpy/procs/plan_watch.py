@@ -17,7 +17,7 @@ from typing import Protocol
 from google.protobuf.message import DecodeError
 
 from heronpy.common.errors import HeronError
-from heronpy.procs.handed_plans import hand
+from heronpy.common.folders import replace_file
 from heronpy.proto import plan_pb2
 
 log = logging.getLogger("heronpy.procs")
@@ -77,7 +77,7 @@ class PlanWatch:
             self._loop.call_soon_threadsafe(self._look)
 
     def _look(self) -> bool:
-        """Read the plan; False when that failed."""
+        """Read the plan; returns False on failure."""
         if self._closed:
             return True
         if self._watch is None:
@@ -97,7 +97,7 @@ class PlanWatch:
             found = self._source.get(self._path)
             plan = plan_pb2.PackingPlan.FromString(found[0]) if found else None
         except (HeronError, OSError, DecodeError) as error:
-            self._complain(f"cannot read the packing plan, so the last one stands: {error}")
+            self._complain(f"cannot read the packing plan, so the last one stays in force: {error}")
             return False, None
         self._complaint = ""
         return True, plan
@@ -116,7 +116,7 @@ class PlanWatch:
         if self._copy is None:
             return
         try:
-            hand(self._copy, plan.SerializeToString())
+            replace_file(self._copy, plan.SerializeToString(), durable=False)
         except OSError as error:
             log.warning("cannot keep a copy of the packing plan: %s", error.strerror)
 

@@ -105,7 +105,7 @@ def _finish(samples: Samples, duration_s: float, rate: int, answer: Path, runnin
 
 
 def _count(wanted: Mapping[str, Any], roots: Sequence[object]) -> Mapping[str, Any]:
-    """Count the objects here and now: nothing else of this thread runs meanwhile."""
+    """Count the objects in this thread, so that nothing else runs in it."""
     top, limit_s = int(wanted["top"]), min(float(wanted["limit_s"]), LIMIT_MAX_S)
     try:
         return asdict(count_types(top, limit_s, roots))
@@ -180,9 +180,9 @@ def _frames(frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
 
 
 def _named(place: tuple[CodeType, int]) -> str:
-    """The last two parts of a path: enough to tell files apart, without exposing the machine's folders.
+    """The last two parts of a path, which tell files apart without exposing the machine's folders.
 
-    The folder of an unpacked package, which its digest names, says nothing.
+    The folder of an unpacked package is left out, because it is only a digest.
     """
     code, line = place
     parts = [part for part in Path(code.co_filename).parts[-2:] if not _DIGEST.fullmatch(part)]

@@ -259,7 +259,7 @@ class Supervisor:
         return []
 
     def _on_overgrown(self, event: Overgrown, now: float) -> list[Effect]:
-        """Restart it gracefully before the kernel kills it: an orderly restart loses nothing."""
+        """Restart a process before the kernel kills it, because an orderly restart loses no tuples."""
         process = self._processes.get(event.name)
         if process is None or process.number != event.number or process.state is not ProcessState.RUNNING:
             return []
@@ -288,9 +288,9 @@ class Supervisor:
         return [*effects, Changed()] if effects else []
 
     def _advance_wave(self, now: float) -> list[Effect]:
-        """Stop the lowest rank that is up of those that restart together; start all when all are down.
+        """Stop the lowest running rank of a joint restart; start all ranks once all are down.
 
-        What the lower ranks say last is passed on by the higher ones.
+        Higher ranks pass on the last reports of lower ones.
         """
         members = [process for name, process in self._processes.items() if name in self._wave]
         for process in members:
@@ -455,7 +455,7 @@ class Supervisor:
 
 
 def _with_peak(process: _Process) -> str:
-    """Why a process ended that ran out of memory, with its resident peak and, once, the limit for that."""
+    """The end of a process that ran out of memory as text, with its resident peak and its limit."""
     peaked, limit = f"its resident memory peaked at {format_bytes(process.peak_bytes)}", process.spec.memory_max_bytes
     if process.intent is _Intent.MEMORY:
         return f"{peaked}, above the limit of {format_bytes(limit)}"

@@ -87,7 +87,7 @@ class _Meter(Struct):
     others_bytes: int | None = None
 
     def is_idle(self, now: float) -> bool:
-        """Whether it has hardly worked or changed since its unshared size was measured."""
+        """Whether the process has used little CPU and memory since its unshared size was measured."""
         worked_s, grown = self.usage.cpu_s - self.uss_cpu_s, abs(self.usage.rss_bytes - self.uss_rss)
         return worked_s < IDLE_SHARE * (now - self.uss_at) and grown <= SAME_SIZE * self.uss_rss
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from heronpy.common.units import MB, format_bytes, format_duration
-from heronpy.health.diagnose import HELD
+from heronpy.health.pace import HELD
 from heronpy.health.sizing import BUSY
 from heronpy.health.texts import sentence
 from heronpy.plan.component_config import CONCURRENCY_MAX

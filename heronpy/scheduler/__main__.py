@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
         os.dup2(fd, stream)
     os.close(fd)
     if submitted.engine:
-        # Before the guardian forks: the successor of a scheduler that was killed does not import it anew.
+        # Imported before the guardian forks, so that the successor of a killed scheduler has it already.
         import heronpy.scheduler.reconciler  # noqa: F401
     return guard(lambda pulse: run(launch, launch_file, executor_module, pulse))
 

@@ -40,14 +40,14 @@ log = logging.getLogger("heronpy.scheduler")
 LOGS_MAX = 64
 #: Hellos that wait until the package is packed.
 HELLOS_MAX = 2000
-#: A state manager that has lost its records knows less than the containers; more than so much is a forgery.
+#: A state manager that has lost its records may be behind by this number of submissions; more is a forgery.
 AHEAD_MAX = 1000
 EPOCH_MAX = 1 << 40
 SPANS_MAX = 16
 _SPAN_NAME_MAX = 40
 _TAIL_BYTES = 4096
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-#: Open requests; more submissions than this are none of ours.
+#: Most open requests; additional ones cannot be from our submissions.
 WAITING_MAX = 10_000
 
 
@@ -95,7 +95,7 @@ class Renewals:
         why: str = "",
         after: endpoint_pb2.Cause | None = None,
     ) -> bool:
-        """Answer the open request of a submission; False if there is none."""
+        """Answer the open request of a submission; False without one."""
         found = self._open.pop(who, None)
         if found is None or found.answer.done():
             return False
@@ -107,7 +107,7 @@ class Renewals:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What each container is told when it is admitted."""
+    """What each container receives when it is admitted."""
 
     launch: LaunchSpec
     times: LeaseTimes
@@ -144,7 +144,7 @@ class Admission:
         self._sent: set[Who] = set()
         self._log_ends = self._hellos = 0
         #: By container: a submission that was refused or has ended, and the sentence on it.
-        self._last_words: dict[int, tuple[int, str]] = {}
+        self._final_message: dict[int, tuple[int, str]] = {}
         #: Steps of starts by container, of its newest submission that told.
         self._starts: dict[int, tuple[int, list[endpoint_pb2.StartSpan]]] = {}
         #: The submissions of a container that may exist.
@@ -180,11 +180,11 @@ class Admission:
         return f".heron-{self._terms.launch.topology_id}"
 
     def _proof_of(self, folder: str) -> bytes:
-        """The same for each scheduler of the topology, and for nobody else."""
+        """A proof for a shared folder, which only schedulers of this topology can compute."""
         return hmac.digest(self._terms.endpoint_keys.secret_key, f"shared {folder}".encode(), "sha256").hex().encode()
 
     def remove(self) -> None:
-        """What it has made: the topology is gone. May wait for the place of packages."""
+        """Remove the files of this object, because the topology is gone. May wait for the place of packages."""
         for folder in self._terms.shared:
             try:
                 (Path(folder) / self._proof_name).unlink(missing_ok=True)
@@ -194,7 +194,7 @@ class Admission:
 
     # ---- answers ----------------------------------------------------------------------------
     def answer(self, effect: Activate | Grant | Fence) -> None:
-        """Answer the last request of a submission; nothing if there is none, or the permit may grant nothing."""
+        """Answer the last request of a submission; nothing without one, or if the permit may not grant."""
         who = effect.container, effect.submission
         received_at = self._renewals.received_at(who)
         if received_at is None:
@@ -221,8 +221,8 @@ class Admission:
             self._check_release(hello)
         except InvalidRpcError as error:
             self.releases += 1
-            if who[1] in self.known(who[0]) and self._last_words.get(who[0]) != (who[1], str(error)):
-                self._last_words[who[0]] = who[1], str(error)
+            if who[1] in self.known(who[0]) and self._final_message.get(who[0]) != (who[1], str(error)):
+                self._final_message[who[0]] = who[1], str(error)
                 log.error("container %d, submission %d, is refused: %s", *who, error)
             raise
         self._check_who(who, hello.nonce)
@@ -268,7 +268,7 @@ class Admission:
         )
 
     def _check_who(self, who: Who, nonce: bytes) -> None:
-        """Refuse who cannot be this submission: it is another process, or was never made."""
+        """Refuse a process that cannot be this submission: another process is it, or it does not exist."""
         entry = self.entry_of(who[0])
         if entry is not None and who[1] > entry.submitted:
             if who[1] > entry.submitted + AHEAD_MAX:
@@ -305,7 +305,7 @@ class Admission:
         """Grant, activate or fence; a standby's request waits until there is something to say."""
         self._check_ready()
         if max(renew.epoch, renew.stopped) > EPOCH_MAX:
-            raise InvalidRpcError(f"container {who[0]} claims an epoch that nobody gave it")
+            raise InvalidRpcError(f"container {who[0]} claims an epoch that it was not given")
         answer = self._renewals.open(who, renew.number, self._now())
         number, host = self._hosts.get(who[0], (0, ""))
         if who not in self._sent:
@@ -348,7 +348,7 @@ class Admission:
         self._sent.add(who)
         name = bootstrap_id(who[0])
         if end.process == name and (said := last_line_of(end.data[-_TAIL_BYTES:]).removeprefix(f"{name} ends: ")):
-            self._last_words[who[0]] = who[1], said[:1024]
+            self._final_message[who[0]] = who[1], said[:1024]
 
     async def tell_lost(self, all_left: bool = False) -> None:
         """Say of submissions that are gone, or of `all_left`, that their logs did not arrive."""
@@ -363,7 +363,7 @@ class Admission:
                 log.warning("container %d, submission %d, has sent no logs (%s)", *who, error)
 
     def start_spans(self, who: Who, spans: Sequence[endpoint_pb2.StartSpan]) -> None:
-        """How long the steps of a start took."""
+        """Record how long the steps of a start took."""
         container, submission = who
         if submission < self._starts.get(container, (0, []))[0]:
             return
@@ -375,13 +375,13 @@ class Admission:
         log.info("container %d, submission %d, has started: %s", container, submission, steps)
 
     def start_of(self, container: int, submission: int) -> Sequence[endpoint_pb2.StartSpan]:
-        """How long the steps of the start of a submission took; empty until it has told."""
+        """How long the steps of the start of a submission took; empty until it has reported them."""
         number, spans = self._starts.get(container, (0, []))
         return spans if number == submission else []
 
-    def last_words_of(self, container: int) -> str:
+    def final_message_of(self, container: int) -> str:
         """Why the newest submission of a container that is known to have ended did so, as it said itself."""
-        return self._last_words.get(container, (0, ""))[1]
+        return self._final_message.get(container, (0, ""))[1]
 
     def holder_of(self, container: int) -> int:
         """The submission that was activated last."""

@@ -52,7 +52,7 @@ class AvoidedHosts:
             self._found[host, True] = replace(found, until=now + self.avoid_s, draining=False)
 
     def lift(self, host: str) -> bool:
-        """Whether it was avoided, and is not any more. One whose drain goes on stays avoided."""
+        """Stop avoiding the host, unless its drain continues; returns whether it was avoided and no longer is."""
         if host in self.draining():
             return False
         found = [key for key in self._found if key[0] == host]
@@ -65,9 +65,9 @@ class AvoidedHosts:
         return {one.host: one.by for one in self._found.values() if one.draining}
 
     def known(self, now: float) -> tuple[Avoided, ...]:
-        """For a successor of this scheduler."""
+        """The avoided hosts, for a successor of this scheduler."""
         return tuple(one for one in self._found.values() if now < one.until or one.draining)
 
     def at(self, now: float) -> set[str]:
-        """Those that are avoided now."""
+        """The hosts that are avoided now."""
         return {one.host for one in self.known(now)}

@@ -2,7 +2,7 @@
 
 Whoever holds a join token may say hello. So the first hello of a submission binds it to the random nonce of its sender,
 and another process that claims to be the same submission is refused. What is bound outlives the scheduler, in a private
-file beside the keys of the endpoint; a hello is answered once it is written there.
+file next to the keys of the endpoint; a hello is answered once the file is written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from heronpy.common.errors import ConfigError, RetryableRpcError
-from heronpy.net.private import read_private, write_private
+from heronpy.common.folders import replace_file
+from heronpy.net.private import read_private
 
 log = logging.getLogger("heronpy.scheduler")
 
@@ -30,7 +31,7 @@ Who = tuple[int, int]
 
 
 class Bindings:
-    """Of one topology; `may_exist` says which submissions are still worth a line. Call it on the loop."""
+    """The bindings of one topology; `may_exist` says which submissions are still relevant. Call it on the loop."""
 
     def __init__(self, folder: Path, may_exist: Callable[[Who], bool]) -> None:
         self._file = folder / _FILE
@@ -40,7 +41,7 @@ class Bindings:
         self._writing = asyncio.Lock()
 
     def load(self) -> None:
-        """What an earlier scheduler has bound; ConfigError for a file that is damaged or that others can write."""
+        """The bindings of earlier schedulers; ConfigError for a file that is damaged or that others can write."""
         if not self._file.exists():
             return
         try:
@@ -58,7 +59,7 @@ class Bindings:
         return bound is not None and not hmac.compare_digest(bound, _digest(nonce))
 
     async def bind(self, who: Who, nonce: bytes) -> None:
-        """The process with this nonce is this submission, for good; RetryableRpcError when that cannot be written."""
+        """Bind the submission to the nonce permanently; RetryableRpcError if that cannot be written."""
         self._bound.setdefault(who, _digest(nonce))
         async with self._writing:
             if self._written.get(who) == self._bound[who]:
@@ -66,10 +67,10 @@ class Bindings:
             bound = {one: digest for one, digest in self._bound.items() if one == who or self._may_exist(one)}
             data = json.dumps([[*one, digest] for one, digest in bound.items()]).encode()
             try:
-                await asyncio.to_thread(write_private, self._file, data)
+                await asyncio.to_thread(replace_file, self._file, data)
             except (OSError, ConfigError) as error:
-                log.warning("cannot write which process container %d is: %s", who[0], error)
-                raise RetryableRpcError("the scheduler cannot write down who this is; ask again") from None
+                log.warning("cannot record the process of container %d: %s", who[0], error)
+                raise RetryableRpcError("the scheduler cannot record this process; ask again") from None
             self._written = bound
             self._bound = {one: digest for one, digest in self._bound.items() if one in bound or self._may_exist(one)}
 

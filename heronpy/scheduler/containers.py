@@ -28,7 +28,7 @@ def with_standby(containers: Iterable[int], standbys: int) -> tuple[int, ...]:
 
 
 def container_specs(requests: Mapping[int, ResourceRequest], standbys: int) -> tuple[ContainerSpec, ...]:
-    """What to ask an engine for; containers with a standby topology master and container 0 avoid each other's hosts."""
+    """The containers to request from an engine. Those with a topology master avoid each other's hosts."""
     numbers = sorted(requests)
     apart = with_standby(numbers, standbys)
     return tuple(
@@ -50,9 +50,9 @@ def record_of(
     started_at: float,
     termination_report: str = "",
 ) -> control_pb2.ProcessRecord:
-    """A container as records tell it.
+    """The record of a container.
 
-    `started_at` is the wall time since which it acts, 0 if it does not; `termination_report` is what it said last when
+    `started_at` is the wall time since which it acts, 0 if it does not; `termination_report` is its last message before
     it ended.
     """
     failed = view.phase is Phase.FAILED
@@ -80,7 +80,7 @@ def record_of(
 
 
 def standing(views: Sequence[ContainerView], containers: Sequence[int]) -> str:
-    """Where containers are that do not run, as the end of a sentence."""
+    """The phases of containers that do not run, as the end of a sentence."""
     late = [view for view in views if view.container in containers and view.phase is not Phase.RUNNING]
     return "; ".join(
         f"container {view.container} is {view.phase.name}" + (f" ({view.words})" if view.words else "") for view in late

@@ -2,7 +2,7 @@
 
 Whoever has the join token may say hello; everything else needs the secret of a submission, which is the answer to its
 hello. The user's clients on other hosts are known by a key of their own: they may have requests passed on (`relay`) and
-read the state, and are no containers. The endpoint checks who asks and how much; what it means is for its `Handlers`.
+read the state, but are not containers. The endpoint checks the sender and the size of a request; `Handlers` act on it.
 It keeps its port over restarts of the scheduler, so that containers find it again.
 
 Invariants: no message ends the scheduler; a refusal is one sentence; what is kept per container is bounded.
@@ -23,10 +23,10 @@ import zmq
 from google.protobuf.message import Message
 
 from heronpy.common.errors import ConfigError, FencedError, InvalidRpcError, RetryableRpcError
+from heronpy.common.folders import replace_file
 from heronpy.net.access import USER
 from heronpy.net.authenticator import Authenticator
 from heronpy.net.endpoint_keys import EndpointKeys
-from heronpy.net.private import write_private
 from heronpy.net.rpc import body_of
 from heronpy.net.rpc_loop import ControlServer
 from heronpy.proto import control_pb2, endpoint_pb2
@@ -43,8 +43,8 @@ PORT_AGAIN_S = 0.05
 #: Several addresses need a port that is free at each.
 PORT_TRIES = 100
 _PORT_FILE = "endpoint.json"
-#: Messages that wait for the endpoint and for one of its peers, at most; their largest size makes them bytes. Of what
-#: is larger than a piece of a package there is less: see `large_answers`.
+#: Most messages that wait for the endpoint and for one of its peers; their largest size bounds the bytes. Messages
+#: that are larger than a piece of a package are fewer: see `large_answers`.
 RECEIVES_MAX = 8
 SENDS_MAX = 256
 #: Of every other request than those that carry data.
@@ -56,7 +56,7 @@ _ASKED = _OF_CONTAINERS | _OF_CLIENTS | {"hello"}
 
 
 class Handlers(Protocol):
-    """What the endpoint asks for; each may raise a HeronError, which is the refusal."""
+    """The actions of the endpoint's requests; a HeronError from one of them is the refusal."""
 
     def hello(self, hello: endpoint_pb2.Hello) -> Awaitable[endpoint_pb2.Welcome]: ...
 
@@ -133,7 +133,7 @@ class ControlEndpoint:
 
     @property
     def garbage(self) -> int:
-        """Messages that were none."""
+        """Number of malformed messages."""
         return self._server.garbage
 
     @property
@@ -158,7 +158,7 @@ class ControlEndpoint:
                 f"the control endpoint takes the request {field!r} from {'containers' if is_client else 'clients'} only"
             )
         if field not in _ASKED:
-            # Before its size: of one that is none of ours it may not be known.
+            # Checked before the size, because an unknown request may not have one.
             raise InvalidRpcError(
                 f"the control endpoint of topology {self._topology_id} does not know the request {field!r}"
             )
@@ -220,7 +220,7 @@ class ControlEndpoint:
             raise FencedError(f"container {container}, submission {submission}, was replaced by submission {holder}")
 
     def _check_acts(self, who: Who) -> None:
-        """Only the submission that was activated last has rights at the state."""
+        """Refuse access to the state, except for the submission that was activated last."""
         self._check_not_replaced(who)
         container, submission = who
         if submission > self._handlers.holder_of(container):
@@ -243,13 +243,13 @@ class ControlEndpoint:
             container = who[0]
             if opener not in (None, container):
                 self.unknown += 1
-                raise InvalidRpcError("whoever sent this call has not opened the session of state that it names")
+                raise InvalidRpcError("the sender of this call has not opened the session that it names")
             self._check_acts(who)
         return self._state.call(body, container, request, lambda changed: _ignore(self._server.send(identity, changed)))
 
 
 def _ignore(_: bool) -> None:
-    """A session that is not connected hears of the change when it asks again."""
+    """A session that is not connected sees the change when it asks again."""
 
 
 # ---- where it listens -----------------------------------------------------------------------
@@ -273,7 +273,7 @@ def bind_endpoint(
             time.sleep(PORT_AGAIN_S)
     endpoint = _at_any_port(addresses, port_range, make)
     record = {"port": _port_of(endpoint), "addresses": list(addresses)}
-    write_private(Path(working_dir) / _PORT_FILE, json.dumps(record).encode() + b"\n")
+    replace_file(Path(working_dir) / _PORT_FILE, json.dumps(record).encode() + b"\n")
     return endpoint
 
 
@@ -291,7 +291,7 @@ def _at_any_port(
             return make([f"tcp://{address}:{port}" for address in addresses])
         except zmq.ZMQError as error:
             _refuse_address(error, addresses)
-    raise ConfigError(f"no port is free at all of {', '.join(addresses)}; set heron.security.network to one network")
+    raise ConfigError(f"no port is free at {', '.join(addresses)}; set heron.security.network to one network")
 
 
 def _port_of(endpoint: ControlEndpoint) -> int:
@@ -299,7 +299,7 @@ def _port_of(endpoint: ControlEndpoint) -> int:
 
 
 def kept_addresses(working_dir: str) -> tuple[str, ...]:
-    """Where an earlier scheduler of this topology listened; empty if there was none."""
+    """The addresses of an earlier scheduler of this topology; empty for the first scheduler."""
     return _kept(working_dir)[1]
 
 

@@ -39,13 +39,12 @@ T = TypeVar("T")
 
 
 class EngineCalls:
-    """Calls to an engine, one at a time, in a thread of their own: an engine that hangs stops nothing but further
-    calls.
+    """Calls to an engine, one at a time, in a thread of their own, so that a hanging engine only blocks further calls.
 
-    `deadline_s` is longer than the engine's own deadlines, which are the rule.
+    `deadline_s` is longer than the engine's own deadlines, which normally end a call.
 
-    A call that is not back in time raises EngineAwayError; the thread stays with it, and calls meanwhile raise the
-    same.
+    A call that is late raises EngineAwayError. The thread stays with it, and further calls raise the same until it
+    returns.
     """
 
     def __init__(self, deadline_s: float) -> None:
@@ -60,7 +59,7 @@ class EngineCalls:
             work()
 
     async def call(self, work: Callable[[], T]) -> T:
-        """What the call returns or raises. Only one may be waited for at a time."""
+        """The result of the call, or its error. Only one call may be in progress."""
         if self._since is not None:
             raise EngineAwayError(f"a call to the engine has hung for {time.monotonic() - self._since:.0f} s")
         loop = asyncio.get_running_loop()
@@ -141,7 +140,7 @@ class EngineClient:
         self._wake.set()
 
     async def run(self) -> None:
-        """Until it is cancelled, or this scheduler has lost its permit, which is somebody else's to find out."""
+        """Run until cancelled, or until this scheduler has lost its permit; other code detects the loss."""
         loop = asyncio.get_running_loop()
         with self._engine.watch(lambda: _soon(loop, self.look)):
             while True:
@@ -151,7 +150,7 @@ class EngineClient:
                 except FencedError:
                     return
                 except (HeronError, OSError) as error:  # the state manager is away: the command is given again
-                    log.debug("no command to the engine: %s", error)
+                    log.debug("cannot give a command to the engine: %s", error)
                 if self._now() >= self._look_at:
                     await self._list()
 
@@ -210,18 +209,18 @@ class EngineClient:
         await self._explain(seen)
 
     async def _ready(self, seen: Iterable[Seen]) -> frozenset[str]:
-        """Which of the hosts that containers in the queue avoid take containers; it is asked only while one waits."""
+        """The hosts avoided by queued containers that accept containers again; asked only while one is queued."""
         avoided = {host for one in seen if one.waits for host in one.avoid}
         if not avoided:
             return frozenset()
         try:
             return frozenset(await self._calls.call(lambda: self._engine.ready(avoided)))
         except EngineError as error:
-            log.debug("nobody knows which of the avoided hosts are ready: %s", error)
+            log.debug("cannot find out which of the avoided hosts are ready: %s", error)
             return frozenset()
 
     async def _explain(self, seen: Iterable[Seen]) -> None:
-        """Ask for the reason of the one whose reason is the oldest."""
+        """Ask for the reason of the queued container whose reason is the oldest."""
         waiting = {one.engine_id for one in seen if one.phase is EnginePhase.QUEUED}
         self.explained = {name: words for name, words in self.explained.items() if name in waiting}
         self._explained_at = {name: at for name, at in self._explained_at.items() if name in waiting}
@@ -233,7 +232,7 @@ class EngineClient:
         try:
             self.explained[oldest] = await self._calls.call(lambda: self._engine.explain(oldest))
         except EngineAwayError as error:
-            log.debug("no reason why %s waits: %s", oldest, error)
+            log.debug("cannot find out why %s waits: %s", oldest, error)
         except EngineError as error:
             self.explained[oldest] = Explained(str(error))
 
@@ -243,7 +242,7 @@ class EngineClient:
 
 
 def _alike(requests: Iterable[Request]) -> list[list[Request]]:
-    """Requests that an engine takes or refuses together, so that a refusal is never half of one."""
+    """Group requests that an engine accepts or refuses together, so that it never refuses half of a group."""
     found: dict[Request, list[Request]] = {}
     for one in requests:
         found.setdefault(replace(one, container=0), []).append(one)

@@ -32,7 +32,7 @@ log = logging.getLogger("heronpy.scheduler")
 START_OVER = 75
 LIMITS = RestartLimits(backoff_s=0.05, backoff_max_s=5.0, budget=10, window_s=300.0)
 
-#: A scheduler that shows no sign of life for so long is killed.
+#: A scheduler without a sign of life for this time is killed.
 HANG_S = 10.0
 #: The first sign may take longer: it loads its modules, binds its predecessor's port and asks state manager and engine,
 #: each of which has a deadline of its own.
@@ -49,10 +49,10 @@ _HEARD = (*_ASKS, signal.SIGCHLD)
 
 
 class _Signals:
-    """The signals that this process gets.
+    """The signals that this process receives.
 
-    `signal.sigtimedwait` is not used: when a process is stopped and continued after the time is up, it returns memory
-    that nobody has written.
+    `signal.sigtimedwait` is not used: when a process is stopped and continued after the time is up, it returns
+    uninitialised memory.
     """
 
     def __init__(self) -> None:
@@ -64,13 +64,13 @@ class _Signals:
         self._poll.register(self._reader, select.POLLIN)
 
     def wait(self, seconds: float) -> set[int]:
-        """Those since the last call; waits for the first of them, but not longer than `seconds`."""
+        """The signals since the last call. Waits up to `seconds` for the first one."""
         if not self._poll.poll(seconds * 1000):
             return set()
         return {number for number in os.read(self._reader, 65536) if number in _HEARD}
 
     def asked(self, within_s: float) -> bool:
-        """Wait until one of them asks this process to end; False when none has done so in time."""
+        """Wait until a signal asks this process to end; False if none does in time."""
         deadline = time.monotonic() + within_s
         while not self.wait(max(0.0, deadline - time.monotonic())) & {*_ASKS}:
             if time.monotonic() >= deadline:
@@ -78,7 +78,7 @@ class _Signals:
         return True
 
     def leave(self) -> None:
-        """In a child, where they are blocked: signals do again what they did before."""
+        """Restore the previous handlers in a child."""
         signal.set_wakeup_fd(-1)
         for signum, before in zip(_HEARD, self._before, strict=True):
             signal.signal(signum, before)
@@ -207,7 +207,7 @@ def _fork(run: Callable[[], int], signals: _Signals) -> int:
 
 
 def _wait(pid: int, pulse: Pulse, watchman: Watchman, signals: _Signals) -> tuple[int, bool, bool]:
-    """The wait status of the child; whether a signal to us asked it to end, and it was killed as it hung."""
+    """The wait status of the child; whether a signal to us asked it to end; whether it was killed as hung."""
     asked = hung = False
     while True:
         for request in signals.wait(_LOOK_S) & {*_ASKS}:
@@ -234,7 +234,7 @@ def refused(topology: str, error: HeronError) -> int:
 
 
 def _say(what: str, text: str) -> None:
-    """Write one line to the log of what is guarded, which is set up only when needed."""
+    """Write one line to the log of the guarded process; sets logging up only when needed."""
     from heronpy.common.logs import setup
 
     setup(what)

@@ -74,7 +74,7 @@ class KeptLogs:
 
 
 def _container_of(process: str, sender: int) -> int:
-    """The container of a process, by its name; that of the `sender` if a process of that name runs in any."""
+    """The container in the name of a process, or `sender` for a standby; 0 for all other names."""
     numbered = _NUMBERED.fullmatch(process)
     if numbered is not None:
         return int(numbered[1])
@@ -87,7 +87,7 @@ def _container_of(process: str, sender: int) -> int:
 
 
 def _marked(process: str, data: bytes) -> bytes:
-    """The lines as they are written: records of the process as they are, everything else as raw output."""
+    """The lines of a log, with records of the process unchanged and all other lines marked as raw output."""
     lines, in_record = list[bytes](), False
     for line in data.removesuffix(b"\n").split(b"\n") if data else ():
         text = escape(line.decode("utf-8", "backslashreplace").removesuffix("\r"))

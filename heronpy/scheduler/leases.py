@@ -37,7 +37,7 @@ def fencing_of(asked: str, mode: str, state_at_endpoint: bool) -> Fencing:
 
 
 class Grants:
-    """What the scheduler knows of the leases of all containers; `since`: see `LeaseTimes.silence_from`."""
+    """The leases of all containers; for `since` see `LeaseTimes.silence_from`."""
 
     def __init__(self, times: LeaseTimes, fencing: Fencing, since: float) -> None:
         self._times = times

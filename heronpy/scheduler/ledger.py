@@ -29,7 +29,7 @@ from heronpy.statemgr.base import StateManager
 
 
 class Taken(NamedTuple):
-    """What a scheduler finds when it takes the permit."""
+    """The records that a scheduler finds when it takes the permit."""
 
     ledger: Ledger
     #: All earlier schedulers are known to have ended.
@@ -41,7 +41,7 @@ class Taken(NamedTuple):
 
 
 class LedgerStore:
-    """Of one topology, for one incarnation of its scheduler, which `location.permit` names; `now` is its clock."""
+    """The ledger of one topology, for the incarnation of its scheduler in `location.permit`; `now` is its clock."""
 
     def __init__(
         self, state: StateManager, location: plan_pb2.SchedulerLocation, now: Callable[[], float] = time.monotonic
@@ -75,7 +75,7 @@ class LedgerStore:
         return Taken(ledger, alone, kept.killing, hosts)
 
     def prove(self) -> None:
-        """FencedError unless the permit is still the one that this scheduler took; StateError when nobody can say."""
+        """FencedError unless this scheduler still has the permit; StateError if that is unknown."""
         found = self._state.get(paths.scheduler(self._topology))
         holder = plan_pb2.SchedulerLocation.FromString(found[0]) if found is not None else None
         if holder is None or holder.permit != self._location.permit:
@@ -84,7 +84,7 @@ class LedgerStore:
 
     # ---- ledger -----------------------------------------------------------------------------
     def write(self, ledger: Ledger, killing: bool = False, hosts: Sequence[Avoided] = ()) -> None:
-        """Prove the permit and write; FencedError when another scheduler has written meanwhile.
+        """Prove the permit and write; FencedError if another scheduler has written in between.
 
         After any other error the ledger may have been written; the same or a later one can be written again.
         """
@@ -166,7 +166,7 @@ class LedgerStore:
         return tuple(Avoided(one.host, one.until - ahead_s, one.why, one.by, one.draining) for one in kept.hosts)
 
     def _recognise(self, path: str) -> None:
-        """After a write at the wrong version: our own, whose answer was lost, or another scheduler's."""
+        """After a version conflict, check that the other write is ours, with a lost answer; FencedError otherwise."""
         found = self._state.get(path)
         kept = _parse(found[0]) if found is not None else None
         ours = kept is not None and kept.scheduler.permit == self._written.scheduler.permit
@@ -176,7 +176,7 @@ class LedgerStore:
 
 
 def _charges_kept(charges: Charges, ahead_s: float) -> plan_pb2.RestartCharges:
-    """`ahead_s`: of the wall clock before the scheduler's."""
+    """The charges as a message; `ahead_s` is the difference from the scheduler's clock to the wall clock."""
     return plan_pb2.RestartCharges(
         charges=[
             plan_pb2.RestartCharge(reason=reason.value, at=[at + ahead_s for at in times])
@@ -199,7 +199,7 @@ def _charges(kept: plan_pb2.RestartCharges, ahead_s: float) -> Charges:
 
 
 def _reason(name: str) -> ExitReason | None:
-    """None for none, and for one that another release knows."""
+    """The reason with this name; None for "" and for names of another release."""
     return next((reason for reason in ExitReason if reason.value == name), None)
 
 
@@ -213,13 +213,13 @@ def _parse(data: bytes) -> plan_pb2.PlacementLedger:
 
 
 def trace_of(pid: int, permit: str) -> plan_pb2.SchedulerTrace:
-    """By which a later scheduler of this host can tell whether a process of it has ended."""
+    """Identifies a process, so that a later scheduler of this host can tell whether it has ended."""
     one = KnownProcess.of(pid)
     return plan_pb2.SchedulerTrace(host=one.host, pid=pid, started=one.started, permit=permit, pids=one.namespace)
 
 
 def _has_ended(trace: plan_pb2.SchedulerTrace) -> bool:
-    """Whether the scheduler of a trace is known to have ended: that of another host is not."""
+    """Whether the scheduler of a trace is known to have ended; never known on another host."""
     if not trace.permit:
         return True
     return KnownProcess(trace.pid, trace.started, trace.pids, trace.host).life() in (Life.ENDED, Life.REBOOTED)

@@ -158,9 +158,9 @@ class LocalScheduler:
         log.info("the scheduler of %s runs as process %d", launch.topology, os.getpid())
 
     def _check_host(self) -> None:
-        """Refuse, while a submit waits for the answer, what this host cannot hold.
+        """While a submit waits for the answer, refuse a topology that this host cannot hold.
 
-        Later on, after a crash, the topology is started again even if it has become tight.
+        After a crash a topology starts again even if the room has become too small.
         """
         name = self._launch.topology
         found = self._state.get(paths.packing_plan(name)) if self._state.exists(paths.submission(name)) else None
@@ -273,7 +273,7 @@ class LocalScheduler:
         self._reconcile()
 
     def _reconcile(self) -> None:
-        """Container 0 for the topology master, and those of the plan."""
+        """Run container 0 for the topology master, and the containers of the plan."""
         numbers = {0} | ({one.id for one in self._plan.containers} if self._plan is not None else set())
         specs = [ProcessSpec(executor_id(one), "executor", stop_grace_s=self._grace_s) for one in sorted(numbers)]
         self._host.handle(DesiredChanged(tuple(specs)))
@@ -290,7 +290,7 @@ class LocalScheduler:
         return Command(spec.name, self._executor_module, argv, cwd=self._launch.working_dir)
 
     def _limits(self, container: int) -> tuple[str, ...]:
-        """The room that the topology asks for, if it does, as flags of an executor that limits itself to it."""
+        """Flags for an executor that limits itself to the requested room; empty if nothing is requested."""
         plan = self._plan.containers if self._plan is not None and self._limited else ()
         for one in plan:
             if one.id == container and (one.required.cpu or one.required.ram_bytes):
@@ -298,7 +298,7 @@ class LocalScheduler:
         return ()
 
     def _cause(self, name: str, epoch: int) -> tuple[ExitReason | None, str]:
-        """Why this container follows another, for events; None if it is the first."""
+        """Why this container is restarted, for events; None at the first start."""
         view = self._supervisor.view(name)
         asked = name in self._asked
         self._asked.discard(name)

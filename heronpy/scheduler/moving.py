@@ -36,7 +36,7 @@ log = logging.getLogger("heronpy.scheduler")
 
 
 class Moves:
-    """`handle` takes what is asked, `views` tells what became of it; `change` is set when that may be something new."""
+    """Carries out moves. `handle` takes requests, `views` has the containers; `change` is set when these change."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Moves:
         return {view.container: view for view in self._views()}
 
     async def _when(self, holds: Callable[[], bool], until: Callable[[], float]) -> bool:
-        """Whether something holds in time."""
+        """Wait until `holds` is true; False if `until` comes first."""
         while not holds():
             left = until() - time.monotonic()
             if left <= 0:
@@ -125,12 +125,12 @@ class Moves:
     def resume(self, drains: Mapping[str, str], listed: Callable[[], bool]) -> None:
         """Carry on drains of these hosts, by who asked for them, once it is `listed` where containers are."""
         for host, by in drains.items():
-            log.info("the drain of host %s, which %s asked for, is carried on", host, by)
+            log.info("the drain of host %s, which %s asked for, continues", host, by)
             self._until[host] = time.monotonic() + self._limit_s
             self._begin(host, self._carry_on(host, by, listed))
 
     async def _carry_on(self, host: str, by: str, listed: Callable[[], bool]) -> list[int]:
-        # However long the engine is away: before that nobody knows who is on the host.
+        # Also while the engine does not answer: without its list the containers on the host are unknown.
         await self._when(listed, lambda: time.monotonic() + LISTED_S)
         self._until[host] = max(self._until[host], time.monotonic() + self._limit_s)
         try:
@@ -179,7 +179,7 @@ class Moves:
         raise DeadlineError(f"{what} within {spent_s:.0f} s: {why}; {rest}, or give a longer --timeout")
 
     async def _replace(self, number: int, host: str, by: str, until: Callable[[], float]) -> tuple[str, bool]:
-        """Why a container has no successor, "" once it acts; and whether that was known in time."""
+        """Why a container has no successor, or "" once the successor acts; and whether that was known in time."""
         first = self._by_container()[number]
         before, held = first.epoch, first.submission
         self._handle(MoveAsked(number, host, by))
@@ -197,7 +197,7 @@ class Moves:
         return why, in_time
 
     def _why_late(self, view: ContainerView, held: int) -> str:
-        """Why a container has not moved yet that submission `held` had when that was asked."""
+        """Why a container has not moved yet; `held` is its submission at the time of the request."""
         away = self._away()
         if view.submission == held:
             return f"the engine does not answer: {away}" if away else "it has no successor yet"
@@ -205,7 +205,7 @@ class Moves:
 
 
 def _rest(host: str, later: Sequence[int], moved: Sequence[int]) -> str:
-    """What became of the others, of this one, and of the host."""
+    """The result for the moved containers, the remaining ones, and the host, as text."""
     gone = f"{_names(moved)} has moved, " if len(moved) == 1 else f"{_names(moved)} have moved, " if moved else ""
     stays = "it stays there" if not later else f"it and {_names(later)} stay there"
     return f"{gone}{stays}, and host {host} may get containers as before; make room on another host"
@@ -216,5 +216,5 @@ def _names(containers: Sequence[int]) -> str:
 
 
 def who(by: str) -> str:
-    """Who asks, as events and logs show it."""
+    """The user who asks, for events and logs."""
     return "".join(one if one.isprintable() else "?" for one in by[:BY_MAX_CHARS]) or "a user"

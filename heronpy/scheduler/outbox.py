@@ -76,7 +76,7 @@ class Outbox:
                     self._wake.set()
 
     async def run(self) -> None:
-        """Until this scheduler loses its permit."""
+        """Run until this scheduler loses its permit."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -111,7 +111,7 @@ class Outbox:
 
     def _complain(self, text: str) -> None:
         if text and not self._away:
-            log.warning("what was decided waits, because the state manager cannot be asked: %s", text)
+            log.warning("decisions wait, because the state manager does not answer: %s", text)
         elif self._away and not text:
             log.info("the state manager answers again")
         self._away = text

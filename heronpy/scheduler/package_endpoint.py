@@ -1,6 +1,6 @@
 """The package of a topology as one archive, for hosts that do not have it.
 
-It is made once, in a thread, beside everything else: a tar file of the package's entry in the cache, without
+It is made once, in a thread of its own: a tar file of the package's entry in the cache, without
 compression, owners and times, so that equal packages give equal archives. It lies in the working folder and stays for
 the next scheduler.
 """
@@ -35,7 +35,7 @@ ASKING_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """What hosts are told of it before they fetch it."""
+    """The description of the archive that hosts get before they fetch it."""
 
     size: int = 0
     sha256: bytes = b""
@@ -46,7 +46,7 @@ class Archive:
 class PackageEndpoint:
     """Call `start` on the loop; without a package `digest` is empty.
 
-    `place`: a folder or URL where hosts fetch the archive instead; empty: there is none.
+    `place`: a folder or URL where hosts fetch the archive instead; empty: hosts ask the scheduler.
     """
 
     def __init__(self, package_dir: str | None, working_dir: str, topology_id: str = "", place: str = "") -> None:
@@ -74,7 +74,7 @@ class PackageEndpoint:
         try:
             PackagePieces(self._place, self._topology_id, STORE_S).put(self._file, made.sha256)
         except (HeronError, OSError) as error:
-            log.warning("hosts fetch the package from here, because it cannot be put elsewhere: %s", error)
+            log.warning("hosts fetch the package from here, because it cannot be stored elsewhere: %s", error)
             return made
         return replace(made, place=self._place)
 
@@ -104,7 +104,7 @@ class PackageEndpoint:
             self._asking -= 1
 
     def remove(self) -> None:
-        """Delete the archive: nobody will ask for it any more. May wait for the place where it is as well."""
+        """Delete the archive, which is no longer needed. May wait for the place where it is."""
         if not self.digest:
             return
         self._file.unlink(missing_ok=True)
@@ -164,7 +164,7 @@ def _make(entry: Path, file: Path) -> Archive:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Everything below a folder, each folder before its content, in the order of names."""
+    """Everything below a folder, sorted by name, each folder before its content."""
     for path in sorted(folder.iterdir()):
         yield path
         if path.is_dir() and not path.is_symlink():

@@ -60,7 +60,7 @@ from heronpy.scheduler.submissions import Container, Submission
 TICK_S = 1.0
 #: No event for this long means that this process was paused: silence then proves nothing.
 OWN_STALL_S = 5.0
-#: A list that took longer says nothing of who is missing now.
+#: A list that took longer does not show which containers are missing now.
 LIST_LATE_S = 10.0
 #: Time between two requests to the engine to end the same submission.
 CANCEL_AGAIN_S = 10.0
@@ -132,7 +132,7 @@ class Placement:
     # ---- queries ----------------------------------------------------------------------------
     @property
     def ledger(self) -> Ledger:
-        """What a successor of this scheduler has to know."""
+        """The records that a successor of this scheduler needs."""
         known = sorted(self._containers.items())
         return {number: container.entry for number, container in known if container.entry != Entry()}
 
@@ -150,10 +150,7 @@ class Placement:
         return found.entry if found is not None else None
 
     def slot(self, container: int, now: float) -> tuple[int, int, bool]:
-        """The epoch in which a container acts, or is about to, 0 for none; the highest in which none can any more.
-
-        And whether nobody knows if it still acts.
-        """
+        """The epoch in which a container acts (0: none), the highest ended epoch, and whether it may still act."""
         found = self._containers.get(container)
         if found is None:
             return 0, 0, False
@@ -165,7 +162,7 @@ class Placement:
         return epoch if acts else 0, epoch - 1, phase is Phase.UNCONFIRMED
 
     def submissions_of(self, container: int) -> list[int]:
-        """Those of a container that may exist."""
+        """The submissions of a container that may exist."""
         found = self._containers.get(container)
         return sorted(found.submissions) if found is not None else []
 
@@ -338,14 +335,14 @@ class Placement:
         return effects
 
     def _known(self, container: Container, number: int, now: float) -> Submission:
-        """The submission of that number; one that only the engine knows is adopted."""
+        """The submission with that number; one that only the engine knows is adopted."""
         if number > container.entry.submitted:
             # From before the state manager lost its records: it must not be used again.
             self._write(container, submitted=number)
         return container.submissions.setdefault(number, Submission(number, since=now))
 
     def _on_ended(self, container: Container, seen: Seen, now: float) -> list[Effect]:
-        """The engine confirms an end; it does so in each of its lists for a while."""
+        """Handle an end that the engine confirms, which it repeats in its lists for a while."""
         number = seen.submission
         if number in container.ended:
             return []
@@ -369,7 +366,7 @@ class Placement:
         return effects
 
     def _judge(self, container: Container, seen: Seen, one: Submission, now: float) -> list[Effect]:
-        """What follows the end of a submission that was to go on."""
+        """Decide what follows the unexpected end of a submission."""
         where = f"on host {seen.host}: " if seen.host else ""
         what = f"container {container.number}, submission {one.number} on {seen.host or 'no host'}, has ended"
         what += f" ({container.exit_detail})"
@@ -456,8 +453,10 @@ class Placement:
             holder = container.holder
             if event.force and (holder is None or holder.lost):
                 self._grants.release(container.number)
-            elif holder is not None and holder.cancelled_at is None:
-                holder.cancelled_at = now  # a lost one, too: its engine may still be able to end it
+            elif holder is not None:
+                holder.forced = holder.forced or event.force
+                if holder.cancelled_at is None:
+                    holder.cancelled_at = now  # a lost one, too: its engine may still be able to end it
             self._write(container, past=container.past())
             self._blame(container, container.entry.holder, ExitReason.RESTARTED, event.why or "a user asked for it")
         return effects
@@ -467,7 +466,7 @@ class Placement:
         return container.spec is not None and self._killed_at is None
 
     def _settle(self, container: Container, heard: int, now: float) -> list[Effect]:
-        """Everything that the facts about one container ask for; `heard` is the submission that is heard just now."""
+        """The effects that the facts about one container require; `heard` is the submission that is heard now."""
         if not self._planned:
             return []
         effects = self._find_lost(container, now)
@@ -488,7 +487,7 @@ class Placement:
             effects += self._cancel(container, one, now)
             if not needed and self._has_vanished(one, now):
                 container.submissions.pop(one.number)
-        # Asked anew: it may have been decided just now that it is not moved.
+        # `stays` is read again, because the move may have just been cancelled.
         if wanted and container.stays is None and keep is None and self._may_submit(container, now):
             effects += self._submit(container, now)
         target = stays if sure else keep
@@ -512,6 +511,8 @@ class Placement:
             speaks = one.heard_at is not None or number == container.entry.holder
             if one.given_up or absent or (speaks and silent_s >= self._times.lost_s):
                 one.lost = True
+                if one.forced and number == container.entry.holder:
+                    self._grants.release(container.number)
                 how = "the engine has given it up" if one.given_up else "nobody lists it" if absent else "it is silent"
                 what = f"container {container.number}, submission {number} on {one.host or 'no host'}, is lost: {how}"
                 effects.append(Note(what, one.cancelled_at is None))
@@ -524,7 +525,7 @@ class Placement:
         return effects
 
     def _doubt(self, container: Container, one: Submission, now: float) -> list[Effect]:
-        """Whether a submission that has not run yet will ever do so."""
+        """Give up a submission that will probably never run."""
         if one.hopeless_since is not None and now - one.hopeless_since >= HOPELESS_S:
             one.cancelled_at = now
             return self._has_no_successor(container, one.words, now)
@@ -556,7 +557,7 @@ class Placement:
         return [Cancel(container.number, one.number, one.engine_id, grace_s)]
 
     def _has_vanished(self, one: Submission, now: float) -> bool:
-        """Whether a submission that should be gone is neither listed nor heard."""
+        """Whether a cancelled submission is neither listed nor heard any more."""
         return one.is_absent(now, self._times.lost_s, self._awake_since) and not one.is_heard(now, self._times.lost_s)
 
     def _may_submit(self, container: Container, now: float) -> bool:
@@ -564,7 +565,7 @@ class Placement:
         return ready and not container.failed and not container.finished and not self._waits_for_hosts(container, now)
 
     def _waits_for_hosts(self, container: Container, now: float) -> bool:
-        """Whether it would be submitted before anybody knows which hosts it has to avoid."""
+        """Whether to wait, because the hosts that this container must avoid are not known yet."""
         if container.spec is None or container.entry.submitted:
             return False
         # Of two that stay apart the first is not held up.
@@ -587,7 +588,7 @@ class Placement:
         return [Submit(wish)]
 
     def _activate(self, container: Container, one: Submission, heard: int, now: float) -> list[Effect]:
-        """Let a standby act, once nobody else can."""
+        """Let a standby act once no other process of the container can."""
         entry = container.entry
         if not one.is_heard(now, 2 * self._times.renew_s) or one.epoch:
             return []
@@ -609,7 +610,7 @@ class Placement:
         container.entry = entry
 
     def _has_no_successor(self, container: Container, why: str, now: float) -> list[Effect]:
-        """The engine refuses one for good. One that was to be moved only goes on where it is."""
+        """Handle a permanent refusal of the engine. A container that was only to be moved stays where it is."""
         if not container.is_moving:
             return self._fail(container, None, why)
         self._end_move(container, why, now)
@@ -620,7 +621,7 @@ class Placement:
         self._write(container, moves_from="", cause=None)
 
     def _blame(self, container: Container, number: int, reason: ExitReason, text: str) -> None:
-        """Say why the submission that acts is going to be replaced."""
+        """Record why the acting submission will be replaced."""
         if number and number == container.entry.holder:
             self._write(container, cause=Cause(reason, text[:CAUSE_MAX_CHARS]))
 

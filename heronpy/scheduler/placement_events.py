@@ -44,7 +44,7 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """How a container has ended so far: what status shows, and what its budgets have been charged with."""
+    """The past ends of a container, for its status and for its budgets."""
 
     restarts: int = 0
     #: The submission whose end was counted last: the engine goes on listing it.
@@ -71,7 +71,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What outlives the scheduler of one container."""
+    """The record of one container that outlives the scheduler."""
 
     #: The highest number of a submission that may have been made.
     submitted: int = 0
@@ -111,7 +111,8 @@ class Listed:
 class Heard:
     """A request of a container at the endpoint: its hello, or a renewal.
 
-    A submission that forgets in which epochs it has acted must end: it could not tell a late activation from a new one.
+    A submission that has lost the epochs in which it acted must end: it could not tell a late activation from a new
+    one.
     """
 
     container: int
@@ -125,7 +126,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A container's engine has told it that it will be ended: preemption, the end of its time, a drained host."""
+    """A container was warned of its end: preemption, the end of its time, a drained host."""
 
     container: int
     submission: int
@@ -134,7 +135,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The engine did not take a submission: for good, or for now (then it may exist all the same)."""
+    """The engine refused a submission: permanently, or for now, in which case it may exist."""
 
     container: int
     submission: int
@@ -168,9 +169,9 @@ class HostLifted:
 
 @dataclass(frozen=True, slots=True)
 class MoveAsked:
-    """Move a container away from this host: one that acts there goes on until its successor stands by elsewhere.
+    """Move a container away from this host. It continues there until its successor stands by elsewhere.
 
-    Without a host it is replaced by one of its present size, on whichever host has room.
+    Without a host it is replaced by one of its present size, on any host with room.
     """
 
     container: int
@@ -187,7 +188,7 @@ class MoveEnded:
 
 @dataclass(frozen=True, slots=True)
 class RestartAsked:
-    """Replace these containers (all if empty); budgets begin anew.
+    """Replace these containers (all if empty); their budgets are reset.
 
     With `force` an unconfirmed predecessor counts as ended: the user says so.
     """
@@ -265,7 +266,9 @@ class Activate:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Answer the last request of a container: go on. It may overtake a `Persist`. Only while the permit may grant."""
+    """Answer the last request of a container with a grant. It may overtake a `Persist`. Only while the permit may
+    grant.
+    """
 
     container: int
     submission: int

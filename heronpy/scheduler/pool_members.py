@@ -52,6 +52,7 @@ class Member:
         self._on_change = on_change
         self._plan: plan_pb2.PackingPlan | None = None
         self._archive: Archive | None = None
+        self._spec: Spec | None = None
         #: A user has killed it: it is published no more, and removed once nothing of it runs.
         self.is_killed = False
         #: Who may still run it: slots with their epochs, and the map that each has to carry out first. None: not yet
@@ -68,7 +69,7 @@ class Member:
         self._watch.start()
 
     def location(self) -> bytes:
-        """Where its scheduler is, as commands find it."""
+        """The location of its scheduler, for commands."""
         return plan_pb2.SchedulerLocation(
             topology=self.launch.topology,
             endpoint=f"ipc://{self.launch.sockets_dir}/scheduler",
@@ -86,26 +87,34 @@ class Member:
         self._on_change()
 
     def _on_plan(self, plan: plan_pb2.PackingPlan) -> None:
-        self._plan = plan
+        self._plan, self._spec = plan, None
+        self._on_change()
+
+    def ask_restart(self, container: int) -> None:
+        """Have a container started again."""
+        self.restarts[container] = self.restarts.get(container, 0) + 1
+        self._spec = None
         self._on_change()
 
     def spec(self) -> Spec | None:
-        """What slots have to know of it; None while that is not known, or when it is to run no more."""
+        """The specification for slots; None while it is unknown, or if the topology is to end."""
         if self._plan is None or self._archive is None or self.is_killed:
             return None
-        sizes = sizes_of(self.launch, self._plan, self._topology)
-        return Spec(
-            self.launch.topology,
-            self.launch.topology_id,
-            self.launch.submitted.to_bytes().decode(),
-            {number: Size(one.cpu, one.ram_bytes) for number, one in sorted(sizes.items())},
-            dict(self.restarts),
-            self._archive.size,
-            self._archive.sha256,
-        )
+        if self._spec is None:
+            sizes = sizes_of(self.launch, self._plan, self._topology)
+            self._spec = Spec(
+                self.launch.topology,
+                self.launch.topology_id,
+                self.launch.submitted.to_bytes().decode(),
+                {number: Size(one.cpu, one.ram_bytes) for number, one in sorted(sizes.items())},
+                dict(self.restarts),
+                self._archive.size,
+                self._archive.sha256,
+            )
+        return self._spec
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering."""
         self._packing.cancel()
         self._watch.close()
         self._server.close(LAST_ANSWERS_MS)
@@ -119,7 +128,7 @@ class Member:
 
 
 def read_member(state: StateManager, name: str, topology_id: str) -> tuple[LaunchSpec, topology_pb2.Topology]:
-    """What is stored of a topology; HeronError when it is not there yet, or is another one."""
+    """The stored records of a topology; HeronError if they are missing, or those of another one."""
     found = state.get(paths.execution_state(name))
     record = plan_pb2.ExecutionState.FromString(found[0]) if found is not None else plan_pb2.ExecutionState()
     if record.topology_id != topology_id:
@@ -128,7 +137,7 @@ def read_member(state: StateManager, name: str, topology_id: str) -> tuple[Launc
 
 
 def holders_of(known: Map, spec: Spec) -> dict[tuple[int, int], int]:
-    """The slots, with their epochs, that may run containers of a topology which this map has published no more."""
+    """Slots and epochs that may run containers of a topology that this map no longer publishes."""
     shards = {shard_of((spec.topology_id, container), len(known.owners)) for container in spec.containers}
     owners = (known.owners[shard] for shard in shards)
     return {(one.slot, one.epoch): known.number for one in owners if one.slot}
@@ -137,7 +146,7 @@ def holders_of(known: Map, spec: Spec) -> dict[tuple[int, int], int]:
 def records_of(
     spec: Spec, answered: dict[str, tuple[int, bytes]], hosts: dict[int, str]
 ) -> list[control_pb2.ProcessRecord]:
-    """The containers of a topology as records tell them; `answered`: slot and record by name."""
+    """The records of a topology's containers; `answered` has slot and record by name."""
     found = []
     for container in spec.containers:
         slot, content = answered.get(name_of((spec.topology_id, container)), (0, b""))

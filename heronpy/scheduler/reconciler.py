@@ -116,7 +116,7 @@ class EngineScheduler:
 
     # ---- life -------------------------------------------------------------------------------
     async def run(self) -> int:
-        """Keep the topology's containers running until they are killed, or somebody ends this process."""
+        """Keep the topology's containers running until they are killed, or this process is asked to end."""
         loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
         self._changed = asyncio.Event()
@@ -149,11 +149,11 @@ class EngineScheduler:
         return self._exit_code
 
     def _works(self) -> Sequence[Awaitable[None]]:
-        """What else goes on while it acts."""
+        """Additional tasks that run while this scheduler acts."""
         return ()
 
     async def _watched(self, work: Awaitable[None]) -> None:
-        """Work that has to go on; a bug in it ends the process, which the guardian replaces."""
+        """Run permanent work; a bug in it ends this process, and the guardian starts a new one."""
         try:
             await work
         except asyncio.CancelledError:
@@ -173,7 +173,7 @@ class EngineScheduler:
         await self._open_with(self._setup)
 
     def _rules(self) -> ContainerRules | PoolRules:
-        """What its containers may do with the state."""
+        """What containers may do with the state."""
         return ContainerRules(self._launch.topology)
 
     async def _open_with(self, setup: Setup) -> None:
@@ -269,7 +269,7 @@ class EngineScheduler:
     def _on_lost(self, error: FencedError) -> None:
         if self._removing:
             return
-        log.error("%s; this one ends, and the containers run on", error)
+        log.error("%s; this one ends, and the containers keep running", error)
         self._exit_code = exit_codes.FENCED
         self._end.set()
 
@@ -375,7 +375,7 @@ class EngineScheduler:
                 self._client.explained,
                 self.admission.start_of(view.container, view.submission),
                 self._acts_since.get(view.container, (0, 0.0))[1] if view.phase is Phase.RUNNING else 0.0,
-                self.admission.last_words_of(view.container),
+                self.admission.final_message_of(view.container),
             )
             for view in placement.views()
         ]
@@ -409,9 +409,9 @@ class EngineScheduler:
         return self._placement
 
     async def _answer_kill(self, asked: control_pb2.KillTopology, linger_s: float) -> Message:
-        """End all containers and remove the topology, or say after `wait_s` what is left; the ending goes on.
+        """End all containers and remove the topology; after `wait_s` answer with what remains, and continue to end it.
 
-        The name stays taken until a request finds that nothing is left: only its sender learns that it is free.
+        The name stays taken until a request finds nothing left, because only its sender learns that it is free.
         """
         placement = self._acting()
         if not placement.is_killed:
@@ -425,14 +425,14 @@ class EngineScheduler:
                 return control_pb2.KillUnderWay(left=placement.left(), engine_away=placement.away_why)
         if self._removal is None or (self._removal.done() and self._removal.exception() is not None):
             for one in placement.left():
-                log.warning("nobody could confirm the end of %s; a user removes the topology all the same", one)
+                log.warning("the end of %s is not confirmed; a user removes the topology all the same", one)
             self._removal = asyncio.create_task(self._remove())
         await asyncio.shield(self._removal)
         asyncio.get_running_loop().call_later(linger_s, self._end.set)
         return control_pb2.Ok(text=f"killed topology {self._launch.topology}")
 
     async def _remove(self) -> None:
-        """The state, keys and files of a topology that has no containers any more."""
+        """Remove state, keys and files of a topology without containers."""
         launch = self._launch
         self._removing = True
         self._plan_watch.close()
@@ -472,7 +472,7 @@ class EngineScheduler:
 
     async def _answer_drain(self, host: str, wait_s: float, by: str) -> control_pb2.Ok:
         if not host:
-            raise RpcError("a host to drain has a name; give one that heron status shows")
+            raise RpcError("the host to drain has no name; give one that heron status shows")
         if not traits_of(self._setup.engine).avoids_hosts:
             raise RpcError(
                 f"the engine {self._launch.submitted.engine} cannot keep containers away from a host; take the host out"

@@ -71,7 +71,7 @@ class BootClock:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What does not change while a scheduler runs."""
+    """Everything that does not change while a scheduler runs."""
 
     settings: EngineSettings
     limits: PlacementLimits
@@ -79,11 +79,11 @@ class Setup:
     engine: Engine
 
     def told_at(self, endpoints: list[str]) -> list[str]:
-        """Where others reach the endpoint: at `endpoints`, unless the operator names a host."""
+        """The published addresses of the endpoint: `endpoints`, unless the operator names a host."""
         return told_at(self.settings.endpoint_host, endpoints)
 
     def token_for(self, endpoints: list[str]) -> str:
-        """What a container shows at the endpoint, and where that is."""
+        """The join token of a container, with the addresses of the endpoint."""
         keys, told = self.terms.endpoint_keys.keys, self.told_at(endpoints)
         return JoinToken(self.terms.launch.topology_id, tuple(told), keys.server.public, keys.client).to_text()
 
@@ -144,7 +144,7 @@ def read_topology(state: StateManager, name: str) -> topology_pb2.Topology:
 def state_endpoint_of(
     launch: LaunchSpec, state: StateManager, rules: ContainerRules | PoolRules
 ) -> StateEndpoint | None:
-    """For state in files of this host; None where containers reach the state manager themselves."""
+    """The endpoint for state in files of this host; None if containers reach the state manager themselves."""
     if launch.state_type != "local":
         return None
     from heronpy.scheduler.state_endpoint import StateEndpoint
@@ -189,7 +189,7 @@ async def open_endpoint(
 
 
 def relay_of(setup: Setup, state: StateManager, own: Own) -> Relay:
-    """What passes the requests of clients on; `own` answers for the scheduler."""
+    """The relay for requests of clients; `own` answers those for the scheduler."""
     path = paths.tmaster(setup.terms.launch.topology)
 
     def master() -> plan_pb2.TmasterLocation | None:
@@ -206,4 +206,4 @@ def tell_clients(setup: Setup, endpoints: list[str]) -> None:
     try:
         write_endpoint(launch.submitted.cluster, launch.topology, place)
     except (ConfigError, OSError) as error:
-        log.warning("commands on other hosts do not learn where the control endpoint is: %s", error)
+        log.warning("commands on other hosts cannot find the control endpoint: %s", error)

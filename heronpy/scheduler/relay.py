@@ -32,7 +32,7 @@ PASSED_ON: Final = {
     "scheduler": frozenset({"get_containers", "kill_topology", "restart_container", "drain_host"}),
     "tmaster": frozenset({
         "get_status", "get_metrics", "get_exceptions", "get_events", "get_load", "get_timeline", "get_slow",
-        "get_looks", "get_traces", "set_state", "runtime_config", "restart_target", "update_topology",
+        "get_hot_spots", "get_traces", "set_state", "runtime_config", "restart_target", "update_topology",
         "take_checkpoint", "get_checkpoints", "restore_checkpoint", "delete_checkpoints",
     }),
     "executor": frozenset({"list_files", "read_file", "search_file", "dump_stacks", "profile", "heap"}),
@@ -118,7 +118,7 @@ class Relay:
         field = body_of(envelope)[0] if envelope is not None else ""
         if envelope is None or field not in PASSED_ON.get(kind, ()):
             self.forbidden += 1
-            raise InvalidRpcError(f"the control endpoint passes no request {field!r} on to {kind or 'nobody'!r}")
+            raise InvalidRpcError(f"the control endpoint does not pass request {field!r} on to {kind or 'nobody'!r}")
         if not (math.isfinite(relay.timeout_s) and 0 < relay.timeout_s <= TIMEOUT_MAX_S):
             self.forbidden += 1
             raise InvalidRpcError(f"a process is waited for up to {TIMEOUT_MAX_S:g} s")
@@ -159,7 +159,7 @@ class Relay:
     async def _reply(
         self, kind: str, relay: endpoint_pb2.Relay, envelope: control_pb2.Envelope
     ) -> control_pb2.Envelope:
-        """What the process answers, or its refusal, as the same kind."""
+        """The answer or refusal of the process, as an envelope of the same kind."""
         body = body_of(envelope)[1]
         try:
             if kind == "scheduler":
@@ -186,7 +186,7 @@ class Relay:
         return await self._ask(location.endpoint, body, timeout_s)
 
     async def _service(self, container: int) -> str:
-        """Where the executor of a container listens, as the topology master says."""
+        """The address at which the executor of a container listens, as the topology master reports it."""
         if time.monotonic() - self._services_at > SERVICES_S or container not in self._services:
             status = await self._ask_master(control_pb2.GetStatus(), ASK_S)
             self._services = {one.container: one.file_service for one in status.executors if one.file_service}
@@ -214,7 +214,7 @@ class Relay:
             raise
 
     def _forget_idle(self) -> None:
-        """Connections to processes that may be gone."""
+        """Close idle connections to processes that may be gone."""
         known = {*self._services.values()}
         for endpoint, client in list(self._clients.items()):
             if endpoint not in known and not client.is_waiting:
@@ -229,8 +229,8 @@ class Relay:
 
 
 class _AbsentError(HeronError):
-    """The process that is asked does not run."""
+    """The requested process does not run."""
 
 
 def _ignore(envelope: control_pb2.Envelope) -> None:
-    """Nobody sends us anything that we have not asked for."""
+    """Ignore unsolicited messages; no process sends any."""

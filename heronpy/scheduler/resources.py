@@ -35,7 +35,7 @@ PORT_MAX = 65535
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the host allows; None where it sets no limit."""
+    """The limits of the host; None where it has none."""
 
     fds: int | None
     threads: int | None
@@ -47,7 +47,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a packing plan needs on one host."""
+    """The requirements of a packing plan on one host."""
 
     tasks: int
     containers: int
@@ -107,7 +107,7 @@ def _number(path: Path) -> int | None:
 
 
 def _ram_bytes() -> int | None:
-    """Memory that is free here, within the control group."""
+    """Free memory within the control group."""
     found = []
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():

@@ -197,7 +197,7 @@ class StateEndpoint:
             self._bytes -= size
 
     async def _sweep(self) -> None:
-        """Remove what ended sessions have left; what fails is tried again at a later tick."""
+        """Remove ephemerals of ended sessions; a failure is tried again at a later tick."""
         try:
             async with self._turn:
                 await self._drive(self._records.sweep())
@@ -205,7 +205,7 @@ class StateEndpoint:
             log.warning("cannot remove the locations of ended processes yet: %s", error)
 
     async def _drive(self, steps: Steps) -> endpoint_pb2.StateAnswer:
-        """Take all steps, each of which may wait for a disk, in threads."""
+        """Run all steps in threads, because each may wait for a disk."""
         with closing(steps):
             try:
                 step = next(steps)
@@ -221,7 +221,7 @@ class StateEndpoint:
                 return answer
             except SupersededError as error:
                 self._refusal = str(error)
-                log.error("%s: this one serves it no more", error)
+                log.error("%s: this scheduler no longer serves it", error)
                 raise
 
     async def _step(self, step: Step) -> Any:

@@ -52,7 +52,7 @@ PATH_MAX_CHARS: Final = 1024
 
 
 class Step(NamedTuple):
-    """What the state manager is asked for: a method of it; "watch", "lock" and "unlock" last until they are ended."""
+    """A call to the state manager, by its method. "watch", "lock" and "unlock" last until they are ended."""
 
     what: str
     arguments: tuple[Any, ...]
@@ -71,7 +71,7 @@ class SupersededError(StateAwayError):
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """What is refused beyond. What one session may own, watch and lock is bounded by its rules."""
+    """Limits of sessions. The rules of a session bound what it may own, watch and lock."""
 
     sessions: int = 4096
     #: Of one container: its processes, and those of which the endpoint has not noticed yet that they are gone.
@@ -127,7 +127,7 @@ class StateRecords:
 
     # ---- life -------------------------------------------------------------------------------
     def open(self, now: float, number: int, container: int, session_s: float, call: int) -> None:
-        """Begin a session, or go on with it. Changes below `call` were given up.
+        """Open a session, or resume it. Changes below `call` were given up.
 
         StateAwayError when there are too many, StateError for an impossible `session_s` or another's session.
         """
@@ -181,7 +181,7 @@ class StateRecords:
         return ended
 
     def _listen(self, now: float) -> None:
-        """Time in which the endpoint did nothing is added to what the sessions have left."""
+        """Extend all sessions by the time in which the endpoint was suspended."""
         stopped_s = now - self._awake_at - TICK_MAX_S
         self._awake_at = now
         if stopped_s > 0:
@@ -214,7 +214,7 @@ class StateRecords:
         raise StateError("the control endpoint does not know this call; is the container of another release?")
 
     def seen(self, number: int) -> endpoint_pb2.StateAnswer:
-        """How often each node has changed that a session watches: the answer to its sign of life."""
+        """The number of changes of each node that a session watches, as the answer to its heartbeat."""
         watches = sorted(self._sessions[number].watches)
         return endpoint_pb2.StateAnswer(
             seen=[endpoint_pb2.StateSeen(path=path, count=self._changes[path]) for path in watches]
@@ -237,7 +237,7 @@ class StateRecords:
         return endpoint_pb2.StateAnswer(found=True, data=found[0], number=found[1])
 
     def _watch(self, number: int, path: str) -> Steps:
-        """Whoever watches a node reads it as well, so the answer has the value and saves a request."""
+        """Set a watch. The answer has the value, because a process that watches a node also reads it."""
         self._check(number, Use.READ, path)
         if path not in self._changes:
             self._changes[path] = 0
@@ -282,7 +282,7 @@ class StateRecords:
         return endpoint_pb2.StateAnswer()
 
     def _lead(self, number: int, request: endpoint_pb2.StateCall) -> Steps:
-        """Make an ephemeral; with `again` it may be there already."""
+        """Create an ephemeral; with `again` an existing one of the same session is fine."""
         path = request.put.path
         self._check(number, Use.EPHEMERAL, path)
         yield from self.sweep()
@@ -304,7 +304,7 @@ class StateRecords:
     def _lock(self, number: int, path: str) -> Steps:
         self._check(number, Use.LOCK, path)
         if path in self._locks:
-            raise DeadlineError(f"lock {path!r} is held by another")
+            raise DeadlineError(f"lock {path!r} is held by another process")
         yield Step("lock", (path,))
         self._locks[path] = number  # of a session that has ended meanwhile, it goes with the next sweep
         return endpoint_pb2.StateAnswer()
@@ -383,7 +383,7 @@ class StateRecords:
 
 
 def _writer_of(owners: bytes) -> str:
-    """The endpoint that wrote a list of owners; "" if it does not say."""
+    """The endpoint that wrote a list of owners; "" if it is not named."""
     try:
         return str(json.loads(owners).get("endpoint", ""))
     except (ValueError, AttributeError):
@@ -391,7 +391,7 @@ def _writer_of(owners: bytes) -> str:
 
 
 def _read(owners: bytes) -> dict[str, _Owner]:
-    """The list of an earlier scheduler."""
+    """Parse the owners that an earlier scheduler wrote."""
     if not owners:
         return {}
     try:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from heronpy.pools.shards import BUCKETS
 from heronpy.statemgr import paths
 
-#: The sessions of the user's clients, which are no container.
+#: The sessions of the user's clients, in place of the number of a container.
 CLIENT: Final = (1 << 32) - 1
 #: Answers up to this size do not count: their number is bounded by the queue of their connection.
 SMALL_MAX_BYTES: Final = 256 << 10
@@ -22,7 +22,7 @@ ALL_MAX_BYTES: Final = 256 << 20
 
 
 class Use(enum.Enum):
-    """What a call does with a node."""
+    """The kind of access of a call to a node."""
 
     READ = "read"
     WRITE = "write"
@@ -32,14 +32,14 @@ class Use(enum.Enum):
 
 
 class Rules(Protocol):
-    """Who may do what."""
+    """Access rights to the state."""
 
     def refusal(self, use: Use, path: str, container: int) -> str:
         """Why not; "" when it is allowed."""
 
 
 class ContainerRules:
-    """For the containers of one topology: what executors, stream managers and topology masters need."""
+    """Rights of one topology's containers: what executors, stream managers and topology masters need."""
 
     def __init__(self, topology: str) -> None:
         self._topology = topology
@@ -78,9 +78,9 @@ class ContainerRules:
 
 
 class PoolRules:
-    """For the slots of a pool: the pool's own nodes, and what the containers of each of its topologies need.
+    """Rights of a pool's slots: the nodes of the pool, and what the containers of its topologies need.
 
-    They are one user's, and trust each other: any slot may become the one of a topology's master.
+    All topologies belong to one user and trust each other: any slot may run any of their topology masters.
     """
 
     def __init__(self, pool: str) -> None:
@@ -104,7 +104,7 @@ class PoolRules:
 
 
 class ClientRules:
-    """For the user's commands on other hosts: they read, and say that they do something; the processes write."""
+    """Rights of the user's commands on other hosts: they read, and announce what they do; processes write."""
 
     def __init__(self, topology: str) -> None:
         self._topology = topology
@@ -148,12 +148,10 @@ def operations_lock(topology: str) -> str:
 
 
 class LargeAnswers:
-    """How much of what containers read from the state waits at the endpoint until they have it.
-
-    By session and request; what a session waits for ends with it.
+    """The bytes of large answers that wait at the endpoint, by session and request.
 
     ZeroMQ counts the messages that wait for a peer, not their bytes, and a value of the state may have megabytes. So
-    each large answer counts until its session says, in a later call, that it does not wait for that request any more.
+    each large answer counts until its session says in a later call that it has the answer, or until the session ends.
     """
 
     def __init__(self, session_max: int = SESSION_MAX_BYTES, all_max: int = ALL_MAX_BYTES) -> None:

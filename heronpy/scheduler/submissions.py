@@ -12,7 +12,7 @@ from heronpy.scheduler.placement_events import ContainerSpec, ContainerView, Ent
 
 #: Good lists in a row that do not show a submission, before it counts as missing.
 ABSENT_LISTS = 2
-#: A list shows a submission only so long after it was made.
+#: A list may lack a submission until this time after it was made.
 SETTLE_S = 10.0
 #: Numbers of ended submissions that are remembered, so that a late message of one is not taken for news.
 ENDED_MAX = 64
@@ -43,6 +43,8 @@ class Submission:
     given_up: bool = False
     #: It is silent, or missing: its end is neither confirmed nor denied.
     lost: bool = False
+    #: A user says that its end counts as confirmed once it is lost.
+    forced: bool = False
     leaving: bool = False
     #: A user wants it away from its host, and it may stay if nothing else has room.
     moving: bool = False
@@ -162,7 +164,7 @@ class Container:
         )
 
     def past(self) -> Past:
-        """What of it outlives this scheduler."""
+        """The part of a container's history that outlives this scheduler."""
         return Past(
             self.restarts,
             self.judged,
@@ -188,7 +190,7 @@ class Container:
             self.exit_reason, self.exit_detail = cause.reason, cause.text
 
     def never_ran(self, one: Submission) -> bool:
-        """Whether it is gone and could not be started: nothing of it has run, whoever fails to confirm its end."""
+        """Whether the submission is gone and never started, so that its end needs no confirmation."""
         return one.given_up and one.unstarted and one.heard_at is None and one.number > self.entry.holder
 
     def named(self) -> list[str]:
@@ -216,19 +218,19 @@ class Container:
 
     @property
     def stays(self) -> Submission | None:
-        """The holder, if it is to go on."""
+        """The holder, unless it is to end."""
         holder = self.holder
         leaves = holder is None or holder.phase in (Phase.UNCONFIRMED, Phase.LEAVING)
         return None if leaves else holder
 
     def successors(self) -> list[Submission]:
-        """Those that may be activated after the holder, the readiest first."""
+        """Submissions that may be activated after the holder, the readiest first."""
         ready = {Phase.STANDBY: 0, Phase.STARTING: 1, Phase.QUEUED: 2}
         found = [one for number, one in self.submissions.items() if number > self.entry.holder and one.phase in ready]
         return sorted(found, key=lambda one: (ready[one.phase], one.number))
 
     def view(self, fencing: Fencing) -> ContainerView:
-        """What others see of it."""
+        """The public state of the container."""
         shown = self.stays or next(iter(self.successors()), None) or self.holder
         entry, words = self.entry, self.failed or (shown.words if shown else "") or self.exit_detail
         phase = Phase.FAILED if self.failed else shown.phase if shown else Phase.QUEUED
@@ -262,7 +264,7 @@ class Container:
                 one.cancelled_at = now
 
     def end_move(self, why: str, now: float) -> None:
-        """It stays, or its next submission may go anywhere."""
+        """End a move: the container stays, or its next submission may go anywhere."""
         self.unmoved = why
         for one in self.submissions.values():
             one.moving = False
@@ -270,7 +272,7 @@ class Container:
                 one.cancelled_at = now
 
     def choose_again(self) -> None:
-        """It acts: its next submission begins with all wishes for its host."""
+        """After an activation: the next submission starts with all preferences for its host."""
         self.beside = self.anywhere = False
         self.spared.clear()
 

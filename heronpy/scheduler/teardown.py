@@ -41,7 +41,7 @@ M = TypeVar("M", bound=Message)
 
 
 def _copy(state: StateManager, path: str, into: M) -> bool:
-    """Fill a message from a node; False when there is none, or it is damaged."""
+    """Fill a message from a node; False if the node is missing or damaged."""
     found = state.get(path)
     if found is None or not found[0]:
         return False
@@ -97,7 +97,7 @@ def known_of(state: StateManager, topology: str) -> control_pb2.EndedTopology | 
 
 
 def _take_spark(kept: control_pb2.EndedTopology) -> None:
-    """Take in what the Spark gateway has left, as `heronpy.spark.gateway.LAST_REPORT` says, and remove it."""
+    """Add the last report of the Spark gateway (`heronpy.spark.gateway.LAST_REPORT`), and remove its file."""
     path = Path(kept.record.working_dir, "spark", f".last-{kept.record.topology_id}")
     with contextlib.suppress(OSError, ConfigError, DecodeError):
         kept.spark.ParseFromString(read_own(path, SPARK_MAX_BYTES))
@@ -114,7 +114,7 @@ def keep_ended(state: StateManager, topology: str) -> None:
         _take_failure(kept)
         _write(kept)
     except (HeronError, OSError) as error:
-        log.warning("what is known of %s is not kept: %s", topology, error)
+        log.warning("cannot keep the records of %s: %s", topology, error)
 
 
 def keep_failure(record: plan_pb2.ExecutionState, why: str) -> None:
@@ -129,7 +129,7 @@ def keep_failure(record: plan_pb2.ExecutionState, why: str) -> None:
     try:
         _write(kept)
     except (HeronError, OSError) as error:
-        log.warning("why %s has failed is not kept: %s", record.topology, error)
+        log.warning("cannot keep the reason why %s has failed: %s", record.topology, error)
 
 
 def last_life(kept: control_pb2.EndedTopology) -> control_pb2.TopologyEvent:
@@ -139,7 +139,7 @@ def last_life(kept: control_pb2.EndedTopology) -> control_pb2.TopologyEvent:
 
 
 def _take_failure(kept: control_pb2.EndedTopology) -> None:
-    """Take in what `keep_failure` has written, unless the topology master has told why it has failed."""
+    """Add the failure that `keep_failure` wrote, unless the topology master has reported one."""
     with contextlib.suppress(OSError, ConfigError, DecodeError):
         path = Path(kept.record.working_dir) / ENDED / kept.record.topology_id
         known = control_pb2.EndedTopology.FromString(read_own(path, MAX_BYTES))

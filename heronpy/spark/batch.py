@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.common.errors import ConfigError, StateError
-from heronpy.common.folders import make_output, open_private
-from heronpy.connectors.durable_files import sync_path
+from heronpy.common.folders import make_output, open_private, sync_path
 from heronpy.connectors.spark.handover import Manifest
 from heronpy.connectors.spark.tables import LINEAGE, STAGING, drop_staged, stage_object
 from heronpy.storage.objects.url import Url, is_url, place_of
@@ -97,7 +96,7 @@ class Batch:
         pq.write_table(_arrow(df), staged / f"part-{len(os.listdir(staged)):05d}.parquet")
 
     def _reached(self, folder: Path) -> Path:
-        """The folder, if other hosts can reach it where they have to."""
+        """The folder; ConfigError if other hosts need it and cannot reach it."""
         if self._shared is not None and not any(one == folder or one in folder.parents for one in self._shared):
             raise ConfigError(
                 f"table {folder} is in a folder of one host; put it below heron.engine.shared (engine.yaml), or into an"
@@ -182,7 +181,7 @@ def _make_staged(staged: Path) -> None:
                 raise
         else:
             return
-    raise StateError(f"something else keeps removing {staged.parent}; no other program may use the folders of a table")
+    raise StateError(f"another program keeps removing {staged.parent}; no other program may use the folders of a table")
 
 
 def _write(path: Path, data: bytes) -> None:

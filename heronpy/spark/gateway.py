@@ -10,7 +10,6 @@ both would listen at the same socket.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import logging
 import os
@@ -30,12 +29,13 @@ import zmq
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import FencedError
 from heronpy.common.exit_codes import CHILD_ENDED, FAILURE, OK, STARTUP_FAILURE
+from heronpy.common.flock import open_lock, try_flock
 from heronpy.common.folders import make_folders, open_private
 from heronpy.common.setting_types import SecuritySettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark.handover import SOCKET_NAME, gateway_endpoint, parse_stem
-from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Look, Message, Ready, Session, decode, encode
+from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Message, Probe, Ready, Session, decode, encode
 from heronpy.connectors.spark.records import GatewayPlace, forget_runs, records_of
 from heronpy.connectors.spark.requirements import is_connect
 from heronpy.net.addresses import ports_of
@@ -201,7 +201,7 @@ class Gateway:
         return int(CHILD_ENDED if lost.gone else FAILURE)
 
     def _leave_report(self) -> None:
-        """Send the last figures, and write them down: nobody may be there any more, see `teardown.keep_ended`."""
+        """Send the last figures, and write them to a file in case nobody receives them; see `teardown.keep_ended`."""
         report = self._reports.metrics(self._gauges(time.monotonic()))
         report.ends = True
         self._reports.send(report)
@@ -209,7 +209,7 @@ class Gateway:
             with open(open_private(self._last, os.O_WRONLY | os.O_TRUNC), "wb") as file:
                 file.write(report.SerializeToString())
         except OSError as error:
-            log.warning("the last figures of Spark are not kept: %s", error)
+            log.warning("cannot keep the last figures of Spark: %s", error)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
@@ -227,7 +227,7 @@ class Gateway:
         log.info("sinks reach this gateway at %s", endpoint)
 
     def _has_been_up(self) -> bool:
-        """Whether Spark has had a session in this run: then a failed start is taken for transient, as when unknown."""
+        """Whether Spark has had a session in this run, so that a failed start counts as transient; True if unknown."""
         try:
             return self._records.was_up
         except ObjectsError:
@@ -237,21 +237,17 @@ class Gateway:
         try:
             self._records.note_up()
         except ObjectsError as error:
-            log.warning("that Spark is up is not noted: %s", error)
+            log.warning("cannot record that Spark is up: %s", error)
 
     def _lock(self) -> int:
-        fd = os.open(self._dir / ".gateway.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = open_lock(self._dir / ".gateway.lock")
         deadline = time.monotonic() + _LOCK_WAIT_S
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                holder = os.pread(fd, 200, 0).decode(errors="replace").strip()
-                if time.monotonic() > deadline:
-                    os.close(fd)
-                    raise FencedError(f"another Spark gateway of this topology still runs: {holder}") from None
-                time.sleep(0.05)
+        while not try_flock(fd):
+            holder = os.pread(fd, 200, 0).decode(errors="replace").strip()
+            if time.monotonic() > deadline:
+                os.close(fd)
+                raise FencedError(f"another Spark gateway of this topology still runs: {holder}")
+            time.sleep(0.05)
         os.ftruncate(fd, 0)
         os.pwrite(fd, json.dumps({"pid": os.getpid(), "epoch": self._epoch}).encode(), 0)
         return fd
@@ -293,7 +289,7 @@ class Gateway:
             log.warning("cannot look for batches: %s", error)
 
     def _gauges(self, now: float) -> dict[tuple[str, str], float]:
-        """What waits for Spark, by sink, and where Spark's own pages are."""
+        """The waiting batches of each sink, and the address of Spark's own pages."""
         port = urlsplit(self._driver.ui).port or 0
         found = {("spark-ui-port", ""): float(port), ("spark-batches-waiting", ""): float(len(self._lanes))}
         self._seen = {ticket: self._seen.get(ticket, now) for ticket in self._lanes}
@@ -374,7 +370,7 @@ class Gateway:
             message = decode(parts[1]) if len(parts) == 2 else None
             if isinstance(message, Ready) and _is_plain(message):
                 self._hear(parts[0], Ticket(message.component, message.stem))
-            elif isinstance(message, Look):
+            elif isinstance(message, Probe):
                 is_up = self._driver.session is not None
                 self._send(parts[0], Session(is_up, self._reports.waits_for if is_up else "Spark is starting"))
             else:
@@ -416,13 +412,13 @@ class Gateway:
 
 
 def _shared_folders(launch: LaunchSpec) -> list[Path] | None:
-    """The folders that all hosts reach; None when there is one host."""
+    """The folders that all hosts reach; None on a single host."""
     engine = settings_for(launch, EngineSettings)
     return [Path(folder) for folder in engine.shared.split(":") if folder] if not engine.on_one_host else None
 
 
 def _is_plain(message: Any) -> bool:
-    """Names from a peer become paths, so only names that a sink could have made are accepted."""
+    """Whether a name could come from a sink. Names from a peer become paths, so all others are refused."""
     return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", message.component)) and parse_stem(message.stem) is not None
 
 

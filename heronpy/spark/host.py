@@ -198,7 +198,7 @@ class HostJobs:
         try:
             return self._attempts(group)
         except Exception as error:  # the JVM has ended
-            log.debug("no tasks of %s: %s", group, error)
+            log.debug("cannot read the tasks of %s: %s", group, error)
             return []
 
 
@@ -207,12 +207,12 @@ def _first_line(text: str) -> str:
 
 
 def _is_of_python(text: str) -> bool:
-    """Whether a task failed in its own Python, or for want of one: nothing of it runs."""
+    """Whether a task failed because its host has no suitable Python."""
     return "PythonException" in text or _NO_PYTHON in text
 
 
 def _python_error(text: str) -> str:
-    """The last line of a Python traceback in Spark's words, or why there was no Python."""
+    """The last line of a Python traceback in Spark's message, or why there was no Python."""
     if _NO_PYTHON in text:
         return next(line.strip() for line in text.splitlines() if _NO_PYTHON in line)[:_WORDS_MAX]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", " "))]
@@ -223,8 +223,8 @@ def _python_error(text: str) -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run the driver; returns the exit code of the process."""
     parser = argparse.ArgumentParser(prog="python -m heronpy.spark.host", description=__doc__)
-    parser.add_argument("--topology-id", required=True, help="id of the topology, for who looks at processes")
-    parser.add_argument("--check", metavar="MASTER", help="say what is missing, and end")
+    parser.add_argument("--topology-id", required=True, help="id of the topology, shown in lists of processes")
+    parser.add_argument("--check", metavar="MASTER", help="print what is missing, and end")
     arguments = parser.parse_args(argv)
     if arguments.check:
         return check(arguments.check)
@@ -296,7 +296,7 @@ class Host:
 
     @staticmethod
     def _has_ended(jvm: Jvm) -> bool:
-        """Whether a JVM is gone, whose sockets close before it ends."""
+        """Whether a JVM is gone. Its sockets close before it ends."""
         deadline = time.monotonic() + ENDS_S
         while jvm.process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -334,7 +334,7 @@ class Host:
         self._context.serializer = NoOpSerializer()
         master = str(properties["spark.master"])
         if master.startswith("spark://") and str(self._context.applicationId).startswith(_UNTAKEN):
-            raise JvmError(f"no master at {master} has taken it")
+            raise JvmError(f"no master at {master} has accepted it")
         self._jobs = HostJobs(self._context)
         log.info("application %s runs at %s", self._context.applicationId, self._context.master)
 
@@ -371,7 +371,7 @@ class Host:
             self._jobs.cancel(str(line["id"]), float(line["grace_s"]))
 
     def _tell(self, words: dict[str, Any]) -> None:
-        """Say it if it is new, or nothing was said for a while."""
+        """Log the text if it is new, or was not logged for a while."""
         now = time.monotonic()
         if words == self._last and now - self._told_at < TELL_S:
             return

@@ -209,7 +209,7 @@ class Inbox:
         unpublish(tables)
 
     def _keep_failed(self, folder: SinkFolder, stem: str, manifest: Manifest) -> None:
-        """Keep rows that no spout will send again."""
+        """Keep the rows of a failed batch that no spout emits again."""
         objects = folder.objects
         with contextlib.suppress(MissingObjectError):
             objects.put(folder.key("failed", f"{stem}.arrow"), objects.get(folder.key("rows", f"{stem}.arrow")))
@@ -252,7 +252,7 @@ class Inbox:
 
 
 def _outcome(manifest: Manifest, state: str, error: str = "", publish_s: float = 0.0) -> Outcome:
-    """How a batch ends now, without tables."""
+    """How a batch ends, without tables."""
     counts = manifest.rows, manifest.started
     times = manifest.waited_s, manifest.run_s, publish_s, time.time()
     return Outcome(manifest.id, state, *counts, error, [], *times)

@@ -175,7 +175,7 @@ class SparkDriver:
         return error
 
     def _has_ended(self, wait_s: float) -> bool:
-        """Whether the JVM has ended. Waits this long for it, because its sockets close before it ends."""
+        """Whether the JVM ends within `wait_s` seconds. Its sockets close before it ends."""
         if self._jvm is None:
             return False
         deadline = time.monotonic() + wait_s
@@ -207,7 +207,7 @@ class SparkDriver:
 
     @property
     def _is_remote(self) -> bool:
-        """Whether the executors may not see this machine's files."""
+        """Whether executors may run on machines that do not see this machine's files."""
         return not self._settings.master.startswith("local")
 
     def _properties(self) -> dict[str, str]:
@@ -245,7 +245,7 @@ class SparkDriver:
         return properties | given
 
     def _equip_workers(self, session: Any) -> None:
-        """Give Spark's workers, which are on other hosts, the user's package, and look whether they can use it."""
+        """Send the user's package to Spark's workers on other hosts, and check that they can use it."""
         modules: list[str] = []
         if self._package_dir:
             package = self._local_dir / "package.zip"
@@ -255,7 +255,7 @@ class SparkDriver:
         workers.check(session, self._settings.master, modules, "name it in heron.spark.conf as spark.pyspark.python")
 
     def _reachable(self) -> dict[str, str]:
-        """Where workers of other hosts reach the driver."""
+        """The address at which workers of other hosts reach the driver."""
         if not self._address:
             return {}
         found = {"spark.driver.host": self._address, "spark.driver.bindAddress": self._address}
@@ -308,7 +308,7 @@ def connect(properties: Path, deadline: float, started: Callable[[Jvm], None]) -
 
     JvmError when it ends, or is not ready at the monotonic time `deadline`.
     """
-    # A folder of its own, because a JVM whose gateway was killed may still write there; beside the properties, because
+    # A folder of its own, because a JVM whose gateway was killed may still write there; next to the properties, because
     # the next gateway removes what that one could not.
     info = Path(tempfile.mkdtemp(prefix="connection-", dir=properties.parent)) / "connection"
     command = [os.path.join(_spark_home(), "bin", "spark-submit"), "--properties-file", str(properties)]
@@ -336,7 +336,7 @@ def connect(properties: Path, deadline: float, started: Callable[[Jvm], None]) -
 
 
 def _spark_home() -> str:
-    """Spark's folder, found without importing pyspark if possible: the JVM starts the sooner."""
+    """Spark's folder, found without importing pyspark if possible, so that the JVM starts sooner."""
     spec = importlib.util.find_spec("pyspark")
     home = os.environ.get("SPARK_HOME") or (os.path.dirname(spec.origin) if spec and spec.origin else "")
     if home and os.path.isfile(os.path.join(home, "bin", "spark-submit")):

@@ -180,7 +180,7 @@ class Worker:
             return self._raised(ticket, manifest, error)
 
     def _attempt(self, ticket: Ticket, manifest: Manifest) -> Result | Lost | None:
-        """Aggregate and prepare; None when that is done, with `manifest.prepared` if this attempt is what counts."""
+        """Aggregate and prepare a batch; None when done. `manifest.prepared` then names this attempt, if it counts."""
         manifest.started = self._uncounted.pop(ticket, manifest.started)
         if manifest.started - manifest.raised > DEATHS_MAX:
             death = StateError(
@@ -218,7 +218,7 @@ class Worker:
         return None
 
     def _uncount(self, ticket: Ticket, manifest: Manifest) -> None:
-        """Take back that an attempt was started, because an outage ended it."""
+        """Do not count an attempt that an outage ended."""
         manifest.started -= 1
         try:
             self._of(ticket).save(ticket, manifest)
@@ -226,7 +226,7 @@ class Worker:
             self._uncounted[ticket] = manifest.started
 
     def _frame(self, ticket: Ticket, manifest: Manifest, session: Any) -> Any:
-        """The rows as a DataFrame; those of work units are read by Spark alone."""
+        """The rows as a DataFrame; only Spark reads the rows of work units."""
         if manifest.inputs:
             return session.read.parquet(*(f"file://{folder}" for folder in manifest.inputs))
         return self._driver.frame(session, self._of(ticket).rows(ticket))
@@ -268,7 +268,7 @@ class Worker:
 
 
 def _with_text(error: Exception) -> BaseException:
-    """The error with its text: py4j asks the JVM for the texts of its errors, and the JVM may end first."""
+    """The error with its text read now: py4j asks the JVM for it, and the JVM may end."""
     if isinstance(error, HeronError | OSError):
         return error
     kept: BaseException = type(type(error).__name__, (Exception,), {})(text_of(error))

@@ -71,13 +71,13 @@ def check(session: Any, master: str, modules: list[str], fix: str) -> None:
             )
         if missing:
             raise SparkStartError(
-                f"the workers of {master} do not find {missing} of the topology's package; import it in no other way"
-                " than from the package, or install it there"
+                f"the workers of {master} do not find {missing} of the topology's package; import it from the package"
+                " only, or install it there"
             )
 
 
 def _look(modules: list[str]) -> Callable[[int], str]:
-    """What runs there; made here so that it travels by value: heronpy need not be installed there."""
+    """A function that runs on workers. It travels by value, because heronpy need not be installed there."""
 
     def look(number: int) -> str:
         import importlib.util

@@ -8,8 +8,6 @@ the container was made again, and the record is changed.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import stat
 from collections.abc import Callable
@@ -19,25 +17,8 @@ from typing import Final
 
 from heronpy.common.disk_space import is_full_error
 from heronpy.common.errors import ConfigError
+from heronpy.common.flock import open_lock, try_flock
 from heronpy.common.host import Host, this_host
-
-
-def try_flock(descriptor: int, kind: int) -> bool:
-    """Try to take the lock; True if we hold it now."""
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return False
-        raise
-    return True
-
-
-def unlock(descriptor: int) -> None:
-    """Release a lock and close its descriptor."""
-    # Explicitly: a child that was forked this moment may hold a copy of the descriptor.
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    os.close(descriptor)
 
 
 def try_lock(file: Path) -> int:
@@ -52,7 +33,7 @@ def try_lock(file: Path) -> int:
         if not is_full_error(error):
             raise
     descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    if try_flock(descriptor, fcntl.LOCK_EX):
+    if try_flock(descriptor):
         return descriptor
     os.close(descriptor)
     return -1
@@ -65,9 +46,9 @@ def is_directory(descriptor: int) -> bool:
 
 def _try_lock_file(file: Path) -> int:
     """Descriptor of the lock file if we got the lock, else -1."""
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    descriptor = open_lock(file)
     try:
-        if try_flock(descriptor, fcntl.LOCK_EX):
+        if try_flock(descriptor):
             # The previous holder removed the file that it held: a lock on it is void.
             with contextlib.suppress(FileNotFoundError):
                 if os.stat(file).st_ino == os.fstat(descriptor).st_ino:
@@ -117,7 +98,7 @@ def claim_root(root: Path) -> None:
     raise OtherHostError(
         f"the state below {root} belongs to host {found.name}, and locks on files do not hold between hosts, so host"
         f" {mine.name} does not open it; set heron.statemgr.type to zookeeper, or heron.statemgr.root to a folder of"
-        f" this host; if {found.name} is gone for good, remove {file}"
+        f" this host; if {found.name} no longer exists, remove {file}"
     )
 
 

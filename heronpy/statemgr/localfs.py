@@ -38,9 +38,10 @@ from heronpy.common.errors import (
     NoSpaceError,
     StateError,
 )
-from heronpy.common.folders import absolute, check_root, make_folders
+from heronpy.common.flock import try_flock, unlock
+from heronpy.common.folders import absolute, check_root, make_folders, sync_path
 from heronpy.statemgr.base import MAX_BYTES, check_version
-from heronpy.statemgr.file_locks import claim_root, holder, is_directory, try_flock, try_lock, unlock
+from heronpy.statemgr.file_locks import claim_root, holder, is_directory, try_lock
 from heronpy.statemgr.paths import check_path
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ _INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def _unbroken() -> Iterator[None]:
-    """An interrupt comes after the block: in the middle of it, files would be left that only this process knows."""
+    """Delay an interrupt until the end of the block, so that it leaves no files that only this process knows."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield
@@ -123,7 +124,7 @@ class LocalStateManager:
                 raise NoNodeError(f"state node {path!r} does not exist")
             check_version(path, node.version, version)
             file.unlink(missing_ok=True)
-            _sync_directory(file.parent)
+            sync_path(file.parent)
             self._mine.discard(path)
 
     def children(self, path: str) -> list[str]:
@@ -161,7 +162,7 @@ class LocalStateManager:
         with self._writing():
             node = self._read(file) or _Node(b"0", 0, "-")
             if not node.data.isdigit():
-                raise StateError(f"state node {path!r} holds no counter")
+                raise StateError(f"state node {path!r} does not hold a counter")
             number = int(node.data) + 1
             self._write(file, _Node(str(number).encode(), node.version + 1, node.owner))
             return number
@@ -244,7 +245,7 @@ class LocalStateManager:
 
     @contextmanager
     def _trouble(self) -> Iterator[None]:
-        """Turn an error of the file system into one that says what to check."""
+        """Turn an error of the file system into one that names the folder to check."""
         try:
             yield
         except OSError as error:
@@ -359,7 +360,7 @@ class LocalStateManager:
                     os.fsync(opened.fileno())
                 if not file.parent.is_dir():
                     file.parent.mkdir(mode=0o700, exist_ok=True)
-                    _sync_directory(self._root)
+                    sync_path(self._root)
                 os.replace(temporary, file)
             except OSError as error:
                 with contextlib.suppress(OSError):
@@ -368,7 +369,7 @@ class LocalStateManager:
 
         self._reserve.during(replace, len(header) + len(node.data))
         self._reserve.keep()
-        _sync_directory(file.parent)
+        sync_path(file.parent)
 
     def _names(self, directory: Path, prefix: str) -> Iterator[str]:
         """First path segments after the prefix of the live nodes in a directory."""
@@ -426,14 +427,6 @@ def _encode_directory(name: str) -> str:
 
 def _decode(name: str) -> str:
     return name.replace("%2E", ".").replace("%2F", "/").replace("%25", "%")
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 _open_managers: weakref.WeakSet[LocalStateManager] = weakref.WeakSet()

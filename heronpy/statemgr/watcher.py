@@ -36,7 +36,7 @@ _EVENT: Final = struct.Struct("iIII")
 
 
 class _Inotify:
-    """The three system calls, for directories only."""
+    """The three system calls of inotify, for directories only."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)

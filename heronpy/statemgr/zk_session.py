@@ -75,8 +75,10 @@ Start = Callable[[KazooClient], Any]
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo waits a whole session for a server that takes connections and does not answer, as one that
-    is starting does. By then the session is over; with this it tries again while there is time."""
+    """Limits the wait for a server that accepts connections and does not answer, as one that is starting.
+
+    kazoo would wait a whole session, and the session would expire. This handler tries another connection in time.
+    """
 
     def __init__(self, answer_max_s: float) -> None:
         super().__init__()

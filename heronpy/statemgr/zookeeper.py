@@ -165,7 +165,7 @@ class ZooKeeperStateManager:
             found = self._read(at)
             last = found[0].data if found else b"0"
             if not last.isdigit():
-                raise StateError(f"state node {path!r} holds no counter")
+                raise StateError(f"state node {path!r} does not hold a counter")
             number = int(last) + 1
             with contextlib.suppress(_OvertakenError):
                 self._put(path, at, str(number).encode(), found)
@@ -313,7 +313,7 @@ class ZooKeeperStateManager:
         return znode.describe_pieces(write, data)
 
     def _sweep(self, path: str, at: str, keep: str = "", only: str = "") -> None:
-        """Remove pieces that no value names; what cannot be removed now goes next time."""
+        """Remove pieces that no value names; a failure is tried again next time."""
         above = self._pieces(path)
         with contextlib.suppress(StateError, NoNodeError, NotEmptyError):
             folders = [only] if only else [folder for folder in self._list(above) if folder != keep]

@@ -124,7 +124,7 @@ def open_metadata(path: Path) -> Iterator[int]:
 def _check(descriptor: int, path: Path, sticky: bool = False) -> None:
     """DamagedFileError if another user owns the open file, or may write to it.
 
-    `sticky` is for the store itself: its owner does not matter then, only who may replace its content.
+    `sticky` is for the store itself: any user may own it, but only trusted ones may replace its content.
     """
     status = os.fstat(descriptor)
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):

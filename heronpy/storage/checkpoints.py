@@ -228,14 +228,14 @@ class CheckpointStore:
         return str(self.folder / folder)
 
     def _take_back(self, path: str, content: bytes) -> None:
-        """The name may exist already, with only its folder not on disk: a failed checkpoint must not be found."""
+        """Delete metadata whose folder may not be on disk yet, because a failed checkpoint must not be found later."""
         if not self.is_remote:
             with contextlib.suppress(HeronError):
                 if self._objects.get(path) == content:
                     self._objects.delete([path])
 
     def _replace_damaged(self, number: int, content: bytes) -> None:
-        """There is other metadata: replace it if it cannot be read, else leave it."""
+        """Replace existing metadata if it cannot be read; leave it otherwise."""
         try:
             self.load_metadata(number)
         except DamagedFileError:
@@ -325,7 +325,7 @@ class CheckpointStore:
         return f"{self.folder / ref.path} {what}"
 
     def _sizes(self, refs: Iterable[FileRef], checkpoint: int | None = None) -> dict[str, int]:
-        """Every object in the folders of these, and of this checkpoint; a listing costs less than asking for each."""
+        """Sizes of all objects in these checkpoints' folders. One listing costs less than a request per object."""
         folders = {self._path(ref).split("/", 1)[0] for ref in refs}
         if checkpoint is not None:
             folders.add(folder_name(checkpoint))
@@ -339,7 +339,7 @@ class CheckpointStore:
             return self._objects.list(folder).objects
 
     def _unfinished(self, folder: str) -> list[str]:
-        """What writers have begun there, or left behind when they were killed. An object store shows none of it."""
+        """Incomplete files of running or killed writers. An object store does not show them."""
         return unfinished(self.folder, folder) if isinstance(self.folder, Path) else []
 
     def read(self, ref: FileRef) -> bytes:
@@ -451,7 +451,7 @@ class CheckpointStore:
         return removed
 
     def _clear_folder(self, number: int, needed: set[str]) -> list[str]:
-        """Remove what is not needed from the folder of a checkpoint, its metadata first."""
+        """Remove unneeded files from the folder of a checkpoint, its metadata first."""
         folder = folder_name(number)
         with self._trouble(folder, "removed"):
             doomed = sorted(key for key in self._objects.list(folder).objects if key not in needed)

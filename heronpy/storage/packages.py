@@ -10,7 +10,6 @@ wants the package removes it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import io
@@ -30,7 +29,8 @@ from typing import IO, Final
 from msgspec import Struct
 
 from heronpy.common.errors import PackageError
-from heronpy.common.folders import absolute, check_root, make_folders, open_private
+from heronpy.common.flock import open_lock, try_flock, unlock
+from heronpy.common.folders import absolute, check_root, make_folders, open_private, sync_path
 from heronpy.storage import package_manifest
 from heronpy.storage.sources import Caps, Entry, PlainFile, Source, Tar, Zip, source_of, unpack
 
@@ -182,7 +182,7 @@ class PackageStore:
         return Package(sha256, entry, main_file)
 
     def _make(self, entry: Path, write: Callable[[Path], None]) -> None:
-        """Have a package written where it is not seen, and give it its name when all of it is on disk."""
+        """Write a package under a temporary name, and rename it once it is completely on disk."""
         temporary = self._root / ".tmp" / entry.name
         try:
             write(temporary)
@@ -192,7 +192,7 @@ class PackageStore:
         except BaseException:
             _remove(temporary)
             raise
-        _sync_one(self._root)
+        sync_path(self._root)
 
     def fetch(self, sha256: str, read: Callable[[int], bytes], size: int, digest: bytes) -> Path:
         """The entry of that name, which another host has; unless it is stored already, its archive is read once.
@@ -305,7 +305,7 @@ class PackageStore:
 
     @contextmanager
     def _locked(self, sha256: str, last: bool = False) -> Iterator[None]:
-        """Lock an entry exclusively, in folders that are there; `last` removes the lock file afterwards."""
+        """Lock an entry exclusively, and make missing folders; `last` removes the lock file afterwards."""
         for name in (".tmp", ".locks", package_manifest.FOLDER):
             make_folders(self._root / name)
         file = self._root / ".locks" / f"{sha256}.lock"
@@ -321,20 +321,17 @@ class PackageStore:
         finally:
             if last:
                 file.unlink(missing_ok=True)
-            # Explicitly: a child that was forked this moment may hold a copy of the descriptor.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
+            unlock(descriptor)
 
 
 def _try_lock(file: Path) -> int:
     """Descriptor of the locked file, -1 while another process holds it."""
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    descriptor = open_lock(file)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # A lock on a file that its last holder removed is void.
-        if os.stat(file).st_ino == os.fstat(descriptor).st_ino:
+        if try_flock(descriptor) and os.stat(file).st_ino == os.fstat(descriptor).st_ino:
             return descriptor
-    except (BlockingIOError, FileNotFoundError):
+    except FileNotFoundError:
         pass
     except BaseException:
         os.close(descriptor)
@@ -349,7 +346,7 @@ def _remove(path: Path) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Sync everything below the directory, before its name says that it is complete."""
+    """Sync everything below the directory, before its name makes it count as complete."""
     paths = [directory]
     for parent, directories, files in os.walk(directory):
         paths += [Path(parent) / name for name in directories + files]
@@ -358,12 +355,4 @@ def _sync(directory: Path) -> None:
         return
     for path in paths:
         if not path.is_symlink():
-            _sync_one(path)
-
-
-def _sync_one(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync_path(path)

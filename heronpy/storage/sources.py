@@ -244,9 +244,7 @@ def source_of(path: Path, caps: Caps) -> Source:
         return Zip(path, caps)
     if _is_tar(path):
         return Tar(path, caps)
-    raise PackageError(
-        f"package {path} is not something that can run; submit a .py file, a directory, or a zip, pex or tar archive"
-    )
+    raise PackageError(f"package {path} cannot run; submit a .py file, a directory, or a zip, pex or tar archive")
 
 
 def _is_tar(path: Path) -> bool:
@@ -306,7 +304,7 @@ def _named(current: Callable[[], str]) -> Iterator[None]:
 
 
 def _check_name(name: str) -> str:
-    """The name of an entry if it stays inside the package."""
+    """The name of an entry; an error if it is outside the package."""
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\\" in name or (parts[0] and parts[0][-1] == ":"):
         raise PackageError(f"{name!r} in the package leads out of it; use relative names only")
@@ -375,7 +373,7 @@ def _write(opened: IO[bytes], path: Path, executable: bool, limit: int) -> int:
 
 
 def _feed(opened: _Readable, into: Callable[[bytes], object], limit: int) -> int:
-    """Pass on the bytes of a file; reads at most a little more than `limit`."""
+    """Pass on the bytes of a file; reads slightly more than `limit` at most."""
     count = 0
     while count <= limit and (chunk := opened.read(_CHUNK)):
         count += len(chunk)

@@ -9,7 +9,6 @@ that lies in the far future, as after a reboot, is reset: so no writer waits for
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import struct
 import time
@@ -19,6 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from heronpy.common.flock import locked, open_lock, try_flock, unlock
 from heronpy.common.folders import make_folders
 
 _ACCOUNT: Final = struct.Struct("<d")
@@ -26,7 +26,6 @@ _ACCOUNT: Final = struct.Struct("<d")
 DEBT_MAX_S: Final = 60.0
 #: A waiting writer checks for a slot at this interval.
 SLOT_LOOK_S: Final = 0.02
-_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class StoreLimits(Struct, frozen=True):
@@ -46,20 +45,16 @@ class StoreLimits(Struct, frozen=True):
         try:
             yield
         finally:
-            # Explicitly: a child that was forked this moment may hold a copy of the descriptor.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
+            unlock(descriptor)
 
     def _take_slot(self) -> int:
         folder = self._folder()
         while True:
             for number in range(self.writers):
-                descriptor = os.open(folder / f"writer-{number}", _FLAGS, 0o600)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                descriptor = open_lock(folder / f"writer-{number}")
+                if try_flock(descriptor):
                     return descriptor
-                except BlockingIOError:
-                    os.close(descriptor)
+                os.close(descriptor)
             # Do not block on one slot: another may become free first.
             time.sleep(SLOT_LOOK_S)
 
@@ -73,9 +68,7 @@ class StoreLimits(Struct, frozen=True):
         if self.bytes_per_s <= 0:
             return 0.0
         cost = count / self.bytes_per_s
-        descriptor = os.open(self._folder() / "account", _FLAGS, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with locked(self._folder() / "account") as descriptor:
             data = os.pread(descriptor, _ACCOUNT.size, 0)
             free_at = _ACCOUNT.unpack(data)[0] if len(data) == _ACCOUNT.size else now
             # Not a number, in the past or too far off: start now.
@@ -83,9 +76,6 @@ class StoreLimits(Struct, frozen=True):
                 free_at = now
             # A late writer still pays, up to the limit of the account.
             os.pwrite(descriptor, _ACCOUNT.pack(min(free_at + cost, now + DEBT_MAX_S)), 0)
-        finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
         return free_at - now
 
     def _folder(self) -> Path:

@@ -12,7 +12,6 @@ submitted lies in the state manager, and has that one only.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import math
 import os
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.flock import locked
 from heronpy.common.folders import check_root, heron_home, make_folders, write_private_text
 from heronpy.common.ids import short_hash
 from heronpy.common.setting_types import CheckpointSettings
@@ -279,7 +279,7 @@ def by_hash(topology_id: str, specs: list[StoreSpec]) -> list[Path]:
 
 
 def _used(spec: StoreSpec) -> float:
-    """Topology instances in a store, by its weight; a store that cannot be reached comes last."""
+    """Topology instances in a store, divided by its weight; infinite for a store that cannot be reached."""
     try:
         make_folders(spec.root)
         with os.scandir(spec.root) as entries:
@@ -320,11 +320,9 @@ def _claimed(claim: Path, topology_id: str) -> Path | None:
 
 
 def _agree(claim: Path, replaced: Path | None, root: Path, launch: LaunchSpec) -> Path:
-    """Make all processes agree on one root, chosen by the first; returns it."""
+    """Make all processes agree on the root that the first of them chose; returns it."""
     make_folders(claim.parent)
-    lock = os.open(claim.with_name(f".{_CLAIM}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(claim.with_name(f".{_CLAIM}.lock")):
         current = _claimed(claim, launch.topology_id)
         if current is not None and current != replaced:
             return current
@@ -333,8 +331,4 @@ def _agree(claim: Path, replaced: Path | None, root: Path, launch: LaunchSpec) -
         temporary = claim.with_name(f".{_CLAIM}.tmp")
         write_private_text(temporary, f"{root}\n{launch.topology_id}")
         os.replace(temporary, claim)
-    finally:
-        # Explicitly: a child that was forked this moment may hold a copy of the descriptor.
-        fcntl.flock(lock, fcntl.LOCK_UN)
-        os.close(lock)
     return root

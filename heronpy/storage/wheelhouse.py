@@ -58,7 +58,7 @@ def pack(requirements: Path, into: Path, timeout_s: float) -> Path:
 def _write(wheels: Path, file: Path, requirements: Path) -> None:
     names = sorted(os.listdir(wheels))
     if not names:
-        raise PackageError(f"{requirements} asks for nothing that could be packed")
+        raise PackageError(f"{requirements} has no requirement that could be packed")
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name in names:
             info = zipfile.ZipInfo(name, _EPOCH)
@@ -134,7 +134,7 @@ def run_pip(arguments: Sequence[str], timeout_s: float, trouble: str) -> None:
 
 
 def _reason(text: str) -> str:
-    """pip's first error, which names the requirement, in one line; what follows only repeats it."""
+    """pip's first error in one line, which names the requirement; its later errors repeat it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     found = next(iter(errors), lines[-1] if lines else "pip gave no reason")

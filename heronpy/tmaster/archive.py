@@ -86,7 +86,7 @@ class Archive:
         done(failure)
 
     def _mark(self, wanted: Prune) -> None:
-        """Mark abandoned checkpoints on disk, for submits: they read only folders, and must not start from these."""
+        """Mark abandoned checkpoints on disk, so that a submit, which reads only folders, does not start from them."""
         for store in self._stores().homes():
             for number in set(store.checkpoints()) & set(wanted.keep):
                 store.mark_abandoned(number, number in wanted.abandoned)
@@ -138,14 +138,14 @@ class Archive:
         return self._opened
 
     def _leave(self) -> None:
-        """Writing failed: perhaps another store can be written."""
+        """After a failed write, try another store."""
         try:
             self._stores().failed()
         except (HeronError, OSError) as error:
             log.warning("no other checkpoint store takes over: %s", error)
 
     def close(self) -> None:
-        """Start no more jobs; running ones end by themselves."""
+        """Start no more jobs; running ones end on their own."""
         self._writer.shutdown(wait=False, cancel_futures=True)
         self._cleaner.shutdown(wait=False, cancel_futures=True)
 

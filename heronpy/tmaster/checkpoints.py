@@ -174,7 +174,7 @@ class Checkpoints:
         return self.restorer.ready
 
     def outcome(self, token: int) -> words.Answer | None:
-        """How the checkpoint of `ask` ended; None while it is in progress."""
+        """The result of the checkpoint that `ask` requested; None while it is in progress."""
         return self._outcomes.pop(token, None)
 
     def sealed(self, now: float) -> bool:
@@ -243,7 +243,7 @@ class Checkpoints:
                 self._note_complete(effect.checkpoint)
             elif isinstance(effect, words.Abort):
                 text = f"checkpoint {effect.checkpoint} was aborted: {effect.reason}"
-                self._shared.journal.add(control_pb2.EVENT_CHECKPOINT, text, reason="aborted", warning=True)
+                self._shared.event_log.add(control_pb2.EVENT_CHECKPOINT, text, reason="aborted", warning=True)
                 self._broadcast(control_pb2.CheckpointAborted(checkpoint=effect.checkpoint, reason=effect.reason))
             elif isinstance(effect, words.Answer):
                 self._answer(effect)
@@ -253,7 +253,7 @@ class Checkpoints:
     def _note_complete(self, checkpoint: int) -> None:
         record = next(one for one in self.coordinator.log.complete if one.checkpoint == checkpoint)
         kind = "savepoint" if record.kind == checkpoint_pb2.SAVEPOINT else "checkpoint"
-        self._shared.journal.add(
+        self._shared.event_log.add(
             control_pb2.EVENT_CHECKPOINT,
             f"{kind} {checkpoint} is complete, {format_bytes(record.total_bytes)}",
             reason=kind,

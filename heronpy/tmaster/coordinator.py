@@ -236,7 +236,7 @@ class Coordinator:
             self._overtake(pending)
 
     def _overtake(self, pending: Pending) -> None:
-        """The barriers do not wait for the tuples before them: tasks save those as part of their state."""
+        """Make the checkpoint unaligned: barriers overtake tuples, and tasks save these tuples in their state."""
         pending.overtake = float("inf")
         self.effects.append(Trigger(pending.checkpoint, pending.savepoint, unaligned=True))
 
@@ -390,7 +390,7 @@ class Coordinator:
         self.effects.append(self.prune())
 
     def _abandon_after(self, checkpoint: int) -> bool:
-        """Whether there was something to abandon."""
+        """Abandon later checkpoints; returns whether there were any."""
         later = [r for r in self.log.complete if r.checkpoint > checkpoint and not r.abandoned]
         for record in later:
             record.abandoned = True

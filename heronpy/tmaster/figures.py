@@ -1,6 +1,6 @@
 """The figures of a topology by component, for any number of viewers: now, and minute by minute. Pure.
 
-`take` gets the metrics reports; the rest comes from the registry. One reply serves everybody who asks within
+`take` gets the metrics reports; the rest comes from the registry. One reply serves all viewers within
 `SHARED_S`, so viewers cost nothing. A minute is closed by the first report after its end; a minute without any report
 stays unknown.
 """
@@ -135,7 +135,7 @@ class Figures:
             load=load,
             uptime_s=max(0.0, now + self._wall_offset_s - registry.totals.started_at),
             totals=totals,
-            last_event=shared.journal.last,
+            last_event=shared.event_log.last,
             still_s={
                 name: max(0.0, now - part.emitted_at)
                 for name, part in parts.items()
@@ -215,7 +215,7 @@ class Figures:
         return parts
 
     def _take_processes(self, parts: dict[str, Part]) -> None:
-        """Count the restarts of tasks, and what their memory shares with other processes."""
+        """Count the restarts of tasks, and the memory that they share with other processes."""
         registry = self._machine.shared.registry
         for executor in registry.executors.values():
             epoch = executor.record.epoch

@@ -59,7 +59,7 @@ class Readiness:
         shared.publish_if_due(now)
 
     def cause(self, now: float) -> str:
-        """What the spouts wait for, and for how long."""
+        """Why the spouts wait, and for how long."""
         registry = self._shared.registry
         since: dict[str, float] = {}
         for task in self._tasks():
@@ -158,7 +158,7 @@ class Finisher:
                 self._asked[task] = (*asked[:2], asked[2] - RESEND_S + 1.0)
 
     def _hold_ticks(self, now: float) -> None:
-        """Tell every unfinished bolt to hold its ticks: only tuples can be work now."""
+        """Make every unfinished bolt hold its ticks, so that only tuples are work."""
         shared = self._shared
         if now < self._next_hold or not shared.started or not (shared.book.active or self.input_ended):
             return
@@ -183,7 +183,7 @@ class Finisher:
         order = [c for c in LogicalPlan.from_topology(topology).topological_order() if c in bolts]
         places = shared.registry.places
         self._stages = [sorted(t for t, p in places.items() if p.component == c) for c in order]
-        why = "is paused for good" if self.input_ended else "is exhausted"
+        why = "is paused permanently" if self.input_ended else "is exhausted"
         shared.note(f"every spout of {topology.name} {why}; finishing its bolts")
         return True
 
@@ -200,7 +200,7 @@ class Finisher:
             self._shared.send((peer,), control_pb2.FinishTasks(task_ids=tasks))
 
     def _should_ask(self, task: int, now: float) -> bool:
-        """Whether this incarnation of the task was not asked before, or long ago; records that it is asked now."""
+        """Whether this incarnation of the task was not asked, or long ago; records that it is asked now."""
         registry = self._shared.registry
         status = registry.tasks.get(task)
         if status is None or status.state not in UP_STATES:

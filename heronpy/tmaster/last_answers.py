@@ -6,7 +6,7 @@ Exceptions, tasks and minutes are left out, or cut, where they exceed their limi
 
 from __future__ import annotations
 
-from heronpy.metrics.names import BATCH_METRICS, CPU_SECONDS, UNIT_METRICS
+from heronpy.metrics.names import BATCH_METRICS, CPU_METRICS, UNIT_METRICS
 from heronpy.net.answers import packed
 from heronpy.proto import components_of, control_pb2
 from heronpy.tmaster.machine import TopologyMaster
@@ -45,7 +45,7 @@ class LastAnswers:
 
     def look(self, now: float) -> None:
         """Take the figures if the topology begins to finish. To be called after each event."""
-        newest = self._machine.shared.journal.last
+        newest = self._machine.shared.event_log.last
         if newest == self._event:
             return
         self._event, before, self._life = newest, self._life, self._machine.lifecycle
@@ -57,10 +57,10 @@ class LastAnswers:
             self._figures = self._figures_now(now)
 
     def message(self, now: float, at_end: bool) -> control_pb2.LastAnswers:
-        """All of it. The minutes are added `at_end` only, when no more reports are taken."""
+        """The complete message. `at_end`, when no more reports are taken, it includes the minutes."""
         machine, metrics = self._machine, self._observatory.metrics
         load, tasks = self._figures or self._figures_now(now)
-        counts = metrics.query(control_pb2.GetMetrics(names=(*UNIT_METRICS, *BATCH_METRICS, CPU_SECONDS)), now)
+        counts = metrics.query(control_pb2.GetMetrics(names=(*UNIT_METRICS, *BATCH_METRICS, *CPU_METRICS)), now)
         found = control_pb2.LastAnswers(topology_id=load.topology_id, load=packed(load), exceptions=self._exceptions())
         found.counts.resumed_s = counts.resumed_s
         found.counts.reports.extend(one for one in counts.reports if one.samples)
@@ -84,7 +84,7 @@ class LastAnswers:
         return self._observatory.last_load(now), self._observatory.metrics.query(asked, now)
 
     def _exceptions(self) -> control_pb2.ExceptionsReply:
-        """The newest that fit; the others count as discarded."""
+        """The newest exceptions up to `EXCEPTIONS_BYTES_MAX`; the others count as discarded."""
         store = self._machine.shared.exceptions
         reply, size = control_pb2.ExceptionsReply(discarded=store.discarded), 0
         for one in store.select():

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 
 from heronpy.common.units import listed
-from heronpy.health.signals import LookSignals
+from heronpy.health.signals import HotSpots
 from heronpy.proto import control_pb2
 from heronpy.tmaster.exceptions import last_line
 from heronpy.tmaster.input import Finisher
@@ -47,7 +47,7 @@ def decide_lifecycle(shared: SharedState, operation: Operation | None, finisher:
 def _failed_tasks(shared: SharedState) -> list[int]:
     """Tasks that report that they cannot start, and are not restarted.
 
-    Once all tasks have run, the executor restarts such a task, and it alone knows when it gives up.
+    Once all tasks have run, the executor restarts such a task, and only the executor knows when it gives up.
     """
     return [] if shared.has_run else sorted(t for t in shared.registry.failed_tasks if not shared.registry.rests(t))
 
@@ -197,15 +197,15 @@ def _restart(shared: SharedState, names: set[str], now: float) -> str:
 
 
 def _exit_line(shared: SharedState, process: control_pb2.ProcessRecord) -> str:
-    """Why it ended last, or what its ends have in common, as the end of a sentence."""
+    """Why the process ended last, or what its ends have in common, as the end of a sentence."""
     lines = process.exit_detail.strip().splitlines() or [process.exit_reason.replace("_", " ")]
     # The first line has the exception's name; its message may have several.
     words, times = lines[0], ""
     mine = [one for one in shared.exceptions.select(task_id=process.task_id) if one.process == process.name]
-    looks = raised_by(mine, LookSignals())
-    if common := looks.in_common(words):
+    hot = raised_by(mine, HotSpots())
+    if common := hot.in_common(words):
         # As the doctor says it.
-        words, times = common, f" ({looks.alike_times} of {looks.raised_times} times)"
+        words, times = common, f" ({hot.alike_times} of {hot.raised_times} times)"
     return f": {words[:DETAIL_MAX]}{times}" if words else ""
 
 

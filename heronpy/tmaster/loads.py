@@ -268,7 +268,7 @@ class Loads:
 
 
 def _silent_s(report: control_pb2.MetricsReport) -> float:
-    """How long the sender may be silent; a broken one does not count for ever."""
+    """How long the sender may be silent: `pause_s` of its report, within limits, even if that is invalid."""
     return min(max(SILENT_S, report.pause_s), FORGOTTEN_S) if isfinite(report.pause_s) else SILENT_S
 
 
@@ -284,10 +284,10 @@ def _layout(report: control_pb2.MetricsReport) -> _Layout:
 def _read(
     report: control_pb2.MetricsReport, now: float, before: _Totals | None, layout: _Layout
 ) -> tuple[_Totals, _Layout]:
-    """The figures of a report; its histograms only without `before`, whose histograms count otherwise.
+    """The figures of a report; with `before` without histograms, which are counted elsewhere.
 
-    A process appends samples and keeps their order, so only those that `layout` names are looked at, a quarter of all.
-    Where it does not fit, the report is searched, and the layout is the new one.
+    A process appends samples and keeps their order, so `layout` names the quarter that is read. If the layout does not
+    fit, the report is searched, and the new layout is returned.
     """
     samples = report.samples
     if len(samples) != layout[0]:
@@ -319,7 +319,7 @@ def _counts(sample: control_pb2.Sample) -> Counts:
 
 
 def _merge(into: dict[str, Counts], name: str, counts: Counts) -> None:
-    """Add counts; those with other bounds than the first are left out, because they cannot be added."""
+    """Add counts. Counts with other bounds than the first are left out, because they cannot be added."""
     known = into.get(name)
     if known is None:
         into[name] = Counts(counts.bounds, list(counts.each), counts.total)
@@ -357,7 +357,7 @@ def _window(marked: Iterable[tuple[_Process, _Totals]], now: float, parts: Mappi
 
 
 def _grown(latest: _Totals, mark: _Totals, column: int) -> float | None:
-    """Growth of a total; None when it was not reported. One that appears after the mark grew from 0."""
+    """Growth of a total; None if it was not reported. A total that appears after the mark grew from 0."""
     return max(0.0, latest.values[column] - mark.values[column]) if latest.told >> column & 1 else None
 
 
@@ -409,7 +409,7 @@ def _take_task(part: Part, process: _Process, mark: _Totals, over_s: float) -> N
 
 
 def _take_others(window: Window, latest: _Totals, mark: _Totals, over_s: float) -> None:
-    """A stream manager, or the Spark gateway."""
+    """Add the figures of a stream manager or of the Spark gateway."""
     if latest.told >> SPARK_WAITING & 1:
         window.spark_waiting = latest.values[SPARK_WAITING]
     if latest.told >> SPARK_LAG & 1:

@@ -19,10 +19,10 @@ from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events, lifecycle
 from heronpy.tmaster.checkpoints import Checkpoints
+from heronpy.tmaster.event_log import EventLog, Watcher
 from heronpy.tmaster.events import Effect, Node
 from heronpy.tmaster.exceptions import ExceptionStore
 from heronpy.tmaster.input import Finisher, Readiness
-from heronpy.tmaster.journal import Journal, Watcher
 from heronpy.tmaster.operations import Restart, StateChange
 from heronpy.tmaster.planbook import PlanBook, placement, placement_of_plan
 from heronpy.tmaster.registry import Registry
@@ -73,11 +73,11 @@ class TopologyMaster:
         registry.totals = Totals.of(totals, topology.id)
         if previous is not None:
             registry.totals.take_plan(previous)
-        journal = Journal(wall_offset_s)
-        journal.take_over(happened, topology.id)
-        self.shared = SharedState(settings, registry, book, ExceptionStore(settings.exceptions_max), journal, process)
+        event_log = EventLog(wall_offset_s)
+        event_log.take_over(happened, topology.id)
+        self.shared = SharedState(settings, registry, book, ExceptionStore(settings.exceptions_max), event_log, process)
         self.shared.resumed = previous is not None
-        self.watcher = Watcher(journal)
+        self.watcher = Watcher(event_log)
         self.operation: Operation | None = None
         self.finisher = Finisher(self.shared)
         self.readiness = Readiness(self.shared)
@@ -125,17 +125,17 @@ class TopologyMaster:
         """Take over from the predecessor, if there was one."""
         self._started_at = self._resting_since = now
         shared, book = self.shared, self.shared.book
-        shared.journal.now = now
+        shared.event_log.now = now
         shared.registry.totals.start(now + self._wall_offset_s)
         if book.plan is not None:
-            shared.journal.add(
+            shared.event_log.add(
                 control_pb2.EVENT_MASTER, f"topology master {self.epoch} took over", subject="tmaster", warning=True
             )
-        elif self._submitted is not None and not shared.journal.start.launched_at:
+        elif self._submitted is not None and not shared.event_log.start.launched_at:
             submitted_at = self._submitted.submitted_at
-            shared.journal.start.begun_at = self._submitted.begun_at or submitted_at
-            shared.journal.start.packaged_at = submitted_at
-            shared.journal.start.launched_at = now + self._wall_offset_s
+            shared.event_log.start.begun_at = self._submitted.begun_at or submitted_at
+            shared.event_log.start.packaged_at = submitted_at
+            shared.event_log.start.launched_at = now + self._wall_offset_s
         spouts = {spout.comp.name for spout in book.topology.spouts}
         shared.registry.place(book.packing, spouts)
         shared.registry.expect(book.plan_tasks(), book.version)
@@ -153,7 +153,7 @@ class TopologyMaster:
 
     def handle(self, event: events.Event, now: float) -> list[Effect]:
         """Decide what to do about an event."""
-        self.shared.journal.now = now
+        self.shared.event_log.now = now
         if self._due is not None and now - self._due > PAUSED_S:
             self.shared.registry.overslept(now)
         request: int = getattr(event, "request", 0)
@@ -185,7 +185,7 @@ class TopologyMaster:
         book, registry = self.shared.book, self.shared.registry
         registry.validate()
         self.shared.exceptions.validate()
-        self.shared.journal.validate()
+        self.shared.event_log.validate()
         assert not self.shared.pending, "effects were left behind"
         assert self.operation is None or not self.operation.done, "a finished operation was kept"
         if book.plan is not None:
@@ -208,7 +208,7 @@ class TopologyMaster:
             for name in shared.registry.sweep(now):
                 text = f"no heartbeat from {name}"
                 shared.note(text, warning=True)
-                shared.journal.add(control_pb2.EVENT_SILENT, text, subject=name, warning=True)
+                shared.event_log.add(control_pb2.EVENT_SILENT, text, subject=name, warning=True)
             if self.checkpoints is not None:
                 self.checkpoints.restorer.look_at_all(now)
         if self.checkpoints is not None:
@@ -234,7 +234,7 @@ class TopologyMaster:
         waits = isinstance(self.operation, Restart) and self.operation.is_emptying
         if not isinstance(self.operation, Update) and not waits and not restoring:
             self.finisher.advance(now)
-        if shared.journal.start.launched_at and not shared.journal.start.running_at:
+        if shared.event_log.start.launched_at and not shared.event_log.start.running_at:
             self._time_start(now)
         life = self.lifecycle
         if life != self.life:
@@ -246,14 +246,14 @@ class TopologyMaster:
             text = f"{book.topology.name} is {word}{by}{': ' + cause if cause else ''}"
             shared.note(text, warning=life == control_pb2.LIFE_FAILED)
             bad = life in (control_pb2.LIFE_FAILED, control_pb2.LIFE_DEGRADED) and not ordered
-            shared.journal.add(control_pb2.EVENT_LIFE, text, reason=word.lower(), warning=bad)
+            shared.event_log.add(control_pb2.EVENT_LIFE, text, reason=word.lower(), warning=bad)
         if self._watched != book.version:
             self._watched = book.version
             self.watcher.place(shared.registry.containers)
 
     def _time_start(self, now: float) -> None:
-        """Note when the phases of the first start end."""
-        shared, start, wall = self.shared, self.shared.journal.start, now + self._wall_offset_s
+        """Record when the phases of the first start end."""
+        shared, start, wall = self.shared, self.shared.event_log.start, now + self._wall_offset_s
         if not start.registered_at and not shared.book.missing(shared.registry.stmgrs):
             start.registered_at = wall
         if start.registered_at and not start.planned_at and shared.book.plan is not None:
@@ -261,7 +261,7 @@ class TopologyMaster:
         if start.planned_at and shared.has_run:
             start.running_at = wall
             text = f"{shared.book.topology.name} was started in {states.start_text(start)}"
-            shared.journal.add(control_pb2.EVENT_LIFE, text, reason="start")
+            shared.event_log.add(control_pb2.EVENT_LIFE, text, reason="start")
 
     def _note_rest(self, operation: Operation, now: float) -> None:
         """Record a deactivation that every spout has applied."""
@@ -309,7 +309,7 @@ class TopologyMaster:
             shared.send((event.peer,), control_pb2.NewPlan(plan=book.plan))
 
     def _reserve(self, name: str, version: int, now: float) -> None:
-        """A process has seen a plan that the state manager has lost: skip its version."""
+        """Skip a version that a process knows and the state manager has lost."""
         book = self.shared.book
         if book.version < version <= PLAN_VERSION_MAX:
             self.shared.note(f"{name} knows plan {version}, newer than {book.version}", warning=True)
@@ -389,7 +389,7 @@ class TopologyMaster:
     def _resize(self, request: int, message: control_pb2.UpdateTopology, now: float) -> None:
         """Change sizes without moving tasks: executors follow the packing plan, and no task restarts.
 
-        The packing plan is stored last, so who finds its new version knows that all of it was done.
+        The packing plan is stored last, so its new version means that everything is stored.
         """
         shared, book = self.shared, self.shared.book
         check_request(shared, message)
@@ -400,7 +400,7 @@ class TopologyMaster:
         book.use(message.packing_plan)
         shared.change_plan(now)
         shared.publish_if_due(now)
-        shared.journal.add(control_pb2.EVENT_UPDATE, "sizes of tasks changed", reason="resize")
+        shared.event_log.add(control_pb2.EVENT_UPDATE, "sizes of tasks changed", reason="resize")
         shared.reply(request, control_pb2.UpdateReply(plan_version=book.version))
 
     def _on_config_requested(self, event: events.ConfigRequested, now: float) -> None:
@@ -415,7 +415,7 @@ class TopologyMaster:
             shared.publish_if_due(now)
         count = len(event.settings)
         noun = "setting" if count == 1 else "settings"
-        shared.journal.add(control_pb2.EVENT_UPDATE, f"{count} {noun} changed", reason="settings")
+        shared.event_log.add(control_pb2.EVENT_UPDATE, f"{count} {noun} changed", reason="settings")
         shared.confirm([event.request], f"{count} {noun} in plan {shared.book.version}")
 
     def _require_idle(self) -> None:

@@ -200,7 +200,7 @@ class Minutes:
         return list(dict.fromkeys(asked.components)) or list(known), list(dict.fromkeys(asked.names)) or list(NAMES)
 
     def _span(self, since: float, until: float) -> tuple[int, int]:
-        """The first minute, and that after the last: what of the request is known."""
+        """The known minutes of a request: the first, and the one after the last."""
         first, end = self._minutes[0].number, self.last + 1
         if isfinite(since) and since > 0:
             first = max(first, min(int(since // MINUTE_S), end))
@@ -266,7 +266,7 @@ class Minutes:
 
 
 def _joined(values: array[float], step: int, join: Callable[[list[float]], float]) -> array[float]:
-    """One value for this many minutes."""
+    """One value for each `step` minutes."""
     found = array("f")
     for start in range(0, len(values), step):
         known = [value for value in values[start : start + step] if not isnan(value)]
@@ -275,7 +275,7 @@ def _joined(values: array[float], step: int, join: Callable[[list[float]], float
 
 
 def _packed(values: array[float]) -> bytes:
-    """Little-endian, whatever this machine is."""
+    """The values as little-endian bytes on every machine."""
     if sys.byteorder == "big":
         values = values[:]
         values.byteswap()

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from heronpy.common.host import clock_id
 from heronpy.common.setting_types import InstanceSettings, TmasterSettings
 from heronpy.health.gathering import METRICS, SERIES, signals_of, window_of
-from heronpy.health.signals import Looks, Signals
+from heronpy.health.signals import AllHotSpots, Signals
 from heronpy.health.times import TIMES
 from heronpy.metrics.cache import MetricsCache
 from heronpy.proto import control_pb2
@@ -119,12 +119,12 @@ class Observatory:
         return replace(self.figures.reply(NO_PLAN, now), findings=self._said[:FINDINGS_MAX])
 
     def _diagnose(self, now: float) -> None:
-        """Work out the findings, if they are due."""
+        """Compute the findings, if they are due."""
         # Imported after the topology has run for a minute, or on request; tasks do not have these modules.
         from heronpy.health.diagnose import diagnose
         from heronpy.views.findings import Verdict
 
-        last_event = self._machine.shared.journal.last
+        last_event = self._machine.shared.event_log.last
         # Else a view would say in one line that a task is down, and in the next what was found when it was up.
         if now >= (self._due if last_event == self._known_event else self._due_by_event):
             began = time.thread_time()
@@ -135,10 +135,10 @@ class Observatory:
             patience_s = _PATIENCE * (time.thread_time() - began)
             self._due, self._due_by_event = now + max(FINDINGS_S, patience_s), now + max(SOON_S, patience_s)
 
-    def looks(self, asked: control_pb2.GetLooks, now: float) -> Looks:
-        """Answer GetLooks."""
+    def hot_spots(self, asked: control_pb2.GetHotSpots, now: float) -> AllHotSpots:
+        """Answer GetHotSpots."""
         exceptions = self._machine.shared.exceptions.select(asked.component, 0)
-        return Looks(tasks=self.tasks.looks(asked.component, exceptions, now))
+        return AllHotSpots(tasks=self.tasks.hot_spots(asked.component, exceptions, now))
 
     def traced(self, asked: control_pb2.GetTraces, now: float) -> Traces:
         """Answer GetTraces."""
@@ -152,7 +152,7 @@ class Observatory:
         """What `heron doctor` sees with its default window."""
         machine = self._machine
         status, wall = machine.status(now), now + self._wall_offset_s
-        known = machine.shared.journal.after(0).events
+        known = machine.shared.event_log.after(0).events
         began = self.figures.loads.began
         age_s = now - began if began is not None else None
         interval_s = window_of(TIMES.window_s, age_s or 0.0, known, wall)
@@ -166,6 +166,6 @@ class Observatory:
             now=wall,
             age_s=age_s,
             checkpoint_every_s=self._every_s,
-            looks=self.looks(control_pb2.GetLooks(), now).tasks,
+            hot_spots=self.hot_spots(control_pb2.GetHotSpots(), now).tasks,
             load=self.figures.reply(NO_PLAN, now),
         )

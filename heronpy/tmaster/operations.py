@@ -71,7 +71,7 @@ class Emptying:
         return all(task in registry.tasks and registry.tasks[task].plan_version >= self._version for task in spouts)
 
     def _left(self) -> int:
-        """Tuples under way, as last reported; one may be counted twice, which does not matter here."""
+        """Tuples in progress, as last reported. One may be counted twice, which is harmless here."""
         registry = self._shared.registry
         beats = [entry.beat for entry in registry.stmgrs.values()]
         moving = sum(beat.queued_tuples + beat.in_flight_tuples + beat.unacked_roots for beat in beats)
@@ -259,7 +259,7 @@ class Restart:
             status = registry.tasks[broken[0]]
             self._refuse(f"{registry.name_of(broken[0])} cannot start: {status.error}", now)
         elif not waiting and not self._old_stmgrs():
-            late = "; it had not run empty before" if self._emptying is not None and not self._emptying.empty else ""
+            late = "; it was not empty before" if self._emptying is not None and not self._emptying.empty else ""
             self._finish(f"restarted {self._target}: {counted(len(self._tasks), 'task')} back{late}", now)
             if self._last_container_0:
                 # Last, and after the answer, because this master is one of its processes.

@@ -43,7 +43,7 @@ SHOWN_S = 1.0
 
 
 class _Ledger(Struct):
-    """One node: how it is made, and what was last written of it."""
+    """A record in one node: how it is built, and what was last written."""
 
     node: Node
     #: Makes it for a topology id.
@@ -60,7 +60,7 @@ class _Ledger(Struct):
     cost_s: float = 0.0
 
     def is_ahead(self) -> bool:
-        """Whether there is more than what was written."""
+        """Whether the record has changed since it was written."""
         return (self.changes(), self.growth()) != (self.written_changes, self.written_growth)
 
     def due(self, now: float) -> bool:
@@ -89,7 +89,7 @@ class Recorder:
     ) -> None:
         self._store = store
         self._topology = shared.book.topology.id
-        totals, journal = shared.registry.totals, shared.journal
+        totals, event_log = shared.registry.totals, shared.event_log
         self._totals = _Ledger(
             Node.TOTALS,
             totals.ledger,
@@ -105,7 +105,7 @@ class Recorder:
             growth=lambda: metrics.growth,
             growth_pause_s=GROWTH_PAUSE_S,
         )
-        self._events = _Ledger(Node.EVENTS, journal.ledger, lambda: journal.last)
+        self._events = _Ledger(Node.EVENTS, event_log.ledger, lambda: event_log.last)
         # At rest nothing is written: what those minutes show is not worth it.
         self._minutes = _Ledger(
             Node.MINUTES,

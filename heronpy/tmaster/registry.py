@@ -159,10 +159,10 @@ class Registry(Struct):
         return status is not None and status.state in UP_STATES and self.end_of(task) is None
 
     def end_of(self, task: int) -> str | None:
-        """Why the process that has reported last as this task has ended; None: it has not, or it had finished.
+        """Why the last known process of the task has ended; None if it has not, or if it finished.
 
-        Executors see an end at once, stream managers only a silence: what is restored goes by theirs, what people are
-        told by this.
+        Executors see an end at once, stream managers only a silence. Restores follow the stream managers; users see
+        this.
         """
         status = self.tasks.get(task)
         below, why = self.ended.get(task, (0, ""))
@@ -408,7 +408,7 @@ class Registry(Struct):
             self.resting[container] = resting
 
     def _take_end(self, process: control_pb2.ProcessRecord) -> None:
-        """The processes of a task before the one of this record have ended, and that one has if it does not run."""
+        """Record that earlier processes of a task have ended, and also this one unless it runs."""
         task, runs = process.task_id, process.state in (control_pb2.PROC_STARTING, control_pb2.PROC_RUNNING)
         if self.ended.get(task, (-1, ""))[0] == process.epoch + (not runs):
             return  # as in nearly all heartbeats

@@ -133,9 +133,9 @@ class Restorer:
         return found
 
     def _in_doubt(self, record: plan_pb2.RegionRecord) -> bool:
-        """Whether the predecessor may have heard that this start cannot be restored, which tasks report only once.
+        """Whether the predecessor may have been told that this start cannot be restored; tasks report that only once.
 
-        The log says so only of checkpoints of this topology; any other start is tried again.
+        The log only knows checkpoints of this topology; any other start is tried again.
         """
         newest = self._coordinator.newest()
         return self._has_past and (newest is None or newest.checkpoint != record.checkpoint)
@@ -147,7 +147,7 @@ class Restorer:
         return bool(self._coordinator.log.complete or self._coordinator.log.restore_from)
 
     def _choose(self) -> Source | NothingSoundError:
-        """The start of a restore (F23)."""
+        """The checkpoint, or other start, of a restore (F23)."""
         log = self._coordinator.log
         record = self._coordinator.newest()
         if record is not None:
@@ -164,7 +164,7 @@ class Restorer:
         return NothingSoundError(held, tuple(text for text in damage if text))
 
     def _renew(self, regions: list[Region], why: str | None, now: float, cause: Cause = Cause.WANTED) -> None:
-        """New attempts of these regions, from the newest undamaged checkpoint."""
+        """Start new attempts of these regions, from the newest undamaged checkpoint."""
         choice = self._choose()
         source = choice if isinstance(choice, Source) else choice.held
         attempt = self._coordinator.reserve_attempt(source.checkpoint)
@@ -194,7 +194,7 @@ class Restorer:
         choice = self._choose()
         source = choice if isinstance(choice, Source) else choice.held
         start = f"checkpoint {source.checkpoint}" if source.checkpoint else "the start"
-        self._coordinator.abort(f"{region.name} goes back to {start} because {why}", now, again=True)
+        self._coordinator.abort(f"{start} is restored for {region.name} because {why}", now, again=True)
         self._go_back([region], why, now, cause)
 
     def _go_back(self, regions: list[Region], why: str, now: float, cause: Cause) -> None:
@@ -246,7 +246,7 @@ class Restorer:
         return failed
 
     def _excuse(self, region: Region) -> None:
-        """A new attempt replaces every process of the region, so failed restores of the old ones no longer count."""
+        """Forget failed restores of the region's old processes, because a new attempt replaces all of them."""
         for task in region.places:
             self._shared.registry.excuse(task, self._shared.registry.epoch_of(task))
 
@@ -326,7 +326,7 @@ class Restorer:
         self.regions.start(region, epochs, stmgrs)
         if region.why is not None:
             self.last_restore_s = now - region.since
-            shared.journal.add(
+            shared.event_log.add(
                 control_pb2.EVENT_RESTORE,
                 f"{region.name} went back and starts {_origin(region)}: {region.why}",
                 subject=region.name,

@@ -17,9 +17,9 @@ from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import TmasterSettings
 from heronpy.plan.physical_plan import emitters
 from heronpy.proto import control_pb2
+from heronpy.tmaster.event_log import EventLog
 from heronpy.tmaster.events import Effect, Node, Note, Persist, Reply, Send
 from heronpy.tmaster.exceptions import ExceptionStore
-from heronpy.tmaster.journal import Journal
 from heronpy.tmaster.planbook import PlanBook
 from heronpy.tmaster.registry import Registry
 
@@ -38,7 +38,7 @@ class SharedState(Struct):
     registry: Registry
     book: PlanBook
     exceptions: ExceptionStore
-    journal: Journal
+    event_log: EventLog
     #: Epoch of this topology master's process.
     process: str = "tmaster"
     #: Whether this topology master has known every task to be up.

@@ -139,8 +139,8 @@ class Shell:
             "get_exceptions": self._on_get_exceptions,
             "get_traces": self._on_get_traces,
             "get_slow": lambda peer, body: self._observed().tasks.slow(body),
-            "get_looks": lambda peer, body: self._observed().looks(body, self._clock.now()),
-            "get_events": lambda peer, body: self._running().shared.journal.after(body.after, body.limit),
+            "get_hot_spots": lambda peer, body: self._observed().hot_spots(body, self._clock.now()),
+            "get_events": lambda peer, body: self._running().shared.event_log.after(body.after, body.limit),
             "task_checkpoint": lambda peer, body: self._taken(events.TaskAnswered(body)),
             "restore_failed": lambda peer, body: self._taken(events.RestoreFailed(body)),
             "data_lost": lambda peer, body: self._taken(events.DataLost(body)),
@@ -200,7 +200,7 @@ class Shell:
         log.info("topology master of %s with epoch %d at %s", self._name, self._store.epoch, endpoint)
 
     async def _stand_by(self, endpoint: str) -> None:
-        """Wait for the turn of this process, among the masters of this topology."""
+        """Wait until this process may lead, in the order of this topology's masters."""
         assert self._exit is not None
         log.info("standing by for the topology master of %s", self._name)
         standby = Standby(self._store, self._settings.takeover_s, self._clock, self._keys)
@@ -333,12 +333,12 @@ class Shell:
         self._feed(events.ExecutorBeat(peer, body))
 
     def _taken(self, event: events.Event) -> Message:
-        """Acknowledge the event; its sender repeats it until then."""
+        """Acknowledge the event, which its sender repeats until then."""
         self._feed(event)
         return control_pb2.Ok()
 
     def _on_update(self, peer: bytes, body: control_pb2.UpdateTopology) -> Answer:
-        """Refuse an update if the disk is full: it would wait for space until its client has gone."""
+        """Refuse an update if the disk is full: it would wait for space longer than its client."""
         full = full_folder(*self._folders)
         if full is not None:
             raise RetryableRpcError(f"nothing was updated: the disk of {full} is full; free some space and try again")

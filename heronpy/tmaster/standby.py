@@ -30,7 +30,7 @@ MISSED_MIN = 2
 
 
 class FailureDetector:
-    """How long the holder of the location has been silent. The caller passes the time."""
+    """Measures how long the holder of the location has been silent. The caller passes the time."""
 
     def __init__(self, takeover_s: float) -> None:
         self._takeover_s = takeover_s
@@ -137,7 +137,7 @@ class Standby:
             self._client = None
 
     def _say(self, text: str) -> None:
-        """Log it, unless it repeats the previous complaint."""
+        """Log the text, unless it repeats the previous complaint."""
         if text and text != self._complaint:
             log.warning("waiting: %s", text)
         self._complaint = text

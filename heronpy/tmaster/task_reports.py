@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from heronpy.health.signals import LookSignals
+from heronpy.health.signals import HotSpots
 from heronpy.proto import control_pb2
 from heronpy.views.exception_groups import short_line
 from heronpy.views.past import Slow, SlowTuple
@@ -29,7 +29,7 @@ SLOW_KEPT = 16
 
 
 class _Trail(Struct):
-    """The memory of one process."""
+    """Memory samples of one process."""
 
     times: array[float] = field(default_factory=lambda: array("d"))
     sizes: array[float] = field(default_factory=lambda: array("d"))
@@ -60,7 +60,7 @@ class _Task(Struct):
     slow: list[SlowTuple] = field(default_factory=list)
     slow_before: list[SlowTuple] = field(default_factory=list)
     #: Where its process was found; None: not in user code.
-    look: LookSignals | None = None
+    hot: HotSpots | None = None
     trail: _Trail = field(default_factory=_Trail)
     trail_before: _Trail = field(default_factory=_Trail)
 
@@ -92,7 +92,7 @@ class TaskReports:
             if task.trail.times:
                 task.trail_before, task.trail = task.trail, _Trail()
         task.slow = [_named(one, report) for one in report.slow[:SLOW_KEPT]]
-        task.look = _look_of(report.found) if report.HasField("found") else None
+        task.hot = _hot_spots_of(report.found) if report.HasField("found") else None
         task.trail.add(report, now)
 
     def forget(self, process: str) -> None:
@@ -111,32 +111,30 @@ class TaskReports:
             )
         )
 
-    def looks(
+    def hot_spots(
         self, component: str, exceptions: Iterable[control_pb2.ExceptionReport], now: float
-    ) -> dict[str, LookSignals]:
+    ) -> dict[str, HotSpots]:
         """The reports by process; an empty component selects all. Memory that has hardly changed is left out."""
         reports: defaultdict[str, list[control_pb2.ExceptionReport]] = defaultdict(list)
         for report in exceptions:
             if component in ("", report.component):
                 reports[report.process].append(report)
         tasks = {name: task for name, task in self._tasks.items() if component in ("", task.component)}
-        looks = {name: task.look for name, task in tasks.items() if task.look is not None}
-        found = {
-            name: raised_by(reports.get(name, ()), looks.get(name, LookSignals())) for name in {**looks, **reports}
-        }
+        hot = {name: task.hot for name, task in tasks.items() if task.hot is not None}
+        found = {name: raised_by(reports.get(name, ()), hot.get(name, HotSpots())) for name in {**hot, **reports}}
         for name, task in tasks.items():
             before = task.trail_before
             if not before.times or now - before.times[-1] > TRAIL_KEPT_S:
                 before = _Trail()
             if task.trail.changed or before.changed:
-                look = found.setdefault(name, LookSignals())
-                look.memory, look.memory_before = task.trail.told(now), before.told(now)
+                one = found.setdefault(name, HotSpots())
+                one.memory, one.memory_before = task.trail.told(now), before.told(now)
         return found
 
 
-def _look_of(found: control_pb2.TaskLooks) -> LookSignals:
-    return LookSignals(
-        looks=found.looks,
+def _hot_spots_of(found: control_pb2.TaskLooks) -> HotSpots:
+    return HotSpots(
+        samples=found.looks,
         keyed=found.keyed,
         line=found.line,
         at_line=found.at_line / found.looks if found.looks else 0.0,
@@ -164,28 +162,28 @@ def _named(one: control_pb2.SlowTuple, report: control_pb2.MetricsReport) -> Slo
     )
 
 
-def raised_by(reports: Sequence[control_pb2.ExceptionReport], look: LookSignals) -> LookSignals:
+def raised_by(reports: Sequence[control_pb2.ExceptionReport], hot: HotSpots) -> HotSpots:
     """The look, and where the task last raised something; what the exceptions of that type and line have in common."""
-    look = replace(look)
+    hot = replace(hot)
     if not reports:
-        return look
+        return hot
     last = max(reports, key=lambda report: report.last_at)
-    look.raised = short_line(last.traceback)
-    if look.raised:
+    hot.raised = short_line(last.traceback)
+    if hot.raised:
         messages = [
             (next(iter(one.message.splitlines()), ""), max(1, one.count))
             for one in reports
-            if one.type == last.type and short_line(one.traceback) == look.raised
+            if one.type == last.type and short_line(one.traceback) == hot.raised
         ]
-        text, look.alike_times, look.raised_times = alike(messages)
-        look.alike = (f"{last.type}: {text}" if text else last.type)[:ALIKE_MAX_CHARS]
-    return look
+        text, hot.alike_times, hot.raised_times = alike(messages)
+        hot.alike = (f"{last.type}: {text}" if text else last.type)[:ALIKE_MAX_CHARS]
+    return hot
 
 
 def alike(messages: Sequence[tuple[str, int]]) -> tuple[str, int, int]:
-    """What most of these messages have in common, how many have it, and how many there are; each comes with a number.
+    """The common words of most of these messages, how many have them, and the total; each message comes with a number.
 
-    Words are compared place by place, among the messages of the most frequent length. "": no word is common to them.
+    Words are compared by position among the messages of the most frequent length. "": there is no common word.
     """
     total = sum(times for _, times in messages)
     lengths: Counter[int] = Counter()

@@ -314,7 +314,7 @@ class Totals(Struct):
             self.changes += 1
 
     def restarts_of(self, process: control_pb2.ProcessRecord) -> int:
-        """How often a process was started again, by all executors."""
+        """The number of restarts of a process, summed over all executors."""
         _, before, latest = self.restarts.get(process.name, (0, 0, process.restarts))
         return _sum(before, latest)
 
@@ -363,7 +363,7 @@ class Totals(Struct):
             _retire(self._retired_of, counts, 0.0)
 
     def _follows_unseen(self, status: control_pb2.TaskStatus) -> bool:
-        """Whether an earlier, unreported process of a task may have emitted."""
+        """Whether an earlier process of a task may have emitted without a report."""
         then = self.let.get(status.task_id)
         # The first epoch of a container is 1.
         return then is not None and not is_first_start(status.epoch, container_epoch_of(then) if then else 1)

@@ -227,7 +227,7 @@ class _Trace:
 
     @property
     def joined(self) -> _Joined:
-        """The joined trace of its spans; there must be a root."""
+        """The trace joined from its spans, which include a root."""
         if self._joined is None:
             spans = self.spans.values()
             parents = {span.parent for span in spans}
@@ -355,7 +355,7 @@ class TraceStore:
 
 
 def _figures(traces: Iterable[_Trace]) -> list[Hop]:
-    """The hops of each connection between two components, in the order of a tuple's way."""
+    """The hops of each connection between two components, in the order in which a tuple passes them."""
     found: dict[tuple[str, str], dict[str, _Figures]] = {}
     for trace in traces:
         for way, hop, took_s, error_s in trace.joined.hops:

@@ -87,7 +87,7 @@ class Saver(Protocol):
         """Begin; returns the token for `outcome`."""
 
     def outcome(self, token: int) -> Answer | None:
-        """How it ended; None while it is in progress."""
+        """The result of the update; None while it is in progress."""
 
 
 class Broken(Struct, frozen=True):
@@ -206,7 +206,7 @@ class Update:
     # ---- saving -----------------------------------------------------------------------------
 
     def _advance_saving(self, now: float) -> None:
-        """Without a checkpoint, or with state that cannot be redistributed, the update ends with nothing changed."""
+        """Wait for the checkpoint. Without one, or with state that cannot be redistributed, nothing is changed."""
         assert self._saver is not None
         answer = self._saver.outcome(self._token)
         if answer is None:
@@ -223,7 +223,7 @@ class Update:
             self._join(now)
 
     def _bound(self) -> str:
-        """Why the state of the last checkpoint cannot go to the tasks of the new plan; "" when it can."""
+        """Why the tasks of the new plan cannot take the state of the last checkpoint; "" if they can."""
         plain = self._saver.plain if self._saver is not None else ()
         bound = [why for name in sorted(self._rescaled()) if (why := not_scalable(name, plain))]
         return f"nothing was updated: {'; '.join(bound)}" if bound else ""
@@ -323,10 +323,10 @@ class Update:
         self._commit(now)
 
     def _undrained(self) -> list[int]:
-        """The removed tasks that may still have work, and the others when the spouts wait for them.
+        """Removed tasks that may still have work, and all other tasks if the spouts wait for them.
 
-        All of them must be idle during the same period, because one of them may feed another; and for
-        some time, because frames for them may still be in transit between two stream managers.
+        All of them must be idle during the same period, because one of them may feed another. The period has a minimum,
+        because frames may be in transit between two stream managers.
         """
         registry, removed = self._shared.registry, self._removed
         tasks = [*removed, *(registry.places.keys() - removed if self._shared.book.held_to_empty else ())]
@@ -398,7 +398,7 @@ class Update:
             f" {len(self._moved)} moved, {counted(self._discarded, 'tuple')} discarded"
         )
         self._shared.note(text)
-        self._shared.journal.add(control_pb2.EVENT_UPDATE, text, reason="done")
+        self._shared.event_log.add(control_pb2.EVENT_UPDATE, text, reason="done")
 
     def _roll_back(self, now: float, why: str) -> None:
         shared = self._shared
@@ -420,14 +420,14 @@ class Update:
         self._refuse(f"update rolled back, the topology runs as before: {why}")
         text = f"update rolled back: {why}"
         shared.note(text, warning=True)
-        shared.journal.add(control_pb2.EVENT_UPDATE, text, reason="rolled_back", warning=True)
+        shared.event_log.add(control_pb2.EVENT_UPDATE, text, reason="rolled_back", warning=True)
 
     def _timeout(self) -> str:
         return f"{self._shared.settings.start_timeout_s:g} s"
 
 
 def _is_busy(status: control_pb2.TaskStatus, leaves: bool) -> bool:
-    """Whether a task has something to do; the pending tuples of a spout count only if it leaves."""
+    """Whether a task has work; pending tuples of a spout only count if the task is removed."""
     # Bytes without tuples are frames that its stream manager still holds for the task.
     queued = status.in_queue_tuples or status.in_queue_bytes
     return bool(queued or status.out_queue_tuples or (leaves and status.pending))

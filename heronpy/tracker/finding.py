@@ -7,16 +7,14 @@ during these imports.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heronpy.common.errors import ConfigError, DeadlineError, HeronError
+from heronpy.common.flock import locked
 from heronpy.common.folders import check_root
 from heronpy.tracker.folder import LOG, RECORD, folder_of
 
@@ -68,19 +66,8 @@ def find_or_start(home: Path, config_path: str | None) -> Running:
     if found is not None:
         return found
     folder = folder_of(home)
-    with _one_at_a_time(folder):
+    with locked(folder / "start.lock"):  # two commands at once start one tracker
         return find(home) or _start(folder, config_path)
-
-
-@contextlib.contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Two commands at once start one tracker."""
-    descriptor = os.open(folder / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _start(folder: Path, config_path: str | None) -> Running:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
@@ -15,7 +14,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from heronpy.common.errors import ConfigError, HeronError
-from heronpy.common.folders import open_private, read_own
+from heronpy.common.folders import open_private, read_own, replace_file
 from heronpy.tracker.folder import RECORD
 
 if TYPE_CHECKING:
@@ -62,11 +61,7 @@ def write(folder: Path, address: str, release: str, by_ui: bool) -> Running:
 
     own = psutil.Process()
     running = Running(pid=own.pid, started_at=own.create_time(), address=address, release=release, by_ui=by_ui)
-    # mkstemp creates with mode 0600.
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{RECORD}.", dir=folder)
-    with open(descriptor, "wb") as file:
-        file.write(msgspec.json.encode(running) + b"\n")
-    os.replace(temporary, folder / RECORD)
+    replace_file(folder / RECORD, msgspec.json.encode(running) + b"\n", durable=False)
     with open(open_private(folder / LAST_PORT, os.O_WRONLY | os.O_TRUNC), "w", encoding="ascii") as file:
         file.write(f"{urlsplit(address).port or ''}")
     return running

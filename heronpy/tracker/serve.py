@@ -22,7 +22,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from heronpy.clusters.known import known_clusters
+from heronpy.clusters.client_config import known_clusters
 from heronpy.clusters.target import Common
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import check_root, heron_home

@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 
 from heronpy.common.errors import ConfigError
-from heronpy.common.folders import make_folders, read_own
-from heronpy.net.private import write_private
+from heronpy.common.folders import make_folders, read_own, replace_file
 from heronpy.tracker.guard import Asker, Scope
 
 FILE = "tokens.json"
@@ -81,7 +80,7 @@ class Tokens:
 
     def _write(self, digests: Digests) -> None:
         make_folders(self.path.parent)
-        write_private(self.path, msgspec.json.encode(digests) + b"\n")
+        replace_file(self.path, msgspec.json.encode(digests) + b"\n")
         self._read = None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from heronpy.api.api_constants import TOPOLOGY_MAX_SPOUT_PENDING
 from heronpy.common.errors import ConfigError
 from heronpy.common.setting_types import SettingValue
-from heronpy.verify import acts, damage, links, verbs
+from heronpy.verify import acts, damage, verbs
 from heronpy.verify.acts import Act
 from heronpy.verify.proxy import Rule
 from heronpy.verify.spark import TABLES
@@ -133,17 +133,17 @@ _KILLS = (
 )  # fmt: skip
 
 _LINKS = (
-    Scenario("F12", "partition between two containers, both ways", links.partition, 3, 60.0, usual=MODES),
-    Scenario("F12-one-way", "partition between two containers, one way", links.partition_one_way, 3, 15.0, usual=MODES),
-    Scenario("F12-flap", "partition that comes and goes", links.partition_flapping, 50, 6.0, usual=MODES),
-    Scenario("F13", "a container cannot reach the topology master", links.partition_tmaster, 3, 25.0, usual=MODES),
-    Scenario("F14-reset", "1 % of the reads reset their connection", links.bad_link(Rule(reset_share=0.01)), 3, 20.0,
+    Scenario("F12", "partition between two containers, both ways", acts.partition, 3, 60.0, usual=MODES),
+    Scenario("F12-one-way", "partition between two containers, one way", acts.partition_one_way, 3, 15.0, usual=MODES),
+    Scenario("F12-flap", "partition that comes and goes", acts.partition_flapping, 50, 6.0, usual=MODES),
+    Scenario("F13", "a container cannot reach the topology master", acts.partition_tmaster, 3, 25.0, usual=MODES),
+    Scenario("F14-reset", "1 % of the reads reset their connection", acts.bad_link(Rule(reset_share=0.01)), 3, 20.0,
              ACKED, ACKED),
-    Scenario("F14-delay", "200 ms +- 100 ms delay", links.bad_link(Rule(delay_s=0.2, jitter_s=0.1)), 3, 20.0,
+    Scenario("F14-delay", "200 ms +- 100 ms delay", acts.bad_link(Rule(delay_s=0.2, jitter_s=0.1)), 3, 20.0,
              usual=MODES),
-    Scenario("F14-corrupt", "bits flip", links.corrupt, 3, 20.0, ACKED, ACKED),
-    Scenario("F15", "1 Mbit/s on one link", links.throttle, 3, 20.0, usual=MODES, input={"payload_bytes": 600}),
-    Scenario("F16", "half-open connections", links.half_open, 5, 15.0, usual=MODES),
+    Scenario("F14-corrupt", "bits flip", acts.corrupt, 3, 20.0, ACKED, ACKED),
+    Scenario("F15", "1 Mbit/s on one link", acts.throttle, 3, 20.0, usual=MODES, input={"payload_bytes": 600}),
+    Scenario("F16", "half-open connections", acts.half_open, 5, 15.0, usual=MODES),
 )  # fmt: skip
 
 _USER_CODE = (

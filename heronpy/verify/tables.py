@@ -26,20 +26,15 @@ def row(document: Document) -> tuple[object, ...]:
     return (
         document["fault"],
         verdict["mode"],
-        f"{verdict['loss']:,} of {verdict['expected']:,}" + ("" if complete(verdict) else " missing"),
+        f"{verdict['loss']:,} of {verdict['expected']:,}" + ("" if verdict["complete"] else " missing"),
         duplicates(verdict),
-        f"{verdict['wrong_keys']:,} of {verdict['keys']:,}" if complete(verdict) else "not known",
+        f"{verdict['wrong_keys']:,} of {verdict['keys']:,}" if verdict["complete"] else "not known",
         "not promised" if order is None else f"{order:,} back",
         seconds(verdict["stall_s"]),
         megabytes(verdict["memory_max_bytes"]),
         seconds(document.get("recovery_p50_s")),
         "ok" if document["ok"] else "FAILED",
     )
-
-
-def complete(verdict: Document) -> bool:
-    """Whether all of the input came to its end; documents of earlier versions do not say."""
-    return bool(verdict.get("complete", True))
 
 
 def duplicates(verdict: Document) -> str:
@@ -120,7 +115,7 @@ def _summary(group: Sequence[Document]) -> list[object]:
 
     def judged(name: str) -> str:
         """Only of runs that came to their end: what others lost is not known."""
-        return f"{sum(v[name] for v in verdicts if complete(v)):,}"
+        return f"{sum(v[name] for v in verdicts if v['complete']):,}"
 
     order = "not promised" if verdicts[0]["inversions"] is None else f"{sum(v['inversions'] for v in verdicts):,} back"
     return [

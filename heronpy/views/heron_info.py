@@ -13,6 +13,7 @@ from typing import Any
 from heronpy.common.ids import stmgr_id
 from heronpy.common.redaction import redacted
 from heronpy.proto import components_of, control_pb2, plan_pb2, topology_pb2
+from heronpy.views import heron_plans
 from heronpy.views.heron_plans import config_as_json
 
 Json = dict[str, Any]
@@ -166,30 +167,9 @@ def packing_plan(plan: plan_pb2.PackingPlan | None) -> Json:
     """`/topologies/packingplan`"""
     if plan is None:
         return {"id": "", "container_plans": []}
-    return {
-        "id": plan.id,
-        "container_plans": [
-            {
-                "id": container.id,
-                "instances": [
-                    {
-                        "component_name": task.component,
-                        "task_id": task.task_id,
-                        "component_index": task.component_index,
-                        "instance_resources": _resource(task.resource),
-                    }
-                    for task in container.instances
-                ],
-                "required_resources": _resource(container.required),
-                "scheduled_resources": {"cpu": None, "ram": None, "disk": None},
-            }
-            for container in plan.containers
-        ],
-    }
-
-
-def _resource(resource: plan_pb2.Resource) -> Json:
-    return {"cpu": resource.cpu, "ram": resource.ram_bytes, "disk": resource.disk_bytes}
+    found = heron_plans.packing_plan(plan)
+    scheduled = {"scheduled_resources": {"cpu": None, "ram": None, "disk": None}}
+    return {"id": plan.id, "container_plans": [container | scheduled for container in found["container_plans"]]}
 
 
 def physical_plan(plan: plan_pb2.PhysicalPlan | None, working_dir: str) -> Json:

@@ -142,7 +142,7 @@ def batch_problem(batch: pa.RecordBatch) -> str | None:
 
 @lru_cache(maxsize=256)
 def _looked_at(schema: pa.Schema) -> list[tuple[int, pa.Field, tuple[int, int] | None]]:
-    """The fields whose values need a look that pyarrow's validation does not take, with their limits."""
+    """The fields with values that pyarrow's validation does not check, and the limits of these values."""
     fields = [(place, field, _limits_of(field.type)) for place, field in enumerate(schema)]
     return [(place, field, limits) for place, field, limits in fields if limits or not field.nullable]
 
@@ -155,7 +155,7 @@ def arrow_compute() -> Any:
 
 
 def _limits_of(kind: pa.DataType) -> tuple[int, int] | None:
-    """Least and greatest number of a temporal type that Python has a value for; None for other types."""
+    """Least and greatest number of a temporal type for which Python has a value; None for other types."""
     types = arrow().types
     if types.is_date32(kind):
         return _FIRST_S // _DAY_S, _LAST_S // _DAY_S
@@ -203,14 +203,14 @@ def decode_batch(payload: bytes, schema: pa.Schema, count: int) -> pa.RecordBatc
 
 
 def _is_compressed(metadata: bytes) -> bool:
-    """Whether the buffers of a record batch are compressed; struct.error for a place beyond the metadata."""
+    """Whether the buffers of a record batch are compressed; raises struct.error for an offset outside the metadata."""
     place = _field(metadata, _U32.unpack_from(metadata, 0)[0], _MESSAGE_HEADER)
     header = place + _U32.unpack_from(metadata, place)[0]
     return _field(metadata, header, _BATCH_COMPRESSION) > 0
 
 
 def _field(data: bytes, table: int, number: int) -> int:
-    """The place of a field in a table of FlatBuffers; 0 when it is not set."""
+    """The offset of a field in a FlatBuffers table; 0 when it is not set."""
     vtable = table - _I32.unpack_from(data, table)[0]
     if vtable < 0:
         raise RemoteWireError("a table of Arrow metadata is outside of them")

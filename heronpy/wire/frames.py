@@ -252,7 +252,7 @@ def fits(frame: frame_pb2.Frame) -> bool:
 
 
 def _is_of_runs(frame: frame_pb2.Frame) -> bool:
-    """Whether an ACK names runs of roots and nothing else, as many roots as it says."""
+    """Whether an ACK has only runs of roots, and as many roots as it says."""
     if frame.roots or frame.root_counts or frame.values or frame.derived_edges:
         return False
     return len(frame.run_edge) == len(frame.run_first) and runs_fit(frame, frame.count)

@@ -272,10 +272,8 @@ def test_what_does_not_fit_the_positions_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "f", b"abc\n")
     with pytest.raises(TextFileError, match="has become shorter than its position"):
         spout(path, 0, 2, kept, block_bytes=40)
-    old = TextFileSpout(Delegate())
-    old.init_state(HashMapState(share={"files": [path]}))
-    with pytest.raises(TopologyError, match="Spout lines was checkpointed by a release of heronpy whose positions"):
-        old.initialize({"textfile.paths": path}, Context())
+    with pytest.raises(TopologyError, match="TextFileSpout was checkpointed by a release of heronpy whose positions"):
+        TextFileSpout(Delegate()).init_state(HashMapState(share={"files": [path]}))
 
 
 def test_files_that_were_read_may_be_gone(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from heronpy.loadtest.run import count_words
 FLOORS = Path(__file__).with_name("floors.json")
 #: A ratio may be this much above its recorded one: smaller differences are the machine's.
 SLACK = 1.35
-#: The best of so many is the machine undisturbed.
+#: The best of this many runs is that of an undisturbed machine.
 ROUNDS = 30
 
 
@@ -63,7 +63,7 @@ def floors() -> Iterator[Floors]:
 def per_item(
     benchmark: Any, floors: Floors, request: pytest.FixtureRequest
 ) -> Callable[[Callable[[], object], int], None]:
-    """Measures a function that handles so many items, and compares the cost of one with the record."""
+    """Measures a function that handles `items` items, and compares the cost of one with the record."""
 
     def measure(function: Callable[[], object], items: int) -> None:
         name = request.node.name.removeprefix("test_")

@@ -240,7 +240,7 @@ def test_large_state_comes_in_segments_of_bounded_size(store: CheckpointStore) -
 
 @pytest.mark.parametrize("cut", [True, False])
 def test_after_a_file_went_bad_the_next_checkpoint_is_a_full_one(store: CheckpointStore, cut: bool) -> None:
-    """F23: what every later checkpoint would take over is written anew, from memory."""
+    """F23: files that every later checkpoint would take over are written again, from memory."""
     tasks = full(store)
     [*files] = (store.folder / "shared").iterdir()
     for path in files:

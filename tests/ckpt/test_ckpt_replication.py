@@ -1,4 +1,4 @@
-"""Copies in a second store: always some complete checkpoint, no more than is needed, nothing left."""
+"""Copies in a second store: always some complete checkpoint, only the necessary files, nothing left."""
 
 from __future__ import annotations
 

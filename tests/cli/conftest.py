@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from msgspec import Struct
 
 from heronpy.cli.main import main
-from heronpy.health.signals import Looks
+from heronpy.health.signals import AllHotSpots
 from heronpy.launching import submission
 from heronpy.launching.environment import child_environment
 from heronpy.net.answers import packed
@@ -150,7 +150,7 @@ class FakeTopology:
         empty: dict[str, Message | Struct] = {
             "get_load": load_answer(),
             "get_timeline": timeline(),
-            "get_looks": Looks(tasks={}),
+            "get_hot_spots": AllHotSpots(tasks={}),
         }
         reply = self.answers.get(name, empty.get(name, control_pb2.Ok(text="done")))
         if isinstance(reply, Exception):

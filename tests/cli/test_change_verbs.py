@@ -155,7 +155,7 @@ def test_what_another_command_removes_is_not_to_be_killed_again(
     [
         (Doing.KILLING, "topology 'wordy' is being killed by another command; try again if 'heron list local' still"),
         (Doing.CLEANING_UP, "topology 'wordy' is being removed by the submit that started it; try again"),
-        (Doing.FINISHING, "topology 'wordy' has come to its end and is being removed by the submit that waited for it"),
+        (Doing.FINISHING, "topology 'wordy' has ended and is being removed by the submit that waited for it"),
         (None, "another command, such as heron kill, is running on topology 'wordy'"),
     ],
 )

@@ -82,7 +82,7 @@ def test_checkpoints_of_a_topology_that_is_gone_are_listed(heron: Heron, home: P
 def test_other_topologies_and_leftovers_are_not_listed(heron: Heron, home: Path) -> None:
     folder = earlier(home, 1)
     write_checkpoint(root(home) / new_id("wordy2"), 5, topology="wordy2")
-    (folder / "chk-2").mkdir()  # without metadata it is none
+    (folder / "chk-2").mkdir()  # not a checkpoint without metadata
     assert [row["checkpoint"] for row in listed(heron)] == [1]
 
 

@@ -19,7 +19,7 @@ DAY_S = 86400.0
 
 
 def ended(home: Path, name: str, days: float = 30.0, role: str = "me") -> Path:
-    """The working folder of a topology that has ended so long ago."""
+    """The working folder of a topology that ended `days` ago."""
     folder = home / "topologies" / "local" / role / name
     (folder / "log-files").mkdir(parents=True)
     (folder / "log-files" / "tmaster.log").write_bytes(b"x" * 10_000)

@@ -16,7 +16,7 @@ from tests.cli.conftest import FakeTopology, Heron
 
 
 def test_the_doctor_of_what_has_ended(heron: Heron, wordy: FakeTopology) -> None:
-    """By what its working folder keeps, and of the role that is named."""
+    """The doctor reads the files of its working folder, in the given role."""
     kept = control_pb2.EndedTopology(record=wordy.record, ended_at=1e9 + 3600)
     kept.events.topology_id = "wordy-1"
     kept.events.events.add(

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from heronpy.cli.look.evidence import look_line
 from heronpy.health.recording import head, replay
-from heronpy.health.signals import LookSignals, Signals, TaskSignals
+from heronpy.health.signals import HotSpots, Signals, TaskSignals
 from heronpy.proto import control_pb2
 
 
 def test_figures_that_are_called_keys_are_no_secrets() -> None:
     """`of_key` was replaced by `***`, so no evidence of a keyed stream could be read again."""
-    looks = {
-        "a-1": LookSignals(keyed=90, key="user='big'", of_key=0.94),
-        "a-2": LookSignals(9, key="password='hunter2'"),
+    hot = {
+        "a-1": HotSpots(keyed=90, key="user='big'", of_key=0.94),
+        "a-2": HotSpots(9, key="password='hunter2'"),
     }
     tasks = [TaskSignals("a-1", "api_key", False, True, executed=5.0, busy=1.0)]
     signals = Signals(
-        "wc", control_pb2.LIFE_RUNNING, "token=hunter2", 60.0, tasks, looks=looks, memory_limits={"api_key": 1 << 20}
+        "wc", control_pb2.LIFE_RUNNING, "token=hunter2", 60.0, tasks, hot_spots=hot, memory_limits={"api_key": 1 << 20}
     )
     text = look_line(signals, 5.0)
     ((_, again),) = replay([head("wc"), text], "evidence")
     assert "hunter2" not in text and again.cause == "token=***"
-    assert (again.looks["a-1"].key, again.looks["a-1"].of_key) == ("user='big'", 0.94)
+    assert (again.hot_spots["a-1"].key, again.hot_spots["a-1"].of_key) == ("user='big'", 0.94)
     assert again.memory_limits == {"api_key": 1 << 20}

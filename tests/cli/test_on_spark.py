@@ -25,7 +25,7 @@ class Parse(Bolt):
 
 
 def settled(*overrides: str, topology: dict[str, Any] | None = None, **components: Any) -> Resolved:
-    """Settings of rows -> parse -> spark, and rows -> alarm, which is no business of Spark's."""
+    """Settings of rows -> parse -> spark, and rows -> alarm, which Spark does not run."""
     builder = TopologyBuilder("rows")
     rows = builder.add_spout("rows", Rows, par=1)
     parse = builder.add_bolt("parse", Parse, par=1, inputs={rows: Grouping.SHUFFLE})

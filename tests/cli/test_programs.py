@@ -215,7 +215,7 @@ def test_only_needed_files_are_shipped(tmp_path: Path) -> None:
 
 
 def test_heronpy_below_the_programs_folder_is_not_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source tree of heronpy, installed in place, may lie in a folder beside the program."""
+    """A source tree of heronpy, installed in place, may be in a folder next to the program."""
     write(tmp_path / "topo.py", "import heronpy\n")
     ours = tmp_path / "checkout" / "heronpy" / "__init__.py"
     write(ours, "")

@@ -81,7 +81,7 @@ def test_every_line_with_the_text_is_found_once_and_no_line_is_given_twice(
 
 def test_only_a_to_z_have_a_case() -> None:
     assert contains("ValueError: É", "valueerror: É", True) and not contains("ValueError", "valueerror", False)
-    assert not contains("É", "é", True), "as the search beside the files, which compares bytes"
+    assert not contains("É", "é", True), "as the search in the files, which compares bytes"
 
 
 def test_a_hit_within_a_record_names_its_record(tmp_path: Path) -> None:

@@ -346,7 +346,7 @@ def test_any_value_is_parsed_or_refused(item: settings.Setting, value: Any) -> N
 
 
 def test_a_key_of_the_topology_is_refused_on_the_command_line() -> None:
-    """It would have no effect: who asks for at least once must not run at most once without a word."""
+    """It would have no effect: a topology that asks for at least once must not silently run at most once."""
     with pytest.raises(ConfigError, match=r"cannot set topology\.reliability\.mode; set it in the program"):
         resolved("topology.reliability.mode=ATLEAST_ONCE")
     given = ["topology.reliability.mode=ATLEAST_ONCE"]

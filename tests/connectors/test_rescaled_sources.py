@@ -78,7 +78,7 @@ def test_no_line_is_lost_and_none_is_doubled_with_checkpoints(heron: Heron, user
     heron.submit(program, NAME, files, out, mode, *settings)
     heron.when(NAME, lambda now: component(now, "store")["executed"] > 500, "some lines")
     for tasks in (7, 2):
-        # Until the tasks of before have reported anew, some lanes count twice.
+        # Until the earlier tasks have reported again, some lanes count twice.
         wait_for(lambda: 0 < backlog(heron) < total, 30.0, "the backlog of a source under load")
         heron("update", "local", NAME, "--component-parallelism", f"lines:{tasks}").ok()
         seen = component(heron.status(NAME), "store")["executed"]

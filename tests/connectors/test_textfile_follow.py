@@ -14,6 +14,7 @@ import pytest
 
 from heronpy.api.config_values import decode_config
 from heronpy.api.state.state import HashMapState
+from heronpy.common.errors import TopologyError
 from heronpy.connectors.textfiles.decoding import TextFileError
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.verify.units.logs import line_of
@@ -35,7 +36,7 @@ def spout(paths: Any, context: Context | None = None, old: HashMapState | None =
 
 
 def until(made: TextFileSpout, count: int) -> list[Any]:
-    """Call it until it has emitted so many lines."""
+    """Call it until it has emitted `count` lines."""
 
     def enough() -> bool:
         made.next_tuple()
@@ -119,20 +120,8 @@ def test_states_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(TextFileError, match=words):
             spout(tmp_path / "*.log", Context(kept=context.kept()), **config)
-    with pytest.raises(TextFileError, match=r"was checkpointed without textfile.follow"):
-        spout(tmp_path / "*.log", old=HashMapState(share={}))
-
-
-def test_positions_of_an_older_release_are_taken_over(tmp_path: Path) -> None:
-    append(tmp_path / "a.log", "one", "two")
-    context = Context()
-    made = spout(tmp_path / "*.log", context, **{"textfile.lines_per_call": 1})
-    until(made, 1)
-    made.pre_save("1")
-    [(_, _, row)] = context.kept()[TextFileSpout.FOLLOWED].values()
-    old = HashMapState(follow={"version": 1, "next": 2, "tasks": 1, "header": 0, "files": [[1, *row]]})
-    assert until(spout(tmp_path / "*.log", old=old), 1) == ["two"]
-    assert not old, "from now on it is in partitioned state"
+    with pytest.raises(TopologyError, match="was checkpointed by a release"):
+        spout(tmp_path / "*.log", old=HashMapState(share={}, follow={}))
 
 
 @pytest.mark.parametrize(

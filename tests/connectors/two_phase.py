@@ -156,7 +156,7 @@ class Harness:
             sink.process(Tup(position, self.row(position)))
 
     def run_until_done(self, point: str, crashes: int = 2) -> int:
-        """How many times the task crashed at the point; it is there only so many times."""
+        """How many times the task crashed at the point, which it may pass fewer than `crashes` times."""
         chance = random.Random(f"{self.seed}-{point}")
         crashed = 0
         for _ in range(crashes + 1):
@@ -172,7 +172,7 @@ class Harness:
     def run_with_a_zombie(self, point: str) -> str:
         """Stop an incarnation at the point, let successors do all, and let it go on: how it ended.
 
-        "unstopped" when it was not at the point so often, "fenced" when it noticed, "done" when it did not.
+        "unstopped" when it passed the point too few times, "fenced" when it noticed, "done" when it did not.
         """
         chance = random.Random(f"{self.seed}-{point}-zombie")
         pid = self._fork(Crash(point, chance.randint(1, 3), chance, stop=True), chance)

@@ -26,7 +26,7 @@ ENDPOINT_HOST = "heron-k8s.streams.svc"
 
 
 def put_scheduler_pod(cluster: Any) -> None:
-    """The pod of the Deployment, whose scheduler runs beside the tests."""
+    """The pod of the Deployment. Its scheduler runs in this test process."""
     container = {
         "name": "heron", "image": IMAGE, "command": ["sleep", "3600"], "env": [], "volumeMounts": [],
     }  # fmt: skip

@@ -92,7 +92,7 @@ def test_a_pod_makes_room_for_one_of_a_higher_priority(real: tuple[RealCluster, 
 
 
 def test_without_an_api_server_nothing_ends(real: tuple[RealCluster, Kubelets]) -> None:
-    """It hangs, it is killed, and it begins anew: the watch goes on, and finds what has happened meanwhile."""
+    """It hangs, is killed and starts again: the watch continues, and finds what has happened in between."""
     cluster, kubelets = real
     engine = engine_of()
     ids_ = engine.submit([ask(1), ask(2)])
@@ -202,7 +202,7 @@ def test_a_lost_node_is_replaced_and_a_kill_names_what_it_cannot_end(k8s: Client
     said = k8s.run("kill", "k8s", "fish", code=exits.PARTIAL)
     assert f"({victim['engine_id']} on {victim['host']}) may still run; look for it with: kubectl get pods" in said
     assert {one["spec"]["nodeName"] for one in k8s.cluster.all("pods")} == {victim["host"]}
-    # By force, or with the node: that is no proof for the scheduler, but the user says that it is gone.
+    # A forced deletion does not confirm an end to the scheduler, but the user says that the node is gone.
     for name in k8s.cluster.names("pods"):
         kubectl(k8s.cluster, "delete", "pod", name, "--force", "--grace-period=0")
     k8s.run("kill", "k8s", "fish", "--force", "--timeout", "5")
@@ -277,7 +277,7 @@ class _SchedulerPod:
         )
 
     def name(self) -> str:
-        """Of the pod that runs; empty while there is none."""
+        """The name of the running pod; empty without one."""
         found = [
             name
             for name, one in [*self._k8s.kubelets.pods.items()]  # which go on

@@ -199,9 +199,9 @@ def test_a_template_adds_to_our_pod() -> None:
         ({"spec": {"securityContext": {"runAsNonRoot": False}}}, "runAsNonRoot"),
         ({"spec": {"securityContext": {"runAsUser": 0}}}, "do not run as root"),
         ({"spec": {"containers": "heron"}}, "sets spec.containers"),
-        ({"spec": []}, "its spec is no map"),
+        ({"spec": []}, "its spec is not a map"),
         ({"template": {}}, "'template'"),
-        ([], "no map"),
+        ([], "not a map"),
     ],
 )
 def test_a_template_that_sets_our_fields_is_refused(template: Any, said: str) -> None:
@@ -275,7 +275,7 @@ def test_the_manifest_gives_no_more_rights_than_are_needed() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(None, "No such file"), ("a: [", "is no YAML"), ("- 1", "is no map"), ("x" * (1 << 21), "is longer than")],
+    [(None, "No such file"), ("a: [", "is not YAML"), ("- 1", "is not a map"), ("x" * (1 << 21), "is longer than")],
 )
 def test_a_template_that_cannot_be_read(tmp_path: Path, text: str | None, said: str) -> None:
     file = tmp_path / "pod.yaml"

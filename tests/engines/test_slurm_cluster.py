@@ -154,7 +154,7 @@ def test_a_host_that_is_barred_gets_no_container_even_if_there_is_no_other(clust
     when(engine, lambda seen: seen[1, 1].phase is EnginePhase.RUNNING, "it running")
     assert seen_by(engine)[1, 1].host in cluster.nodes[1:]
     engine.cancel(list(ids.values()), 1.0)
-    # Rather beside another container than on hosts that were drained or lost.
+    # A host with another container is better than a drained or lost one.
     beside = engine_of(cluster, "beside")
     ids = beside.submit([ask(1, topology="beside", avoid=tuple(cluster.nodes), beside=(cluster.nodes[1],))])
     when(beside, lambda seen: seen[1, 1].phase is EnginePhase.RUNNING, "it running")

@@ -83,7 +83,7 @@ def test_what_is_secret_is_shown_and_left_nowhere(home: Path, tmp_path: Path) ->
 
 # ---- secrets ----------------------------------------------------------------------------------------
 def secrets_of(it: Submitted, hosts: Path) -> dict[str, bytes]:
-    """By what they are, of all that this run has made."""
+    """All secrets that this run has made, by their kind."""
     found: dict[str, bytes] = {}
     for one in it.records().values():
         script = it.cluster.run("scontrol", "write", "batch_script", one.engine_id, "-")
@@ -130,7 +130,7 @@ def left_nowhere(secrets: dict[str, bytes], home: Path, folder: Path, cluster: S
             if secret in file.read_bytes()
         ]
 
-    # By which this user asks all topologies of the cluster, those to come as well.
+    # The key with which this user reaches all present and future topologies of the cluster.
     own = home / "access" / "hpc" / "client.key"
     assert left(home, folder) == [f"{own} in {own}"]
     wait_for(lambda: not left(cluster.folder), 120, "Slurm forgetting the scripts of jobs that have ended")

@@ -264,7 +264,7 @@ def test_other_texts() -> None:
     assert (explained.words, explained.starts_at) == ("Resources", 1795424293.0)
     assert parse_start("Priority|N/A|").starts_at is None
     for nothing in ("None", "(null)", "N/A", ""):
-        assert parse_start(f"{nothing}|1795424293|") == Explained("", 1795424293.0), "that is no reason"
+        assert parse_start(f"{nothing}|1795424293|") == Explained("", 1795424293.0), "not a reason"
         [job] = parse_jobs(f"7_1|PENDING||0|{nothing}|heron.word_count-9f.1|(null)|0|\n")
         assert seen_of(job, set()).words == "PENDING"
     assert "does not list" in parse_start("").words

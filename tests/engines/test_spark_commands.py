@@ -128,7 +128,7 @@ def test_a_topology_is_submitted_shown_changed_and_killed(sparky: Sparky) -> Non
 
 
 def test_what_waits_in_the_queue_is_shown_and_taken_down(sparky: Sparky) -> None:
-    """No worker has three executors of two cores each beside the other one."""
+    """No worker has room for three executors of two cores each in addition to the other one."""
     sparky.init()
     large = ("--config-property", "heron.spark_engine.cores=3")
     late = sparky.run(

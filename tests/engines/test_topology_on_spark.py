@@ -102,7 +102,7 @@ def lose_worker(world: World) -> None:
 
 
 def kill_driver(world: World) -> None:
-    """All containers end with their application, and start anew from the last checkpoint."""
+    """All containers end with their application, and restart from the last checkpoint."""
     first, again, old = world.location().pid, world.later(0, 1, 2), bootstraps()
     kill_tree(world.driver())
     world.when(again, "the successors of all containers")
@@ -111,7 +111,7 @@ def kill_driver(world: World) -> None:
 
 
 def kill_scheduler(world: World) -> None:
-    """Its driver is its child, so it is the same; another scheduler starts them anew."""
+    """The driver is a child of the scheduler, so both end; another scheduler starts all containers again."""
     first, again = world.location().pid, world.later(0, 1, 2)
     os.kill(first, signal.SIGKILL)
     wait_for(lambda: world.location().pid != first, 60, "another scheduler")

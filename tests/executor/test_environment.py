@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from heronpy.common.errors import DeadlineError, PackageError
+from heronpy.common.flock import unlock
 from heronpy.executor.arriving import build
-from heronpy.statemgr.file_locks import try_lock, unlock
+from heronpy.statemgr.file_locks import try_lock
 from heronpy.storage.wheelhouse import digest_of
 from tests.support.wheels import house, make_wheel
 

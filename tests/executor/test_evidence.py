@@ -1,4 +1,4 @@
-"""Evidence of a process: from py-spy or from itself; and one sentence when there is none."""
+"""Evidence of a process: from py-spy or from itself; otherwise one sentence."""
 
 from __future__ import annotations
 

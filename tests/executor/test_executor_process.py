@@ -31,7 +31,7 @@ from tests.support.topologies import Deployed, deploy, packing_plan
 from tests.support.waiting import alive, eventually, wait_for
 from tests.support.wires import new_endpoint
 
-#: Nothing waits so long on an idle machine.
+#: An idle machine is far faster.
 PATIENCE_S = 30.0
 TASK = "container_1_word_1"
 PLAN = packing_plan({1: [("word", 1), ("count", 2)]})

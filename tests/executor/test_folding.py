@@ -46,7 +46,7 @@ def test_a_profile_of_py_spy_has_short_paths_and_no_parents() -> None:
     )
     expected = [(("main (instance/a.py:1)", "f (me/t.py:7)"), 0.3), (("main (me/t.py:1)", "0x7f12 (libc.so.6)"), 0.1)]
     assert folded(raw, 100, idle=False) == expected
-    assert len(folded(raw, 100, idle=True)) == 3, "who waits counts when that is asked for"
+    assert len(folded(raw, 100, idle=True)) == 3, "waiting threads count on request"
 
 
 @given(

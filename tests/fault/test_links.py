@@ -18,7 +18,7 @@ def test_partitions(verify: Verify) -> None:
 
 @pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
 def test_resets_delays_and_flipped_bits(verify: Verify, mode: str) -> None:
-    """F14: damaged frames are detected and their links opened anew."""
+    """F14: damaged frames are detected and their links opened again."""
     [document] = verify(mode, "F14", together=True)
     counts = document["notes"]["proxy"]
     assert counts["resets"] > 0 and counts["corruptions"] > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heronpy.health.diagnose import diagnose
-from heronpy.health.signals import HostSignals, LookSignals, Signals, TaskSignals
+from heronpy.health.signals import HostSignals, HotSpots, Signals, TaskSignals
 from heronpy.health.texts import sentence
 from heronpy.proto import control_pb2
 from heronpy.views.findings import Verdict
@@ -52,7 +52,7 @@ HELD = {"held": 0.83, "culprits": ["count-2"]}
 CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "the function of a Spark sink raises": (
         signals(*EVEN, spark_waiting=2, spark_lag_s=5.0, spark_failed=13.0, spark_raised=55.0), Verdict.SPARK,
-        "the function of a Spark sink raises: 55 times in the last 1m00s; of its batches 13 failed for good and 0 were",
+        "the function of a Spark sink raises: 55 times in the last 1m00s; of its batches 13 failed permanently and 0 were",
     ),
     "child processes that nobody ends": (
         signals(bolt(2, descendants=18_581, descendant_bytes=9 << 30), bolt(3, descendants=12), bolt(4, descendants=230)),
@@ -94,6 +94,10 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(*SKEWED, **HELD, changed_s=20.0, change="update done"), Verdict.CHANGING,
         "wc has changed (update done); its rates can be judged in 40s",
     ),
+    "just restored": (
+        signals(*SKEWED, **HELD, changed_s=15.0, restored=True, change="1 task was restarted"), Verdict.CHANGING,
+        "wc has changed (1 task was restarted); its rates can be judged in 5s",
+    ),
     "down": (
         signals(bolt(2), TaskSignals("count-3", "count", False, False), restarted={"count-3": (1, "ValueError: x")}),
         Verdict.DOWN, "1 of 2 tasks of count is down (count-3): ValueError: x",
@@ -124,7 +128,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         " the others 31 %",
     ),
     "skew of one key": (
-        signals(*SKEWED, **HELD, looks={"count-2": LookSignals(keyed=100, key="user='big'", of_key=0.94)},
+        signals(*SKEWED, **HELD, hot_spots={"count-2": HotSpots(keyed=100, key="user='big'", of_key=0.94)},
                 history={**history("", held=[0.0, 0.1, 0.4, 0.5]), **history(busy=0.5)}),
         Verdict.SKEW,
         "data skew: count-2, one of 4 tasks, gets 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
@@ -132,40 +136,40 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "slow in one line": (
         signals(bolt(2, 0.99, 50), *(bolt(n, 0.2, 800) for n in (3, 4, 5)), **HELD,
-                looks={"count-2": LookSignals(100, line="parse (orders.py:62)", at_line=0.97)}),
+                hot_spots={"count-2": HotSpots(100, line="parse (orders.py:62)", at_line=0.97)}),
         Verdict.SLOW_TASK,
         "count-2 is slow: while busy it handles 51/s, the other tasks of count 4,000/s each; 97 % of the time in"
         " parse (orders.py:62)",
     ),
     "waiting in one line": (
         signals(bolt(2, 0.97, 19, cpu=0.01), **HELD, history=history(busy=[0.2, 0.95, 0.96, 0.97]),
-                looks={"count-2": LookSignals(40, line="process (sick.py:91), which calls recv", at_line=0.99)}),
+                hot_spots={"count-2": HotSpots(40, line="process (sick.py:91), which calls recv", at_line=0.99)}),
         Verdict.DEPENDENCY,
         "count is waiting, not computing: 51ms per tuple, 526us of it CPU; 99 % of the time in process (sick.py:91),"
         " which calls recv, for 2m00s",
     ),
     "too few looks to name a line": (
-        signals(bolt(2, 0.97, 19, cpu=0.01), **HELD, looks={"count-2": LookSignals(4, line="process (sick.py:91)", at_line=1.0)}),
+        signals(bolt(2, 0.97, 19, cpu=0.01), **HELD, hot_spots={"count-2": HotSpots(4, line="process (sick.py:91)", at_line=1.0)}),
         Verdict.DEPENDENCY, "count is waiting, not computing: 51ms per tuple, 526us of it CPU",
     ),
     "hung in one line": (
-        signals(bolt(2, silent_s=31.0), looks={"count-2": LookSignals(30, line="process (sick.py:91)", at_line=1.0)}), Verdict.HUNG,
+        signals(bolt(2, silent_s=31.0), hot_spots={"count-2": HotSpots(30, line="process (sick.py:91)", at_line=1.0)}), Verdict.HUNG,
         "count-2 has been in one call for 31s: process (sick.py:91)",
     ),
     "crashing in one line": (
-        signals(*EVEN, restarted={"count-2": (2, "ValueError: x")}, looks={"count-2": LookSignals(raised="process (sick.py:62)")}),
+        signals(*EVEN, restarted={"count-2": (2, "ValueError: x")}, hot_spots={"count-2": HotSpots(raised="process (sick.py:62)")}),
         Verdict.CRASHING, "count-2 was restarted 2 times: ValueError: x, in process (sick.py:62)",
     ),
     "crashing for what is common to all crashes": (
         signals(*EVEN, restarted={"count-2": (9, "ValueError: order 49 of user 7")},
-                looks={"count-2": LookSignals(raised="process (sick.py:62)", alike="ValueError: order 49 of user …",
+                hot_spots={"count-2": HotSpots(raised="process (sick.py:62)", alike="ValueError: order 49 of user …",
                                               alike_times=8, raised_times=9)}),
         Verdict.CRASHING,
         "count-2 was restarted 9 times: ValueError: order 49 of user … (8 of 9 times), in process (sick.py:62)",
     ),
     "ended otherwise than it had raised": (
         signals(*EVEN, restarted={"count-2": (2, "killed")},
-                looks={"count-2": LookSignals(raised="process (sick.py:62)", alike="ValueError: order 49",
+                hot_spots={"count-2": HotSpots(raised="process (sick.py:62)", alike="ValueError: order 49",
                                               alike_times=8, raised_times=9)}),
         Verdict.CRASHING, "count-2 was restarted 2 times: killed",
     ),
@@ -252,7 +256,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "lost at least once": (
         signals(*EVEN, lost=9.0, sends_again=True), Verdict.LOSSES,
-        "about 9 tuples lost on the way in the last 1m00s; what came of a tuple with an id is sent again",
+        "about 9 tuples lost on the way in the last 1m00s; tuples with an id are sent again",
     ),
     "dropped upon backpressure": (
         signals(*EVEN, dropped={"count": 1234.0}, dropping=["count"]), Verdict.LOSSES,

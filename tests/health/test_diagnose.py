@@ -14,11 +14,11 @@ from heronpy.health.diagnose import diagnose
 from heronpy.health.doctor import finding_of, rank_of
 from heronpy.health.gathering import SERIES, signals_of, window_of
 from heronpy.health.recording import from_json, head, line, replay, to_json
-from heronpy.health.signals import HostSignals, LookSignals, Signals, TaskSignals
+from heronpy.health.signals import HostSignals, HotSpots, Signals, TaskSignals
 from heronpy.health.texts import advice, sentence
 from heronpy.net.answers import packed, read
 from heronpy.proto import control_pb2, topology_pb2
-from heronpy.tmaster.journal import Journal, Watcher
+from heronpy.tmaster.event_log import EventLog, Watcher
 from heronpy.views.findings import CALM, Finding, Verdict
 from heronpy.views.load import LoadAnswer
 from heronpy.views.past import Event
@@ -55,17 +55,17 @@ def test_tasks_that_an_update_adds_are_not_down() -> None:
 
 def test_a_crash_loop_with_long_pauses_is_seen() -> None:
     """Restarts a minute apart, for different reasons: each is an event of its own or counts with the last one."""
-    watcher = Watcher(Journal())
+    watcher = Watcher(EventLog())
     watcher.processes(1, 1, [control_pb2.ProcessRecord(name="count-2")])
     for restart in range(1, 7):
-        watcher.journal.now += 61.5
+        watcher.event_log.now += 61.5
         reason = "killed" if restart % 2 else "crashed"
         ended = control_pb2.ProcessRecord(name="count-2", restarts=restart, exit_reason=reason, exit_detail="signal")
         ended.exit = control_pb2.ExitReason.Value(f"EXIT_{reason.upper()}")
         watcher.processes(1, 1, [ended])
     status = control_pb2.StatusReply(topology="wc", lifecycle=RUNNING)
-    told = watcher.journal.after(0).events
-    found = signals_of(status, control_pb2.MetricsReply(interval_s=60.0), told, now=watcher.journal.now)
+    told = watcher.event_log.after(0).events
+    found = signals_of(status, control_pb2.MetricsReply(interval_s=60.0), told, now=watcher.event_log.now)
     assert found.restarted == {"count-2": (6, "signal")}
     assert first(found) == (Verdict.CRASHING, "count-2 was restarted 6 times: signal")
     assert not signals_of(status, control_pb2.MetricsReply(), None, now=0.0).events_known
@@ -385,7 +385,7 @@ TASKS = st.lists(
     checkpoint_every_s=st.none() | st.floats(0.1, 1e5), hosts=HOSTS, history=HISTORY, history_age_s=st.floats(0, 1e5),
     updated_s=st.none() | RATE, memory_limits=st.dictionaries(st.sampled_from("abc"), st.integers(1, 1 << 40)),
     still_s=st.dictionaries(st.sampled_from("abc"), RATE), held_now=SHARE,
-    looks=st.dictionaries(st.sampled_from(["a-1", "b-1"]), st.builds(LookSignals, memory=TRAIL, memory_before=TRAIL)),
+    hot_spots=st.dictionaries(st.sampled_from(["a-1", "b-1"]), st.builds(HotSpots, memory=TRAIL, memory_before=TRAIL)),
 )  # fmt: skip
 def test_any_figures_give_a_diagnosis(
     tasks: list[TaskSignals], lifecycle: control_pb2.Lifecycle, held: float, culprits: list[str], **more: Any
@@ -413,7 +413,7 @@ def test_figures_come_from_the_answers_of_a_topology_master() -> None:
     status.culprits.add(stmgr_id="stmgr-1", peer="stmgr-2")
     status.culprits.add(component="join", drops=True)
     metrics = control_pb2.MetricsReply(interval_s=50.0)
-    counted = {"__execute-time-ns": 25e9, "__execute-count": 1000, "__ack-count": 900, "__fail-count": 50, "__py-user-cpu-time-secs": 10,
+    counted = {"__execute-time-ns": 25e9, "__busy-time-ns": 25e9, "__blocked-time-ns": 0, "__idle-time-ns": 25e9, "__execute-count": 1000, "__ack-count": 900, "__fail-count": 50, "__py-user-cpu-time-secs": 10,
                "__py-sys-cpu-time-secs": 5, "__gateway-received-packets-size": 50_000, "__dead-letters": 3}  # fmt: skip
     for name, values in (("count-2", counted), ("stmgr-1", {"__time_spent_back_pressure_aggr": 10_000})):
         report = metrics.reports.add(process=name)
@@ -434,6 +434,15 @@ def test_figures_come_from_the_answers_of_a_topology_master() -> None:
     assert found.acking and found.max_pending == 500 and found.given_up == {"count": 3.0}
     assert found.out_of_memory == {"count-2": (2, "limit")} and not found.restarted
     assert (found.changed_s, found.change) == (900.0, "update done")
+
+
+def test_figures_settle_sooner_after_a_restore_than_after_an_update() -> None:
+    """A restore changes no configuration: only the pause and the catch-up are left out."""
+    assert first(signals(*SKEWED, **HELD, changed_s=25.0, restored=True))[0] is Verdict.SKEW
+    assert first(signals(*SKEWED, **HELD, changed_s=25.0))[0] is Verdict.CHANGING
+    update, restore = event(at=900.0, kind="update", text="update"), event(at=970.0, kind="restore", text="restore")
+    assert window_of(300.0, 600.0, [update, restore], 1000.0) == 30.0
+    assert window_of(300.0, 600.0, [update], 1000.0) == 300.0
 
 
 def test_a_limit_is_known_by_the_time_at_it_and_not_by_what_is_pending_now() -> None:
@@ -551,7 +560,7 @@ def test_work_units_that_write_a_table_are_no_missing_input() -> None:
     found = signals_of(status, metrics, now=0.0)
     assert (found.units_backlog, found.units_published) == (600.0, 500.0)
     assert first(found)[0] is Verdict.HEALTHY
-    # A spout beside it that reads nothing is named, when nothing waits.
+    # A second spout that reads nothing is named, when nothing waits.
     status.plan.topology.spouts.add(outputs=[topology_pb2.OutputStream()]).comp.name = "words"
     status.tasks.add(task_id=4, component="words", instance_id="words-4", state=control_pb2.TASK_RUNNING)
     idle = signals_of(status, control_pb2.MetricsReply(interval_s=10.0), now=0.0)

@@ -10,14 +10,14 @@ from heronpy.health.gathering import signals_of
 from heronpy.health.signals import HostSignals, TaskSignals
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2, topology_pb2
-from heronpy.tmaster.journal import Journal, Watcher
+from heronpy.tmaster.event_log import EventLog, Watcher
 from heronpy.views.findings import Verdict
 from tests.health.diagnose_cases import EVEN, RUNNING, bolt, first, history, signals
 from tests.support.views import event
 
 
 def _task_of(busy_s: float, **values: float) -> TaskSignals:
-    """A task as it is after 60 s in which it was busy for so long."""
+    """A task after 60 s in which it was busy for the given time."""
     status = control_pb2.StatusReply(topology="wc", lifecycle=RUNNING)
     status.plan.topology.bolts.add().comp.name = "count"
     queued, size = int(values.pop("queued", 0)), int(values.pop("queue_bytes", 0))
@@ -103,13 +103,13 @@ def test_containers_that_somebody_moves_are_no_crashes(reason: str) -> None:
 
 def test_a_container_that_is_lost_again_and_again_leads_to_its_log() -> None:
     """`heron logs local wc container 1` was advised, which is refused."""
-    journal = Journal()
-    watcher = Watcher(journal)
+    event_log = EventLog()
+    watcher = Watcher(event_log)
     for epoch in (1, 2, 3):
         watcher.processes(1, epoch, ())
     status = control_pb2.StatusReply(topology="wc", lifecycle=RUNNING)
     status.executors.add(container=1, host="h1")
-    found = signals_of(status, control_pb2.MetricsReply(interval_s=60.0), journal.after(0).events, now=0.0)
+    found = signals_of(status, control_pb2.MetricsReply(interval_s=60.0), event_log.after(0).events, now=0.0)
     [finding] = (one for one in diagnose(found) if one.verdict is Verdict.CRASHING)
     assert sentence(finding, "wc") == "executor-1 was restarted 2 times: lost host"
     assert advice(finding, "local", "wc") == "heron exceptions local wc; heron logs local wc executor-1"

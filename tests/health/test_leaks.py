@@ -1,4 +1,4 @@
-"""A leak is told by half a minute of steady growth, well before its first end; what settles is none."""
+"""A leak is told by half a minute of steady growth, well before its first end; memory that settles is not one."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def store_of(grows: Callable[[float], float], until_s: int) -> TaskReports:
 
 
 def look(store: TaskReports, now: float, used_mb: float, limit_mb: float, ended: bool = False) -> Signals:
-    looks = store.looks("", (), now)
+    hot = store.hot_spots("", (), now)
     return signals(
-        bolt(2, memory_bytes=int(used_mb * MB)), bolt(3, memory_bytes=45 * MB), looks=looks,
+        bolt(2, memory_bytes=int(used_mb * MB)), bolt(3, memory_bytes=45 * MB), hot_spots=hot,
         memory_limits={"count": int(limit_mb * MB)}, out_of_memory={"count-2": (1, "peak 121MB")} if ended else {},
     )  # fmt: skip
 
@@ -88,7 +88,7 @@ def test_of_a_leak_that_ended_once_it_is_said_how_fast_it_grew() -> None:
     store.take(report(lambda s: 45.0, 50, epoch=2), 50.0)
     [found] = diagnose(look(store, 50.0, 45, 120, ended=True))
     assert sentence(found, "wc") == "count-2 ran out of memory once, growing by 96MB per minute: peak 121MB"
-    assert not look(store, 400.0, 45, 120).looks, "that is long ago"
+    assert not look(store, 400.0, 45, 120).hot_spots, "that is long ago"
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_any_trail_is_read(trail: list[tuple[float, float]]) -> None:
 def test_a_trail_is_bounded_and_of_one_process() -> None:
     store = store_of(lambda s: 45 + s, 1000)
     store.take(report(lambda s: 9.0, 1001, epoch=0), 1001.0)
-    found = store.looks("", (), 1001.0)
+    found = store.hot_spots("", (), 1001.0)
     assert list(found) == ["count-2"]
     assert len(found["count-2"].memory) == POINTS_MAX and not found["count-2"].memory_before
     store.forget("count-2")
-    assert not store.looks("", (), 1001.0)
+    assert not store.hot_spots("", (), 1001.0)
 
 
 def test_a_trail_is_part_of_a_recorded_history() -> None:

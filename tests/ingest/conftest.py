@@ -17,7 +17,7 @@ from tests.support.postgres import PostgresServer, why_not
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_postgres() -> Iterator[PostgresServer | str]:
-    """One server for all tests here, or why there is none; it starts before the first test, which is not to blame."""
+    """One server for all tests here, or why it cannot run. It starts before the first test, so no test pays for it."""
     reason = why_not()
     if reason:
         yield reason

@@ -40,7 +40,7 @@ def all_alive(world: World) -> None:
 
 
 def fails_at(world: World, line: int, rows: int = 1) -> object:
-    """The next unit fails at a line, whether it has it or not, behind so many rows."""
+    """The next unit fails at a line, which it may not have, after `rows` rows."""
     work = lease(world)
     failed = TryFailed(work.unit, work.attempt, 1, "boo", Line(1, line, line + 10), rows)
     return world.ask(world.workers[0], failed)

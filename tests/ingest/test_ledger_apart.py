@@ -1,4 +1,4 @@
-"""When a line is tried apart from the others of its unit, and who waits meanwhile."""
+"""When a line is tried apart from the others of its unit, and which units wait meanwhile."""
 
 from __future__ import annotations
 

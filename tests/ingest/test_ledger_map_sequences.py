@@ -63,7 +63,7 @@ class World:
         seen = tuple(SeenFile(key, 1, key, 10, key, "h", birth=birth_of(key)) for key in keys)
         with suppress(LedgerError):
             site.ask(ReportScan(seen))
-            # A keeper asks all ledgers many times a day, and opens them anew when one has another map.
+            # A keeper asks all ledgers many times a day, and opens them again when one has another map.
         try:
             site.ask(ListFinished())
         except MovedLedgerError:

@@ -367,7 +367,7 @@ def test_a_ledger_that_somebody_keeps_locked_is_away(tmp_path: Path) -> None:
 def test_a_process_that_comes_new_waits_for_its_turn_as_the_others_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite's own pauses grow to 100 ms: beside processes that look each millisecond it would come too late for long."""
+    """SQLite's own pauses grow to 100 ms: among processes that poll each millisecond it would starve for long."""
     path = tmp_path / "l" / "ledger.db"
     first = SqliteStore(path)
     _filled(first, "p")

@@ -98,7 +98,7 @@ def test_an_error_of_the_function_is_blamed_on_its_line(folder: Path, bad: int) 
     with pytest.raises(RowError) as found:
         finished(attempt_of(folder, LineFiles(str(folder / "table")), rows))
     assert found.value.line == Line(1, bad * 6, bad * 6 + 6)
-    assert calls == [1]  # it need not begin anew to know
+    assert calls == [1]  # it knows without another call
 
 
 def test_a_text_of_two_lines_is_blamed_on_its_line(folder: Path) -> None:

@@ -30,7 +30,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def logs(tmp_path: Path, options: dict[str, Any]) -> Path:
-    """One unit of lines that are numbers, of which one is none."""
+    """One unit of lines with numbers, except one line."""
     path = tmp_path / "logs" / "east" / "a.log"
     path.write_text("".join(f"{number:03d}\n" if number != BAD else "xyz\n" for number in range(COUNT)))
     return path

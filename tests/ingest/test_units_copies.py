@@ -1,4 +1,4 @@
-"""An older copy lies beside a log that is rotated by `copytruncate`: the lines that came after it are not lost."""
+"""With an older copy next to a log that is rotated by `copytruncate`, later lines are not lost."""
 
 from __future__ import annotations
 

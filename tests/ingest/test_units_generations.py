@@ -186,7 +186,7 @@ def test_a_beginning_that_has_grown_contradicts_nothing() -> None:
 def test_a_check_finds_a_unit_of_another_file(
     tmp_path: Path, run: Callable[..., Running], options: dict[str, Any], head: str
 ) -> None:
-    """By what the units and the ledger say, or by the file itself when they know different lengths of its beginning."""
+    """Files are matched by the records of units and ledger, or by their content if these know different lengths of it."""
     ledger, table = options["ledger"], tmp_path / "table"
     write(tmp_path, 0, 100, "east")
     site = run("east", **options)

@@ -310,7 +310,7 @@ def test_a_new_ledger_beside_a_table_with_units_is_refused_until_it_is_rebuilt(
 def test_what_the_ledger_has_forgotten_agrees_and_comes_back_as_another_file(
     tmp_path: Path, run: Callable[..., Running], options: dict[str, Any]
 ) -> None:
-    """Behind the horizon a name begins anew: its files are others than those of before, for check and rebuild, too."""
+    """After the horizon a name stands for new files, which are not the earlier ones, for check and rebuild, too."""
     ledger, log = options["ledger"], tmp_path / "logs" / "east" / "a.log"
     options["days"] = 5.0 / 86_400  # a file that is older when it is first seen is late
     write(tmp_path, 0, 100, "east")

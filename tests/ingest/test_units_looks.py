@@ -1,6 +1,6 @@
 """Keepers look at logs that are rotated between any two of their system calls: each whole line is in one known file.
 
-Rotation acts where a look touches the file system; keepers begin anew and sleep beside each other, as after kills and
+Rotation acts where a look touches the file system; keepers restart and sleep while others run, as after kills and
 stops. What counts at the end is what the ledger says: which bytes of which path.
 """
 
@@ -28,7 +28,7 @@ from heronpy.verify.units.logs import RotatedLogs
 from tests.support.memory_ledger import MemoryStore
 
 LOGS = ("a.log", "b.log")
-#: After its last act, so many looks of a keeper find out what there is.
+#: After the last change, this many looks of a keeper find all files.
 SETTLED_LOOKS = 12
 
 
@@ -190,7 +190,7 @@ HEADER = "#Fields: date time s-ip cs-method cs-uri-stem sc-status sc-bytes cs-by
 
 
 def test_files_that_begin_with_the_same_header_are_told_apart(tmp_path: Path) -> None:
-    """Seed 99 is left out: there a copy beside the log was taken for a log of its own, and written over."""
+    """Seed 99 is left out: there a copy next to the log was taken for a log of its own, and overwritten."""
     for seed in range(60):
         with pytest.MonkeyPatch.context() as patch:
             play(tmp_path / f"{seed}", seed, patch, HEADER)

@@ -104,7 +104,7 @@ def test_the_map_changes_while_two_sites_run(
     partition("lines", (), "", urls[1], True)
     shown_map = json.loads(capsys.readouterr().out)
     assert shown_map["version"] == 2 and [one["urls"] for one in shown_map["entries"]] == [urls[:1], urls]
-    # A program of before the change, and a ledger that is made anew, go on with the same map.
+    # A program from before the change, and a rebuilt ledger, continue with the same map.
     Path(urls[1].removeprefix("sqlite:")).unlink()
     rebuild(urls[0], "lines", table)
     last = [f"last-{BEHIND}", f"end-{BEHIND}", f"last-{BEFORE}"]

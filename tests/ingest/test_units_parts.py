@@ -353,7 +353,7 @@ def test_files_keep_their_names_in_the_ledger_through_rotation_and_another_keepe
     log.write_text("another\n")
     found = looked(watch, ledger, 5.0)
     assert found["a.log", 3] == ("a.log", 8)
-    # The first keeper was faster: the other one has decided on an old row, and begins anew.
+    # The first keeper was faster: the other one has decided on an old row, and starts again.
     other.look(6.0)
     seen, gone = other.changes(1000)
     answer = ledger.ask(ReportScan(seen, gone))

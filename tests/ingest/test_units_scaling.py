@@ -15,7 +15,7 @@ from tests.support.waiting import alive, wait_for
 
 PROGRAM = Path(__file__).parent / "programs" / "units.py"
 PATIENCE_S = 120.0
-#: Of each step of the writer, which waits while so many lines are not in the table.
+#: Lines of each step of the writer, and how many may be missing in the table before the writer waits.
 LINES, AHEAD = 20, 2_000
 
 

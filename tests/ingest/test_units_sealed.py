@@ -1,4 +1,4 @@
-"""A bounded run (`until="now"`) ends beside logs that grow: its first complete look seals what it processes."""
+"""A bounded run (`until="now"`) ends while logs grow: its first complete look seals what it processes."""
 
 from __future__ import annotations
 

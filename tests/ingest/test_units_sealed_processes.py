@@ -1,4 +1,4 @@
-"""Real processes of bounded runs beside a log that grows and rotates all the time."""
+"""Real processes of bounded runs while a log grows and rotates all the time."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_what_spark_gives_up_is_shown_and_retried(heron: Heron, home: Path, logs
     settled(heron, (logs / "a.log").stat().st_size)
     assert rows_of(logs.parent / "table") == lines_of(logs)
     agree(heron, logs)
-    # The ledger is lost, and made anew from what Spark has written.
+    # The ledger is lost, and rebuilt from the output of Spark.
     heron("kill", "local", "lines").ok()
     for path in (home / "ledger").iterdir():
         path.unlink()

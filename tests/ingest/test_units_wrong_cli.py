@@ -156,7 +156,7 @@ def test_a_pattern_that_matches_nothing_is_told(heron: Heron, logs: Path, table:
 
 @pytest.mark.heavy
 def test_what_is_no_log_is_named_and_the_rest_is_in_the_table(heron: Heron, logs: Path, table: Path) -> None:
-    """A FIFO, a link that leads out, a line that is too long, and bytes of another encoding, beside good lines."""
+    """A FIFO, a link that leads out, a line that is too long, and bytes of another encoding, among good lines."""
     secret = logs.parent / "secret"
     secret.write_text("not for the table\n")
     os.mkfifo(logs / "fifo.log")
@@ -253,7 +253,7 @@ def test_a_stage_that_somebody_deletes_is_named_and_its_lines_come_back(heron: H
         assert not done.code or "were seen in the last 15 s" in done.err, f"{done}"
         return done.out
 
-    assert "generation 2: 2 files, 12B done" in wait_for(rebuilt, PATIENCE_S, "the ledger made anew")
+    assert "generation 2: 2 files, 12B done" in wait_for(rebuilt, PATIENCE_S, "the rebuilt ledger")
     heron.submit(PROGRAM, "--logs", logs, "--table", table, "--until", "now", "--wait")
     assert sorted(rows_of(table)) == ["first", "found", "lost", "other"]
     heron("units", "check", "lines", "--table", table).ok()

@@ -82,7 +82,7 @@ class Harness(TaskHarness):
         self.come(frame)
 
     def run(self, script: Callable[[], Awaitable[None]]) -> None:
-        """The script beside the bolt's coroutines, from the first turn of the loop on; then the orderly end."""
+        """Run the script concurrently with the bolt's coroutines, from the first turn of the loop; then end in order."""
         playing: list[asyncio.Task[None]] = []
 
         async def play() -> None:

@@ -173,7 +173,7 @@ class Clock(Timed):
 
 
 class Filter(Timed):
-    """It reads a line per call; one line of so many is worth a tuple."""
+    """Reads a line per call and emits a tuple for one of `lines` lines."""
 
     lines = 20
 

@@ -1,4 +1,4 @@
-"""Writing snapshots beside the task: forked copies, threads, and what goes wrong with them (F25)."""
+"""Writing snapshots while the task runs: forked copies, threads, and what goes wrong with them (F25)."""
 
 from __future__ import annotations
 

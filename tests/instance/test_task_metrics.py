@@ -151,7 +151,7 @@ def test_keys_beyond_the_limit_are_dropped_and_that_is_said_once(caplog: pytest.
 
 @pytest.mark.parametrize("own", [True, False])
 def test_a_task_knows_whether_user_code_counts(own: bool) -> None:
-    """If it does, it may do so beside its calls, and a task that waits looks more often."""
+    """User code that counts may do so outside of its calls, so a waiting task reads its metrics more often."""
     user, auto, counts = UserMetrics(TaskMetrics()), MultiCountMetric(), MultiCountMetric()
     user.register_metric(global_metrics.root_name, auto, 1)
     user.collect(0.0, force=True)

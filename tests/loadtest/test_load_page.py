@@ -1,4 +1,4 @@
-"""The page of a load test says first what was measured and whether it holds; its plots share one axis (pure)."""
+"""The page of a load test says first what was measured and whether it holds (pure)."""
 
 from __future__ import annotations
 
@@ -40,12 +40,3 @@ def test_the_headline_has_verdict_and_key_figures(made: dict[str, Any], verdict:
     assert html.index("class='headline'") < html.index("<h2>Checks</h2>")
     tiles = re.findall(r"<div><b>(.*?)</b><span>(.*?)</span></div>", html)
     assert [label for _, label in tiles] == ["rate", "latency, 99 %"]
-
-
-def test_plots_that_share_an_axis_have_their_ticks_at_the_same_places() -> None:
-    def ticks(times: list[float]) -> list[str]:
-        drawn = page.lines("a", "b", times, {"c": [1.0] * len(times)}, (-0.2, 14.0))
-        return re.findall(r'<text x="([\d.]+)" y="244"', drawn)
-
-    assert len(ticks([0.1, 13.0])) > 3
-    assert ticks([0.1, 13.0]) == ticks([-0.2, 14.0]) == ticks([5.0, 6.0])

@@ -101,7 +101,7 @@ def test_series_are_bounded_and_forgotten() -> None:
     assert cache.discarded == 2
     cache.add(report(1, process="q", name="x"), 500)
     cache.add(report(1, process="q", name="x"), 600)
-    assert len(cache) == 1, "a process that is no task and is silent is gone"
+    assert len(cache) == 1, "a silent process other than a task is gone"
     cache.add(report(1, process="p", name="x"), 1000)
     assert len(cache) == 2, "what a task has counted stays"
     cache.forget("q", 1000)
@@ -140,7 +140,7 @@ def test_the_counts_of_removed_tasks_stay_in_their_component() -> None:
 
 
 def totals(cache: MetricsCache, now: float) -> dict[str, float]:
-    """The counts by component, and those of each process that is no task."""
+    """The counts by component, and those of each process other than a task."""
     found: dict[str, float] = {}
     for one in cache.query(control_pb2.GetMetrics(), now).reports:
         for sample in one.samples:

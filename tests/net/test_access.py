@@ -91,7 +91,7 @@ def test_what_is_no_access_is_refused_and_changes_nothing(changes: dict[str, Any
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", "x", '{"cluster": "hpc"}'])
 def test_garbage_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="this is not what 'heron cluster access' has printed"):
+    with pytest.raises(ConfigError, match="this is not the output of 'heron cluster access' on another host"):
         access.bring("hpc", text)
 
 
@@ -105,7 +105,7 @@ def test_a_damaged_endpoint_file_is_named_with_what_helps(content: str) -> None:
     with pytest.raises(ConfigError) as brought:
         access.known_endpoint("hpc", "wc")
     assert str(brought.value) == (
-        f"the file {file} is damaged, which says where the control endpoint of topology 'wc' is; remove it,"
+        f"the file {file} with the control endpoint of topology 'wc' is damaged; remove it,"
         " and run 'heron cluster access hpc' on host login and 'heron cluster access hpc --install' here"
     )
     (folder_of("hpc") / ".origin").unlink()
@@ -116,7 +116,7 @@ def test_a_damaged_endpoint_file_is_named_with_what_helps(content: str) -> None:
 def test_an_endpoint_that_was_damaged_on_its_way_is_named() -> None:
     text = text_of_another_host(endpoints={"wc": {"topology_id": "wc-1", "addresses": [], "server": "short"}})
     with pytest.raises(
-        ConfigError, match="what it says of the control endpoint of topology 'wc' is damaged; run both commands"
+        ConfigError, match="on another host: the control endpoint of topology 'wc' is damaged; run both commands"
     ):
         access.bring("hpc", text)
 

@@ -241,7 +241,7 @@ def test_the_right_key_opens() -> None:
 
 
 def test_who_leaves_while_it_connects_is_not_refused(caplog: pytest.LogCaptureFixture) -> None:
-    """As a process with the right key does that ends then; who is silent, or says something else, is refused."""
+    """A process with the right key that ends then is allowed; a silent or wrong client is refused."""
 
     async def scene(world: World) -> None:
         assert world.authenticator is not None

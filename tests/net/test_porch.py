@@ -131,7 +131,7 @@ def test_four_strangers_hold_no_memory() -> None:
 
 @pytest.mark.heavy
 def test_a_thousand_idle_connections_keep_nobody_out() -> None:
-    """They are sent away within seconds, the oldest first when there are many; who has the key comes in meanwhile."""
+    """They are sent away within seconds, the oldest first when there are many; a client with the key is admitted meanwhile."""
 
     async def scene() -> None:
         async with Guarded() as guarded:

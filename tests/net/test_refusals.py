@@ -1,4 +1,4 @@
-"""Who is fenced, who tries again and who is invalid: decided by the class of an error, whatever its sentence says."""
+"""Fenced, to be tried again, or invalid: the class of an error decides, not its sentence."""
 
 from __future__ import annotations
 

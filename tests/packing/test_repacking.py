@@ -280,7 +280,11 @@ def test_an_update_moves_no_more_than_its_budget(steps: list[dict[str, int]], pe
         old, plan = plan, repack(plan, topology, own)
         packing_plan.validate(plan, topology)
         budget = math.ceil(len(list(packing_plan.tasks(old))) * percent / 100)
-        assert len(packing_plan.diff(old, plan).moved) <= budget and len(plan.containers) == containers
+        moved = len(packing_plan.diff(old, plan).moved)
+        assert moved <= budget
+        # A container whose tasks have all gone stays only if another task may move there.
+        assert len(plan.containers) == containers or moved == budget
+        containers = len(plan.containers)
         if len(packing_plan.diff(old, even).moved) <= budget:
             assert max(quality_of(plan).count_spread, quality_of(plan).type_spread) <= 1
 

@@ -66,7 +66,7 @@ def test_kills_have_a_budget_when_one_is_named() -> None:
 
 @given(st.floats(0.01, 10), st.floats(10, 60), st.integers(0, 30), st.floats(1, 300))
 def test_a_crash_loop_always_comes_to_its_end(first_s: float, most_s: float, budget: int, window_s: float) -> None:
-    """F11: also where the pauses are so long that the window never holds enough failures."""
+    """F11: also with pauses too long for enough failures in one window."""
     limits = RestartLimits(backoff_s=first_s, backoff_max_s=most_s, budget=budget, window_s=window_s)
     history = RestartHistory()
     now, pauses = 0.0, []
@@ -125,7 +125,7 @@ def test_a_dependency_that_is_away_for_a_minute_ends_nothing() -> None:
         now += decision.pause_s + 0.1
     assert now < 60.0 + limits.backoff_max_s
     after = decide_restart(limits, history, ExitReason.USER_EXCEPTION, 1000.0, now + 1000.0, True)
-    assert after.restart and after.pause_s == limits.backoff_s, "a healthy run begins anew"
+    assert after.restart and after.pause_s == limits.backoff_s, "a healthy run resets the count"
     assert after.outlook.failing_since == now + 1000.0 and after.outlook.charged == 1
 
 

@@ -137,7 +137,7 @@ def test_checkpoints_at_odd_moments(heron: Heron, out: Path) -> None:
 
 @pytest.mark.heavy
 def test_too_much_to_hold_back_is_declined_and_counted(heron: Heron, out: Path) -> None:
-    """One source is blocked, the other goes on: the bolt between them holds back only so much."""
+    """One source is blocked, the other goes on: the bolt between them holds back a limited number of bytes."""
     submit(heron, out, "--pad", 500, "--source-pause-ms", 0.5,
            interval_s=3600, alignment_bytes_max=20_000)  # fmt: skip
     (out / "block").touch()

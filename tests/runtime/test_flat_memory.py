@@ -22,7 +22,7 @@ SOAK_S = float(os.environ.get("HERON_TEST_SOAK_S", "120"))
 PATIENCE_S = 60.0
 #: Queues and histories have reached their size.
 WARM_S = 240.0
-#: What is measured once is the least of so many looks: a garbage collection may be due.
+#: A measurement is the least of this many samples, because a garbage collection may be due.
 LOOKS = 10
 FLAT = 1.05
 

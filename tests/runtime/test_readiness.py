@@ -99,7 +99,7 @@ def seconds_of(cause: str) -> int:
 def test_spouts_are_called_when_the_last_sink_is_ready(heron: Heron, home: Path, mode: str, kind: str) -> None:
     gate = home / "gate"
     program = write_program(home.parent, PROGRAM)
-    # What it waits for does not count against --timeout, which starts anew when that is over.
+    # Waiting for readiness does not count against --timeout, which starts when the wait is over.
     submit = heron.start("submit", "local", program, "-", gate, mode, kind, "--timeout", "40")
     try:
         status = heron.when("gated", lambda now: "the gate is shut" in now["cause"], "what is waited for")

@@ -1,4 +1,4 @@
-"""A replica end to end: checkpoints are copied beside the running topology, and one of them starts it anew."""
+"""A replica end to end: checkpoints of a running topology are copied, and it restarts from one of the copies."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def when_checkpoint(world: World, after: int) -> int:
 
 
 def replace_masters(world: World, runs: int) -> None:
-    """Kill the active one, stop its successor, and let that one go on when it is none any more."""
+    """Kill the active master, stop its successor, and continue the successor once it is replaced."""
     newest = when_checkpoint(world, 0)
     before = facts(world)
     first = world.master()

@@ -95,7 +95,7 @@ class Flow:
         self._thread.join(30)
 
     def when_more(self, intervals: int) -> None:
-        """Wait for so many further intervals."""
+        """Wait for this number of further intervals."""
         wanted = len(self.counts) + intervals
         wait_for(lambda: len(self.counts) >= wanted, 60.0 + 3 * intervals * self.INTERVAL_S, f"{intervals} intervals")
 

@@ -69,7 +69,7 @@ def signal_all(host: SimHost, name: str) -> None:
 def replaced_or_waited_for(world: World, container: int) -> tuple[Callable[[dict[str, Any]], bool], bool]:
     """What happens when a container is silent, and whether its successor acts.
 
-    At most once nobody acts beside one that may still run, because the state is at the scheduler's control endpoint.
+    At most once no successor acts while the old container may run: the state is at the scheduler's control endpoint.
     """
     name, waits = f"executor-{container}", world.mode == "ATMOST_ONCE"
     if waits:

@@ -123,6 +123,14 @@ def test_with_confirmation_only_a_user_can_replace_what_is_lost() -> None:
     assert of(story.do(RestartAsked((1,), "its host burned", force=True)), Activate) == [Activate(1, 2, 2)]
 
 
+def test_force_holds_for_one_that_is_heard_still_and_lost_a_moment_later() -> None:
+    """Its host is gone and its last heartbeat is young: the user need not repeat the command."""
+    story = Story(fencing=Fencing.CONFIRMATION).run()
+    story.do(RestartAsked((1,), "its host burned", force=True))
+    story.wait(62)
+    assert of(story.start(submission=2, host="b"), Activate) == [Activate(1, 2, 2)]
+
+
 def test_force_does_nothing_to_one_that_is_heard() -> None:
     story = Story(fencing=Fencing.CONFIRMATION).run()
     story.do(RestartAsked((1,), force=True))

@@ -305,7 +305,7 @@ def test_an_engine_that_tells_no_container_to_end_and_avoids_no_host(play: Calla
 
 
 def test_a_silent_container_waits_for_its_end_or_for_a_user(play: Callable[..., None]) -> None:
-    """ATMOST_ONCE with the state at the endpoint: nobody acts beside one that may still run."""
+    """ATMOST_ONCE with the state at the endpoint: no successor acts while the old container may run."""
 
     async def story(world: World) -> None:
         async with world.scheduler() as scheduler:

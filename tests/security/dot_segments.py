@@ -15,7 +15,7 @@ _SEPARATORS: Final = (
     "/", "%2f", "%2F", "%252f", "%25252f", "\\", "%5c", "%255c", "%c0%af", "%e0%80%af", "%c1%9c", "//", "/./", "%2f%2e%2f",
     "%u2215", "\u2215", "\u2044", "%ef%bc%8f", ";/", "%00/", "%0a/",
 )  # fmt: skip
-#: What is wanted: files that exist, one of them a secret of the test beside the folder of logs.
+#: The wanted files exist; one is a secret of the test next to the folder of logs.
 TARGETS: Final = ("launch.json", "canary.txt", "etc/passwd")
 _DEPTHS: Final = (1, 2, 8)
 #: No dots at all.

@@ -12,7 +12,7 @@ EVIL = (
     "a\r2026-01-01T00:00:00.000+0000 INFO  tmaster [x] forged\n2026-01-01T00:00:00.000+0000 INFO  tmaster [x] forged"
     "\u2028forged\u2029\x85\x0b\x0c\x1b[31mred\x1b[2J\x1b]0;title\x07\x9b31m\u202ebackwards\x00\x7f end"
 )
-#: What drives a terminal or ends a line for somebody who reads it.
+#: Characters that control a terminal, end a line or reorder text.
 TERMINAL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 _BODY = """

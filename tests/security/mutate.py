@@ -11,7 +11,7 @@ import psutil
 #: Per parser and unit of its share: some 10^5 in all parsers in `make test`.
 CASES = int(os.environ.get("HERON_FUZZ_CASES", "1000"))
 SEED = int(os.environ.get("HERON_FUZZ_SEED", "20261121"))
-#: Growth of the process that is no leak: caches, arenas, the allocator's own moods.
+#: Growth of the process without a leak: caches, arenas, decisions of the allocator.
 GROWTH_MAX_BYTES = 48 << 20
 #: Lengths and varints that parsers have fallen for.
 ODD = (

@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def raw(place: str, data: bytes) -> str:
-    """Connect and say something that is none of the protocol."""
+    """Connect and send something outside of the protocol."""
     scheme, _, where = place.partition("://")
     family = socket.AF_UNIX if scheme == "ipc" else socket.AF_INET
     host, _, port = where.rpartition(":")

@@ -50,7 +50,7 @@ def look(path):
     else:
         can("read", path, lambda: os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK)))
         can("write", path, lambda: os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK)))
-# By name, too: a folder that cannot be listed may still let in who knows what is in it.
+# Look up names, too: a folder that cannot be listed may still give access to known names.
 for path in sys.argv[1:]:
     look(path)
 for path in json.load(sys.stdin):

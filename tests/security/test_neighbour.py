@@ -180,7 +180,7 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def idle_connections(places: list[str] | list[int], count: int, uid: int, says: str = "") -> Iterator[None]:
-    """A process of this user that holds so many connections to each place."""
+    """A process of this user that holds `count` connections to each place."""
     asked = json.dumps({"places": places, "count": count, "uid": uid, "says": says})
     command = [sys.executable, "-c", IDLE, asked]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as idle:

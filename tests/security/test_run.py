@@ -131,7 +131,7 @@ def ask(host: str, port: int, keys: Keys | None) -> str:
     from zmq.utils.monitor import parse_monitor_message
 
     with knocking(f"tcp://{host}:{port}", keys) as (sock, monitor):
-        with contextlib.suppress(zmq.Again):  # who was thrown out already has nobody to send to
+        with contextlib.suppress(zmq.Again):  # a client that was already disconnected cannot send
             sock.send(wrap(control_pb2.GetStatus(), 1).SerializeToString(), zmq.DONTWAIT)
             opening = message_of(LINK_HEADER.pack(1, 1), Frame(kind=LINK_OPEN).SerializeToString())
             sock.send_multipart(opening, zmq.DONTWAIT)

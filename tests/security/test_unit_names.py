@@ -54,7 +54,7 @@ _SEGMENTS = st.sampled_from(["..", ".", "", "a", "in", "link", "secret", "a.log"
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a log and links, beside a secret."""
+    """A folder with a log and links, next to a secret."""
     folder = tmp_path_factory.mktemp("names")
     (folder / "secret").write_text("secret\n")
     logs = folder / "logs"

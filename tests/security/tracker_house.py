@@ -1,4 +1,4 @@
-"""A tracker with something to steal: canaries beside the folder of logs, and requests sent byte by byte."""
+"""A tracker with something to steal: canaries next to the folder of logs, and requests sent byte by byte."""
 
 from __future__ import annotations
 

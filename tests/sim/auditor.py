@@ -29,7 +29,7 @@ from tests.sim.workload import AT_LEAST, EFFECTIVELY, FIELDS, Record, key_of, ma
 
 #: Between two looks at all queues.
 LOOK_S = 0.05
-#: What a tuple takes in a frame beside its padding, and a frame beside its tuples, at most.
+#: Most bytes that a tuple takes in a frame in addition to its padding, and a frame in addition to its tuples.
 TUPLE_BYTES, ENVELOPE_BYTES = 80, 4096
 
 

@@ -25,12 +25,13 @@ import stmgr.shell
 import stmgr.sockets
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError, RetryableError
+from heronpy.common.folders import replace_file
 from heronpy.common.setting_types import CheckpointSettings, ExecutorSettings, PackingSettings, TmasterSettings
 from heronpy.common.settings import resolve, settings_for
 from heronpy.executor.desired import STANDBY, TMASTER, desired_processes
 from heronpy.packing import pack
 from heronpy.procs.exit_reason import ExitHints, ExitReason
-from heronpy.procs.handed_plans import hand, plan_file, topology_file
+from heronpy.procs.handed_plans import plan_file, topology_file
 from heronpy.procs.restart_policy import RestartLimits
 from heronpy.procs.supervision import (
     DesiredChanged,
@@ -72,7 +73,7 @@ log = logging.getLogger("sim")
 
 
 def replacements() -> list[tuple[Any, str, Any]]:
-    """What is replaced in the product beside the machine's modules: (owner, name, by what)."""
+    """Replacements in the product, in addition to modules of the machine: (owner, name, new value)."""
 
     def bind(sock: Any, endpoint: str, keys: Any = None) -> str:
         sock.bind(endpoint)
@@ -213,7 +214,7 @@ class Cluster:
         assert came, f"it does not come to that within {WAIT_S:g} s:\n{self.world.trace.tail()}"
 
     def master(self) -> Any:
-        """The machine of the newest topology master; None when there is none."""
+        """The machine of the newest topology master; None without one."""
         shells = [p.program for p in self.masters() if getattr(p.program, "machine", None) is not None]
         newest = max(shells, key=lambda shell: int(shell.epoch), default=None)
         return newest.machine if newest is not None else None
@@ -323,8 +324,8 @@ class Container:
         cluster = self.cluster
         settings = settings_for(cluster.launch, ExecutorSettings)
         sockets = cluster.launch.sockets_dir
-        hand(topology_file(sockets, self.number), cluster.topology.SerializeToString())
-        hand(plan_file(sockets, self.number), cluster.packing.SerializeToString())
+        replace_file(topology_file(sockets, self.number), cluster.topology.SerializeToString(), durable=False)
+        replace_file(plan_file(sockets, self.number), cluster.packing.SerializeToString(), durable=False)
         specs = desired_processes(
             cluster.packing,
             self.number,

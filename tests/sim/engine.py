@@ -16,9 +16,9 @@ from heronpy.procs.exit_reason import ExitReason
 from heronpy.scheduler.placement_events import Heard, Leaving
 from tests.sim.kernel import Process, World
 
-#: A host that the engine does not see for so long is given up.
+#: A host that the engine does not see for this time is given up.
 DETECT_S = (3.0, 12.0)
-#: Ended jobs are listed for so long; sometimes for no time at all.
+#: Ended jobs are listed for this time, which may be 0.
 PURGE_S = (0.0, 0.5, 30.0, 30.0)
 
 

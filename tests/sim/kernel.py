@@ -386,7 +386,7 @@ class Thread:
 
 
 def spend(seconds: float) -> None:
-    """The running thread computes for so long."""
+    """The running thread computes for `seconds`."""
     thread = Thread.current()
     if thread is not None and seconds > 0:
         thread.sleep(seconds)
@@ -411,6 +411,6 @@ def wait_readable(things: list[Any], timeout_s: float | None) -> list[Any]:
 
 
 def wake_all(waiters: list[Thread]) -> None:
-    """Wake who waits for something."""
+    """Wake all waiting threads."""
     for thread in list(waiters):
         thread.wake()

@@ -300,7 +300,7 @@ class Cluster:
         self.add_scheduler()
 
     def add_scheduler(self) -> Scheduler:
-        """Another scheduler, beside those that live."""
+        """Add a scheduler to those that run."""
         self.schedulers.append(Scheduler(self, len(self.schedulers) + 1))
         return self.schedulers[-1]
 

@@ -19,7 +19,7 @@ from tests.sim.units_ledgers import run_homes, run_sealed, run_sites
 
 Run = Callable[..., Result]
 Patch = Callable[[pytest.MonkeyPatch], None]
-#: Of pipelines of work units beside others.
+#: Runs of pipelines of work units that share something with others.
 BESIDE: tuple[Run, ...] = (run_two, run_sites, run_homes, run_sealed)
 
 

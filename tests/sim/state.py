@@ -24,7 +24,7 @@ class StateModel:
         self.store = MemoryStore()
         self.rng = world.chance("state")
         self.away = False
-        #: 0: ephemerals end with their process; else so long after it.
+        #: Seconds from the end of a process to the end of its ephemerals.
         self.session_s = 0.0
         self.slow_s = 0.002
         self.watch_s = 0.01
@@ -131,7 +131,7 @@ class Session(MemoryStateManager):
         deadline = self._model.world.now + timeout_s
         while path in self.store.locks:
             if self._model.world.now >= deadline:
-                raise DeadlineError(f"lock {path!r} is still held by another after {timeout_s:g} s")
+                raise DeadlineError(f"lock {path!r} is still held by another process after {timeout_s:g} s")
             spend(0.05)
         self._reach()
         self.store.locks[path] = self

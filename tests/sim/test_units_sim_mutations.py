@@ -94,7 +94,7 @@ def trust_the_inode(patch: pytest.MonkeyPatch) -> None:
 
 
 def cut_unfinished_lines(patch: pytest.MonkeyPatch) -> None:
-    """A line counts before its end is written, and who reads takes what is there of it for nothing."""
+    """A line counts before its end is written, so a reader gets an incomplete line."""
 
     def lenient(*args: Any, **options: Any) -> Iterator[chunks.Lines]:
         with suppress(chunks.UnfinishedLineError):
@@ -198,7 +198,7 @@ def finds(run: Run, plant: Patch, seeds: Sequence[int], monkeypatch: pytest.Monk
     passes(run, (seed,), **options)
 
 
-# ---- beside others --------------------------------------------------------------------------
+# ---- several pipelines -----------------------------------------------------------------------
 def forget_open_bytes(patch: pytest.MonkeyPatch) -> None:
     """What the other has seen and not published is not waited for."""
     patch.setattr(Tables, "oldest_open", lambda self, pipeline: None)

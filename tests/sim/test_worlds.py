@@ -20,7 +20,7 @@ from tests.sim.units_after import run_two
 from tests.sim.units_ledgers import run_homes, run_sealed, run_sites
 
 ROOT = Path(__file__).parents[2]
-#: By name as `make sim` knows it.
+#: The worlds by the names that `make sim` takes.
 WORLDS = {"cluster": run_seed, "flow": run_flow, "placement": run_placement, "units": run_units}
 
 
@@ -48,7 +48,7 @@ def test_each_line_is_in_the_table_once_or_recorded_as_bad() -> None:
 
 @pytest.mark.parametrize("seed", [3, pytest.param(40014, marks=pytest.mark.heavy)])
 def test_seeds_that_found_a_bug_pass(seed: int) -> None:
-    """Processes of a lost ledger began anew beside its table; bytes that nobody had waited for a shorter copy."""
+    """Processes of a lost ledger started again over its table; bytes that no site had waited for a shorter copy."""
     passes(run_units, (seed,))
 
 

@@ -45,7 +45,7 @@ class Book:
         self.last: dict[tuple[int, int], int] = {}
         self.sequence: Counter[int] = Counter()
         self.raised = 0
-        #: Bolts ack at once, raise so often, and a spout has a tuple each so many seconds.
+        #: Whether bolts ack at once; how often they raise; the seconds between two tuples of a spout.
         self.calm = False
         self.raise_rate = 0.0
         self.pace_s = 0.0

@@ -2,7 +2,7 @@
 
 Workers and keepers are the product's own, and so is all below them, on real files in memory: what a look sees, what is
 read, staged and renamed. Models are the ledger's database (answers get lost, it is away), the processes (they die,
-stop, and go on beside their successors), and time. A judge that knows the seed reads the table.
+stop, and continue next to their successors), and time. A judge that knows the seed reads the table.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SETTLE_S = SCANNED_S + 300.0
 #: Several looks of all keepers, after the last change and after a rebuild.
 LOOKED_S = 20.0
 TASKS = WORKERS + KEEPERS
-#: A task ends when its executor is gone for so long, here at most.
+#: Most seconds from the end of an executor to the end of its tasks.
 ORPHANED_S = 30.0
 #: How the end of a process is known to its successor.
 ENDS = {9: "killed", 11: "crashed", 256: "user_exception"}
@@ -130,7 +130,7 @@ class Cluster:
             self.start(task, after)
 
     def replace(self, process: Process) -> None:
-        """Its host is given up while it is stopped: a successor runs beside it from then on."""
+        """Its host is given up while it is stopped: from then on a successor runs concurrently."""
         task = int(process.name.rpartition("-")[2])
         if self.running.get(process.name) is process and process.stopped:
             self.stats["zombies"] += 1
@@ -138,7 +138,7 @@ class Cluster:
             self.start(task, "lost")
 
     def _orphan(self, process: Process, awake_s: float) -> None:
-        """Its executor is gone; it may act for a while once it is awake, in so many seconds at most."""
+        """Its executor is gone; it may act for a while after it wakes up in `awake_s` seconds."""
         self.world.later(awake_s + ORPHANED_S, process.kill)
 
     def _main(self, process: Process, task: int, after: str) -> None:
@@ -190,7 +190,7 @@ class Cluster:
 
     # ---- a lost ledger ----------------------------------------------------------------------
     def lose(self) -> None:
-        """The topology is killed, but for what sleeps on a lost host; the ledger is rebuilt, and all starts anew."""
+        """Kill all processes except those asleep on a lost host, rebuild the ledger, and start all again."""
         if self.closed_for_rebuild or not self.table.exists():
             return
         self.closed_for_rebuild = True

@@ -128,5 +128,5 @@ class Faults:
         self.world.trace.note("faults", "are over")
 
 
-#: Sleeps are for who asks for them: what they find, `stop` and `lose` find in one of hundreds of seeds.
+#: Sleeps happen on request only: `stop` and `lose` find the same bugs, in one of hundreds of seeds.
 KINDS = ("kill", "kill", "fuse", "stop", "stop", "away", "lose")

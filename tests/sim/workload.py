@@ -57,7 +57,7 @@ class Shape:
     shuffled: bool
     containers: int
     cost_s: float
-    #: A source has so many records at once, at so many seconds for each.
+    #: Records that a source has at once, and the seconds for each of them.
     burst: int = 1
     pace_s: float = 0.0
     max_pending: int = 20
@@ -126,7 +126,7 @@ class Program:
 
     made: TopologyBuilder
     kept: Any
-    #: No tuple of it takes more bytes than this, and no frame holds more than half of so many tuples.
+    #: Most bytes of a tuple, and twice the most tuples of a frame.
     pad: int = 2000
     records: int = 1000
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
 import time
-from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from heronpy.api.config_values import decode_config, encode_config
 from heronpy.connectors.spark.sink import SparkSink
+from tests.connectors import two_phase
+from tests.connectors.two_phase import Context
 from tests.support.launch import launch_spec
 
 REPO = Path(__file__).resolve().parents[2]
-Tup = namedtuple("Tup", "id values")
 
 
 def make_launch(folder: Path, sockets: Path, **spark: Any) -> Path:
@@ -29,48 +28,11 @@ def make_launch(folder: Path, sockets: Path, **spark: Any) -> Path:
     return folder / "launch.json"
 
 
-class Delegate:
+class Delegate(two_phase.Delegate):
     """Stands for the runtime around one sink task."""
-
-    def __init__(self) -> None:
-        self.logger = logging.getLogger("sink")
-        self.acked: list[Any] = []
-        self.failed: list[Any] = []
-        self.lines: list[str] = []
-
-    def ack(self, tup: Any) -> None:
-        self.acked.append(tup.id)
-
-    def fail(self, tup: Any) -> None:
-        self.failed.append(tup.id)
-
-    def log(self, message: str, level: str | None = None) -> None:
-        self.lines.append(message)
 
     def wait_outside(self, outage: str, pause_s: float) -> None:
         time.sleep(pause_s)
-
-
-class Context:
-    def __init__(self, component: str, task: int, attempt: int = 0) -> None:
-        self._component, self._task = component, task
-        self.attempt = attempt
-        self.metrics: dict[str, Any] = {}
-
-    def get_component_id(self) -> str:
-        return self._component
-
-    def get_task_id(self) -> int:
-        return self._task
-
-    def get_component_tasks(self, component: str) -> list[int]:
-        return [self._task]
-
-    def get_topology_id(self) -> str:
-        return "T-1"
-
-    def register_metric(self, name: str, metric: Any, bucket: float) -> None:
-        self.metrics[name] = metric
 
 
 def start_sink(component: str, task: int, mode: str = "ATLEAST_ONCE", **spec: Any) -> SparkSink:
@@ -78,7 +40,7 @@ def start_sink(component: str, task: int, mode: str = "ATLEAST_ONCE", **spec: An
     config = SparkSink.spec(component, **spec).custom_config
     sink = SparkSink(Delegate())
     merged = {"topology.reliability.mode": mode, **decode_config(encode_config(config))}
-    sink.initialize(merged, Context(component, task))
+    sink.initialize(merged, Context(component=component, task=task))
     return sink
 
 

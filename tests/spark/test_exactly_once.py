@@ -57,7 +57,7 @@ class Gateway:
         self.lanes = Lanes()
 
     def step(self) -> bool:
-        """Look for batches and work on one; False when there is none."""
+        """Look for batches and work on one; False without one."""
         for ticket in self.inbox.scan():
             self.lanes.add(ticket)
         ticket = self.lanes.take(0.0)

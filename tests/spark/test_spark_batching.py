@@ -13,7 +13,7 @@ from heronpy.connectors.spark.filling import AHEAD, GROWTH_MAX, Filling, Limits,
 from heronpy.connectors.spark.records import AgreedSchema, SinkFolder
 from heronpy.connectors.spark.rows import RowShape
 from heronpy.storage.objects.folder import FolderObjects
-from tests.spark.support import Tup
+from tests.connectors.two_phase import Tup
 
 limits_of = st.builds(
     Limits,

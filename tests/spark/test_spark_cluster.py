@@ -33,7 +33,8 @@ from heronpy.net.rpc import RpcClient, parse
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
-from tests.spark.support import GatewaySupervisor, Tup, make_launch, start_sink
+from tests.connectors.two_phase import Tup
+from tests.spark.support import GatewaySupervisor, make_launch, start_sink
 from tests.support import host_engine
 from tests.support.hosts import made_hosts, needs_hosts
 from tests.support.standalone_spark import spark_connect, standalone_spark

@@ -25,7 +25,8 @@ from heronpy.connectors.spark.records import records_of
 from heronpy.net.rpc import parse
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.exit_reason import ExitHints, ExitReason, classify
-from tests.spark.support import GatewaySupervisor, Tup, make_launch, start_sink, wait_for
+from tests.connectors.two_phase import Tup
+from tests.spark.support import GatewaySupervisor, make_launch, start_sink, wait_for
 from tests.support.leaks import LeakCheck
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

@@ -429,7 +429,7 @@ def test_in_any_order_a_batch_has_one_fate(steps: list[tuple[str, int]]) -> None
 
 
 def test_a_hand_over_in_an_object_store(bucket: str, object_server: ObjectServer) -> None:
-    """The same over a real client and an S3 server: two gateways, a table beside it, and a store that cannot do it."""
+    """The same over a real client and an S3 server: two gateways, a table in the same store, and an unsuitable store."""
     check_handover(f"{bucket}/handover")
     shared = RunRecords(open_handover(f"{bucket}/handover", 5.0), "T", RUN)
     box, first = outbox(shared), gateway(shared, 1)

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from heronpy.connectors.spark.sink import SparkSink
-from tests.spark.support import GatewaySupervisor, Tup, make_launch, start_sink, wait_for
+from tests.connectors.two_phase import Tup
+from tests.spark.support import GatewaySupervisor, make_launch, start_sink, wait_for
 from tests.support.leaks import LeakCheck
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -73,7 +74,7 @@ def totals(table: Path) -> dict[str, int]:
 
 
 def meeting(people: int) -> Callable[..., None]:
-    """An aggregate function that goes on when batches of so many tasks are in work; made here to travel by value."""
+    """An aggregate function that returns once batches of `people` tasks are in progress; it travels by value."""
 
     def aggregate(spark: Any, df: Any, batch: Any) -> None:
         import time

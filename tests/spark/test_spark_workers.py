@@ -74,7 +74,7 @@ def test_a_sink_follows_the_gateway_to_its_new_place(tmp_path: Path, monkeypatch
     known: list[str] = []
     sink = GatewayLink(lambda: known[-1] if known else None, "store", 3, 1)
     try:
-        sink.ready(["3-0000000001-1"])  # there is none yet
+        sink.ready(["3-0000000001-1"])  # no gateway listens yet
         for number, router in enumerate(routers):
             known.append(places[number])
 

@@ -21,7 +21,7 @@ from stmgr.sockets import PeerConnection
 from tests.support.waiting import eventually
 from tests.support.wires import new_endpoint
 
-# libuv keeps the pipe of its first loop for as long as the process lives: that is no leak of a test.
+# libuv keeps the pipe of its first loop for as long as the process lives, which is not a leak of a test.
 uvloop.new_event_loop().close()
 
 

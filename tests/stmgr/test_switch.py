@@ -175,7 +175,7 @@ def test_nobody_else_gets_anything_in(identity: bytes) -> None:
         world.receive(identity, frame)
     assert {who: len(frames) for who, frames in world.sent.items()} == sent and not world.to_peer
     world.receive(spout, data(BOLT))
-    assert len(world.of(bolt, DATA)) == 1, "who is of the plan is served as before"
+    assert len(world.of(bolt, DATA)) == 1, "peers of the plan are served as before"
 
 
 def test_what_waits_for_the_plan_is_bounded_and_the_rest_is_counted() -> None:

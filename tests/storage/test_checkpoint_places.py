@@ -83,7 +83,7 @@ def test_state_comes_back_and_only_changes_are_written(store: CheckpointStore) -
     # It builds upon what it was restored from.
     fill(again, range(5), "three")
     assert again.checkpoint(3).uploaded < first.uploaded / 2
-    # Rescaled, and in another instance, it is written anew and names nothing of this one.
+    # Rescaled, and in another instance, it is written again and names no file of this one.
     other = Tasks(store, SETTINGS, 3, second.location)
     assert other.content() == again.content() | dict.fromkeys(range(5), "two")
 

@@ -234,7 +234,7 @@ def test_over_any_time_no_more_than_the_rate_is_written(
 def test_an_account_of_another_life_is_begun_anew(tmp_path: Path) -> None:
     limits = StoreLimits(tmp_path, bytes_per_s=10.0)
     assert limits.wait_s(100, 1e9) == 0 and limits.wait_s(1, 1e9) == 10
-    assert limits.wait_s(100, 5.0) == 0  # the clock began anew
+    assert limits.wait_s(100, 5.0) == 0  # the clock started again
     (tmp_path / ".limits" / "account").write_bytes(b"\xff" * 8)
     assert limits.wait_s(1, 5.0) == 0
     (tmp_path / ".limits" / "account").write_bytes(b"abc")

@@ -24,7 +24,7 @@ from heronpy.storage.objects.port import Objects
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import free_ports
 
-#: The account that every Azurite has, and its key, which is no secret.
+#: The account that every Azurite has, and its public key.
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 START_S = 60.0

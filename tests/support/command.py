@@ -143,7 +143,7 @@ class Heron:
         return self.when(name, lambda status: status["lifecycle"] == state, f"{name} being {state}", timeout_s)
 
     def when_events(self, name: str, kind: str, count: int, timeout_s: float = PATIENCE_S) -> list[dict[str, Any]]:
-        """What `heron events` shows of one kind, once there are so many."""
+        """The events of one kind in `heron events`, once there are `count` of them."""
 
         def told() -> list[dict[str, Any]]:
             events: list[dict[str, Any]] = self("events", "local", name, "--kind", kind, "--json").json()["events"]

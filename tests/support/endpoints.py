@@ -11,11 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from heronpy.common.folders import replace_file
 from heronpy.common.setting_types import StatemgrSettings
 from heronpy.net import endpoint_keys
 from heronpy.net.endpoint_state import EndpointStateManager
 from heronpy.net.join_token import JoinToken, SessionCredential
-from heronpy.net.private import make_private, write_private
+from heronpy.net.private import make_private
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import free_ports
 
@@ -79,14 +80,14 @@ class Endpoint:
         return found
 
     def token(self, container: int = 1, submission: int = 1) -> Path:
-        """The file of a container's join token, with its session credential beside it."""
+        """The file of a container's join token, next to its session credential."""
         folder = self.folder / f"container-{container}-{submission}"
         if not folder.exists():
             make_private(folder)
             pairs = self.keys.keys
             address = f"tcp://127.0.0.1:{self.port}"
             token = JoinToken(self.topology_id, (address,), pairs.server.public, pairs.client)
-            write_private(folder / "join_token.json", token.to_text().encode())
+            replace_file(folder / "join_token.json", token.to_text().encode())
             SessionCredential(container, submission, self.keys.secret_of(container, submission)).save(folder)
         return folder / "join_token.json"
 

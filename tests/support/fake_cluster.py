@@ -24,7 +24,7 @@ from google.protobuf.message import Message
 
 from heronpy.common import settings
 from heronpy.common.ids import edge_id, instance_id
-from heronpy.health.signals import Looks
+from heronpy.health.signals import AllHotSpots
 from heronpy.net.answers import packed
 from heronpy.net.rpc import body_of
 from heronpy.net.rpc_loop import ControlServer
@@ -130,7 +130,7 @@ class FakeTopology:
         empty: dict[str, Message] = {
             "get_events": packed(events()), "get_exceptions": control_pb2.ExceptionsReply(),
             "get_checkpoints": control_pb2.CheckpointsReply(), "get_containers": control_pb2.ContainersReply(),
-            "get_slow": packed(Slow(tuples=[])), "get_looks": packed(Looks(tasks={})),
+            "get_slow": packed(Slow(tuples=[])), "get_hot_spots": packed(AllHotSpots(tasks={})),
         }  # fmt: skip
         return empty.get(name, control_pb2.Ok(text="done"))
 

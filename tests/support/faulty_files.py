@@ -30,7 +30,7 @@ class Faults:
 
     @property
     def met(self) -> bool:
-        """Whether there were so many calls."""
+        """Whether the call that fails was reached."""
         return self.calls >= self._at
 
     def wrap(self, name: str) -> Any:

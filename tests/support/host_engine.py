@@ -57,7 +57,8 @@ class HostEngine(LocalEngine):
         self._hosts: dict[str, int] = found["hosts"]
 
     def _placed(self, request: Request) -> tuple[str, Sequence[str]]:
-        free = [name for name, pid in self._hosts.items() if name not in request.avoid and alive(pid)]
+        living = [name for name, pid in self._hosts.items() if alive(pid)]
+        free = [name for name in living if name not in request.avoid] or living
         host, through = "here", list[str]()
         if free:
             host = free[request.container % len(free)]

@@ -38,7 +38,7 @@ def can_make_hosts() -> bool:
     return subprocess.run(["unshare", "-mpfnu", "true"], capture_output=True, check=False).returncode == 0
 
 
-#: With HERON_TEST_HOSTS=required the tests run, and fail where there can be none.
+#: With HERON_TEST_HOSTS=required the tests run, and fail if hosts cannot be made.
 needs_hosts = pytest.mark.skipif(
     os.environ.get("HERON_TEST_HOSTS") != "required" and not can_make_hosts(),
     reason="hosts are made of namespaces, which only root can make",
@@ -99,8 +99,10 @@ def made_hosts(count: int) -> Iterator[tuple[str, list[SimHost]]]:
             hosts.append(_make(f"host{number}", f"{net}.{10 + number}", bridge, number))
         yield f"{net}.1", hosts
     finally:
-        for host in hosts:
+        for number, host in enumerate(hosts, 1):
             host.lose()
+            # A link that is not deleted stays until the last process of its network has ended.
+            subprocess.run(["ip", "link", "del", f"{bridge}.{number}"], capture_output=True)
         _ip("link", "del", bridge)
 
 

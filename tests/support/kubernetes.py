@@ -38,7 +38,7 @@ _PATH = re.compile(r"/(?:api/v1|apis/policy/v1)(?:/namespaces/([^/]+))?/([a-z]+)
 
 
 class RefusedError(Exception):
-    """An answer that is no success."""
+    """An answer with an error status."""
 
     def __init__(self, status: int, reason: str, message: str, kind: str = "") -> None:
         super().__init__(message)

@@ -40,12 +40,12 @@ class Running:
     told_at: float | None = None
     oom: bool = False
     evicted: str = ""
-    #: By which it was killed: `unshare` does not tell.
+    #: The signal that killed it, which `unshare` does not report.
     signum: int = 0
 
     @property
     def first(self) -> int:
-        """Process 1 of the pod, as seen from here; 0 if there is none."""
+        """Process 1 of the pod, as seen from here; 0 without one."""
         found = children_of(self.process.pid)
         return found[0] if found else 0
 

@@ -78,7 +78,7 @@ class RealCluster:
         self.plane.check()
 
     def _clear(self) -> None:
-        """By force, so that nothing waits for a kubelet that is no more."""
+        """Delete by force, so that no object waits for an ended kubelet."""
         spaced = [
             *("apps/v1 deployments", "apps/v1 replicasets", "v1 pods", "v1 secrets", "v1 configmaps", "v1 services"),
             *("v1 persistentvolumeclaims", f"policy/{self._policy} poddisruptionbudgets"),
@@ -287,7 +287,7 @@ class RealCluster:
 
     @property
     def denied(self) -> str:
-        """Why a webhook refuses each pod; empty: there is none."""
+        """Why a webhook refuses each pod; empty: no webhook."""
         return self._denied
 
     @denied.setter
@@ -350,7 +350,7 @@ class _Handler(TlsHandler):
         if what == "containerLogs":
             self.send(200, log_part(self.server.cluster.log_of(pod), query), "text/plain")
         elif what == "portForward":
-            self.connection.settimeout(None)  # a connection that says nothing for a while is none that has ended
+            self.connection.settimeout(None)  # a silent connection has not ended
             forward(self, int(query["port"]))
         else:
             self.send(404, b"")

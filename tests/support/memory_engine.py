@@ -34,7 +34,7 @@ HOSTS = ("n1", "n2", "n3")
 
 
 class MemoryEngine:
-    """Objects on three hosts with room for everything; `started` is called for each that runs."""
+    """Objects on three hosts with room for everything; `started` is called for each container that runs."""
 
     traits = Traits()
 
@@ -149,7 +149,7 @@ class Pretend:
     release: str = "0"
     python: str = PYTHON
     welcome: endpoint_pb2.Welcome | None = None
-    #: In which epoch it acts; 0: it does not.
+    #: The epoch in which it acts; 0: it does not act.
     epoch: int = 0
     epochs: list[int] = field(default_factory=list)
     #: Why it follows another, as it was told.

@@ -127,7 +127,7 @@ class MemoryStateManager:
         with self.store.changed:
             node = self.store.nodes.setdefault(path, Node(b"0", 0, None))
             if not node.data.isdigit():
-                raise StateError(f"state node {path!r} holds no counter")
+                raise StateError(f"state node {path!r} does not hold a counter")
             number = int(node.data) + 1
             node.data = str(number).encode()
             node.version += 1
@@ -140,7 +140,7 @@ class MemoryStateManager:
         self._check(path)
         with self.store.changed:
             if not self.store.changed.wait_for(lambda: path not in self.store.locks, timeout_s):
-                raise DeadlineError(f"lock {path!r} is still held by another after {timeout_s:g} s")
+                raise DeadlineError(f"lock {path!r} is still held by another process after {timeout_s:g} s")
             self.store.locks[path] = self
         try:
             yield

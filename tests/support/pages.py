@@ -31,6 +31,7 @@ DOCS = REPO / "docs"
 READERS = (
     "heron logs",
     "heron stacks",
+    "heron heap",
     "heron top",
     "heron status",
     "heron metrics",

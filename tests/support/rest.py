@@ -45,7 +45,7 @@ class Rest:
         return json.loads(answer.data) if answer.data[:1] == b"{" else answer.data
 
     def find(self, path: str) -> dict[str, Any] | None:
-        """An object; None if there is none."""
+        """An object; None if it does not exist."""
         try:
             found: dict[str, Any] = self.call("GET", path)
         except GoneError:

@@ -76,7 +76,7 @@ class SlurmCluster:
 
     def __init__(self, nodes: int = 3, purge_s: int = 300, memory_mb: int = 1000, cpus: int = 2) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="heron-slurm-"))
-        # Control groups have the names of nodes, and other tests may run beside these.
+        # Control groups have the names of nodes, and other tests may run at the same time.
         self.nodes = [f"h{os.getpid()}n{number}" for number in range(1, nodes + 1)]
         ports = free_ports(nodes + 1)
         host = socket.gethostname().partition(".")[0]

@@ -28,7 +28,7 @@ class World:
         shared: Any = SimpleNamespace(
             book=SimpleNamespace(topology=SimpleNamespace(id="wc-1")),
             registry=SimpleNamespace(totals=Totals()),
-            journal=SimpleNamespace(last=0, ledger=lambda topology_id: control_pb2.EventLedger()),
+            event_log=SimpleNamespace(last=0, ledger=lambda topology_id: control_pb2.EventLedger()),
         )
         #: Whether the location of the topology master is in the state manager.
         self.is_there = False

@@ -108,7 +108,7 @@ def test_a_task_that_cannot_start_again_is_no_failure_until_it_is_given_up() -> 
 
 
 def test_the_cause_of_a_crash_loop_is_what_its_exceptions_have_in_common() -> None:
-    """The last one names the tuple that came by; the doctor's sentence, beside it, what all of them say."""
+    """The last exception names one tuple; the doctor's sentence says what all exceptions have in common."""
     world = World().running()
     down(world, 3, restarts=9, restarts_charged=9, failing_s=58.2, failing_max_s=600.0, next_restart_s=25.6)
     name = world.machine.shared.registry.name_of(3)

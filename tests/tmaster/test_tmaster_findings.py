@@ -16,7 +16,7 @@ def test_an_event_makes_findings_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """A status said that a task was down for the tenth time, and below that it was restarted nine times."""
     w = World(containers=1).running()
     watched = Observatory(w.machine, w.settings, 0.0, resumed=False)
-    cost_s, journal, began = 0.0, w.machine.shared.journal, w.now
+    cost_s, event_log, began = 0.0, w.machine.shared.event_log, w.now
     spent = iter(range(1_000_000))
     monkeypatch.setattr(observatory.time, "thread_time", lambda: cost_s * next(spent))
 
@@ -24,7 +24,7 @@ def test_an_event_makes_findings_anew(monkeypatch: pytest.MonkeyPatch) -> None:
         return watched.load(control_pb2.GetLoad(), began + after_s).found_at - began
 
     def happens() -> None:
-        journal.add(control_pb2.EVENT_RESTART, "a was started again", subject="a")
+        event_log.add(control_pb2.EVENT_RESTART, "a was started again", subject="a")
 
     assert found_at(0.0) == found_at(FINDINGS_S - 0.1) == 0.0
     happens()

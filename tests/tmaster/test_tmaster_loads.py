@@ -61,7 +61,7 @@ def recent(loads: Loads, now: float, ends: Callable[..., Window] = Loads.recent)
 
 
 def filled(seconds: int, step: float, **more: float) -> Loads:
-    """One task that executes 100 tuples per second, for so many seconds."""
+    """One task that executes 100 tuples per second, for `seconds`."""
     loads = Loads()
     for second in range(seconds + 1):
         loads.take(report(executed_src_default=step * second, **more), float(second))
@@ -310,7 +310,7 @@ def test_a_quantile_is_in_the_right_bucket(values: list[float], part: float) -> 
 
 
 def test_a_median_agrees_with_the_mean_of_its_bucket() -> None:
-    """All calls took 53 ms: the median was said to be 75 ms, the middle of its bucket, beside a mean of 53 ms."""
+    """All calls took 53 ms: the median was said to be 75 ms, the middle of its bucket, with a mean of 53 ms."""
     bounds = (20.0, 50.0, 100.0, float("inf"))
 
     def median(each: list[float], total: float | None) -> float:
@@ -321,7 +321,7 @@ def test_a_median_agrees_with_the_mean_of_its_bucket() -> None:
     assert median([0.0, 0.0, 100.0, 0.0], 5300.0) == pytest.approx(53.0)
     assert median([5.0, 0.0, 95.0, 0.0], 50.0 + 95 * 53.0) == pytest.approx(53.0, abs=0.5)
     assert median([0.0, 0.0, 100.0, 0.0], None) == 75.0
-    assert median([0.0, 0.0, 100.0, 0.0], 1.0) == 75.0, "that is no sum of them"
+    assert median([0.0, 0.0, 100.0, 0.0], 1.0) == 75.0, "not a sum of these values"
     assert median([0.0, 40.0, 60.0, 0.0], 5300.0) == pytest.approx(50 + 50 / 6), "what the others sum to is not known"
     assert median([0.0, 0.0, 100.0, 1.0], 15300.0) == pytest.approx(75.25), "nor of what is above all bounds"
     high = quantile_in(bounds, [0.0, 0.0, 100.0, 0.0], 0.99, 5300.0)

@@ -92,7 +92,7 @@ def test_who_was_replaced_can_write_nothing_and_what_it_wrote_is_read() -> None:
     old.write(Node.PHYSICAL_PLAN, plan_pb2.PhysicalPlan(version=3, tmaster_epoch=1, topology=loaded.topology))
 
     silent = new.holder()
-    assert not new.take_over(b"somebody else", "tcp://new", 2, "h"), "only in place of who was found silent"
+    assert not new.take_over(b"somebody else", "tcp://new", 2, "h"), "only in place of the silent master that it found"
     assert new.take_over(silent, "tcp://new", 2, "h") and new.epoch == 2
     new.outdate()
     found = new.load()

@@ -543,7 +543,7 @@ def test_restarts_go_on_counting_under_the_next_executor() -> None:
     totals.take_restarts(process, epoch=1)
     kept = Totals.of(totals.ledger("id"), "id")
     assert kept.restarts_of(process) == totals.restarts_of(process) == 8, (
-        "a late report of the first one counts no more"
+        "a late report of the first process does not count"
     )
 
 

@@ -79,7 +79,7 @@ def test_between_hosts_the_wire_is_unknown_and_the_rest_is_not() -> None:
 
 
 def far_child(offset_ns: int, wire_ns: int) -> Span:
-    """Its task is on another host, whose clock is so much before that of its source."""
+    """Its task is on another host, whose clock is `offset_ns` ahead of that of its source."""
     span = child(7, 2, 1, 1000, clock=5)
     arrived = 1000 + 4 * MS + wire_ns + offset_ns
     del span.hops[:]

@@ -60,7 +60,7 @@ def rows_of(table: Path) -> int:
 
 
 def bad_lines(shown: Result) -> int:
-    """How many ranges `heron units bad --json` names for what is no request."""
+    """How many ranges `heron units bad --json` names for lines that are not requests."""
     return sum("no line of an access log" in one["span"]["error"] for one in json.loads(shown.out)["bad"])
 
 
@@ -75,7 +75,7 @@ def test_all_requests_are_in_the_table_while_the_log_grows_and_is_rotated(heron:
     write(20_000)
     heron.submit(PROGRAM, "LogTable", "--logs", logs, "--output", table)
     write(7_000)
-    # Of the lines, two and one are none.
+    # Two lines and one line are not requests.
     wait_for(lambda: rows_of(table) >= 27_000 - 3, PATIENCE_S, "all requests in the table")
 
     def bad() -> Any:
@@ -184,7 +184,7 @@ def test_whatever_a_new_user_kills_mends_and_loses(heron: Heron, tmp_path: Path)
     wait_for(lambda: bad_lines(heron("units", "bad", "requests", "--json")) == bad, PATIENCE_S, "bad lines")
     good = 26_000 - bad
     wait_for(lambda: rows_of(table) == good, PATIENCE_S, "all requests in the table")
-    # The fix: what is no request gives no row.
+    # The fix: a line that is not a request gives no row.
     mended = program.read_text().replace('raise ValueError("this is no line of an access log")', "continue")
     assert mended != program.read_text()
     heron.kill("LogTable")

@@ -20,7 +20,7 @@ from tests.support.tracker_address import request_to
 from tests.support.waiting import wait_for
 
 PROGRAM = Path(__file__).with_name("marked.py")
-#: What a page may take under load; nothing waits so long on an idle machine.
+#: What a page may take under load; an idle machine is far faster.
 PATIENCE_MS = 30_000.0
 NETWORK_CHANGED, LOADS_MAX = "ERR_NETWORK_CHANGED", 10
 PLACES = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")

@@ -225,7 +225,7 @@ def test_a_repeated_event_is_shown_once(page: Any) -> None:
 
 
 def test_the_lines_of_a_chart_change_only_for_one_that_is_clearly_higher(page: Any) -> None:
-    """Neither they nor their order, with which a chart would be made anew."""
+    """Neither the lines nor their order change, because a change would draw the chart again."""
 
     def looked(*tops: float) -> dict[str, Any]:
         found = [{"component": f"c{n}", "metric": "cpu", "values": [None, top]} for n, top in enumerate(tops)]

@@ -200,7 +200,7 @@ def test_a_task_shows_what_it_does_by_keyboard_alone(site: Site, tab: Tab) -> No
         taken.get_by_text(what).first.wait_for()
     assert taken.get_by_text("of a core").count() == 1, "a task that waits shows little, whatever its picture says"
     assert said == ["container_1_count_3 stops for up to 2 s while its objects are counted."]
-    assert taken.locator("svg rect").count() == 0 or taken.locator("tbody tr").count() > 0, "a table beside the graph"
+    assert taken.locator("svg rect").count() == 0 or taken.locator("tbody tr").count() > 0, "a table next to the graph"
     tab.broken = True  # what is not there is asked for
     page.goto(site.page("task", "container_1_nobody_9"))
     page.get_by_text("has no task container_1_nobody_9 now").wait_for()

@@ -155,4 +155,4 @@ def test_the_doctor_says_what_it_could_not_ask() -> None:
     assert doctor_of(signals, diagnose(signals), "local").not_known == ""
     signals.unanswered = ["figures", "the last hour"]
     said = doctor_of(signals, diagnose(signals), "local").not_known
-    assert said == "the topology master did not tell in time: figures, the last hour"
+    assert said == "the topology master did not answer in time: figures, the last hour"

@@ -13,9 +13,8 @@ import click
 
 from heronpy.cli import exits
 from heronpy.cli.output import clean, command, picked, print_json, print_table, say, warning
-from heronpy.clusters.client_config import ClientConfig, config_home
+from heronpy.clusters.client_config import ClientConfig, config_home, known_clusters
 from heronpy.clusters.engines import check_kind, kind_of, python_of
-from heronpy.clusters.known import known_clusters
 from heronpy.clusters.records import Records
 from heronpy.clusters.requirements import check as requirements
 from heronpy.clusters.session import Session

@@ -34,7 +34,7 @@ def _completer(names: Callable[[click.Context], Iterable[str]]) -> Completer:
 
 
 def _known_clusters() -> list[str]:
-    from heronpy.clusters.known import known_clusters
+    from heronpy.clusters.client_config import known_clusters
 
     return known_clusters()
 

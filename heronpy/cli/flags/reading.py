@@ -24,7 +24,7 @@ class Reading(click.Command):
 
     def _with_cluster(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The words with the cluster in front, if it was left out and there is only one."""
-        from heronpy.clusters.known import known_clusters  # not needed when verbs are only listed
+        from heronpy.clusters.client_config import known_clusters  # not needed when verbs are only listed
 
         try:
             values, surplus, _ = self.make_parser(ctx).parse_args(args=list(args))

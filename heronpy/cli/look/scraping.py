@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import socket
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,11 +15,11 @@ import click
 
 from heronpy.cli import exits
 from heronpy.cli.output import print_json, warning
-from heronpy.clusters.known import known_clusters
+from heronpy.clusters.client_config import known_clusters
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
-from heronpy.common.folders import heron_home
+from heronpy.common.folders import heron_home, replace_file
 from heronpy.common.setting_types import ExecutorSettings
 from heronpy.common.settings import settings_for
 from heronpy.metrics.monitoring import dashboard, rules
@@ -45,7 +42,8 @@ def show_targets(targets: tuple[Target, ...], tracker: bool, output: Path | None
     if output is None:
         print_json(found)
     else:
-        _write(output, json.dumps(found, indent=2) + "\n")
+        # Another user's Prometheus reads it as soon as it changes; it holds addresses only.
+        replace_file(output, (json.dumps(found, indent=2) + "\n").encode(), durable=False, mode=0o644)
 
 
 def show_rules() -> None:
@@ -126,17 +124,3 @@ def _pages(session: Session, record: plan_pb2.ExecutionState) -> _Pages | str:
 
 def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file atomically, because Prometheus reads it as soon as it changes."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o644)  # another user's Prometheus reads it; it holds addresses only
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise

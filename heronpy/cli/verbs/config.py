@@ -12,8 +12,7 @@ from heronpy.cli.flags import complete
 from heronpy.cli.flags.arguments import verb
 from heronpy.cli.flags.reading import reading
 from heronpy.cli.output import print_json, print_table, say, warning
-from heronpy.clusters.client_config import ClientConfig
-from heronpy.clusters.known import known_clusters
+from heronpy.clusters.client_config import ClientConfig, known_clusters
 from heronpy.clusters.target import Common, Target
 from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import ROOMS, SettingValue

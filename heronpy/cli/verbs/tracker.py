@@ -48,7 +48,7 @@ def tracker_command(
     heron tracker
     heron tracker --cluster prod --host 10.0.0.7 --tls cert.pem key.pem
     """
-    from heronpy.clusters.known import known_clusters
+    from heronpy.clusters.client_config import known_clusters
     from heronpy.common.logs import setup
     from heronpy.tracker.serve import run
 

@@ -180,7 +180,7 @@ class PartFiles:
         return name.partition("-")[2] not in wanted
 
     def _mine(self, name: str) -> re.Match[str] | None:
-        """Whether this file belongs to any process of this task in this run."""
+        """Whether this task wrote the file in this run."""
         match = (_OPEN_NAME if name.startswith(_OPEN) else _NUMBERED_NAME).fullmatch(name)
         if match is None or match["run"] != self._run:
             return None

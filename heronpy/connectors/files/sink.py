@@ -45,9 +45,11 @@ class FileSink(TwoPhaseSink):
     when the checkpoint is taken, and published when the checkpoint is complete. After a failure, the files of
     the restored checkpoint are published and all others are removed. Every row is published exactly once.
     The number of tasks of this component cannot be changed while it runs.
+
     **ATLEAST_ONCE**: a file is published when it has `roll_bytes`, or its first row is `roll_interval_s` old, or
     at the next tick (0.5 s) when it holds all tuples that the spouts may have pending; then its
     tuples are acked. Rows of replayed tuples are repeated.
+
     **ATMOST_ONCE**: the same, without acks. The successor of a dead process publishes the lines that it had
     written; an unfinished file of columns is unreadable and is removed.
     """
@@ -132,7 +134,7 @@ class FileSink(TwoPhaseSink):
             self._took(batch, began)
 
     def _took(self, written: Any, began: bool) -> None:
-        """Account for a written tuple or batch; `began` says whether it began a file."""
+        """Account for a written tuple or batch; `began` says whether it is the first in its file."""
         if began:
             self._opened_at = time.monotonic()
         if not self.who.is_acked:
@@ -227,7 +229,7 @@ def _pending_share(config: dict[str, Any], context: TopologyContext) -> float:
 
 
 def _schemas(inputs: Inputs | None) -> list[Any]:
-    """The Arrow schemas that these input streams declare; None for an unknown or undeclared schema."""
+    """The Arrow schema of each input stream; None for an unknown or undeclared one."""
     return [
         stream.schema
         if isinstance(source, HeronComponentSpec) and (stream := source.output_streams().get("default")) is not None

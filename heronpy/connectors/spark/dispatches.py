@@ -25,6 +25,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.flock import open_lock, try_flock
 from heronpy.common.folders import check_root, make_folders
 from heronpy.connectors.spark.handover import Manifest, Outcome, stem_order
 from heronpy.connectors.spark.records import Fate, RunRecords, SinkFolder
@@ -89,7 +90,7 @@ class DispatchFolder:
 def hold_gateway_lock(units: Path) -> int:
     """Returns a descriptor that, while open, shows that a gateway of this host works for a pipeline."""
     make_folders(units)
-    lock = _open_lock(units)
+    lock = open_lock(units / _LOCK)
     fcntl.flock(lock, fcntl.LOCK_SH)
     return lock
 
@@ -97,17 +98,11 @@ def hold_gateway_lock(units: Path) -> int:
 def lock_out_gateways(units: Path) -> int:
     """Returns a descriptor that keeps gateways of this host away while open; raises ConfigError if one works."""
     make_folders(units)
-    lock = _open_lock(units)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    lock = open_lock(units / _LOCK)
+    if not try_flock(lock):
         os.close(lock)
-        raise ConfigError(f"a Spark gateway still works with {units}; kill its topology first") from None
+        raise ConfigError(f"a Spark gateway still works with {units}; kill its topology first")
     return lock
-
-
-def _open_lock(units: Path) -> int:
-    return os.open(units / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def is_home(units: Path) -> bool:

@@ -39,7 +39,7 @@ class Ready(msgspec.Struct, tag="ready"):
     stem: str
 
 
-class Look(msgspec.Struct, tag="look"):
+class Probe(msgspec.Struct, tag="probe"):
     """Sink to gateway: is Spark ready?"""
 
 
@@ -60,7 +60,7 @@ class Finished(msgspec.Struct, tag="finished"):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-Message = Ready | Look | Session | Finished
+Message = Ready | Probe | Session | Finished
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
@@ -118,7 +118,7 @@ class GatewayLink:
         self._early: list[Finished] = []
 
     def _look(self) -> None:
-        """Connect to the present gateway, if a check is due."""
+        """Connect to the current gateway, if a check is due."""
         now = time.monotonic()
         if self._find is None or now < self._look_at:
             return
@@ -141,7 +141,7 @@ class GatewayLink:
         self._early += self.finished()
         self._look()
         try:
-            self._sock.send(encode(Look()), zmq.DONTWAIT)
+            self._sock.send(encode(Probe()), zmq.DONTWAIT)
         except zmq.Again:
             self._session = None  # The gateway is down.
         return self._session

@@ -15,7 +15,7 @@ import shutil
 from pathlib import Path
 
 from heronpy.common.errors import ConfigError
-from heronpy.connectors.durable_files import sync_path
+from heronpy.common.folders import sync_path
 from heronpy.storage.objects.port import MissingObjectError, Objects
 from heronpy.storage.objects.url import Url, is_url, place_of
 
@@ -195,4 +195,4 @@ def _keys(staged: str, published: str) -> tuple[Objects, str, str]:
 
 
 def _gone(staged: Path | str, table: Path | str) -> ConfigError:
-    return ConfigError(f"staged files {staged} are gone; something else removes files of table {table}")
+    return ConfigError(f"staged files {staged} are gone; another program removes files of table {table}")

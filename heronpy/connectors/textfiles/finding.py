@@ -416,7 +416,7 @@ class Finder:
 
     @contextmanager
     def _named(self, path: str) -> Iterator[None]:
-        """Report a file that cannot be read, unless it has disappeared meanwhile."""
+        """Report a file that cannot be read, unless it has disappeared."""
         try:
             yield
         except FileNotFoundError:

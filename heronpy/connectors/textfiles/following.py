@@ -193,15 +193,9 @@ class Follower:
             if state.get(key) != value:
                 state[key] = value
 
-    def restore(self, state: Mapping[tuple[str, int], Any], old: Mapping[str, Any] | None = None) -> set[int]:
-        """Continue from a state, possibly of an older release; returns the numbers of header lines in the state.
-
-        Raises ValueError for the state of a later release.
-        """
+    def restore(self, state: Mapping[tuple[str, int], Any]) -> set[int]:
+        """Continue from a state; returns the numbers of header lines in it. ValueError for that of another release."""
         headers = set()
-        if old is not None:
-            headers.add(int(old["header"]))
-            self._table.restore(row[1:] for row in old["files"])
         for version, header_lines, *files in state.values():
             if version != _VERSION:
                 raise ValueError(f"positions of version {version} are of another release of heronpy")

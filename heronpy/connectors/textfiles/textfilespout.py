@@ -170,7 +170,6 @@ class TextFileSpout(Spout, StatefulComponent):
     LANES, FOLLOWED = "text-lanes", "text-followed"
 
     outputs: list[str | Stream] = ["line"]
-    _old = HashMapState()
 
     @classmethod
     def spec(
@@ -192,8 +191,8 @@ class TextFileSpout(Spout, StatefulComponent):
         return super().spec(name=name, par=par, config=config, optional_outputs=extra)
 
     def init_state(self, state: HashMapState) -> None:
-        """Keeps the state, which may have positions of an older release; this release uses partitioned state."""
-        self._old = state
+        """Refuses positions of another release; this one keeps them in partitioned state."""
+        refuse_old_state(state, type(self).__name__)
 
     def pre_save(self, checkpoint_id: str) -> None:
         """Puts the positions and the known files into the state."""
@@ -219,7 +218,7 @@ class TextFileSpout(Spout, StatefulComponent):
         owner = f"Spout {context.get_component_id()}"
         follow = self._options.follow
         self._state = context.partitioned_state(self.FOLLOWED if follow else self.LANES)
-        if context.partitioned_state(self.LANES if follow else self.FOLLOWED) or (follow and "share" in self._old):
+        if context.partitioned_state(self.LANES if follow else self.FOLLOWED):
             change = "without %s; remove it" if follow else "with %s; set it"
             raise TextFileError(f"{owner} was checkpointed {change % self.FOLLOW}, or start without the checkpoint")
         self._follower = self._follow(owner) if follow else None
@@ -228,7 +227,6 @@ class TextFileSpout(Spout, StatefulComponent):
 
     def _share_of(self, owner: str) -> LineShare:
         """This task's share of the files that exist now and of those at the checkpoint."""
-        refuse_old_state(self._old, owner)
         given = self._options
         return LineShare(
             find_files(given.paths, may_be_gone=bool(self._state) or self._context.attempt > 1),
@@ -254,7 +252,7 @@ class TextFileSpout(Spout, StatefulComponent):
             scan_s=given.scan_s,
             forget_s=given.forget_s,
         )
-        headers = follower.restore(self._state, self._old.pop("follow", None))
+        headers = follower.restore(self._state)
         if headers - {given.skip_header}:
             raise TextFileError(
                 f"{owner} has {given.skip_header} header lines, but its positions were saved with {max(headers)};"
@@ -392,7 +390,7 @@ class TextFileSpout(Spout, StatefulComponent):
         return 1
 
     def _line_at(self, ref: str | int, offset: int) -> str | None:
-        """Read a line again; None if another task emits it, or it cannot be read, now or ever."""
+        """Read a line again; None if another task emits it, or it can no longer be read."""
         if self._follower is None:
             return self._share.line_at(str(ref), offset)
         try:

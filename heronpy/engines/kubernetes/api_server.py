@@ -38,7 +38,7 @@ class ExistsError(EngineAwayError):
 
 
 class ExpiredError(EngineAwayError):
-    """A version of a list, or a place in it, is too old: the list has to be read anew."""
+    """A version of a list, or a place in it, is too old: read the list again."""
 
 
 def refusal(verb: str, what: str, status: int, body: bytes) -> EngineFatalError | EngineAwayError:

@@ -73,7 +73,7 @@ class Api:
             return self._opened
 
     def _load(self, config: Any, configuration: Any) -> str:
-        """Fill in credentials; returns the namespace that comes with them."""
+        """Load the credentials into `configuration`; returns the namespace of their context."""
         if not self._context and not os.environ.get("KUBECONFIG") and (ACCOUNT / "token").exists():
             config.load_incluster_config(client_configuration=configuration)
             return (ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
@@ -100,7 +100,7 @@ class Api:
 
     @property
     def namespace(self) -> str:
-        """Where pods are: as given, else that of the context or the pod, else `default`."""
+        """The namespace of the pods: the given one, else that of the context or the pod, else `default`."""
         return self._open()[2]
 
     @property
@@ -134,10 +134,10 @@ class Api:
             found = json.loads(text)
         except ValueError:
             raise EngineAwayError(
-                f"the API server answered {_shown(method, path)} with something else than JSON"
+                f"the API server answered {_shown(method, path)} with something other than JSON"
             ) from None
         if not isinstance(found, dict):
-            raise EngineAwayError(f"the API server answered {_shown(method, path)} with no object")
+            raise EngineAwayError(f"the API server answered {_shown(method, path)} with JSON that is not an object")
         return found
 
     def text(
@@ -176,7 +176,7 @@ class Api:
                     *lines, rest = (rest + piece).split(b"\n")
                     yield from (line for line in lines if line)
                     if len(rest) > LINE_MAX:
-                        raise EngineAwayError("the API server watches with a line that does not end")
+                        raise EngineAwayError("the API server sent an incomplete line to a watch")
             except EngineAwayError:
                 raise
             except Exception as error:
@@ -197,7 +197,7 @@ class Api:
         headers = {"Accept": "application/json, */*", "User-Agent": "heronpy"}
         url = f"{configuration.host}{quote(path, safe='/')}" + (f"?{urlencode(query)}" if query else "")
         try:
-            # A token that is about to end is fetched anew.
+            # This renews a token that is about to expire.
             for one in configuration.auth_settings().values():
                 if one["in"] == "header" and one["value"]:
                     headers[one["key"]] = one["value"]
@@ -218,7 +218,6 @@ class Api:
             raise _away(method, path, error) from None
 
     def _forget(self) -> None:
-        """The next call reads the credentials again."""
         with self._lock:
             self._opened = None
 
@@ -236,7 +235,7 @@ def shut(opened: list[Any]) -> None:
 
 
 def _object(path: str) -> str:
-    """`pods x in namespace y` of a path."""
+    """The path as `pods x in namespace y`, for errors."""
     before, _, after = path.partition("/namespaces/")
     namespace, _, rest = after.partition("/")
     if not rest:

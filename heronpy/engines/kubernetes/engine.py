@@ -50,7 +50,7 @@ LIST_TRIES = 3
 #: Ended pods that one list removes.
 TIDIED_MAX = 50
 SECRET_TRIES = 3
-#: A container that is missing for so long is not being replaced.
+#: A container that is missing for this time counts as removed, not as being replaced.
 FEWER_S = 60.0
 _TAIL_LINES, _TAIL_BYTES = 50, 4096
 _LOG_BYTES = 1 << 20
@@ -59,10 +59,10 @@ RELEASE_MIN = (1, 20)
 
 
 class KubernetesEngine:
-    """The pods of one topology in one namespace. `command` is what each container runs.
+    """The pods of one topology in one namespace. `command` is the command of each container.
 
-    The folder that HERON_JOIN_TOKEN_FOLDER names there has the join token. A pod that has ended is removed by the list
-    after the one that told of it; its end is remembered.
+    The folder HERON_JOIN_TOKEN_FOLDER in the container has the join token. A list that shows an ended pod keeps its
+    end; the next list removes the pod.
     """
 
     traits = Traits(keeps_apart=True, keeps_files=False)
@@ -112,7 +112,7 @@ class KubernetesEngine:
         return done
 
     def _create(self, request: Request, must_avoid: bool) -> Mapping[str, Any]:
-        """The pod first, because its secret belongs to it; the kubelet waits for that."""
+        """Create the pod before its secret, which the pod owns; the kubelet waits for the secret."""
         name = pod_name(request.topology_id, request.container, request.submission)
         try:
             made: Mapping[str, Any] = self._api.call(
@@ -135,7 +135,7 @@ class KubernetesEngine:
         return made
 
     def _complete(self, request: Request, uid: str) -> None:
-        """Make the secret of a pod."""
+        """Create the secret of a pod."""
         for left in reversed(range(SECRET_TRIES)):
             try:
                 self._api.call("POST", self._path("secrets"), body=secret(request, uid))
@@ -152,7 +152,7 @@ class KubernetesEngine:
             self._delete(name, max(1, math.ceil(grace_s)))
 
     def _delete(self, name: str, grace_s: int | None = None) -> None:
-        """Ask for the end of a pod. One without a node is gone with the answer."""
+        """Delete a pod. One without a node is gone at once."""
         query = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         try:
             left = self._api.call("DELETE", self._path(name=name), query)
@@ -164,9 +164,9 @@ class KubernetesEngine:
                 self._known.on_unplaced(name, time.monotonic())
 
     def _keep_budget(self, again: bool = True) -> None:
-        """Evictions leave all containers but one. It is a help: without it the pods run all the same.
+        """Keep a disruption budget of one container, so that evictions come one by one. Pods run without it, too.
 
-        A container that is being replaced counts; one that has been away for `FEWER_S` was taken out of the topology.
+        A container that is being replaced counts. One that has been away for `FEWER_S` was removed from the topology.
         """
         now = time.monotonic()
         with self._lock:
@@ -193,7 +193,7 @@ class KubernetesEngine:
 
     # ---- what is seen -----------------------------------------------------------------------------
     def _pods(self, selected: str) -> tuple[list[Mapping[str, Any]], str]:
-        """All pages of one list, and its version; begun again when it became too old in between."""
+        """All pages of one list, and its version. Starts again when the version expires between two pages."""
         for left in reversed(range(LIST_TRIES)):
             try:
                 found: list[Mapping[str, Any]] = []
@@ -213,7 +213,7 @@ class KubernetesEngine:
         raise AssertionError("unreachable")
 
     def list(self) -> Sequence[Seen]:
-        """The pods that there are, and the ends of those that are gone. Removes what has ended and was told before."""
+        """The existing pods, and the ends of those that are gone. Removes ended pods that an earlier list has shown."""
         pods, version = self._pods(selector(self._topology_id))
         now = time.monotonic()
         with self._lock:
@@ -224,7 +224,7 @@ class KubernetesEngine:
         return found.seen
 
     def _tidy(self, ended: Sequence[str], alive: Mapping[str, str], now: float) -> None:
-        """Remove pods that have ended, complete halves of pods; what fails is tried with the next list."""
+        """Remove ended pods and create missing secrets. A failure is tried again with the next list."""
         with suppress(EngineError):
             for name in ended:
                 self._delete(name)
@@ -244,7 +244,7 @@ class KubernetesEngine:
 
     @contextmanager
     def watch(self, changed: Callable[[], None]) -> Iterator[None]:
-        """Calls `changed` as soon as the API server tells of a change."""
+        """Calls `changed` as soon as the API server reports a change."""
         following = Following(
             self._api, self._path, selector(self._topology_id), lambda: self._listed, self._on_event, changed,
             self._poll_s,
@@ -284,7 +284,7 @@ class KubernetesEngine:
         return f"kubectl get pods -n {self._api.namespace} -l {selector(self._topology_id)}"
 
     def topologies(self) -> dict[str, int]:
-        """Of the namespace. See `Engine.topologies`."""
+        """The topologies in the namespace; see `Engine.topologies`."""
         return count_topologies(self._pods(selector())[0], time.time())
 
     # ---- the cluster ------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ class KubernetesEngine:
             return (str(probe.getsockname()[0]),)
 
     def _nodes(self) -> Sequence[Mapping[str, Any]]:
-        """The nodes that our pods may use; none where we may not see them."""
+        """The nodes that our pods may use; empty if we may not list nodes."""
         try:
             answer = self._api.call("GET", "/api/v1/nodes", {"limit": 5000})
         except EngineFatalError:
@@ -307,7 +307,7 @@ class KubernetesEngine:
         return nodes_.usable(items(answer, "items"), self._options.template)
 
     def node_sizes(self) -> Sequence[NodeSize]:
-        """What pods may use of the nodes; empty where we may not see them."""
+        """The resources that pods may use on the nodes; empty if we may not list nodes."""
         return nodes_.sizes(self._nodes())
 
     def check(self) -> Sequence[Found]:
@@ -324,14 +324,14 @@ def check(
     try:
         server, namespace = api.server, api.namespace
     except EngineError as error:
-        return [Found("credentials", False, str(error), "see KUBECONFIG and heron.kubernetes.context")]
+        return [Found("credentials", False, str(error), "check KUBECONFIG and heron.kubernetes.context")]
     found = [Found("credentials", True, f"namespace {namespace} of {server}")]
     try:
         found.append(_release(api))
         if found[-1].ok:
             found += [_rights(api, namespace), _pod(api, namespace, options, topology_id), _nodes(nodes())]
     except EngineError as error:
-        found.append(Found("API server", False, str(error), "see that kubectl works with this context"))
+        found.append(Found("API server", False, str(error), "check that kubectl works with this context"))
     return found
 
 
@@ -364,7 +364,7 @@ def _may(api: Api, namespace: str, verb: str, group: str, resource: str) -> bool
 
 
 def _pod(api: Api, namespace: str, options: PodOptions, topology_id: str) -> Found:
-    """Whether the server would take a pod: namespace, quota, admission."""
+    """Whether the server would accept a pod: namespace, quota, admission."""
     size = Request(topology_id, 0, 1, cpu=0.1, ram_bytes=64 << 20)
     path = f"/api/v1/namespaces/{namespace}/pods"
     try:
@@ -377,7 +377,7 @@ def _pod(api: Api, namespace: str, options: PodOptions, topology_id: str) -> Fou
 def _nodes(found: Sequence[Mapping[str, Any]]) -> Found:
     if not found:
         return Found(
-            "nodes", True, "they may not be seen: sizes are not checked, and hosts are avoided if possible only"
+            "nodes", True, "you may not list them: sizes are not checked, and hosts are avoided only if possible"
         )
     biggest = max(nodes_.sizes(found), key=lambda size: (size.ram_bytes, size.cpu), default=None)
     largest = f", the largest with {biggest.cpu:g} cores" if biggest else ""

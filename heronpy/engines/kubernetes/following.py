@@ -18,7 +18,7 @@ AGAIN_S = 1.0
 
 
 class Following:
-    """One thread. `since` tells how many lists there were and the version of the last; `on_event` gets kind and pod."""
+    """Watches pods in one thread. `since`: number of lists, and version of the last; `on_event` gets kind and pod."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Following:
                 self._over.wait(AGAIN_S)
 
     def _follow(self, version: str) -> str:
-        """One answer; returns the version from which to go on."""
+        """Read one answer of the watch; returns the version to continue from."""
         query: dict[str, str | int] = {
             "labelSelector": self._selector,
             "watch": "true",

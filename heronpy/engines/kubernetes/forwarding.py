@@ -27,7 +27,7 @@ _END_S: Final = 5.0
 
 
 def forwarded(api: Api, cluster: str, port: int) -> str:
-    """`tcp://127.0.0.1:N`, which leads to a port of the pod of `heron cluster manifest`; "" while there is none.
+    """`tcp://127.0.0.1:N`, which leads to a port of the pod of `heron cluster manifest`; "" without a connection.
 
     EngineFatalError when the user may not do that, EngineAwayError when it does not succeed now.
     """
@@ -55,7 +55,6 @@ def _pod_of(api: Api, cluster: str) -> str:
 
 
 def _open(api: Api, pod: str, port: int) -> Any:
-    """One connection, with the interface of a socket."""
     from kubernetes import client, stream
 
     # A client of its own: the package changes it while it connects.
@@ -100,7 +99,7 @@ def _pass_on(near: socket.socket, api: Api, pod: str, port: int, slots: threadin
 
 
 def _copy(source: Any, target: Any) -> None:
-    """Until either side has ended; then the client's side is."""
+    """Copy until either side ends, then close the client's side."""
     with suppress(OSError):
         while data := source.recv(_PIECE_BYTES):
             target.sendall(data)
@@ -116,7 +115,7 @@ def _say_end(far: Any) -> None:
 
 
 def _end(far: Any) -> None:
-    """Close a connection to the pod, after what was still under way: else the package's thread dies of a reset."""
+    """Close a connection to the pod after the data in transit: a reset would end the thread of the package."""
     _say_end(far)
     with suppress(OSError):
         far.settimeout(_END_S)

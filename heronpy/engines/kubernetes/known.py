@@ -17,7 +17,7 @@ from heronpy.procs.exit_reason import ExitReason
 
 #: A watch may say a moment later how a pod ended that is not listed any more.
 GONE_S: Final = 3.0
-#: Ends of pods that are gone are told so long, and of so many.
+#: The ends of pods that are gone are reported for this time, and for this number of pods.
 KEPT_S: Final = 300.0
 KEPT_MAX: Final = 1024
 _PRINTED_MAX: Final = 4096
@@ -42,7 +42,7 @@ class _End:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What follows from a list."""
+    """The result of a list of pods."""
 
     seen: Sequence[Seen]
     #: Pods that have ended, which was told before, and whose deletion nobody has asked for.
@@ -65,7 +65,7 @@ class KnownPods:
         return [(one.seen.container, name, one.uid) for name, one in self._alive.items() if one.uid]
 
     def printed(self, name: str) -> str:
-        """What is kept of the output of a pod that has ended."""
+        """The kept output of a pod that has ended."""
         found = self._ends.get(name)
         return found.printed if found is not None else ""
 
@@ -128,7 +128,7 @@ class KnownPods:
             self._ends.popitem(last=False)
 
     def _gone(self, listed: Mapping[str, object], now: float) -> list[Seen]:
-        """Pods that are not listed."""
+        """Pods that are no longer listed."""
         found: list[Seen] = []
         for name, known in [*self._alive.items()]:
             if name in listed:
@@ -148,5 +148,5 @@ class KnownPods:
 
 
 def _given_up(seen: Seen) -> Seen:
-    words = "it is gone, and its node has not said that it ended"
+    words = "it is gone, and its node has not confirmed its end"
     return replace(seen, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, reason=None, words=words)

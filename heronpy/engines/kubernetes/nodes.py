@@ -16,7 +16,7 @@ _UNITS: Final = {
 
 
 def quantity(given: Any) -> float | None:
-    """The number of a quantity such as 3800m, 16Gi or 2e3; None if it is none."""
+    """The number of a quantity such as 3800m, 16Gi or 2e3; None for other texts."""
     said = str(given).strip()
     for size in (2, 1, 0):
         unit = said[len(said) - size :] if size else ""
@@ -67,7 +67,7 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
 
 
 def size_of(node: Mapping[str, Any]) -> NodeSize | None:
-    """What pods may use of a node; None if it does not say."""
+    """The resources that pods may use on a node; None if the node does not report them."""
     has = of(node, "status", "allocatable")
     cpu, memory = quantity(has.get("cpu")), quantity(has.get("memory"))
     if cpu is None or memory is None:

@@ -40,7 +40,7 @@ _LOST_NODE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 @dataclass(frozen=True, slots=True)
 class PodOptions:
-    """What an operator sets for a cluster; ConfigError where it contradicts what we set."""
+    """An operator's settings for a cluster; ConfigError where they contradict heronpy's own."""
 
     image: str
     #: Time to end, in seconds, for a pod that is deleted or evicted.
@@ -60,8 +60,8 @@ class PodOptions:
             )
         if self.home and self.home.rstrip("/").count("/") < 2:
             raise ConfigError(
-                f"heron.engine.home is {self.home}; name a folder of a folder, such as /heron/home, for pods get a"
-                " volume at the one above"
+                f"heron.engine.home is {self.home}; name a folder of a folder, such as /heron/home, because pods"
+                " mount a volume at the folder above it"
             )
         full = Request("t", 0, 1, 1.0, 1, 1, avoid=("n",), apart_from=(1,))
         try:
@@ -161,12 +161,12 @@ def _own(request: Request, options: PodOptions, command: Sequence[str], must_avo
 
 
 def labels(topology_id: str) -> dict[str, str]:
-    """Of everything that belongs to a topology."""
+    """The labels of all objects of a topology."""
     return {LABEL_MANAGED: MANAGER, LABEL_TOPOLOGY: label_of(topology_id)}
 
 
 def _mounts(template: Mapping[str, Any], folder: str) -> bool:
-    """Whether the template has a volume of its own for a folder of our container."""
+    """Whether the template mounts its own volume at a folder of our container."""
     spec = template.get("spec") if isinstance(template, Mapping) else None
     containers = spec.get("containers") if isinstance(spec, Mapping) else None
     for one in containers if isinstance(containers, list) else ():
@@ -176,7 +176,7 @@ def _mounts(template: Mapping[str, Any], folder: str) -> bool:
 
 
 def _resources(request: Request) -> dict[str, Any]:
-    """Memory and disk are limited, cores only requested."""
+    """Requests for cores; requests and limits for memory and disk."""
     hard = {"memory": str(max(1, request.ram_bytes))}
     if request.disk_bytes:
         hard["ephemeral-storage"] = str(request.disk_bytes)
@@ -184,7 +184,7 @@ def _resources(request: Request) -> dict[str, Any]:
 
 
 def _others_than(hosts: Sequence[str]) -> dict[str, Any]:
-    """By the nodes' names, because a label may say something else."""
+    """Exclude nodes by name, because their hostname label may differ."""
     return {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [host]} for host in hosts]}
 
 

@@ -46,14 +46,14 @@ _UNKNOWN: Final = "ContainerStatusUnknown"
 
 
 def of(value: Any, *keys: str) -> Mapping[str, Any]:
-    """A map within maps; empty where there is none."""
+    """A map within maps; empty if it is missing."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
 
 
 def text(value: Mapping[str, Any], key: str) -> str:
-    """A text of a map; empty where there is none."""
+    """A text of a map; empty if it is missing."""
     found = value.get(key)
     return found if isinstance(found, str) else ""
 
@@ -65,12 +65,12 @@ def items(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 
 def name_of(pod: Mapping[str, Any]) -> str:
-    """By which the pod is known to people and to us."""
+    """The name of a pod."""
     return text(of(pod, "metadata"), "name")
 
 
 def uid_of(pod: Mapping[str, Any]) -> str:
-    """By which the API server tells pods of one name apart."""
+    """The id by which the API server distinguishes pods of the same name."""
     return text(of(pod, "metadata"), "uid")
 
 
@@ -123,19 +123,19 @@ def seen_of(pod: Mapping[str, Any], now: float) -> Seen | None:
         and not text(status, "reason"),
         hopeless=waits and text(of(state, "waiting"), "reason") in _HOPELESS,
         waits=phase is EnginePhase.QUEUED and bool(words_of(pod)),
-        words=words_of(pod) if ended is Ended.NO else _last_words(pod, ended),
+        words=words_of(pod) if ended is Ended.NO else _final_message(pod, ended),
         avoid=tuple(avoids.split(",")) if avoids else (),
     )
 
 
 def _state(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The state of our container; empty while its kubelet has said nothing."""
+    """The state of our container; empty until its kubelet has reported one."""
     statuses = items(of(pod, "status"), "containerStatuses")
     return next((of(one, "state") for one in statuses if one.get("name") == CONTAINER), {})
 
 
 def _is_disrupted(pod: Mapping[str, Any]) -> bool:
-    """The cluster ends it for reasons of its own: preemption, drain, a node that is taken away or runs out of room."""
+    """Whether the cluster ends the pod: preemption, drain, eviction, or removal of its node."""
     return any(
         one.get("type") == "DisruptionTarget" and one.get("status") == "True"
         for one in items(of(pod, "status"), "conditions")
@@ -159,7 +159,7 @@ def _end(pod: Mapping[str, Any], now: float) -> tuple[Ended, ExitReason | None, 
 
 
 def _is_overdue(pod: Mapping[str, Any], now: float) -> bool:
-    """It should have been gone for a while: its kubelet says nothing any more."""
+    """Whether the pod should have ended a while ago: its kubelet is silent."""
     try:
         until = datetime.fromisoformat(text(of(pod, "metadata"), "deletionTimestamp").replace("Z", "+00:00"))
         return now > until.timestamp() + OVERDUE_S
@@ -188,7 +188,7 @@ def _by_kubelet(pod: Mapping[str, Any], why: str) -> ExitReason:
 
 
 def _status(terminated: Mapping[str, Any]) -> int:
-    """As os.wait returns it: process 1 of a container that a signal ended has the code of a shell."""
+    """The exit status as os.wait returns it. An exit code above 128 is that of a shell for a signal."""
     code, signum = terminated.get("exitCode"), terminated.get("signal")
     if isinstance(signum, int) and 0 < signum < 65:
         return signum
@@ -209,11 +209,11 @@ def words_of(pod: Mapping[str, Any]) -> str:
     return "it has a node, which prepares it" if node_of(pod) else ""
 
 
-def _last_words(pod: Mapping[str, Any], ended: Ended) -> str:
+def _final_message(pod: Mapping[str, Any], ended: Ended) -> str:
     status = of(pod, "status")
     if ended is Ended.UNCONFIRMED:
         said = _joined(text(status, "reason"), text(status, "message"))
-        return said or "its node has not said that it ended"
+        return said or "its node has not confirmed its end"
     terminated = of(_state(pod), "terminated")
     if text(status, "reason"):
         return _joined(text(status, "reason"), text(status, "message"))
@@ -232,7 +232,7 @@ def _joined(reason: str, message: str) -> str:
 
 
 def printed(pod: Mapping[str, Any]) -> str:
-    """What its status keeps of the end of its output."""
+    """The end of the pod's output, from its status."""
     return text(of(_state(pod), "terminated"), "message")
 
 

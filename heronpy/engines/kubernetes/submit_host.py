@@ -27,7 +27,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class SubmitHost:
-    """What the manifest of a cluster is made from."""
+    """The values in the manifest of a cluster."""
 
     cluster: str
     namespace: str
@@ -37,14 +37,14 @@ class SubmitHost:
     volume_bytes: int
     #: Text of conf/<cluster>/<room>.yaml by room.
     rooms: Mapping[str, str] = field(default_factory=dict)
-    #: Text of the pod template; empty: there is none.
+    #: Text of the pod template; empty: no template.
     template: str = ""
     #: Also the right to see the cluster's nodes.
     nodes: bool = False
 
     @property
     def name(self) -> str:
-        """Of all objects."""
+        """The name of all objects in the manifest."""
         return f"heron-{dns_of(self.cluster)}"
 
     @property

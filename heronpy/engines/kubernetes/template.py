@@ -29,13 +29,13 @@ _AFFINITY: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 def check_template(template: object, ours: Mapping[str, Any]) -> None:
     """ConfigError unless the template is one, and sets nothing that a pod of ours has; `ours` has all fields."""
     if not isinstance(template, Mapping):
-        raise ConfigError("it is no map with the keys metadata and spec")
+        raise ConfigError("it is not a map with the keys metadata and spec")
     unknown = sorted(set(map(str, template)) - {"apiVersion", "kind", "metadata", "spec"})
     if unknown:
         raise ConfigError(f"it has {unknown[0]!r}, but may have metadata and spec only, as a pod")
     for part in ("metadata", "spec"):
         if not isinstance(template.get(part, {}), Mapping):
-            raise ConfigError(f"its {part} is no map")
+            raise ConfigError(f"its {part} is not a map")
     merged(template, ours)
 
 
@@ -102,9 +102,9 @@ def _without_key(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _affinity(given: Any, ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The template's affinity and ours: each of its alternatives for nodes has to keep to our condition as well."""
+    """The template's affinity and ours: our condition is added to each of its alternatives for nodes."""
     if not isinstance(given, Mapping):
-        raise ConfigError("its spec.affinity is no map")
+        raise ConfigError("its spec.affinity is not a map")
     found: dict[str, Any] = _copied(given)
     for kind, rules in ours.items():
         into = found.setdefault(kind, {})

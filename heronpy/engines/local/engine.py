@@ -26,7 +26,7 @@ from msgspec import DecodeError, json
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError
-from heronpy.common.folders import heron_home, open_private
+from heronpy.common.folders import heron_home, open_private, replace_file
 from heronpy.common.host import KnownProcess, Life, this_host
 from heronpy.engines.contract import (
     Ended,
@@ -41,7 +41,7 @@ from heronpy.engines.contract import (
     Traits,
 )
 from heronpy.engines.polling import polling
-from heronpy.net.private import make_private, write_private
+from heronpy.net.private import make_private
 from heronpy.procs.exit_reason import ExitHints, classify, describe_status
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class LocalEngine:
             MARK: str(file), "HERON_HOST": host, "HERON_TOPOLOGY_ID": self._topology_id,
             "HERON_CONTAINER": str(request.container), "HERON_SUBMISSION": str(request.submission),
         }  # fmt: skip
-        # The launch file of the scheduler is none of a container.
+        # A container must not use the launch file of the scheduler.
         inherited = {name: value for name, value in os.environ.items() if name != "HERON_LAUNCH"}
         with open(open_private(file.with_suffix(".out"), os.O_WRONLY | os.O_APPEND), "wb") as out:
             shell = subprocess.Popen(
@@ -105,12 +105,12 @@ class LocalEngine:
         self._shells.append(shell)
         assert shell.stdin is not None
         with suppress(BrokenPipeError), shell.stdin:
-            write_private(file.with_suffix(".json"), json.encode(KnownProcess.of(shell.pid)))
+            replace_file(file.with_suffix(".json"), json.encode(KnownProcess.of(shell.pid)))
             shell.stdin.write(request.token.encode())
         return file.name
 
     def _placed(self, request: Request) -> tuple[str, Sequence[str]]:
-        """The host of a container, and what its shell runs."""
+        """The host of a container, and the command of its shell."""
         return this_host().name, self._command
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
@@ -119,13 +119,13 @@ class LocalEngine:
             for file in self._files():
                 if file.name in engine_ids:
                     kill_at, mark = _now() + grace_s, file.with_suffix(".cancelled")
-                    write_private(mark, str(min(kill_at, _number(mark) or kill_at)).encode())
+                    replace_file(mark, str(min(kill_at, _number(mark) or kill_at)).encode())
                     self._terminate(file)
         except OSError as error:
             raise EngineAwayError(f"a container cannot be cancelled: {error}") from None
 
     def _terminate(self, file: Path) -> None:
-        """Tell the first process of a container, the child of its shell, to end."""
+        """Send SIGTERM to the first process of a container, which is the child of its shell."""
         shell = _shell(file).pid
         _signal(file, signal.SIGTERM, lambda one: one.ppid() == shell)
 
@@ -152,7 +152,9 @@ class LocalEngine:
             return replace(seen, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, words=words)
         if life is Life.LIVES:
             if kill_at is not None and _now() >= kill_at:
-                _signal(file, signal.SIGKILL, lambda one: one.pid != shell.pid)  # which writes how that ended
+                # The shell writes how that ended, unless somebody has stopped it.
+                if not _signal(file, signal.SIGKILL, lambda one: one.pid != shell.pid):
+                    _signal(file, signal.SIGCONT)
             return seen
         if life is Life.ENDED and file.name not in self._over and _signal(file, signal.SIGKILL):
             return replace(seen, phase=EnginePhase.ENDING)
@@ -189,7 +191,7 @@ class LocalEngine:
 
     # ---- the machine ------------------------------------------------------------------------------
     def reach(self) -> tuple[str, ...]:
-        """Of this machine alone."""
+        """Containers are on this machine only."""
         return ("127.0.0.1",)
 
     def ready(self, hosts: Collection[str]) -> set[str]:
@@ -197,7 +199,7 @@ class LocalEngine:
         return {*hosts} & {this_host().name}
 
     def node_sizes(self) -> Sequence[NodeSize]:
-        """Not told: nothing is reserved here, so that no container is too large."""
+        """Empty: nothing is reserved on this machine, so no container is too large."""
         return []
 
     def check(self) -> Sequence[Found]:
@@ -214,7 +216,7 @@ def _root() -> Path:
 
 
 def _now() -> float:
-    """The same for all processes of this machine."""
+    """The clock that all processes of this machine share."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -223,14 +225,14 @@ def _shell(file: Path) -> KnownProcess:
 
 
 def _number(file: Path) -> float | None:
-    """The number in a file; None without one, or while it is written."""
+    """The number in a file; None if the file is missing or incomplete."""
     with suppress(FileNotFoundError, ValueError):
         return float(file.read_bytes())
     return None
 
 
 def _signal(file: Path, signum: int, chosen: Callable[[psutil.Process], bool] = lambda one: True) -> bool:
-    """Signal the living processes of a container that are chosen; whether there was one."""
+    """Signal the chosen living processes of a container; returns whether there was one."""
     import psutil
 
     found = False
@@ -243,16 +245,18 @@ def _signal(file: Path, signum: int, chosen: Callable[[psutil.Process], bool] = 
 
 
 def _code(file: Path, life: Life) -> int:
-    """The exit code of a container as its shell wrote it, or would have if that had not been killed, too."""
+    """The exit code that the shell of a container wrote. If the shell was killed, too: SIGKILL or, after a reboot,
+    UNAVAILABLE.
+    """
     known = _number(file.with_suffix(".code"))
     if known is None:
         known = exit_codes.UNAVAILABLE if life is Life.REBOOTED else _SIGNALLED + signal.SIGKILL
-        write_private(file.with_suffix(".code"), str(int(known)).encode())
+        replace_file(file.with_suffix(".code"), str(int(known)).encode())
     return int(known)
 
 
 def _remove_old() -> None:
-    """Remove the files of containers, of any topology, that ended long ago."""
+    """Remove the files of containers, of all topologies, that ended long ago."""
     for code in _root().glob("*/*.code"):
         if time.time() - code.stat().st_mtime > KEPT_S:
             for one in code.parent.glob(f"{code.stem}.*"):

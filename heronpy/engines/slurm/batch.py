@@ -36,7 +36,7 @@ OWNED = {
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
-    """What an operator sets for a cluster; ConfigError where it contradicts what we set."""
+    """An operator's settings for a cluster; ConfigError where they contradict heronpy's own."""
 
     #: Empty: the cluster's defaults.
     partition: str = ""
@@ -83,7 +83,7 @@ def job_name(topology_id: str, submission: int) -> str:
 
 
 def look_command(topology_id: str) -> str:
-    """What shows a person the jobs of a topology, and those that Slurm has given up with their hosts."""
+    """A command that lists the jobs of a topology, including those that Slurm has given up with their hosts."""
     return f"squeue --all --me --array --states=all --noheader --format='%i %j %T %N' | grep -F {PREFIX}{topology_id}."
 
 
@@ -116,7 +116,7 @@ def batches(requests: Sequence[Request]) -> list[list[Request]]:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a node has free. Slurm fills nodes of a lower weight first."""
+    """The free resources of a node. Slurm fills nodes of a lower weight first."""
 
     weight: int
     cpus: int
@@ -171,7 +171,7 @@ def sbatch_arguments(
         "--nodes=1", "--ntasks=1",
         f"--cpus-per-task={_cpus(first)}",
         f"--mem={_memory_mib(first)}M",
-        # The environment of this host is none of that one's business, and may hold secrets.
+        # The environment of this host does not fit the other host, and may hold secrets.
         "--export=HOME,USER,LOGNAME",
         "--chdir=/",
         f"--signal=B:USR1@{options.leave_s}",

@@ -57,9 +57,9 @@ from heronpy.engines.slurm.texts import (
     was_rebooted,
 )
 
-#: The oldest release on which this was tried.
 log = logging.getLogger("heronpy.engines.slurm")
 
+#: The oldest release on which this was tried.
 RELEASE_MIN = (22, 5)
 POLL_S = 2.0
 _TAIL_BYTES = 4096
@@ -108,7 +108,7 @@ class Commands:
         self._deadline_s = deadline_s
 
     def run(self, argv: Sequence[str], script: str = "") -> str:
-        """What the command prints. EngineAwayError after the deadline, when it is killed, and for refusals for now."""
+        """The output of the command. EngineAwayError after the deadline, which kills it, and for temporary refusals."""
         name = argv[0]
         try:
             done = subprocess.run(
@@ -187,7 +187,7 @@ class SlurmEngine:
         return ids
 
     def _spread(self, batch: Sequence[Request]) -> dict[str, list[Request]]:
-        """Requests that are alike, by the node that was chosen for them; "" is any."""
+        """Equal requests, grouped by their chosen node; "" means any node."""
         if batch[0].anywhere:
             return {"": [*batch]}
         text = self._commands.run(["sinfo", "--all", "--Node", "--noheader", f"--Format={ROOMS}"])
@@ -195,7 +195,7 @@ class SlurmEngine:
         return spread(batch, rooms, self._held) if len(rooms) > 1 else {"": [*batch]}
 
     def _submit(self, batch: Sequence[Request], chosen: str) -> str:
-        """What sbatch prints for requests that are alike."""
+        """Submit equal requests as one array; returns the output of sbatch."""
         first = batch[0]
         script = batch_script(first, self._options, self._command)
         if chosen:
@@ -205,9 +205,8 @@ class SlurmEngine:
         try:
             return self._commands.run(sbatch_arguments(batch, self._options, first.avoid), script)
         except EngineFatalError as error:
-            # No other node is big enough, or Slurm does not know one of them any more: better there than nowhere, and
-            # better beside another container than on a host that is drained or was lost. A node that Slurm does not
-            # know needs no exclusion.
+            # No other node is big enough, or Slurm no longer knows one of them. An avoided node is better than none,
+            # and one with another container is better than a drained or lost one. Unknown nodes need no exclusion.
             names, refused = self._node_names(), error
         avoided = [host for host in first.avoid if host in names and host not in first.beside]
         barred = [host for host in first.barred if host in names]
@@ -268,7 +267,7 @@ class SlurmEngine:
         return [seen_of(job, given_up.get(job.engine_id, ()), job.engine_id in self._rebooted) for job in jobs]
 
     def _find_rebooted(self, jobs: Sequence[Job]) -> None:
-        """Ask when the nodes of jobs were booted that may have processes left there."""
+        """Ask for the boot time of nodes that may still run processes of these jobs."""
         left = [job for job in jobs if job.engine_id not in self._rebooted]
         self._rebooted &= {job.engine_id for job in jobs}
         if not left:
@@ -312,7 +311,7 @@ class SlurmEngine:
         return count_topologies(self._jobs())
 
     def watch(self, changed: Callable[[], None]) -> AbstractContextManager[None]:
-        """Slurm tells nothing by itself, so this calls every `poll_s`."""
+        """Call `changed` every `poll_s`, because Slurm does not report changes."""
         return polling(self._poll_s, changed)
 
     def reach(self) -> tuple[str, ...]:
@@ -350,10 +349,10 @@ class SlurmEngine:
                 found.append(self._check_submission())
             unchecked = unchecked_names(config, self._options.account, self._options.qos)
             if unchecked:
-                fix = "ask the operator of the cluster whether it is right: a wrong one fails nothing here"
+                fix = "ask the operator of the cluster whether it is right: Slurm accepts a wrong one here"
                 found.append(Found.skipped("accounting", unchecked, fix))
         except EngineError as error:
-            found.append(Found("controller", False, str(error), "see that slurmctld runs and SLURM_CONF is right"))
+            found.append(Found("controller", False, str(error), "check that slurmctld runs and SLURM_CONF is right"))
         return found
 
     def node_sizes(self) -> Sequence[NodeSize]:
@@ -365,7 +364,7 @@ class SlurmEngine:
         ]
 
     def _counts_disk(self) -> bool:
-        """Whether nodes have disk to request: on many clusters nobody has told Slurm (TmpDisk), and it refuses any."""
+        """Whether nodes have disk to request. Without TmpDisk in its configuration Slurm refuses every such request."""
         if self._disk is None:
             self._disk = any(one.disk_mib for one in self._partitions())
         return self._disk
@@ -375,20 +374,20 @@ class SlurmEngine:
         return self._partitions("")
 
     def _partitions(self, name: str | None = None) -> Sequence[Partition]:
-        """Those of one partition; of the options, if none is named; of the whole cluster with ""."""
+        """The partitions with this name; with None those of the options, with "" all of the cluster."""
         name = self._options.partition if name is None else name
         flag = f"--partition={name}" if name else "--all"
         argv = ["sinfo", flag, "--exact", "--noheader", f"--format={PARTITIONS}"]
         return parse_partitions(self._commands.run(argv))
 
     def _check_submission(self) -> Found:
-        """Whether Slurm would take a job with the account, quality of service and options that are set."""
+        """Whether Slurm would accept a job with the configured account, quality of service and options."""
         size = Request(self._topology_id, 0, 1, cpu=1.0, ram_bytes=1 << 20)
         argv = [*sbatch_arguments([size], self._options, ()), "--test-only"]
         try:
             self._commands.run(argv, batch_script(size, self._options, ["true"]))
         except EngineFullError as error:
-            return Found.waits("submission", str(error), "check again when jobs of yours have ended")
+            return Found.waits("submission", str(error), "check again when some of your jobs have ended")
         except EngineFatalError as error:
             if _NO_NODE in str(error).lower() and (closed := self._closed_nodes()):
                 what = f"no node of the partition takes jobs now ({closed}), so {error}"
@@ -398,7 +397,7 @@ class SlurmEngine:
         return Found("submission", True, "Slurm would take a job with these settings")
 
     def _closed_nodes(self) -> str:
-        """The nodes of the partition and their states, if none takes a job; see `closed_nodes`."""
+        """The nodes of the partition and their states if none of them accepts a job; see `closed_nodes`."""
         text = self._commands.run(["sinfo", "--all", "--Node", "--noheader", f"--format={PLACES}"])
         return closed_nodes(text, self._options.partition)
 
@@ -406,7 +405,7 @@ class SlurmEngine:
         name = self._options.partition
         partitions = self._partitions()
         if not partitions:
-            return Found("partition", False, f"there is no partition {name!r}", "run sinfo to see those that there are")
+            return Found("partition", False, f"there is no partition {name!r}", "run sinfo to see the partitions")
         down = [one.name for one in partitions if not one.up]
         if len(down) == len(partitions):
             return Found("partition", False, f"{', '.join(down)} is down", "choose another, or ask the operator")
@@ -421,4 +420,4 @@ def check_output(folder: str) -> Found:
     except ConfigError as error:
         return Found("output folder", False, str(error), fix)
     ok = os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
-    return Found("output folder", ok, folder if ok else f"{folder} is no folder here that you may write to", fix)
+    return Found("output folder", ok, folder if ok else f"{folder} is not a folder here that you may write to", fix)

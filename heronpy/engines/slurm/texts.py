@@ -123,7 +123,7 @@ def parse_jobs(text: str) -> list[Job]:
 
 
 def _told(comment: str, what: str) -> list[str]:
-    """The values of one part of a comment of ours; empty if it has no such part."""
+    """The values of one part of our comment; empty without that part."""
     found = next((part for part in comment.split() if part.startswith(what)), what)
     return found.removeprefix(what).split(",")
 
@@ -135,13 +135,13 @@ def parse_nodes(text: str) -> set[str]:
 
 
 def ready_nodes(text: str, hosts: Collection[str]) -> set[str]:
-    """Those of these nodes that take jobs, by sinfo's output in the format NODES."""
+    """Those of these nodes that accept jobs, from sinfo's output in the format NODES."""
     lines = [line.partition("|") for line in text.split() if "|" in line]
     return {name for name, _, state in lines if name in hosts and not _CLOSED_NODE.match(state.lower())}
 
 
 def parse_rooms(text: str, partition: str) -> dict[str, Room]:
-    """What nodes of the partition have free, by sinfo's output in the format ROOMS; not those that are woken up first.
+    """The free resources of the partition's nodes that are up, from sinfo's output in the format ROOMS.
 
     `partition`: as for `closed_nodes`.
     """
@@ -231,7 +231,7 @@ def is_unconfirmed(job: Job, lost_nodes: Collection[str]) -> bool:
 
 
 def _reason_of(job: Job) -> ExitReason:
-    """Of a job that ended by itself."""
+    """The exit reason of a job that ended by itself."""
     if job.state == "FAILED" and job.status == 0:
         return ExitReason.SPAWN_FAILED
     return classify(job.status, ExitHints())
@@ -281,10 +281,9 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def unchecked_names(config: Mapping[str, str], account: str, qos: str) -> str:
-    """Which of the names that are set Slurm takes unseen, and why, by `parse_config`; empty if it checks them.
+    """The configured names that Slurm does not check, and why, from `parse_config`; empty if it checks all of them.
 
-    It looks names up where it keeps accounts (slurmdbd) and was told to enforce them; elsewhere any name is as good as
-    another, and one that is misspelt is charged without a word.
+    Without accounts (slurmdbd), or if it does not enforce them, Slurm accepts any name silently.
     """
     enforced = config.get("AccountingStorageEnforce", "none").lower().split(",")
     unseen = [f"account '{account}'"] if account and "associations" not in enforced else []

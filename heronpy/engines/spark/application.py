@@ -45,7 +45,7 @@ OWNED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """What an operator sets for a cluster; ConfigError where it is missing, or contradicts what we set."""
+    """An operator's settings for a cluster; ConfigError if one is missing, or contradicts heronpy's own."""
 
     master: str
     #: Of each executor; 0: what its largest container asks for.
@@ -87,7 +87,7 @@ class SparkOptions:
 
     @property
     def masters(self) -> list[str]:
-        """Where the masters of Spark's own cluster manager listen, as host:port."""
+        """The host:port addresses of the masters of Spark's own cluster manager."""
         if not self.is_standalone:
             return []
         return [place if ":" in place else f"{place}:7077" for place in self.master[len("spark://") :].split(",")]
@@ -103,7 +103,7 @@ class Size:
 
 
 def size_of(requests: Sequence[Request], options: SparkOptions) -> Size:
-    """What the containers that start together need; cores are whole in Spark."""
+    """The resources of the containers that start together; Spark's cores are whole numbers."""
     cores = options.cores or max(1, *(math.ceil(one.cpu) for one in requests))
     memory = options.memory_bytes or max(MEMORY_MIN_BYTES, *(one.ram_bytes for one in requests))
     return Size(len({one.container for one in requests}), cores, memory)
@@ -139,13 +139,13 @@ def properties_of(
         "spark.scheduler.mode": "FIFO",
         "spark.network.timeout": f"{round(silent_s)}s",
         "spark.executor.heartbeatInterval": f"{round(silent_s * 1000 / 6)}ms",
-        # How often the driver looks; by default once a minute, which Spark refuses beside a shorter timeout.
+        # How often the driver checks. The default, a minute, must not be longer than the timeout.
         "spark.network.timeoutInterval": f"{round(silent_s * 1000 / 6)}ms",
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
     }
     if options.is_standalone:
-        # Counted by the worker, and limited by nobody: the container is a process beside the executor's heap.
+        # The worker reserves this memory, and nothing limits it: the container is not in the executor's heap.
         found |= {"spark.executor.memory": memory, "spark.cores.max": str(size.slots * size.cores)}
     else:
         found |= {"spark.executor.memory": HEAP, "spark.executor.memoryOverhead": memory}

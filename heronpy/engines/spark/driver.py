@@ -30,7 +30,7 @@ log = logging.getLogger("heronpy.engines.spark")
 MODULE: Final = "heronpy.spark.host"
 #: The variable with the folder for all its files, which outlives it when it is killed.
 SCRATCH: Final = "HERON_SPARK_SCRATCH"
-#: A driver that tells nothing for so long hangs; while its JVM starts it may.
+#: A driver that reports nothing for this time hangs, except while its JVM starts.
 SILENT_S: Final = 15.0
 START_MAX_S: Final = 330.0
 _LINE_MAX: Final = 4 << 20
@@ -135,7 +135,7 @@ class Driver:
             return list(self._jobs.values())
 
     def silent_s(self) -> float:
-        """For how long a driver that lives has told nothing, beyond what is usual; 0.0: all is well."""
+        """Seconds that the live driver has been silent beyond its normal interval; 0.0 while it reports."""
         if self.over:
             return 0.0
         limit_s = SILENT_S if self.ready_at is not None else START_MAX_S
@@ -143,7 +143,7 @@ class Driver:
         return silent if silent > limit_s else 0.0
 
     def idle_s(self) -> float:
-        """For how long it has had nothing to run."""
+        """Seconds for which the driver has had no job."""
         if any(not job.has_ended for job in self.jobs()):
             self._idle_since = None
             return 0.0
@@ -157,7 +157,7 @@ class Driver:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def _clear(self) -> None:
-        """Remove what a driver leaves that could not do so itself."""
+        """Remove the scratch folder of a driver that could not remove it."""
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _read(self) -> None:
@@ -209,7 +209,7 @@ class Driver:
         log.warning("%s", why)
 
     def _read_words(self) -> None:
-        """What it logs becomes records here: a scheduler's log has them, and a command shows none."""
+        """Log the output of the driver, which a scheduler records and a command does not show."""
         assert self._process.stderr is not None
         for line in iter(lambda: self._process.stderr.readline(8192), b""):  # type: ignore[union-attr]
             text = line.decode(errors="replace").rstrip()

@@ -1,8 +1,8 @@
 """Spark behind the contract of engines.
 
-The application is a child of the process that holds this object, and each container a job of it. So they end with the
-scheduler, which starts them anew: whoever opens this engine for a topology of another process sees nothing, and has
-nothing to end.
+The application is a child of the process that holds this object, and each container is a job of it. They end with the
+scheduler, and its successor starts new ones. A process that opens this engine for another process's topology sees
+nothing, and has nothing to end.
 """
 
 from __future__ import annotations
@@ -125,12 +125,12 @@ class SparkEngine:
 
     # ---- what is seen ---------------------------------------------------------------------------
     def list(self) -> Sequence[Seen]:
-        """What the drivers told last; EngineAwayError while one of them hangs."""
+        """The jobs that the drivers reported last; EngineAwayError while a driver hangs."""
         self._bury()
         self._hand_over()
         for driver in self._drivers:
             if silent_s := driver.silent_s():
-                driver.kill()  # its containers end with it, and are started anew
+                driver.kill()  # its containers end with it, and new ones are started
                 raise EngineAwayError(f"{_OPEN} has not answered for {silent_s:.0f} s, and is ended")
         found = [seen_of(Job(one.container, one.submission), True, self._pause()) for one in self._waiting]
         found += [seen_of(job) for job, _ in self._past.values()]
@@ -151,7 +151,7 @@ class SparkEngine:
         return "a new application of Spark is started soon" if self._drivers or self._past else ""
 
     def _bury(self) -> None:
-        """Take over the jobs of drivers that have ended, and end those that have nothing to do any more."""
+        """Take over the jobs of drivers that have ended, and close drivers that have been idle for `IDLE_S`."""
         now = self._now()
         for driver in [one for one in self._drivers if one.over]:
             self._drivers.remove(driver)
@@ -171,7 +171,7 @@ class SparkEngine:
         self._past = dict([*kept.items()][-ENDED_MAX:])
 
     def _charge(self, why: str, now: float) -> None:
-        """An application has ended under its containers."""
+        """Count an application that ended before its containers, and pause or refuse the next one."""
         decision = decide_restart(APPLICATIONS, self._history, ExitReason.CRASHED, 0.0, now)
         if decision.restart:
             self._not_before = now + decision.pause_s
@@ -189,7 +189,7 @@ class SparkEngine:
         return set()
 
     def explain(self, engine_id: str) -> Explained:
-        """What an application lacks."""
+        """The resources for which the application waits."""
         who = who_of(engine_id)
         for driver in self._drivers:
             if any((job.container, job.submission) == who for job in driver.jobs()):
@@ -197,13 +197,13 @@ class SparkEngine:
         return Explained(self._pause())
 
     def termination_report(self, engine_id: str) -> str:
-        """Of a job whose task has returned."""
+        """The termination report of a job whose task has returned."""
         who = who_of(engine_id)
         known = [job for driver in self._drivers for job in driver.jobs()] + [job for job, _ in self._past.values()]
         return next((job.printed for job in known if (job.container, job.submission) == who), "")
 
     def look_command(self) -> str:
-        """The drivers of this host: without one, nothing of a topology goes on for long."""
+        """A command that lists the drivers of this host. Without its driver nothing of a topology runs for long."""
         return f"ps -u $USER -o pid,args | grep '[h]{MODULE[1:]} --topology-id {self._topology_id}$'"
 
     def topologies(self) -> dict[str, int]:
@@ -218,7 +218,7 @@ class SparkEngine:
 
     @contextmanager
     def watch(self, changed: Callable[[], None]) -> Iterator[None]:
-        """Calls as soon as a driver tells something, and every `poll_s`."""
+        """Call `changed` when a driver reports something, and every `poll_s`."""
         over = threading.Event()
 
         def follow() -> None:
@@ -246,7 +246,7 @@ class SparkEngine:
             raise EngineAwayError(str(error)) from None
 
     def node_sizes(self) -> Sequence[NodeSize]:
-        """What an executor has, if the operator has said so."""
+        """The size of an executor, if the operator has set it."""
         options = self._options
         if not options.cores and not options.memory_bytes:
             return []

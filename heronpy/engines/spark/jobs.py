@@ -19,7 +19,7 @@ _ID: Final = re.compile(r"(\d{1,9})\.(\d{1,9})")
 QUEUED, RUNNING, RETURNED, FAILED, LOST, CANCELLED = "queued", "running", "returned", "failed", "lost", "cancelled"
 PHASES: Final = frozenset({QUEUED, RUNNING, RETURNED, FAILED, LOST, CANCELLED})
 _WORDS_MAX: Final = 1000
-#: Jobs that have ended are shown so many at most, the newest.
+#: The newest ended jobs that are shown, at most.
 ENDED_MAX: Final = 256
 
 
@@ -52,7 +52,7 @@ def id_of(container: int, submission: int) -> str:
 
 
 def who_of(engine_id: str) -> tuple[int, int] | None:
-    """Container and submission; None of what is no id of ours."""
+    """Container and submission; None if this is not one of our ids."""
     found = _ID.fullmatch(engine_id)
     return (int(found[1]), int(found[2])) if found is not None else None
 
@@ -70,20 +70,20 @@ class Told:
 
 
 def told_of(line: Mapping[str, Any]) -> Told:
-    """A line of a driver, which is another process; ValueError if it is none of ours."""
+    """A line of a driver, which is another process; ValueError if it is invalid."""
     try:
         jobs = []
         for one in line.get("jobs", ()):
             who = who_of(str(one["id"]))
             if who is None or one["phase"] not in PHASES:
-                raise ValueError(f"a driver of Spark tells of the job {str(one)[:200]}")
+                raise ValueError(f"a driver of Spark reports an unknown job {str(one)[:200]}")
             words, printed = str(one.get("words", ""))[:_WORDS_MAX], str(one.get("printed", ""))
             jobs.append(Job(*who, one["phase"], int(one.get("status", 0)), words, printed))
         failed = str(line.get("failed", ""))[:_WORDS_MAX]
         application, executors = str(line.get("application", "")), int(line.get("executors", 0))
         return Told(bool(line.get("ready")), application, executors, failed, tuple(jobs))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"a driver of Spark speaks of something else: {error}") from None
+        raise ValueError(f"a driver of Spark sent an invalid report: {error}") from None
 
 
 def after_driver(job: Job, was_ready: bool, why: str) -> Job:
@@ -94,9 +94,9 @@ def after_driver(job: Job, was_ready: bool, why: str) -> Job:
 
 
 def seen_of(job: Job, starting: bool = False, why: str = "") -> Seen:
-    """A job as the contract has it. `starting`: it waits for its application; `why`: for what.
+    """The state of a job for the contract. `starting`: the job waits for its application; `why`: the reason.
 
-    The host is left out: containers tell it themselves, by the name that a person knows.
+    The host is left out, because containers report its name, which users know.
     """
     who = job.container, job.submission
     match job.phase:

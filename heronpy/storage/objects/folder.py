@@ -158,7 +158,7 @@ class FolderObjects:
             raise
 
     def _sync(self, folder: Path, above: bool = False) -> None:
-        """Force the names in a folder to disk; `above` its own name too, and those on the way to it."""
+        """Force the names in a folder to disk; with `above` also those of the folder and of the folders above it."""
         if not self._fsync:
             return
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -200,7 +200,7 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
 
 
 def _first_level(folder: str) -> tuple[list[os.DirEntry[str]], tuple[str, ...]]:
-    """The files of a folder, and the names of its folders that hold some."""
+    """The files of a folder, and the names of its folders that have files."""
     files, folders = [], []
     for entry in _entries(folder):
         if not entry.is_dir():
@@ -211,7 +211,7 @@ def _first_level(folder: str) -> tuple[list[os.DirEntry[str]], tuple[str, ...]]:
 
 
 def _files_below(folder: str) -> Iterator[os.DirEntry[str]]:
-    """All files in a folder and those below it; links to folders are not followed."""
+    """All files below a folder; links to folders are not followed."""
     for entry in _entries(folder):
         if not entry.is_dir():
             yield entry
@@ -220,7 +220,7 @@ def _files_below(folder: str) -> Iterator[os.DirEntry[str]]:
 
 
 def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    """What is in a folder; nothing when it is gone."""
+    """The entries of a folder; empty if it is gone."""
     try:
         with os.scandir(folder) as entries:
             yield from entries

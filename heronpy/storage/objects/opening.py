@@ -84,7 +84,7 @@ def _remove(objects: Objects, key: str, what: str) -> None:
 
 
 def _why_not(objects: Objects, error: ObjectsError) -> str:
-    """Why the first write failed; tells a store that may only be read from one that refuses everything."""
+    """Why the first write failed: distinguishes a read-only store from one that refuses everything."""
     if error.trouble is Trouble.DENIED:
         try:
             objects.list(deep=False)

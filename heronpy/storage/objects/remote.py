@@ -160,7 +160,7 @@ def forget_clients() -> None:
 
 @functools.lru_cache(maxsize=16)
 def _client(scheme: str, bucket: str, patience_s: float, pid: int) -> ObjectStore:
-    """The client of a bucket, with its connections; a process that was forked gets its own."""
+    """The client of a bucket, with its connections. A forked process gets a new one."""
     # Else one for each processor of the host, in every task.
     os.environ.setdefault("TOKIO_WORKER_THREADS", WORKERS)
     place = f"{scheme}://{bucket}"
@@ -196,7 +196,7 @@ def _client(scheme: str, bucket: str, patience_s: float, pid: int) -> ObjectStor
     except (BaseError, OSError, ValueError):
         # The text names options of the environment; their values may be secrets, so it is not repeated.
         raise ConfigError(
-            f"{place} cannot be opened with what the environment says of it; check {CREDENTIALS[scheme]}, or see"
+            f"{place} cannot be opened with the settings in the environment; check {CREDENTIALS[scheme]}, or see"
             " docs/howto/object-stores.md for other variables"
         ) from None
 
@@ -222,6 +222,6 @@ def _trouble_of(error: Exception, text: str, code: str) -> Trouble:
 
 
 def _detail(text: str) -> str:
-    """Status and code of an answer: they are safe to show."""
+    """Status and code of an answer, which are safe to show."""
     status, code = _STATUS.search(text), _CODE.search(text)
     return " ".join(found[1] for found in (status, code) if found)

@@ -18,7 +18,7 @@ from heronpy.api.topology import TopologyBuilder
 
 
 class Numbers(Spout):
-    """Emits its share of 0 .. count - 1; without a count until the file `stop` appears beside the output."""
+    """Emits its share of 0 .. count - 1; without a count until the file `stop` appears next to the output."""
 
     outputs = ["number"]
 

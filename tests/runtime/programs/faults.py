@@ -17,7 +17,7 @@ from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 
-#: A source looks whether it is to stop, and notes how far it goes, so often in numbers.
+#: After this many numbers a source checks whether to stop, and records its position.
 REACH = 100
 
 

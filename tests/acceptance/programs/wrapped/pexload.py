@@ -23,6 +23,6 @@ def load_class(archive, class_path):
     if top.startswith("plain_parts"):
         assert module.__file__.startswith(archive + os.sep), f"{module.__file__} is not out of {archive}"
         assert zipimport.zipimporter(archive).find_spec("plain_parts") is not None
-        # The content lies unpacked beside the archive, data files included.
+        # The content lies unpacked next to the archive, data files included.
         assert os.path.isfile(os.path.join(folder, "plain_parts", "words.txt")), os.listdir(folder)
     return getattr(module, name)

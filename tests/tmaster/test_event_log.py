@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from heronpy.common import states
 from heronpy.proto import control_pb2, endpoint_pb2, plan_pb2
 from heronpy.tmaster import events
+from heronpy.tmaster.event_log import FLAP_S, HANDED_OVER_MAX, MERGE_S, EventLog, Watcher
 from heronpy.tmaster.figures import SHARED_S, Figures
-from heronpy.tmaster.journal import FLAP_S, HANDED_OVER_MAX, MERGE_S, Journal, Watcher
 from heronpy.tmaster.observatory import NO_PLAN
 from heronpy.views.past import Event, start_of
 from tests.tmaster.checkpoint_world import attempt, restored_from, world
@@ -19,8 +19,8 @@ from tests.tmaster.tmaster_world import World
 RESTART, LIFE = control_pb2.EVENT_RESTART, control_pb2.EVENT_LIFE
 
 
-def texts(journal: Journal, *kinds: str) -> list[str]:
-    return [event.text for event in journal.after(0).events if event.kind in kinds]
+def texts(event_log: EventLog, *kinds: str) -> list[str]:
+    return [event.text for event in event_log.after(0).events if event.kind in kinds]
 
 
 def process(name: str, restarts: int, reason: str = "killed", detail: str = "") -> control_pb2.ProcessRecord:
@@ -40,55 +40,55 @@ STEPS = st.lists(
 def test_it_stays_bounded_and_loses_no_count(
     steps: list[tuple[float, control_pb2.EventKind, str, str]], limit: int
 ) -> None:
-    journal, seen = Journal(1e9, limit), 0
+    event_log, seen = EventLog(1e9, limit), 0
     read: dict[int, Event] = {}
     for pause, kind, subject, reason in steps:
-        journal.now += pause
-        journal.add(kind, "text", subject=subject, reason=reason)
-        journal.validate()
-        reply = journal.after(seen)
+        event_log.now += pause
+        event_log.add(kind, "text", subject=subject, reason=reason)
+        event_log.validate()
+        reply = event_log.after(seen)
         assert [event.number for event in reply.events] == [seen + 1], "a reader misses nothing and sees nothing twice"
         seen = reply.last
         read[seen] = reply.events[0]
-    kept = journal.after(0)
+    kept = event_log.after(0)
     assert all(e.times == 1 or e.kind == "restart" or e.at - e.first_at <= FLAP_S * e.times for e in kept.events)
     assert len(kept.events) <= limit and kept.last == len(steps)
     if not kept.forgotten:
         assert sum(event.times for event in kept.events) == len(steps)
     assert [event for event in kept.events] == [read[event.number] for event in kept.events]
-    assert journal.after(0, 1).events[:] == kept.events[-1:]
+    assert event_log.after(0, 1).events[:] == kept.events[-1:]
 
 
 def test_repetitions_within_a_minute_are_one_event() -> None:
-    journal = Journal(1e9)
+    event_log = EventLog(1e9)
     for second in (0.0, 1.0, 2.0):
-        journal.now = second
-        journal.add(RESTART, f"at {second:g}", subject="a", lasted_s=0.5)
-        journal.add(RESTART, "other", subject="b")
-    journal.now = 2.0 + MERGE_S + 0.1
-    journal.add(RESTART, "late", subject="a")
-    found = [(e.text, e.times, e.first_at - 1e9, e.at - 1e9, e.lasted_s) for e in journal.after(0).events]
+        event_log.now = second
+        event_log.add(RESTART, f"at {second:g}", subject="a", lasted_s=0.5)
+        event_log.add(RESTART, "other", subject="b")
+    event_log.now = 2.0 + MERGE_S + 0.1
+    event_log.add(RESTART, "late", subject="a")
+    found = [(e.text, e.times, e.first_at - 1e9, e.at - 1e9, e.lasted_s) for e in event_log.after(0).events]
     assert found[0] == ("at 2", 3, 0.0, 2.0, 1.5)
     assert found[1][:2] == ("other", 3) and found[2][:2] == ("late", 1)
 
 
 def test_a_successor_goes_on_with_the_numbers() -> None:
-    journal = Journal()
+    event_log = EventLog()
     for number in range(HANDED_OVER_MAX + 50):
-        journal.add(LIFE, str(number), reason=str(number))
-    successor, stranger = Journal(), Journal()
-    kept = journal.ledger("wc-1")
+        event_log.add(LIFE, str(number), reason=str(number))
+    successor, stranger = EventLog(), EventLog()
+    kept = event_log.ledger("wc-1")
     successor.take_over(kept, "wc-1")
-    stranger.take_over(journal.ledger("wc-1"), "other-1")
+    stranger.take_over(event_log.ledger("wc-1"), "other-1")
     assert len(successor) == HANDED_OVER_MAX and len(stranger) == 0
     for number in range(5):
-        journal.add(LIFE, "lost with the predecessor", reason=f"late {number}")
+        event_log.add(LIFE, "lost with the predecessor", reason=f"late {number}")
     successor.add(LIFE, "new", reason="new")
-    assert [e.text for e in successor.after(journal.last).events] == ["new"], "a reader knew numbers not handed over"
+    assert [e.text for e in successor.after(event_log.last).events] == ["new"], "a reader knew numbers not handed over"
     damaged = control_pb2.EventLedger(topology_id="wc-1", last=2)
     damaged.events.add(number=7, at=1.0)
     damaged.events.add(number=1, at=float("nan"))
-    wary = Journal()
+    wary = EventLog()
     wary.take_over(damaged, "wc-1")
     wary.validate()
     assert len(wary) == 0
@@ -96,44 +96,44 @@ def test_a_successor_goes_on_with_the_numbers() -> None:
 
 def test_the_phases_of_a_start_add_up_to_the_whole_and_outlive_the_master() -> None:
     world = World(submitted=plan_pb2.ExecutionState(begun_at=90.0, submitted_at=94.0))
-    start = world.machine.shared.journal.start
+    start = world.machine.shared.event_log.start
     assert states.start_phases(start) == {"package": 4.0, "launch": 6.0}, "it has not registered anybody"
     world.running()
     took = states.start_phases(start)
     assert list(took) == ["package", "launch", "register", "plan", "initialise"] and min(took.values()) >= 0
     assert sum(took.values()) == pytest.approx(start.running_at - start.begun_at)
-    [event] = [event for event in world.machine.shared.journal.after(0).events if event.reason == "start"]
+    [event] = [event for event in world.machine.shared.event_log.after(0).events if event.reason == "start"]
     assert event.text == f"wc was started in {states.start_text(start)}" and "package 4s, launch 6s" in event.text
-    heir = Journal()
-    heir.take_over(world.machine.shared.journal.ledger("wc-1"), "wc-1")
+    heir = EventLog()
+    heir.take_over(world.machine.shared.event_log.ledger("wc-1"), "wc-1")
     assert heir.start == start and heir.after(0).start == start_of(start)
     silent = World()
     silent.running()
-    assert states.start_phases(silent.machine.shared.journal.start) == {}, "nobody knows when it was submitted"
+    assert states.start_phases(silent.machine.shared.event_log.start) == {}, "nobody knows when it was submitted"
 
 
 def test_restarts_are_counted_from_the_first_report() -> None:
     """A master that takes over does not report what its predecessor has reported."""
-    watcher = Watcher(Journal())
+    watcher = Watcher(EventLog())
     watcher.processes(1, 1, [process("a", 4), process("b", 0)])
-    assert len(watcher.journal) == 0
+    assert len(watcher.event_log) == 0
     watcher.processes(1, 1, [process("a", 6, "oom", "limit 64MB, peak 70MB\nmore"), process("b", 1, "rewound")])
-    found = watcher.journal.after(0).events
+    found = watcher.event_log.after(0).events
     assert [(e.kind, e.subject, e.times, e.warning) for e in found] == [("oom", "a", 2, True)]
     assert found[0].text == "a was started again: oom: limit 64MB, peak 70MB"
     watcher.processes(1, 2, [process("a", 0)])
-    assert watcher.journal.after(0).events[-1].text == "container 1 was started again"
+    assert watcher.event_log.after(0).events[-1].text == "container 1 was started again"
     watcher.place([2])
     watcher.processes(1, 3, [process("a", 9)])
-    assert len(watcher.journal) == 2, "container 1 left the plan and is new again"
+    assert len(watcher.event_log) == 2, "container 1 left the plan and is new again"
 
 
 def test_why_a_container_follows_another_is_what_its_scheduler_says() -> None:
-    watcher = Watcher(Journal())
+    watcher = Watcher(EventLog())
     watcher.processes(1, 1, [])
     watcher.processes(1, 2, [], endpoint_pb2.Cause(reason="moved", text="ann has moved it away from host n1"))
     watcher.processes(1, 3, [], endpoint_pb2.Cause(reason="lost_host", text="it was lost on n2: it is silent"))
-    moved, lost = watcher.journal.after(0).events
+    moved, lost = watcher.event_log.after(0).events
     assert (moved.reason, moved.warning) == ("moved", False)
     assert moved.text == "container 1 was started again: ann has moved it away from host n1"
     assert (lost.reason, lost.warning, lost.detail) == ("lost_host", True, "it was lost on n2: it is silent")
@@ -141,13 +141,13 @@ def test_why_a_container_follows_another_is_what_its_scheduler_says() -> None:
 
 def test_a_successor_names_containers_that_were_lost_with_its_predecessor() -> None:
     """And none that its predecessor has named, or that runs on."""
-    first = Journal()
+    first = EventLog()
     lost = endpoint_pb2.Cause(reason="lost_host", text="it was lost on n1: it is silent")
     watcher = Watcher(first)
     for container in (0, 1, 2, 3):
         watcher.processes(container, 1, [])
     watcher.processes(3, 2, [], lost)
-    successor = Journal()
+    successor = EventLog()
     successor.take_over(first.ledger("wc-1"), "wc-1")
     watcher, before = Watcher(successor), successor.last
     watcher.place([1, 2, 3])
@@ -158,7 +158,7 @@ def test_a_successor_names_containers_that_were_lost_with_its_predecessor() -> N
     watcher.processes(1, 2, [], lost)
     found = successor.after(before).events
     assert [(one.subject, one.reason) for one in found] == [("container 0", "lost_host"), ("container 1", "lost_host")]
-    unsaid = Journal()
+    unsaid = EventLog()
     unsaid.take_over(first.ledger("wc-1"), "wc-1")
     Watcher(unsaid).processes(1, 5, [])
     assert len(unsaid) == len(first), "nobody says that it follows another one"
@@ -166,94 +166,94 @@ def test_a_successor_names_containers_that_were_lost_with_its_predecessor() -> N
 
 @pytest.mark.parametrize("reason", ["preempted", "moved", "restarted"])
 def test_an_end_that_somebody_wanted_is_no_warning(reason: str) -> None:
-    watcher = Watcher(Journal())
+    watcher = Watcher(EventLog())
     watcher.processes(1, 1, [process("a", 0)])
     watcher.processes(1, 1, [process("a", 1, reason, "a user asked for it")])
     watcher.processes(1, 2, [], endpoint_pb2.Cause(reason=reason, text="a user asked for it"))
-    assert [event.warning for event in watcher.journal.after(0).events] == [False, False]
+    assert [event.warning for event in watcher.event_log.after(0).events] == [False, False]
 
 
 def test_what_is_in_its_pause_is_not_told_as_started() -> None:
     """It said "was started again" of a process that waited a minute for its restart."""
-    watcher = Watcher(Journal())
-    journal = watcher.journal
+    watcher = Watcher(EventLog())
+    event_log = watcher.event_log
     watcher.processes(1, 1, [process("a", 0)])
     rests = process("a", 1, "user_exception", "ValueError: no")
     rests.state, rests.next_restart_s = control_pb2.PROC_BACKOFF, 59.6
-    journal.now = 10.0
+    event_log.now = 10.0
     watcher.processes(1, 1, [rests])
-    [waits] = journal.after(0).events
+    [waits] = event_log.after(0).events
     assert waits.text == "a will be started again in 59.6s: user exception: ValueError: no"
     rests.next_restart_s = 30.0
-    journal.now = 40.0
+    event_log.now = 40.0
     watcher.processes(1, 1, [rests])
-    assert journal.last == waits.number, "nothing has happened"
-    journal.now = 10.0 + 2 * MERGE_S
+    assert event_log.last == waits.number, "nothing has happened"
+    event_log.now = 10.0 + 2 * MERGE_S
     rests.state, rests.next_restart_s = control_pb2.PROC_RUNNING, 0.0
     for _ in range(3):
         watcher.processes(1, 1, [rests])
-    [again] = journal.after(0).events
+    [again] = event_log.after(0).events
     assert again.text == "a was started again: user exception: ValueError: no" and again.number == waits.number + 1
     assert (again.times, again.at, again.first_at) == (1, 10.0, 10.0), "it has ended once, and then"
-    successor = Watcher(Journal())
-    successor.journal.take_over(journal.ledger("wc-1"), "wc-1")
+    successor = Watcher(EventLog())
+    successor.event_log.take_over(event_log.ledger("wc-1"), "wc-1")
     successor.processes(1, 1, [rests])
-    assert len(successor.journal) == 1
-    journal.validate()
+    assert len(successor.event_log) == 1
+    event_log.validate()
 
 
 def test_a_successor_tells_that_what_waited_was_started() -> None:
-    watcher = Watcher(Journal())
+    watcher = Watcher(EventLog())
     watcher.processes(1, 1, [process("a", 0)])
     rests = process("a", 1, "killed")
     rests.state, rests.next_restart_s = control_pb2.PROC_BACKOFF, 2.0
     watcher.processes(1, 1, [rests])
-    successor = Watcher(Journal())
-    successor.journal.take_over(watcher.journal.ledger("wc-1"), "wc-1")
+    successor = Watcher(EventLog())
+    successor.event_log.take_over(watcher.event_log.ledger("wc-1"), "wc-1")
     successor.processes(1, 1, [process("a", 1, "killed")])
-    assert texts(successor.journal, "restart") == ["a was started again: killed"]
+    assert texts(successor.event_log, "restart") == ["a was started again: killed"]
 
 
 def test_an_episode_is_told_while_it_lasts_and_when_it_is_over() -> None:
-    watcher = Watcher(Journal())
-    journal = watcher.journal
+    watcher = Watcher(EventLog())
+    event_log = watcher.event_log
     slow = control_pb2.Culprit(task_id=7, instance_id="container_1_count_7", since_s=0.5, queued_bytes=1 << 20)
     link = control_pb2.Culprit(peer="stmgr-2", queued_bytes=5)
-    journal.now = 10.0
+    event_log.now = 10.0
     watcher.culprits("stmgr-1", [slow, link])
-    assert not len(journal), "many are over within a second"
-    journal.now = 12.0
+    assert not len(event_log), "many are over within a second"
+    event_log.now = 12.0
     watcher.culprits("stmgr-1", [slow])
-    assert texts(journal, "backpressure") == [
+    assert texts(event_log, "backpressure") == [
         "the spouts are held because container_1_count_7 is too slow (1MB wait in stmgr-1)",
         "the spouts were held for 2s because the link to stmgr-2 was too slow (up to 5B waited in stmgr-1)",
     ]
-    journal.now = 13.0
+    event_log.now = 13.0
     watcher.culprits("stmgr-1", [slow])
-    assert journal.last == 2
-    journal.now = 50.5
+    assert event_log.last == 2
+    event_log.now = 50.5
     watcher.culprits("stmgr-1", [])
-    last = journal.after(0).events[-1]
+    last = event_log.after(0).events[-1]
     assert (last.subject, last.lasted_s) == ("container_1_count_7", 41.0) and "up to 1MB" in last.text
-    assert (last.times, last.at, len(journal)) == (1, 50.5, 2), "its begin and its end are one event"
+    assert (last.times, last.at, len(event_log)) == (1, 50.5, 2), "its begin and its end are one event"
     watcher.culprits("stmgr-1", [slow])
-    journal.now = 60.0
+    event_log.now = 60.0
     watcher.place([3])
-    assert len(journal) == 2 and journal.after(0).events[-1].times == 2, "its stream manager left the plan"
+    assert len(event_log) == 2 and event_log.after(0).events[-1].times == 2, "its stream manager left the plan"
 
 
 def test_a_full_task_that_others_stand_in_for_holds_no_spout() -> None:
-    watcher = Watcher(Journal())
+    watcher = Watcher(EventLog())
     full = control_pb2.Culprit(task_id=7, instance_id="container_1_count_7", since_s=0.5, queued_bytes=9, avoided=True)
-    watcher.journal.now = 10.0
+    watcher.event_log.now = 10.0
     watcher.culprits("stmgr-1", [full])
-    watcher.journal.now = 20.0
+    watcher.event_log.now = 20.0
     watcher.culprits("stmgr-1", [full])
     full.avoided = False
     watcher.culprits("stmgr-1", [full])
-    watcher.journal.now = 30.0
+    watcher.event_log.now = 30.0
     watcher.culprits("stmgr-1", [])
-    assert texts(watcher.journal, "backpressure") == [
+    assert texts(watcher.event_log, "backpressure") == [
         "for 10.5s container_1_count_7 was full, and its tuples went to the other tasks of its component"
         " (up to 9B waited in stmgr-1)",
         "the spouts were held for 10.5s because container_1_count_7 was too slow (up to 9B waited in stmgr-1)",
@@ -261,22 +261,22 @@ def test_a_full_task_that_others_stand_in_for_holds_no_spout() -> None:
 
 
 def test_a_task_that_was_full_for_a_moment_is_not_called_slow() -> None:
-    watcher = Watcher(Journal())
+    watcher = Watcher(EventLog())
     full = control_pb2.Culprit(task_id=7, instance_id="container_1_count_7", queued_bytes=9)
-    for watcher.journal.now in (10.0, 10.004):
-        watcher.culprits("stmgr-1", [full] if watcher.journal.now == 10.0 else [])
-    assert texts(watcher.journal, "backpressure") == [
+    for watcher.event_log.now in (10.0, 10.004):
+        watcher.culprits("stmgr-1", [full] if watcher.event_log.now == 10.0 else [])
+    assert texts(watcher.event_log, "backpressure") == [
         "for 4ms container_1_count_7 was full, and the spouts were held (up to 9B waited in stmgr-1)"
     ]
 
 
 def test_a_full_task_whose_tuples_are_discarded_holds_no_spout() -> None:
-    watcher = Watcher(Journal())
+    watcher = Watcher(EventLog())
     full = control_pb2.Culprit(task_id=7, instance_id="container_1_count_7", queued_bytes=9, drops=True)
-    for watcher.journal.now in (10.0, 12.0, 20.0):
-        watcher.culprits("stmgr-1", [full] if watcher.journal.now < 20.0 else [])
-        [text] = texts(watcher.journal, "backpressure") or [""]
-        if watcher.journal.now == 12.0:
+    for watcher.event_log.now in (10.0, 12.0, 20.0):
+        watcher.culprits("stmgr-1", [full] if watcher.event_log.now < 20.0 else [])
+        [text] = texts(watcher.event_log, "backpressure") or [""]
+        if watcher.event_log.now == 12.0:
             assert text == "container_1_count_7 is full, and what does not fit is discarded (9B wait in stmgr-1)"
     assert text == (
         "for 10s container_1_count_7 was full, and what did not fit was discarded (up to 9B waited in stmgr-1)"
@@ -286,16 +286,16 @@ def test_a_full_task_whose_tuples_are_discarded_holds_no_spout() -> None:
 def test_the_machine_tells_its_story() -> None:
     """States, silence, changes by people and takeovers, in the order in which they came."""
     w = World(containers=2).running()
-    journal = w.machine.shared.journal
-    assert texts(journal, "life")[-1] == "wc is RUNNING"
+    event_log = w.machine.shared.event_log
+    assert texts(event_log, "life")[-1] == "wc is RUNNING"
     w.request(events.ConfigRequested, ("count:a:1",))
-    assert texts(journal, "update") == ["1 setting changed"]
+    assert texts(event_log, "update") == ["1 setting changed"]
     w.sims[1].silent = True
     w.until(lambda: w.life == control_pb2.LIFE_DEGRADED)
-    assert "no heartbeat from stmgr-1" in texts(journal, "silent")
-    assert texts(journal, "life")[-1].startswith("wc is DEGRADED: 1 of 2 tasks of word is down")
+    assert "no heartbeat from stmgr-1" in texts(event_log, "silent")
+    assert texts(event_log, "life")[-1].startswith("wc is DEGRADED: 1 of 2 tasks of word is down")
     w.start_master()
-    first = w.machine.shared.journal.after(0).events[0]
+    first = w.machine.shared.event_log.after(0).events[0]
     assert (first.kind, first.text) == ("master", "topology master 2 took over")
 
 
@@ -303,12 +303,12 @@ def test_a_restart_that_was_ordered_is_told_as_no_fault() -> None:
     w = World(containers=2).running()
     w.request(events.RestartRequested, 1, 0)
     w.until(lambda: w.life == control_pb2.LIFE_DEGRADED)
-    told = [event for event in w.machine.shared.journal.after(0).events if event.kind == "life"][-1]
+    told = [event for event in w.machine.shared.event_log.after(0).events if event.kind == "life"][-1]
     assert told.text.startswith("wc is DEGRADED by the restart of container 1: ") and not told.warning
     w.until(lambda: w.life == control_pb2.LIFE_RUNNING)
     w.sims[1].silent = True
     w.until(lambda: w.life == control_pb2.LIFE_DEGRADED)
-    told = [event for event in w.machine.shared.journal.after(0).events if event.kind == "life"][-1]
+    told = [event for event in w.machine.shared.event_log.after(0).events if event.kind == "life"][-1]
     assert told.text.startswith("wc is DEGRADED: ") and told.warning
 
 
@@ -317,9 +317,9 @@ def test_a_restore_is_told_with_its_reason() -> None:
     w.when_complete(2)
     w.kill(3)
     assert restored_from(w, attempt(w)) == 2
-    journal = w.machine.shared.journal
-    assert texts(journal, "checkpoint")[-1].startswith("checkpoint 2 is complete")
-    assert "starts from checkpoint 2: " in texts(journal, "restore")[-1]
+    event_log = w.machine.shared.event_log
+    assert texts(event_log, "checkpoint")[-1].startswith("checkpoint 2 is complete")
+    assert "starts from checkpoint 2: " in texts(event_log, "restore")[-1]
 
 
 def test_an_end_is_known_as_soon_as_its_executor_says_it() -> None:
@@ -360,7 +360,7 @@ def test_an_end_is_known_as_soon_as_its_executor_says_it() -> None:
     task.status.state = control_pb2.TASK_FINISHED
     sim.heartbeat()
     say(control_pb2.PROC_STOPPED, epoch + 1)
-    assert shown()[:2] == ("TASK_FINISHED", 4), "that is no fault"
+    assert shown()[:2] == ("TASK_FINISHED", 4), "a finished task is not a fault"
 
 
 def test_the_memory_of_a_component_counts_the_pages_of_forked_tasks_once() -> None:

@@ -42,7 +42,7 @@ _WANTED = frozenset(reason.value for reason in ORDERLY)
 _Key = tuple[EventKind, str, str]
 
 
-class Journal:
+class EventLog:
     """See the module. `wall_offset_s` is the wall time minus the monotonic time; it only dates events for people."""
 
     def __init__(self, wall_offset_s: float = 0.0, limit: int = KEPT_MAX) -> None:
@@ -155,7 +155,7 @@ class Journal:
         )
 
     def take_over(self, kept: control_pb2.EventLedger | None, topology_id: str) -> None:
-        """Continue a predecessor's journal; does nothing without one, or if it belongs to another topology."""
+        """Continue a predecessor's events; does nothing without one, or if it belongs to another topology."""
         if kept is None or kept.topology_id != topology_id:
             return
         # A reader may know later events of the predecessor, so their numbers are skipped.
@@ -189,14 +189,14 @@ class _Episode(Struct):
 
     @property
     def reason(self) -> str:
-        """Apart from those in which spouts were held."""
+        """Why frames are held or dropped; "" for an episode in which spouts were held."""
         return "avoided" if self.avoided else "dropped" if self.drops else ""
 
 
 class Watcher(Struct):
     """Derives events from reports: processes that ended and were restarted, and backpressure episodes."""
 
-    journal: Journal
+    event_log: EventLog
     #: Containers whose executors have reported to this topology master.
     _heard: set[int] = field(default_factory=set)
     #: Per container and process: its number of restarts when it was last seen.
@@ -215,11 +215,11 @@ class Watcher(Struct):
 
         `after` is why its container follows another, where its scheduler says it.
         """
-        known = self.journal.executors.get(container)
+        known = self.event_log.executors.get(container)
         # A report to a predecessor is believed if the container itself says why it follows another.
         if known not in (None, epoch) and (container in self._heard or after is not None):
             name, text = f"container {container}", after.text if after is not None else ""
-            self.journal.add(
+            self.event_log.add(
                 control_pb2.EVENT_RESTART,
                 f"{name} was started again{': ' if text else ''}{text}",
                 subject=name,
@@ -229,7 +229,7 @@ class Watcher(Struct):
             )
             self._restarts.pop(container, None)
         self._heard.add(container)
-        self.journal.executors[container] = epoch
+        self.event_log.executors[container] = epoch
         before, seen = self._restarts.get(container, {}), {}
         for process in records:
             seen[process.name] = process.restarts
@@ -250,15 +250,15 @@ class Watcher(Struct):
         text = f"{process.name} {again}: {what}"
         if times > 0:
             warning = reason not in _WANTED
-            self.journal.add(
+            self.event_log.add(
                 kind, text, subject=process.name, reason=reason, detail=detail, times=times, warning=warning
             )
         elif process.state in (control_pb2.PROC_STARTING, control_pb2.PROC_RUNNING):
-            self.journal.go_on(kind, text, subject=process.name, reason=reason)
+            self.event_log.go_on(kind, text, subject=process.name, reason=reason)
 
     def culprits(self, stmgr: str, found: Iterable[control_pb2.Culprit]) -> None:
         """A stream manager reports the culprits for which it holds the spouts; without any, its episodes are over."""
-        now, open_ones = self.journal.now, self._episodes.setdefault(stmgr, {})
+        now, open_ones = self.event_log.now, self._episodes.setdefault(stmgr, {})
         there = set()
         for culprit in found:
             key = (culprit.task_id, culprit.peer, culprit.avoided)
@@ -277,14 +277,14 @@ class Watcher(Struct):
             del self._episodes[stmgr]
 
     def _lasts(self, stmgr: str, episode: _Episode) -> None:
-        """Report a lasting episode before its end; most episodes are over within a moment."""
+        """Report an episode that lasts before its end; most episodes end within a moment."""
         episode.told = True
         what = f"the spouts are held because {episode.name} is too slow"
         if episode.avoided:
             what = f"{episode.name} is full, and its tuples go to the other tasks of its component"
         elif episode.drops:
             what = f"{episode.name} is full, and what does not fit is discarded"
-        self.journal.add(
+        self.event_log.add(
             control_pb2.EVENT_BACKPRESSURE,
             f"{what} ({format_bytes(episode.most_bytes)} wait in {stmgr})",
             subject=episode.name,
@@ -292,7 +292,7 @@ class Watcher(Struct):
         )
 
     def _over(self, stmgr: str, episode: _Episode) -> None:
-        kind, lasted_s = control_pb2.EVENT_BACKPRESSURE, max(0.0, self.journal.now - episode.since)
+        kind, lasted_s = control_pb2.EVENT_BACKPRESSURE, max(0.0, self.event_log.now - episode.since)
         full = f"for {format_duration(lasted_s)} {episode.name} was full"
         what = f"the spouts were held for {format_duration(lasted_s)} because {episode.name} was too slow"
         if episode.avoided:
@@ -303,14 +303,14 @@ class Watcher(Struct):
             what = f"{full}, and the spouts were held"
         text = f"{what} (up to {format_bytes(episode.most_bytes)} waited in {stmgr})"
         name, reason = episode.name, episode.reason
-        if not (episode.told and self.journal.go_on(kind, text, subject=name, reason=reason, lasted_s=lasted_s)):
-            self.journal.add(kind, text, subject=name, reason=reason, lasted_s=lasted_s)
+        if not (episode.told and self.event_log.go_on(kind, text, subject=name, reason=reason, lasted_s=lasted_s)):
+            self.event_log.add(kind, text, subject=name, reason=reason, lasted_s=lasted_s)
 
     def place(self, containers: Iterable[int]) -> None:
         """The plan has these containers; forget the others."""
         wanted = {0, *containers}
-        for number in self.journal.executors.keys() - wanted:
-            del self.journal.executors[number]
+        for number in self.event_log.executors.keys() - wanted:
+            del self.event_log.executors[number]
             self._heard.discard(number)
             self._restarts.pop(number, None)
         for name in self._episodes.keys() - set(map(stmgr_id, wanted)):

@@ -1,0 +1,44 @@
+"""Locks on files, which a process holds until it releases them or dies."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def open_lock(file: Path) -> int:
+    """A descriptor of a lock file, which is made if necessary."""
+    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Try to take the lock; True if we hold it now."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+def unlock(descriptor: int) -> None:
+    """Release a lock and close its descriptor."""
+    # Explicitly: a child that was forked this moment may hold a copy of the descriptor.
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[int]:
+    """Wait for the lock of a file, and hold it; its descriptor."""
+    descriptor = open_lock(file)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        unlock(descriptor)
