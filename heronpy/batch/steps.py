@@ -277,7 +277,9 @@ class Steps:
         write_record(path, msgspec.json.encode(advanced(before, record, stage, rate, now)))
 
     # ---- the end ------------------------------------------------------------------------------
-    def fail(self, cause: str) -> GaveUpError:
+    def fail(
+        self, cause: str, cure: str = "mend it, and repeat the command: it goes on with what is done"
+    ) -> GaveUpError:
         """Record that the run has failed; returns the error that ends the topology."""
         record = self.run.record
         if not record.has_ended:
@@ -287,4 +289,4 @@ class Steps:
             with suppress(FileNotFoundError, AnswerError):
                 found = progress_of(read_own(path, _PROGRESS_MAX))
                 write_record(path, msgspec.json.encode(ended(found, record)))
-        return GaveUpError(f"{cause}; mend it, and repeat the command: it goes on with what is done")
+        return GaveUpError(f"{cause}; {cure}" if cure else cause)
