@@ -136,15 +136,14 @@ class Snapshots:
         return self._tasks.setdefault((component, index), new)
 
     def _add_pieces(self, stage: Stage) -> None:
-        """The state that the units of a stage have saved."""
-        plain: set[str] = set()
-        pieces = list(exchange.states(self._steps.run.folder, stage, self._steps.buckets[stage.number]))
-        for piece in pieces:
-            if piece.stateful or piece.state_inline:
-                plain.add(piece.component)
-        for component in plain:
-            self._parallelism[component] = self._steps.buckets[stage.number]
-        for piece in pieces:
+        """The state that the units of a stage have saved; it may be larger than the memory."""
+        tasks = self._steps.buckets[stage.number]
+        # A plain State makes a stage have the declared tasks.
+        plain = {
+            name for name in stage.components if stage.tasks and "StatefulComponent" in self._parts[name].comp.traits
+        }
+        self._parallelism.update(dict.fromkeys(plain, tasks))
+        for piece in exchange.states(self._steps.run.folder, stage, tasks):
             task = self._task(piece.component, piece.component_index if piece.component in plain else 0)
             if piece.state_inline:
                 task.stateful = True

@@ -165,5 +165,5 @@ def _problems(plan: LogicalPlan, traits: dict[str, frozenset[str]]) -> Iterable[
                 " tuples instead, or use --mode stream"
             )
         if "TwoPhaseStatefulComponent" in own and "unit_output" not in own:
-            fix = "end in a FileSink or SparkSink, or define unit_output" if kind == "bolt" else "use a bounded spout"
+            fix = "end in a FileSink, or define unit_output" if kind == "bolt" else "use a bounded spout"
             yield f"{kind} '{name}' commits with checkpoints, which a batch does not take; {fix}"

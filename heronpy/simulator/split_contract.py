@@ -10,6 +10,7 @@ from typing import Any
 
 from heronpy.api.spout.split_spout import Split, SplitSpout, checked_splits
 from heronpy.api.topology import TopologyBuilder
+from heronpy.common.units import counted
 from heronpy.simulator.simulator import Simulator
 
 #: Numbers of tasks of the streams that are compared.
@@ -33,7 +34,7 @@ def check_split_spout(kind: type[SplitSpout], config: dict[str, Any] | None = No
         with Simulator(_topology(kind, config, tasks)) as run:
             run.run()
             for stream in streams:
-                what = f"stream {stream!r} with {tasks} tasks, and in a batch"
+                what = f"stream {stream!r} of {counted(tasks, 'task')}, and in a batch"
                 _compare(what, _counted(run.emitted("spout", stream)), wanted[stream])
     for tasks in _TASKS:
         for index in range(tasks):

@@ -18,6 +18,7 @@ from typing import Any
 
 from msgspec.structs import fields
 
+from heronpy.common import exit_codes
 from heronpy.common.errors import GaveUpError, LedgerAwayError, LedgerError
 from heronpy.growing import scan
 from heronpy.ingest import LineFiles, asking, checking, options, watch
@@ -52,7 +53,7 @@ TASKS = WORKERS + KEEPERS
 #: Most seconds from the end of an executor to the end of its tasks.
 ORPHANED_S = 30.0
 #: How the end of a process is known to its successor.
-ENDS = {9: "killed", 11: "crashed", 256: "user_exception"}
+ENDS = {9: "killed", 11: "crashed", 256: "user_exception", exit_codes.TERMINATED << 8: "preempted"}
 
 
 class Cluster:
@@ -300,6 +301,7 @@ def _patched() -> Iterator[None]:
     patches: list[tuple[Any, str, Any]] = [
         (asking, "threading", threads),
         (asking, "uuid", uuids),
+        (asking, "leave", lambda code: current_process().exit(code)),
         (reaching, "open_store", opened),
         (checking, "Stages", SimStages),
         (options, "Stages", SimStages),

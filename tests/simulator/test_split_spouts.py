@@ -108,8 +108,8 @@ class KeepsAcrossSplits(Rows):
     ("kind", "found"),
     [
         (OtherSplits, r"splits\(\) called twice"),
-        (OtherRows, "stream 'default' with 1 tasks"),
-        (KeepsAcrossSplits, "stream 'default' with 3 tasks"),
+        (OtherRows, "stream 'default' of 1 task, and in a batch"),
+        (KeepsAcrossSplits, "stream 'default' of 1 task, and in a batch"),
     ],
 )
 def test_a_spout_that_breaks_the_contract_is_found(kind: type[SplitSpout], found: str) -> None:
