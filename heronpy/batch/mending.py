@@ -55,9 +55,12 @@ def failing(steps: Steps) -> Iterator[None]:
     except (GaveUpError, RetryableError):
         raise
     except DamagedExchangeError as error:
-        note_damage(steps.run, error.unit)
-        raise steps.fail(str(error)) from error
-    except (HeronError, OSError) as error:
+        try:
+            note_damage(steps.run, error.unit)
+        except LedgerError:
+            raise steps.fail(f"{error.unit} cannot be read", "give --fresh to begin another run") from error
+        raise steps.fail(str(error), "") from error
+    except (HeronError, OSError, TypeError, ValueError) as error:
         raise steps.fail(str(error)) from error
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
-from heronpy.batch.choice import choose
+from heronpy.batch.choice import choose, hands_over
 from heronpy.batch.mending import mend
 from heronpy.batch.record import RunRecord, RunState, Wanted, code_digest, goes_on
 from heronpy.batch.run import Run, Runs, runs_folder
@@ -22,13 +22,13 @@ from heronpy.batch.topology import run_topology
 from heronpy.clusters.session import Session
 from heronpy.common.engine_settings import BatchSettings, EngineSettings
 from heronpy.common.setting_types import CheckpointSettings
-from heronpy.common.settings import settings_for
+from heronpy.common.settings import Resolved, settings_for
 from heronpy.launching import submission
 from heronpy.launching.model import Loaded
-from heronpy.plan.component_config import config_of, reliability_mode
+from heronpy.plan.component_config import add_our_names, config_of, reliability_mode
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import validate
-from heronpy.proto import components_of
+from heronpy.proto import components_of, topology_pb2
 from heronpy.storage.stores import store_roots
 
 
@@ -62,23 +62,24 @@ class Begun(Struct, frozen=True):
 def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
     """The topology to start for these flags; when the block fails, no new run stays behind."""
     topology = loaded.topology
-    logical = LogicalPlan.from_topology(topology)
-    validate(logical)
-    configs = {name: config_of(part) for name, part in components_of(topology).items()}
-    resolved = session.resolve(config_of(topology), configs)
-    session.pin_folders(resolved)
+    resolved = _checked(session, topology)
     settings = settings_for(resolved, BatchSettings)
     why = ""
     if flags.mode == "auto":
         choice = choose(topology, settings.auto_allow, settings.auto_deny, settings.auto_percent)
-        if choice.mode == "stream":
-            yield Begun(loaded, why=choice.why)
-            return
         why = choice.why
+        if choice.mode == "stream":
+            if flags.like or flags.hold or flags.resume or flags.fresh:
+                raise BatchRefusedError(
+                    f"topology '{topology.name}' runs as a stream, because {why}; leave out the flags of batch runs"
+                )
+            yield Begun(loaded, why=why)
+            return
     stages = divide(topology)
-    if settings_for(resolved, EngineSettings).kind and not settings.folder:
+    if not settings_for(resolved, EngineSettings).on_one_host:
         raise BatchRefusedError(
-            "a batch run on several hosts needs a folder that all of them reach; set heron.batch.folder to it"
+            f"topology '{topology.name}' cannot run as a batch on several hosts: the ledger of a run is a file of one"
+            " host; submit it to a cluster whose containers run on this machine"
         )
     submission.refuse_taken(session, topology.name)
     workers = settings.workers or os.cpu_count() or 1
@@ -86,50 +87,71 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
         yield Begun(replace(loaded, topology=run_topology(topology, "", workers)), None, stages, workers, why=why)
         return
     runs = Runs(runs_folder(settings, session.target.cluster), topology.name)
-    checkpoint = settings_for(resolved, CheckpointSettings)
-    saves = reliability_mode(topology) == "EFFECTIVELY_ONCE" and not flags.hold
     with runs.locked():
         if flags.like:
             runs.named(flags.like)
-        package = submission.keep(loaded).package or ""
-        wanted = Wanted(code_digest(package, topology), flags.resume, flags.fresh, flags.like, flags.hold)
-        newest = runs.newest()
-        before = newest.record if newest is not None and not flags.fresh else None
-        continues = goes_on(before, wanted)
-        if continues and newest is not None and before is not None:
+        code = code_digest(submission.keep(loaded).package or "", topology)
+        newest = runs.newest() if not flags.fresh else None
+        before = newest.record if newest is not None else None
+        continues = goes_on(before, Wanted(code, flags.resume, flags.fresh, flags.like, flags.hold))
+        if newest is not None and before is not None and continues:
             run = newest
-            if divide(run.topology) != stages:
-                raise BatchRefusedError(
-                    f"run {before.run} has not finished, and the program has other stages since; give --fresh to begin"
-                    " another run"
-                )
-            run.replace_topology(topology)
-            mend(run, stages)
-            run.write(replace(before, code=wanted.code, state=RunState.RUNNING, cause="", ended_at=None,
-                              topology_ids=(*before.topology_ids, topology.id)))  # fmt: skip
+            _continue(run, before, code, topology, stages)
         else:
-            record = RunRecord(
-                topology=topology.name,
-                number=0,
-                cluster=session.target.cluster,
-                role=session.target.role_or_user,
-                environ=session.target.environ_or_default,
-                code=wanted.code,
-                submitted_at=time.time(),
-                topology_ids=(topology.id,),
-                like=flags.like,
-                hold=flags.hold,
-                savepoints=str(store_roots(checkpoint)[0]) if saves else "",
-                key_groups=checkpoint.key_groups if reliability_mode(topology) == "EFFECTIVELY_ONCE" else 0,
-            )
-            run = runs.begin(record, topology)
+            run = runs.begin(_new_record(session, topology, resolved, code, flags), topology)
         try:
             made = run_topology(topology, str(run.folder), workers)
             yield Begun(replace(loaded, topology=made), run, stages, workers, continues, why)
         except BaseException:
-            if not continues:
-                runs.remove(run)
-            elif before is not None:
+            if before is not None and continues:
                 run.write(before)
+            else:
+                runs.remove(run)
             raise
-        runs.forget(settings.keep_runs)
+        runs.forget(settings.keep_runs, besides=flags.like)
+
+
+def _checked(session: Session, topology: topology_pb2.Topology) -> Resolved:
+    """The settings of a valid topology, as for a stream."""
+    add_our_names(topology)
+    validate(LogicalPlan.from_topology(topology))
+    configs = {name: config_of(part) for name, part in components_of(topology).items()}
+    resolved = session.resolve(config_of(topology), configs)
+    session.pin_folders(resolved)
+    return resolved
+
+
+def _continue(
+    run: Run, record: RunRecord, code: str, topology: topology_pb2.Topology, stages: tuple[Stage, ...]
+) -> None:
+    """Prepare a run that has not finished for the topology that goes on with it."""
+    if divide(run.topology) != stages:
+        raise BatchRefusedError(
+            f"run {record.run} has not finished, and the program has other stages since; give --fresh to begin another"
+            " run"
+        )
+    run.replace_topology(topology)
+    mend(run, stages)
+    topology_ids = (*record.topology_ids, topology.id)
+    run.write(replace(record, code=code, state=RunState.RUNNING, cause="", ended_at=None, topology_ids=topology_ids))
+
+
+def _new_record(
+    session: Session, topology: topology_pb2.Topology, resolved: Resolved, code: str, flags: Flags
+) -> RunRecord:
+    checkpoint = settings_for(resolved, CheckpointSettings)
+    return RunRecord(
+        topology=topology.name,
+        number=0,
+        cluster=session.target.cluster,
+        role=session.target.role_or_user,
+        environ=session.target.environ_or_default,
+        code=code,
+        submitted_at=time.time(),
+        topology_ids=(topology.id,),
+        like=flags.like,
+        hold=flags.hold,
+        saves=hands_over(topology),
+        savepoints=str(store_roots(checkpoint)[0]),
+        key_groups=checkpoint.key_groups if reliability_mode(topology) == "EFFECTIVELY_ONCE" else 0,
+    )

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,28 @@ def test_killed_workers_change_nothing(heron: Heron, logs: Path, tmp_path: Path)
     assert kill.exists()
     rows = rows_of(out)
     assert {row["visitor"]: row["visits"] for row in rows} == expected and len(rows) == len(expected)
+
+
+def test_a_stopped_worker_is_not_waited_for(heron: Heron, logs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    expected = write(logs / "a.log", 4000, 14)
+    heron("submit", "local", "--mode", "batch", PROGRAM, "visits", f"{logs}/*.log", out, "slow_s=0.002").ok()
+
+    def stage() -> Any:
+        found = heron("progress", "local", "visits", "--json").json()["stages"]
+        return found[0] if found else {"done": 0}
+
+    # Five units, by which the usual time is known.
+    wait_for(lambda: stage()["done"] >= 5, 60, "five units")
+    worker = workers(heron)[0]
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        heron.when_state("visits", "FINISHED")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGCONT)
+    heron.kill("visits")
+    assert {row["visitor"]: row["visits"] for row in rows_of(out)} == expected
 
 
 def test_a_run_that_was_killed_goes_on(heron: Heron, logs: Path, tmp_path: Path) -> None:
