@@ -111,15 +111,6 @@ def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path
     old = executor(heron)
     os.kill(old, signal.SIGKILL)
     wait_for(lambda: executor(heron) not in (0, old), 30.0, "another executor")
-
-    # The slot itself crashes: it goes on by what is on its disk.
-    old = executor(heron)
-    for one in in_slots(heron):
-        if runs(one, "heronpy.executor.slot") and old in {child.pid for child in one.children(recursive=True)}:
-            one.kill()
-    wait_for(lambda: executor(heron) not in (0, old), 30.0, "an executor of the slot that was started again")
-    logs = Path(os.environ["TMPDIR"]).rglob("executor-*.log")
-    assert any("of its disk" in log.read_text(errors="replace") for log in logs)
     assert "its scheduler does not run, the slots go on" in heron("pool", "show", "local", "small").ok().out
     heron("job", "stop", "local", "Counts", "--timeout", 3).refused(FAILED, "heron scheduler start")
     heron("job", "start", "local", "Counts", "--detach").ok()
@@ -141,6 +132,25 @@ def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path
     heron("job", "set", "local", "Counts", "component_config.line.counts.rate=0", "--detach").ok()
     in_state(heron, "FINISHED")
     assert counts(out) == expected()
+
+
+def test_a_slot_that_crashes_while_nobody_schedules_goes_on_by_its_disk(pool: Heron, tmp_path: Path) -> None:
+    heron = pool
+    heron("job", "create", "local", EXAMPLE, *words(tmp_path / "out"), "--pool", "small", "--detach").ok()
+    old = wait_for(lambda: executor(heron), 120.0, "the executor of container 1")
+    scheduler = heron.scheduler_pid("small")
+    for pid in (psutil.Process(scheduler).ppid(), scheduler):
+        os.kill(pid, signal.SIGKILL)
+    for one in in_slots(heron):
+        if runs(one, "heronpy.executor.slot") and old in {child.pid for child in one.children(recursive=True)}:
+            one.kill()
+    wait_for(lambda: executor(heron) not in (0, old), 60.0, "an executor of the slot that was started again")
+    logs = Path(os.environ["TMPDIR"]).rglob("executor-*.log")
+    assert any("of its disk" in log.read_text(errors="replace") for log in logs)
+    heron("scheduler", "start", "local", "small").ok()
+    wait_for(lambda: all_up(heron), 90.0, "all tasks")
+    again = [slot_of(heron, one.pid) for one in in_slots(heron) if runs(one, "--life")]
+    assert again == [slot_of(heron, executor(heron))], "one slot was started again, in its epoch"
 
 
 def test_what_a_pool_cannot_do_is_one_sentence(pool: Heron, tmp_path: Path) -> None:
