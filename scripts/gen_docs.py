@@ -268,7 +268,7 @@ def _topology_keys() -> Iterator[str]:
 def metrics_page() -> str:
     """The metrics of the runtime."""
     sources = "".join(path.read_text(encoding="utf-8") for glob in REPORTERS for path in sorted(ROOT.glob(glob)))
-    literals = set(re.findall(r'"((?:__(?:process/|executor/|tmaster/)?|spark-|units-)[\w-]+)["/]', sources))
+    literals = set(re.findall(r'"((?:__(?:process/|executor/|tmaster/)?|spark-|units-|batch-)[\w-]+)["/]', sources))
     reported = [m for m in METRICS.values() if m.name in literals or COMPOSED.fullmatch(m.name)]
     silent = [m for m in METRICS.values() if m not in reported]
     titles = ("Tasks", "Stream managers", "Topology master", "Every process", "Spark", "Work units")
@@ -301,7 +301,7 @@ def metrics_page() -> str:
 
 
 def _group(name: str) -> str:
-    if name.startswith("units-"):
+    if name.startswith(("units-", "batch-")):
         return "Work units"
     if name.startswith("spark-"):
         return "Spark"

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from heronpy.batch.stages import BatchRefusedError, divide
 from heronpy.common.hashing import stable_hash
-from heronpy.plan.component_config import config_of
+from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import topology_pb2
 
 #: A share of topologies is counted in parts of this.
@@ -32,7 +32,7 @@ def choose(topology: topology_pb2.Topology, allow: str = "*", deny: str = "", pe
     if not _matching(name, allow):
         return Choice("stream", f"heron.batch.auto_allow, which is '{allow}', does not have its name")
     for spout in topology.spouts:
-        if not _is_bounded(spout):
+        if not is_bounded(spout):
             return Choice(
                 "stream",
                 f"spout '{spout.comp.name}' is not known to end; set `bounded = True` in its class if it does",
@@ -52,8 +52,15 @@ def _matching(name: str, patterns: str) -> str:
     return next((one for one in map(str.strip, patterns.split(",")) if one and fnmatchcase(name, one)), "")
 
 
-def _is_bounded(spout: topology_pb2.Spout) -> bool:
+def is_bounded(spout: topology_pb2.Spout) -> bool:
+    """Whether a spout ends when it runs as a stream."""
     traits = frozenset(spout.comp.traits)
     if "TextFileSpout" in traits:
         return str(config_of(spout).get(_FOLLOW, False)).lower() not in ("true", "1")
-    return "bounded" in traits or ("SplitSpout" in traits and "follow_s" not in traits)
+    return "bounded" in traits or ("SplitSpout" in traits and not traits & {"follow_s", "follow_state"})
+
+
+def hands_over(topology: topology_pb2.Topology) -> bool:
+    """Whether a stream goes on from the state of a batch run, so that no input ends with the run."""
+    exact = reliability_mode(topology) == "EFFECTIVELY_ONCE"
+    return exact and not all(map(is_bounded, topology.spouts))

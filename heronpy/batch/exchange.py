@@ -17,6 +17,7 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -156,7 +157,7 @@ class BucketFile:
     def records(self, bucket: int) -> Iterator[bytes]:
         """The records of a bucket in their order."""
         for entry in self.index[self.index["bucket"] == bucket]:
-            chunk = self._read(lambda descriptor, at=entry: os.pread(descriptor, int(at["size"]), int(at["offset"])))
+            chunk = self._read(partial(_chunk, entry))
             if zlib.crc32(chunk) != int(entry["crc"]):
                 raise DamagedExchangeError(self._path, f"bucket {bucket} does not match its checksum")
             place = 0
@@ -165,6 +166,10 @@ class BucketFile:
                 place += _LENGTH.size
                 yield chunk[place : place + size]
                 place += size
+
+
+def _chunk(entry: np.void, descriptor: int) -> bytes:
+    return os.pread(descriptor, int(entry["size"]), int(entry["offset"]))
 
 
 class StageOutput(Output):
@@ -185,7 +190,9 @@ class StageOutput(Output):
         """See `Output`."""
         exchanges = {number: f"to-{number}" for number in sorted({one.consuming for one in self._stage.outputs})}
         states = {component: _state_file(component) for component in self._saved}
-        files = {key: BucketWriter(stage / name) for key, name in (*exchanges.items(), *states.items())}
+        files: dict[int | str, BucketWriter] = {}
+        for names in (exchanges, states):
+            files |= {key: BucketWriter(stage / name) for key, name in names.items()}
         sinks = {name: output.open(stage) for name, output in self._sinks.items()}
         return _StageWriter(files, sinks, self._on_unfit)
 
@@ -270,7 +277,8 @@ class Exchanges:
         total = np.zeros(self._buckets + 1, dtype=np.int64)
         for file in self._files:
             np.add.at(total, file.index["bucket"], file.index["size"].astype(np.int64))
-        return (total[:-1] + total[-1]).tolist()
+        sizes: list[int] = (total[:-1] + total[-1]).tolist()
+        return sizes
 
 
 def bucket_lines(folder: Path, stages: Sequence[Stage], number: int, buckets: int) -> list[tuple[bytes, int]]:

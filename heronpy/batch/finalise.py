@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from heronpy.api.spout.split_spout import SplitSpout, done_state, split_of
 from heronpy.api.state.keyed_state import PartitionOwner
-from heronpy.api.user_code import load_class
 from heronpy.batch import exchange
 from heronpy.batch.record import RunState
 from heronpy.batch.rows import sinks_of
@@ -44,7 +43,7 @@ def finalise(steps: Steps) -> None:
         record = steps.run.record
         if record.has_ended:
             return
-        snapshots = Snapshots(steps) if record.savepoints else None
+        snapshots = Snapshots(steps) if record.saves and not record.hold else None
         if not record.hold:
             record = replace(record, sinks=publish(steps))
         if snapshots is not None:
@@ -81,7 +80,7 @@ def publish(steps: Steps) -> dict[str, str]:
         units = exchange.unit_folders(steps.run.table(stage.number))
         for name, output in sinks_of(steps.topology, stage, steps.launch).items():
             output.publish(steps.run.record.run, units)
-            folders[name] = getattr(output, "place", "")
+            folders[name] = output.place
     return folders
 
 
@@ -180,7 +179,7 @@ class Snapshots:
         elif stage.source == "splits":
             with open(steps.run.list_file(stage.number), encoding="utf-8") as file:
                 splits = [split_of(line) for line in file]
-            made = load_class(self._parts[spout].comp.class_name, steps.launch)()
+            made = steps.spout_of(stage)
             tasks = parallelism_of(config, spout)
             states = [made.follow_state(splits, index, tasks) for index in range(tasks)]
             if not any(states):

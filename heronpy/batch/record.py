@@ -50,7 +50,9 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     savepoint: str = ""
     #: Keys in saved state at its end.
     keys: int = 0
-    #: Where its savepoint goes: a folder, or the URL of an object store; "" if its topology has no saved state.
+    #: Whether a stream may go on from its state: components with saved state then do not end with it.
+    saves: bool = False
+    #: Where its savepoint goes: a folder, or the URL of an object store.
     savepoints: str = ""
     key_groups: int = 0
 

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from heronpy.batch.record import RunRecord
+from heronpy.batch.record import RunRecord, RunState
 from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.errors import AnswerError, ConfigError, StateError, TopologyError
 from heronpy.common.folders import check_root, heron_home, make_folders, open_private, read_own
@@ -155,10 +155,11 @@ class Runs:
         run.write(replace(record, number=number))
         return run
 
-    def forget(self, keep: int) -> None:
-        """Remove all but the newest runs."""
+    def forget(self, keep: int, besides: str = "") -> None:
+        """Remove all but the newest runs and one more, by its name."""
         for number in self.numbers()[:-keep]:
-            self.remove(self.of(number))
+            if besides != f"{self.folder.name}/{number}":
+                self.remove(self.of(number))
 
     def remove(self, run: Run) -> None:
         """Remove a run, its record first."""
@@ -173,7 +174,7 @@ def refuse_unfinished(folder: Path, topology: str, since: float) -> None:
     if newest is None:
         return
     record = newest.record
-    if record.submitted_at > since and not record.savepoint:
+    if record.submitted_at > since and record.state is not RunState.FINISHED:
         what = "has published nothing" if record.has_ended else "has not finished"
         raise TopologyError(
             f"batch run {record.run} {what}, so the latest checkpoint of '{topology}' is older than it; finish the run,"

@@ -22,7 +22,7 @@ from heronpy.task.user_code import columns_of, emit_columns, emit_one
 #: Lines, or tuples of a split, of a step.
 CHUNK = 1024
 #: Longest pause of a step, and time after which a spout that neither emits nor ends is called unbounded.
-_PAUSE_S, _SILENT_S = 0.01, 60.0
+_PAUSE_S, SILENT_S = 0.01, 60.0
 
 
 class SpoutCell(ObjectCell):
@@ -89,7 +89,7 @@ class SpoutCell(ObjectCell):
 
     def check_silence(self, silent_s: float) -> None:
         """Refuse a spout that neither emits nor ends."""
-        if silent_s >= _SILENT_S:
+        if silent_s >= SILENT_S:
             raise CellError(self.component) from TopologyError(
                 f"spout '{self.component}' has emitted nothing for {silent_s:.0f} s and has not called end_of_input();"
                 " a batch needs a spout that ends: use --mode stream"

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from heronpy.api.spout.split_spout import checked_splits, split_lines, split_of
+from heronpy.api.spout.split_spout import SplitSpout, checked_splits, split_lines, split_of
 from heronpy.api.user_code import load_class
 from heronpy.batch import exchange
 from heronpy.batch.progress import advanced, ended, started
@@ -42,6 +42,7 @@ from heronpy.ingest.text_input import text_options
 from heronpy.plan.component_config import component_config
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import components_of
+from heronpy.task.user_code import Delegate
 from heronpy.views.progress import PROGRESS, StageProgress, progress_of
 
 _PREPARED = "prepared.json"
@@ -112,8 +113,8 @@ class Steps:
         self._record = run.record
         #: The run whose input this one takes; None: that of now.
         self._like = Run(run.folder.parent / like.rpartition("/")[2]) if (like := self._record.like) else None
-        #: Whether a savepoint will be written.
-        self.saves = bool(self._record.savepoints)
+        #: Whether state is kept for a savepoint.
+        self.saves = self._record.saves
 
     # ---- before the first stage ---------------------------------------------------------------
     @property
@@ -164,6 +165,13 @@ class Steps:
         """The options of a stage that reads files of lines."""
         return TextFileOptions.from_config(component_config(self.topology, stage.spout, load=True), stage.spout)
 
+    def spout_of(self, stage: Stage) -> SplitSpout:
+        """The spout of a stage that reads splits, to be asked for them."""
+        part = components_of(self.topology)[stage.spout]
+        made = load_class(part.comp.class_name, self.launch)(delegate=Delegate())
+        assert isinstance(made, SplitSpout)
+        return made
+
     def _split_lines(self, stage: Stage) -> list[tuple[bytes, int]]:
         """The splits of a spout, which is asked once: the list of the stage is written then."""
         path = self.run.list_file(stage.number)
@@ -172,9 +180,8 @@ class Steps:
                 content = self._like.list_file(stage.number).read_bytes()
                 write_list(path, [(line, 1) for line in content.splitlines(keepends=True)])
         if not path.exists():
-            part = components_of(self.topology)[stage.spout]
             try:
-                spout = load_class(part.comp.class_name, self.launch)()
+                spout = self.spout_of(stage)
                 lines = split_lines(
                     checked_splits(spout.splits(component_config(self.topology, stage.spout, load=True)))
                 )

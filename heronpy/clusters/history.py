@@ -64,11 +64,21 @@ class PastRun(Struct, frozen=True):
         found = self._of_submit()
         if self.batch is None or self.batch.state is RunState.RUNNING:
             return found
-        told = {"state": self.batch.state.value, "cause": self.batch.cause, "submitted_at": self.batch.submitted_at}
+        told = {"state": self.batch.state.value, "cause": self._cause(), "submitted_at": self.batch.submitted_at}
         ended_at = self.batch.ended_at or self.kept.ended_at
         uptime_s = max(0.0, ended_at - self.batch.submitted_at)
         rank = 4 if self.batch.state is RunState.FAILED else 0
         return replace(found, **told, rank=rank, ended_at=ended_at, uptime_s=uptime_s, sentence=None, verdict=None)
+
+    def _cause(self) -> str:
+        assert self.batch is not None
+        match self.batch.state:
+            case RunState.FINISHED:
+                return f"batch run {self.batch.run} has finished"
+            case RunState.HELD:
+                return f"batch run {self.batch.run} has finished and is held: nothing is published"
+            case _:
+                return f"batch run {self.batch.run} has failed: {self.batch.cause}"
 
     def _of_submit(self) -> Topology:
         found = summary_of(self.kept)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from heronpy.clusters.summary import topology_of
 from heronpy.common.errors import AnswerError
 from heronpy.common.losses import missing_text, state_label
-from heronpy.metrics.names import CPU_SECONDS
+from heronpy.metrics.names import CPU_METRICS
 from heronpy.net.answers import read
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
@@ -29,7 +29,7 @@ class Used(Struct, kw_only=True):
 
     #: From the submit to its end.
     wall_s: float
-    #: Of all processes, as their executors measured it; None: not known.
+    #: Of its tasks, as far as they have reported it; None: not known.
     cpu_s: float | None
     #: The most that all tasks together had in one minute, of the last day; None: not known.
     memory_bytes: int | None
@@ -110,7 +110,7 @@ def _with_final_message(known: Topology, cause: str) -> Topology:
 
 def used_by(kept: control_pb2.EndedTopology) -> Used:
     """What a run has used until its end, or until its figures were written last."""
-    samples = [one for report in kept.last.counts.reports for one in report.samples if one.name == CPU_SECONDS]
+    samples = [one for report in kept.last.counts.reports for one in report.samples if one.name in CPU_METRICS]
     timeline = last_minutes(kept).query(control_pb2.GetTimeline(names=["memory_bytes"]))
     minutes = zip(*(one.values for one in timeline.series))
     memory = max((sum(value or 0.0 for value in minute) for minute in minutes), default=0.0)

@@ -83,6 +83,8 @@ log = logging.getLogger("heronpy.executor")
 
 TICK_S = 0.25
 SLOT_MODULE = "heronpy.executor.slot"
+#: How often a slot may run in one epoch: it goes on from its disk, so nobody has to give it anything again.
+SLOT_LIVES = 4
 #: For the ends of all logs together; and if the engine waits for the end.
 LOGS_S = 15.0
 LOGS_SOON_S = 5.0
@@ -226,7 +228,8 @@ class Container:
         times = LeaseTimes(welcome.renew_s, welcome.fence_s, lost_s, welcome.stop_grace_s, lost_s)
         submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
         state_apart = submitted.state_type not in ("local", "endpoint")
-        self._machine = ContainerState(times, _fencing_of(welcome.fencing), _now(), state_apart)
+        lives = SLOT_LIVES if submitted.program == SLOT else 1
+        self._machine = ContainerState(times, _fencing_of(welcome.fencing), _now(), state_apart, lives)
         self._late_s = max(1.0, times.renew_s)
         self._jobs.every(TICK_S, self._on_tick)
         self._feed(Tick())
@@ -300,8 +303,8 @@ class Container:
                     self._jobs.start(self._leave(why))
                 case AskState(number):
                     self._jobs.start(self._ask_state(number))
-                case StartExecutor(epoch, after):
-                    self._start(epoch, after)
+                case StartExecutor(epoch, after, life):
+                    self._start(epoch, after, life)
                 case StopExecutor(why):
                     log.warning("the executor is stopped: %s", why)
                     self._child.stop()
@@ -312,7 +315,7 @@ class Container:
                     if not self._end.done():
                         self._end.set_result(effect)
 
-    def _start(self, epoch: int, after: Cause | None) -> None:
+    def _start(self, epoch: int, after: Cause | None, life: int) -> None:
         launch, folder = self._launch, self._folder
         assert launch is not None and folder is not None
         file = str(folder.path / arriving.LAUNCH)
@@ -321,6 +324,7 @@ class Container:
             *(launch.python, "-P", "-m", module, "--launch", file, "--container", str(self._who.container)),
             *("--epoch", str(epoch), "--parent", str(os.getpid()), "--signs-fd", str(SIGNS_FD)),
             *(("--echo-fd", str(ECHO_FD)) if self._stdout >= 0 else ()),
+            *(("--life", str(life)) if life else ()),
             *((f"--after={after.reason}", f"--after-text={after.text}") if after is not None else ()),
         )
         # Whatever has no folder of its own goes where it is removed.

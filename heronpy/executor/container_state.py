@@ -154,6 +154,8 @@ class SendLeave:
 class StartExecutor:
     epoch: int
     after: Cause | None = None
+    life: int = 0
+    """How often it has ended before in this epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +197,15 @@ class Phase(Enum):
 class ContainerState:
     """`handle(event, now)` returns what to do, in order; `now` counts CLOCK_BOOTTIME seconds.
 
-    `stop_grace_s`: from asking the executor to end until it is killed.
+    `stop_grace_s`: from asking the executor to end until it is killed. `lives`: how often it may run in one epoch, as a
+    slot may; what it runs ends with it, so nothing of the last one is left.
     """
 
-    def __init__(self, times: LeaseTimes, fencing: Fencing, now: float, state_apart: bool = True) -> None:
+    def __init__(
+        self, times: LeaseTimes, fencing: Fencing, now: float, state_apart: bool = True, lives: int = 1
+    ) -> None:
         self._times = times
+        self._lives, self._life = lives, 0
         self._lease = Lease(times, fencing)
         #: The state manager is reached without the scheduler, so it can be asked about it.
         self._state_apart = state_apart
@@ -301,11 +307,15 @@ class ContainerState:
         return []
 
     def _start(self, now: float) -> list[Effect]:
-        self.phase, self._next_at = Phase.ACTING, now
+        self.phase, self._next_at, self._life = Phase.ACTING, now, 0
         self._silent_at = now + FIRST_SIGN_S
         return [StartExecutor(self._lease.epoch, self._after)]
 
     def _on_ended(self, status: int) -> list[Effect]:
+        if self.phase is Phase.ACTING and self._life + 1 < self._lives and not self._lease.is_over(self._last_now):
+            self._life += 1
+            self._silent_at = self._last_now + FIRST_SIGN_S
+            return [StartExecutor(self._lease.epoch, None, self._life)]
         self._lease.stop()
         if self.phase is Phase.STOPPING and self._then is None:
             self.phase = Phase.STANDBY

@@ -8,7 +8,6 @@ from typing import Any
 from heronpy.common.ids import parse_instance_id
 from heronpy.common.states import UP_STATES, process_state_name
 from heronpy.executor.desired import INSTANCE, STMGR
-from heronpy.metrics.names import CPU_SECONDS
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.supervision import Ended, ProcessView
 from heronpy.procs.usage import Usage
@@ -65,7 +64,7 @@ def own_report(record: control_pb2.ProcessRecord, container: int, out_of_memory:
         ("__process/__restarts", counter, float(record.restarts)),
         ("__process/__out_of_memory", counter, float(out_of_memory)),
         ("__process/__peak_resident_bytes", gauge, float(record.peak_rss_bytes)),
-        (CPU_SECONDS, counter, record.cpu_s),
+        ("__process/__cpu_seconds", counter, record.cpu_s),
         ("__process/__resident_bytes", gauge, float(record.rss_bytes)),
         ("__process/__unshared_bytes", gauge, float(record.uss_bytes)),
     ):

@@ -1,9 +1,10 @@
 """`python -m heronpy.executor.slot`: what a slot of a pool runs: the executors of containers of several topologies.
 
 It stands where another container's first process starts an executor, so its lease, signs of life and orphans are looked
-after. Which executors run follows from the pool's map and specifications, which it keeps: while scheduler and state
-manager are away, what is its own is restarted. Invariants: an executor runs only in a shard that the map gives to this
-slot in this epoch; a map is answered only when nothing else runs.
+after. Which executors run follows from the pool's map and specifications, which it keeps on its disk: while scheduler
+and state manager are away, what is its own is restarted, also by a slot that was restarted itself. Invariants: an
+executor runs only in a shard that the map gives to this slot in this epoch; a map is answered only when it is on the
+disk and nothing else runs.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from heronpy.executor import arriving
 from heronpy.executor.__main__ import parse
 from heronpy.executor.host_folder import home_of
 from heronpy.executor.scheduler_link import SchedulerLink
+from heronpy.executor.slot_disk import SlotDisk
 from heronpy.executor.slot_load import SAMPLE_S, TreeLoads
 from heronpy.net import curve
 from heronpy.net.join_token import TEXT_MAX_CHARS, JoinToken, SessionCredential
@@ -80,10 +82,13 @@ _GONE: Final = frozenset((ProcessState.STOPPED, ProcessState.FAILED, ProcessStat
 class Slot:
     """`await run()` returns the exit code. The fork server must have been started before the loop."""
 
-    def __init__(self, launch: LaunchSpec, number: int, epoch: int, server: ForkServer, signs_fd: int, log_: OwnLog):
-        self._launch, self._number = launch, number
+    def __init__(
+        self, launch: LaunchSpec, number: int, epoch: int, life: int, server: ForkServer, signs_fd: int, log_: OwnLog
+    ) -> None:
+        self._launch, self._number, self._life = launch, number, life
         self._server, self._signs_fd, self._own_log = server, signs_fd, log_
         self._holding = Holding(number, epoch)
+        self._disk = SlotDisk(Path(launch.working_dir) / "pool", epoch)
         settings = settings_for(launch, SchedulerSettings)
         self._grace_s = settings.kill_grace_s
         self._logging = settings_for(launch, LoggingSettings)
@@ -152,6 +157,11 @@ class Slot:
             with contextlib.suppress(RuntimeError):  # the loop is closed: we are ending
                 loop.call_soon_threadsafe(self._dirty.set)
 
+        kept = await asyncio.to_thread(self._disk.read)
+        if kept is not None:
+            log.info("slot %d goes on by map %d of its disk", self._number, kept[0].number)
+            self._holding.take(*kept)
+            self._reconcile()
         while True:
             self._dirty.clear()
             pause_s = POLL_S
@@ -161,6 +171,7 @@ class Slot:
                     watched = True
                 found = await asyncio.to_thread(self._read)
                 if found is not None:
+                    await asyncio.to_thread(self._disk.keep, *found)
                     self._holding.take(*found)
                 complaint = ""
             except (HeronError, OSError) as error:
@@ -300,7 +311,7 @@ class Slot:
     # ---- what the host of the processes needs -----------------------------------------------
     def command_of(self, spec: ProcessSpec, number: int) -> Command:
         run = self._runs[spec.name]
-        launch, epoch = self._ready[run.spec.topology_id], run.epoch(number)
+        launch, epoch = self._ready[run.spec.topology_id], run.epoch(number, self._life)
         self._epochs[spec.name] = epoch
         view = self._supervisor.view(spec.name)
         after = view.exit_reason if view is not None else None
@@ -404,7 +415,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"slot {arguments.container}: {error}", file=sys.stderr, flush=True)
         return exit_codes.STARTUP_FAILURE
     return run_loop(
-        lambda: Slot(launch, arguments.container, arguments.epoch, server, arguments.signs_fd, own_log).run()
+        lambda: Slot(
+            launch, arguments.container, arguments.epoch, arguments.life, server, arguments.signs_fd, own_log
+        ).run()
     )
 
 

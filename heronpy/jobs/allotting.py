@@ -148,7 +148,7 @@ class Allotting:
 
     def _claim(self, job: str, pool: str) -> Claim | None:
         running = self._store.running(job)[0] or Running("")
-        wish, _ = wished_of(self._store, job, running)
+        wish = wished_of(self._store, job, running).leaves
         if pool not in (pool_of(wish), pool_of(dict(running.leaves))) or wish is STOPPED:
             return None
         return claim_of(job, self._store.get(job), wish, running, self._needs_at(job, wish), pool)

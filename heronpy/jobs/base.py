@@ -1,11 +1,16 @@
-"""What `jobs.yaml` of a cluster, beside its files of settings, says for all jobs: layer base, and quotas of roles."""
+"""What `jobs.yaml` of a cluster, beside its files of settings, says for all jobs.
+
+It has layer base, the quotas of roles, and the command that is told of alerts.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.settings import JOBS_FILE, read_yaml
@@ -14,26 +19,46 @@ from heronpy.jobs.documents import Leaves, leaves_of
 from heronpy.jobs.merge import merge
 from heronpy.scaling.capacity import Amount
 
-#: The key of the file that is none of the layer.
+#: The keys of the file that are none of the layer.
 QUOTAS: Final = "quotas"
+ALERT_COMMAND: Final = "alert_command"
 
 
-def read_base(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> tuple[Leaves, dict[str, Amount]]:
-    """The leaves of the layer, and what jobs of a role may have of each pool; of several files the last wins.
+class Base(NamedTuple):
+    """What the file says."""
 
-    ConfigError names the file and the key.
-    """
-    layers, quotas = [], dict[str, Amount]()
+    leaves: Leaves
+    """Of the layer."""
+    quotas: dict[str, Amount]
+    """What jobs of a role may have of each pool."""
+    alert_command: tuple[str, ...]
+    """With its arguments; empty without one."""
+
+
+def read_base(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> Base:
+    """What the file says; of several files the last wins. ConfigError names the file and the key."""
+    layers, quotas, command = [], dict[str, Amount](), ""
     for file in (Path(folder) / cluster / JOBS_FILE for folder in conf_dirs):
         if file.is_file():
             try:
                 found = {key: value for key, (value, _) in read_yaml(file).items()}
                 quotas |= quotas_of(found.pop(QUOTAS, {}))
+                command = _command_of(found.pop(ALERT_COMMAND, command))
                 layers.append(leaves_of(found, "base"))
             except ConfigError as error:
                 text = str(error)
                 raise ConfigError(text if text.startswith(str(file)) else f"{file}: {text}") from None
-    return merge(layers), quotas
+    return Base(merge(layers), quotas, tuple(shlex.split(command)))
+
+
+def _command_of(given: object) -> str:
+    """ConfigError unless it is a program with its arguments, quoted as in a shell."""
+    if isinstance(given, str):
+        with suppress(ValueError):
+            shlex.split(given)
+            return given
+    wrong = f"'{ALERT_COMMAND}' is {given!r:.200}; it must be a program with its arguments"
+    raise ConfigError(f"{wrong}, such as '/opt/page --team a'")
 
 
 def quotas_of(given: object) -> dict[str, Amount]:

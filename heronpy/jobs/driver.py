@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -110,15 +111,27 @@ def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> 
     return own
 
 
-def wished_of(store: Store, job: str, running: Running) -> tuple[Leaves, dict[str, int]]:
-    """What a job should be, with the program's own values, and the versions of its layers; STOPPED without a job."""
+class Wish(NamedTuple):
+    """What a job should be, with the program's own values."""
+
+    leaves: Leaves
+    versions: dict[str, int]
+    """Of its layers."""
+    ends_at: float = math.inf
+    """When the first change ends that is for a time."""
+
+
+def wished_of(store: Store, job: str, running: Running) -> Wish:
+    """What a job should be now; STOPPED without a job."""
     try:
         view = store.get(job)
     except NoNodeError:
-        return plans.STOPPED, {}
+        return Wish(plans.STOPPED, {})
     leaves = values_of(view.found)
     topology = topology_of(store.definition(str(leaves["definition",])))
-    return own_leaves(topology, dict(running.leaves) | leaves) | leaves, view.versions
+    ends = [at for found in view.found.values() if (at := found.entry.stamp.until) is not None]
+    own = own_leaves(topology, dict(running.leaves) | leaves)
+    return Wish(own | leaves, view.versions, min(ends, default=math.inf))
 
 
 #: Leaves of a component that have a key in its configuration; where that says nothing, the submission does.

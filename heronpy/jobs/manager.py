@@ -14,11 +14,11 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -39,10 +39,11 @@ from heronpy.common.folders import heron_home, make_folders, open_private
 from heronpy.common.host import this_host
 from heronpy.common.settings import JOBS_FILE
 from heronpy.jobs import syncer
+from heronpy.jobs.alerting import Alert, Alerts, of_running
 from heronpy.jobs.allotting import Allotting, clipped
 from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import Leaves, needs_scaler, nested
-from heronpy.jobs.driver import TopologyDriver, wished_of
+from heronpy.jobs.driver import TopologyDriver, Wish, wished_of
 from heronpy.jobs.plans import Prove, pairs_of
 from heronpy.jobs.store import Store
 from heronpy.jobs.syncer import Driver, Running, StepError
@@ -59,6 +60,8 @@ PARTS: Final = (SYNCER, SCALER)
 ROUND_S: Final = 30.0
 #: How often a topology is looked at whose start is to be proved.
 PROVE_LOOK_S: Final = 1.0
+#: In one of so many rounds the nodes of each job are read, in case news were lost.
+LOOKS: Final = 10
 #: When a job is looked at for which there is room that it has not got yet.
 SOON_S: Final = 5.0
 #: How often programs are looked for that no job names any longer.
@@ -113,50 +116,70 @@ class Acting(Struct, frozen=True):
 
 def desired_of(store: Store, job: str, running: Running) -> tuple[Leaves, dict[str, int]]:
     """What a job should be now, of what it wishes, and the versions of its layers; see `wished_of`."""
-    wish, versions = wished_of(store, job, running)
-    return clipped(wish, running.allotted), versions
+    wish = wished_of(store, job, running)
+    return clipped(wish.leaves, running.allotted), wish.versions
+
+
+class _Read(NamedTuple):
+    """A job at rest, as it was read last."""
+
+    running: Running
+    version: int
+    wish: Wish
+    looks: int
+    """Since then."""
 
 
 class Syncing:
     """The syncers of all jobs: each call of `sync` takes one job as far as it goes now."""
 
-    def __init__(self, store: Store, driver: Driver, owner: str, allotting: Allotting | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        driver: Driver,
+        owner: str,
+        allotting: Allotting | None = None,
+        alert: Callable[[list[Alert]], None] = lambda alerts: None,
+    ) -> None:
         self._store, self._driver, self._owner = store, driver, owner
-        self._allotting = allotting
+        self._allotting, self._alert = allotting, alert
         #: What layer base of all jobs should be; None: it stays as it is.
         self.base: Leaves | None = None
         #: By job: what its layer base was made, and the version that it had then.
         self._based: dict[str, tuple[Leaves, int]] = {}
         #: The jobs that a scaler has to look at.
         self.scaled: set[str] = set()
+        #: By job.
+        self._read: dict[str, _Read] = {}
 
-    def sync(self, job: str) -> float | None:
+    def sync(self, job: str, is_news: bool = True) -> float | None:
         """Perform what is to be done; in how many seconds the job has to be looked at again, None for the next round.
 
-        HeronError when the job cannot be looked at now.
+        One that `is_news` may have been written since the last call; of any other one the nodes are read in each tenth
+        call. HeronError when the job cannot be looked at now.
         """
         try:
-            return self._sync(job)
+            return self._sync(job, is_news)
         except (VersionMismatchError, NoNodeError):
             return LOOK_S  # somebody has written meanwhile, such as a manager that has taken over
 
-    def _sync(self, job: str) -> float | None:
-        found, version = self._store.running(job)
-        running = found or Running(self._owner)
-        if running.owner != self._owner:
-            running = syncer.taken_over(running, self._owner)
-            version = self._store.put_running(job, running, version)
+    def _sync(self, job: str, is_news: bool) -> float | None:
+        read = self._read.pop(job, None)
+        if read is not None and (is_news or read.looks >= LOOKS or time.time() >= read.wish.ends_at):
+            read = None
+        looks = 1 if read is None else read.looks + 1
+        running, version = (read.running, read.version) if read is not None else self._take(job)
         while True:
-            wish, versions = wished_of(self._store, job, running)
-            if self._give_base(job, versions):
+            wish, read = wished_of(self._store, job, running) if read is None else read.wish, None
+            if self._give_base(job, wish.versions):
                 continue
-            allotted = self._allotting.allotted(job, wish, running) if self._allotting is not None else None
+            allotted = self._allotting.allotted(job, wish.leaves, running) if self._allotting is not None else None
             new = running if running.allotted == allotted else replace(running, allotted=allotted)
-            desired = clipped(wish, allotted)
+            desired = clipped(wish.leaves, allotted)
             (self.scaled.add if needs_scaler(desired) else self.scaled.discard)(job)
             if allotted is None or allotted.runs or running.topology_id or running.plan is not None:
                 seen = self._driver.see(job, dict(running.leaves) | desired)
-                new = syncer.advance(new, desired, versions, seen, time.time(), f"{job}{uuid.uuid4()}")
+                new = syncer.advance(new, desired, wish.versions, seen, time.time(), f"{job}{uuid.uuid4()}")
             elif new.tried != pairs_of(desired):
                 new = syncer.left_alone(new, pairs_of(desired))
             changed = new != running
@@ -179,11 +202,22 @@ class Syncing:
             running = new
         if not desired.get(("definition",)) and running.state == "STOPPED" and running.plan is None:
             self._store.forget_running(job)
+        elif running.plan is None:
+            self._read[job] = _Read(running, version, wish, looks)
         if running.plan is not None and isinstance(running.plan.step, Prove):
             return PROVE_LOOK_S
         if running.retry_at > time.time():
             return max(LOOK_S, running.retry_at - time.time())
         return SOON_S if allotted is not None and allotted.fits_since is not None else None
+
+    def _take(self, job: str) -> tuple[Running, int]:
+        """Read what a job is, and make this syncer the one that acts on it."""
+        found, version = self._store.running(job)
+        running = found or Running(self._owner)
+        if running.owner == self._owner:
+            return running, version
+        running = syncer.taken_over(running, self._owner)
+        return running, self._store.put_running(job, running, version)
 
     def _give_base(self, job: str, versions: Mapping[str, int]) -> bool:
         """Make layer base of a job what the cluster's file says; whether the job was changed."""
@@ -207,7 +241,9 @@ class Syncing:
         if new.failure and new.failure != old.failure:
             with suppress(HeronError):
                 self._store.decided(job, "manager", "", new.failure[:500])
-        return self._store.put_running(job, new, version)
+        version = self._store.put_running(job, new, version)
+        self._alert(of_running(job, old, new, time.time()))
+        return version
 
 
 class Process:
@@ -221,6 +257,7 @@ class Process:
         self._state = self._session.state
         self._store = Store(self._state)
         self._pulse = pulse
+        self._alerts = Alerts(target.cluster)
         self._me = Acting(str(uuid.uuid4()), os.getpid(), os.getppid(), this_host().to_text(), time.time())
         self._woken, self._ends = threading.Event(), False
 
@@ -278,11 +315,13 @@ class SyncerProcess(Process):
         super().__init__(target, common, pulse)
         driver = TopologyDriver(target, common, self._state)
         self._allotting = Allotting(self._store, self._state, driver.needs)
-        self._syncing = Syncing(self._store, driver, self._me.id, self._allotting)
+        self._syncing = Syncing(self._store, driver, self._me.id, self._allotting, self._alerts.tell)
         #: By job: when it is to be looked at, on this process's clock.
         self._due: dict[str, float] = {}
         self._busy: dict[str, Future[float | None]] = {}
         self._news = -1
+        #: Jobs that may have been written since they were looked at.
+        self._changed: set[str] = set()
         self._base_at, self._base_error = 0.0, ""
         #: That was started here, and when one may be started again.
         self._scaler: subprocess.Popen[bytes] | None = None
@@ -323,7 +362,9 @@ class SyncerProcess(Process):
             if now >= self._base_at:
                 self._base_at = now + ROUND_S
                 changed = None if self._read_base() else changed
-            self._due |= dict.fromkeys(known if changed is None else known.intersection(changed), now)
+            news = known if changed is None else known.intersection(changed)
+            self._changed = (self._changed | news) & known
+            self._due |= dict.fromkeys(news, now)
             self._due |= dict.fromkeys(known & self._allotting.changed(), now)
             if self._syncing.scaled and now >= self._scaler_at:
                 self._scaler_at = now + ROUND_S
@@ -334,7 +375,8 @@ class SyncerProcess(Process):
             if job in self._busy or len(self._busy) >= SIDE_BY_SIDE:
                 continue
             self._due[job] = now + ROUND_S
-            self._busy[job] = pool.submit(self._syncing.sync, job)
+            self._busy[job] = pool.submit(self._syncing.sync, job, job in self._changed)
+            self._changed.discard(job)
 
     def _start_scaler(self) -> None:
         """Start a scaler unless one acts, or was started here and runs."""
@@ -348,8 +390,9 @@ class SyncerProcess(Process):
         """Read layer base from the cluster's file; whether it is another one now."""
         before, said = self._syncing.base, ""
         try:
-            base, quotas = read_base(self._session.conf_dirs(), self._session.target.cluster)
-            self._syncing.base, self._allotting.quotas = base, quotas
+            base = read_base(self._session.conf_dirs(), self._session.target.cluster)
+            self._syncing.base, self._allotting.quotas = base.leaves, base.quotas
+            self._alerts.command = base.alert_command
         except ConfigError as error:
             said = f"layer base stays as it was: {error}"
         if said and said != self._base_error:

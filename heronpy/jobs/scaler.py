@@ -19,6 +19,8 @@ from heronpy.clusters.session import Session
 from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError, DeadlineError, HeronError, NoNodeError
 from heronpy.health.times import TIMES
+from heronpy.jobs.alerting import Alerts, of_decision
+from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import goal_of, needs_scaler
 from heronpy.jobs.manager import LOOK_S, ROUND_S, SCALER, Process, minutes_of
 from heronpy.jobs.merge import ConflictError, values_of
@@ -45,8 +47,8 @@ _PINS: Final = ("parallelism", "concurrency", "resources")
 class Scaler:
     """Looks at jobs, one at a time, each as often as its day is long."""
 
-    def __init__(self, session: Session, store: Store) -> None:
-        self._session, self._store = session, store
+    def __init__(self, session: Session, store: Store, alerts: Alerts) -> None:
+        self._session, self._store, self._alerts = session, store, alerts
         self._histories: dict[str, History] = {}
 
     def scale(self, job: str) -> float | None:
@@ -125,6 +127,7 @@ class Scaler:
         return True
 
     def _say(self, job: str, decision: Decision) -> None:
+        self._alerts.tell(of_decision(job, decision, time.time()))
         log.log(logging.WARNING if isinstance(decision, Alerted) else logging.INFO, "job %s: %s", job, decision.text)
         self._store.decided(job, WRITER, decision.component, decision.text[:WHY_CHARS_MAX])
 
@@ -142,15 +145,21 @@ class ScalerProcess(Process):
     part = SCALER
 
     def _work(self) -> int:
-        scaler = Scaler(self._session, self._store)
+        scaler = Scaler(self._session, self._store, self._alerts)
         #: By job, on this process's clock.
         due: dict[str, float] = {}
+        read_at = 0.0
         self._needed_at = time.monotonic()
         try:
             while not self._ends:
                 if not self._acts():
                     return START_OVER
                 now = time.monotonic()
+                if now >= read_at:
+                    read_at = now + ROUND_S
+                    with suppress(HeronError):  # the syncer says what is wrong with the file
+                        base = read_base(self._session.conf_dirs(), self._session.target.cluster)
+                        self._alerts.command = base.alert_command
                 with suppress(HeronError):  # the state manager is away
                     names = self._store.names()
                     scaler.forget(due.keys() - set(names))

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
-from heronpy.batch.choice import choose
+from heronpy.batch.choice import choose, hands_over
 from heronpy.batch.mending import mend
 from heronpy.batch.record import RunRecord, RunState, Wanted, code_digest, goes_on
 from heronpy.batch.run import Run, Runs, runs_folder
@@ -76,9 +76,10 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
             return
         why = choice.why
     stages = divide(topology)
-    if settings_for(resolved, EngineSettings).kind and not settings.folder:
+    if not settings_for(resolved, EngineSettings).on_one_host:
         raise BatchRefusedError(
-            "a batch run on several hosts needs a folder that all of them reach; set heron.batch.folder to it"
+            f"topology '{topology.name}' cannot run as a batch on several hosts: the ledger of a run is a file of one"
+            " host; submit it to a cluster whose containers run on this machine"
         )
     submission.refuse_taken(session, topology.name)
     workers = settings.workers or os.cpu_count() or 1
@@ -87,7 +88,6 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
         return
     runs = Runs(runs_folder(settings, session.target.cluster), topology.name)
     checkpoint = settings_for(resolved, CheckpointSettings)
-    saves = reliability_mode(topology) == "EFFECTIVELY_ONCE" and not flags.hold
     with runs.locked():
         if flags.like:
             runs.named(flags.like)
@@ -119,7 +119,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
                 topology_ids=(topology.id,),
                 like=flags.like,
                 hold=flags.hold,
-                savepoints=str(store_roots(checkpoint)[0]) if saves else "",
+                saves=hands_over(topology),
+                savepoints=str(store_roots(checkpoint)[0]),
                 key_groups=checkpoint.key_groups if reliability_mode(topology) == "EFFECTIVELY_ONCE" else 0,
             )
             run = runs.begin(record, topology)
@@ -132,4 +133,4 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
             elif before is not None:
                 run.write(before)
             raise
-        runs.forget(settings.keep_runs)
+        runs.forget(settings.keep_runs, besides=flags.like)

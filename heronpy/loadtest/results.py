@@ -83,6 +83,18 @@ FIGURES = (
     Figure("cost_at_least_once", "CPU at least once, against acks off", "x", "less"),
     Figure("cost_effectively_once", "CPU effectively once, checkpoint each second, against acks off", "x", "less"),
     Figure("rate_effectively_once", "tuples/s effectively once, against acks off", "x", "more"),
+    # Of `jobs`:
+    Figure("changed_round_s", "CPU of a round of the syncer, each job changed", "s", "less"),
+    Figure("idle_round_s", "CPU of a round of the syncer, no job changed", "s", "less"),
+    Figure("map_s", "CPU of a pool's first map", "s", "less"),
+    Figure("keeper_round_s", "CPU of a round of a pool's keeper", "s", "less"),
+    Figure("loss_s", "CPU until the shards of lost slots are elsewhere", "s", "less"),
+    Figure("keeper_bytes", "memory of a pool's keeper", "bytes", "less"),
+    Figure("wrong_causes", "share of scenarios with a wrong cause", "", "less"),
+    Figure("worse_lags", "share of scenarios that waited longer for being scaled", "", "less"),
+    Figure("changes_a_day", "most changes of a day", "", "less"),
+    Figure("managers_percent", "idle CPU of syncer and scaler, of one core", "%", "less"),
+    Figure("managers_bytes", "private memory of syncer and scaler", "bytes", "less"),
     # Of `units`:
     Figure("units_cpu_s_per_gb", "throughput: CPU-s per GB, work units, all processes", "s", "less"),
     Figure("units_worker_cpu_s_per_gb", "throughput: CPU-s per GB, work units, workers only", "s", "less"),

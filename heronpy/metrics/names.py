@@ -34,9 +34,6 @@ class Metric(Struct, frozen=True):
     largest: bool = False
 
 
-#: What a process has used since the start of the topology, with its earlier incarnations.
-CPU_SECONDS = "__process/__cpu_seconds"
-
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
 _INSTANCE = (
@@ -210,7 +207,7 @@ _DAEMON = (
     Metric("__process/__restarts", _C, "", "", "Restarts of the process by its executor."),
     Metric("__process/__out_of_memory", _C, "", "", "Times that the process ran out of memory."),
     Metric("__process/__peak_resident_bytes", _G, "bytes", "", "Most resident memory of the last process that ended."),
-    Metric(CPU_SECONDS, _C, "seconds", "", "CPU time of the process, measured by its executor."),
+    Metric("__process/__cpu_seconds", _C, "seconds", "", "CPU time of the process, measured by its executor."),
     Metric("__process/__resident_bytes", _G, "bytes", "", "Resident memory, measured by the executor."),
     Metric("__process/__unshared_bytes", _G, "bytes", "", "Memory that no other process shares."),
     Metric("__replica/__checkpoints_copied", _C, "", "", "Checkpoints copied to the replica."),
@@ -300,6 +297,8 @@ BATCH_METRICS = (
     "spark-lag-seconds", "spark-batches-running", "spark-batches-waiting", "spark-ui-port", "spark-wait-seconds",
     "spark-run-seconds", "spark-publish-seconds",
 )  # fmt: skip
+#: The CPU time that a process has measured itself, user and system.
+CPU_METRICS = ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs")
 #: What keepers and workers tell of their pipelines.
 UNIT_METRICS = tuple(one.name for one in _UNITS if one.label == _PIPELINE)
 

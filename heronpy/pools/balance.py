@@ -153,11 +153,16 @@ def _bound(share: float, mean: float, slot: int) -> str:
     return f"slot {slot} has {share:.0%} of a slot, {what}; no move or swap with the coldest slot lowers that"
 
 
+def is_uneven(counts: Mapping[int, int]) -> bool:
+    """Whether a slot has less than half of its part of the shards."""
+    return min(counts.values()) < sum(counts.values()) / len(counts) / 2
+
+
 def level_counts(counts: Mapping[int, int], empty: Mapping[int, list[int]]) -> dict[int, int]:
     """Moves of shards without a load, so that a slot that has less than half of its part gets its part."""
-    mean = sum(counts.values()) / len(counts)
-    if min(counts.values()) >= mean / 2:
+    if not is_uneven(counts):
         return {}
+    mean = sum(counts.values()) / len(counts)
     now, moves = dict(counts), dict[int, int]()
     rest = {slot: list(shards) for slot, shards in empty.items()}
     takers = sorted(now, key=lambda slot: (now[slot], slot))

@@ -7,13 +7,13 @@ that told it to drop it, or when nobody may act for its owner any more; the numb
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from heronpy.pools.balance import Loads, balance, level_counts
+from heronpy.pools.balance import Loads, balance, is_uneven, level_counts
 from heronpy.pools.shards import BUCKETS, Answer, Map, Owner, Pool, Size
 
 #: A slot that acts carries out a map within this time, or the engine ends it.
@@ -50,13 +50,39 @@ class Decision(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
+class _Group(Struct):
+    """The shards of one slot in one epoch."""
+
+    shards: list[int]
+    leaving: list[int]
+    """Those that it is to drop."""
+    number: int = 0
+    """Of the newest map that it has to carry out."""
+
+
+def _grouped(owners: Iterable[Owner]) -> dict[tuple[int, int], _Group]:
+    found: dict[tuple[int, int], _Group] = {}
+    for shard, owner in enumerate(owners):
+        group = found.get((owner.slot, owner.epoch))
+        if group is None:
+            group = found[owner.slot, owner.epoch] = _Group([], [])
+        group.shards.append(shard)
+        group.number = max(group.number, owner.number)
+        if owner.to:
+            group.leaving.append(shard)
+    return found
+
+
 def first_map(pool: Pool) -> Map:
     """Nobody has anything yet."""
     return Map(1, (Owner(),) * pool.shards, (0,) * BUCKETS)
 
 
 class Keeper:
-    """`decide` at least once a second; what it returns is written before the next call, or never."""
+    """`decide` at least once a second; what it returns is written before the next call, or never.
+
+    A call that changes nothing costs by the number of slots, not of shards: the shards are grouped once for each map.
+    """
 
     def __init__(self, obey_s: float = OBEY_S, balance_s: float = BALANCE_S) -> None:
         self._obey_s, self._balance_s = obey_s, balance_s
@@ -66,6 +92,9 @@ class Keeper:
         self._last_now: float | None = None
         #: Why the pool is not level; "" when it is.
         self._unlevel = ""
+        #: The owners that were grouped last.
+        self._owners: tuple[Owner, ...] = ()
+        self._groups: dict[tuple[int, int], _Group] = {}
 
     def decide(
         self,
@@ -79,31 +108,45 @@ class Keeper:
         """`loads` by shard; `new`: shards whose containers nobody runs yet, so they may go to any slot for nothing."""
         paused = self._last_now is not None and now - self._last_now > OWN_STALL_S
         self._last_now = now
-        owners, notes = list(known.owners), list[str]()
-        live = [slot for slot, view in slots.items() if view.epoch and slot <= pool.slots and slot not in pool.drained]
-        self._settle(owners, known.number + 1, live, slots, loads, pool, notes)
+        owners, groups, notes = list(known.owners), self._group(known.owners), list[str]()
+        live = frozenset(
+            slot for slot, view in slots.items() if view.epoch and slot <= pool.slots and slot not in pool.drained
+        )
+        self._settle(owners, groups, known.number + 1, live, slots, loads, pool, notes)
         if live:
-            self._leave(owners, known.number + 1, live, loads, pool)
-            self._level(owners, known.number + 1, live, loads, pool, new, now, notes)
-        late = self._late(owners, slots, now, paused)
-        changed = owners != list(known.owners)
-        return Decision(replace(known, number=known.number + 1, owners=tuple(owners)) if changed else None, late,
-                        tuple(notes))  # fmt: skip
+            self._leave(owners, groups, known.number + 1, live, loads, pool)
+            self._level(owners, self._group(owners), known.number + 1, live, loads, pool, new, now, notes)
+        late = self._late(self._group(owners), slots, now, paused)
+        changed = self._owners != known.owners
+        new_map = replace(known, number=known.number + 1, owners=self._owners) if changed else None
+        return Decision(new_map, late, tuple(notes))
+
+    def _group(self, owners: Sequence[Owner]) -> Mapping[tuple[int, int], _Group]:
+        same = tuple(owners)
+        if same != self._owners:
+            self._owners, self._groups = same, _grouped(same)
+        return self._groups
 
     def _settle(
-        self, owners: list[Owner], number: int, live: list[int], slots: Mapping[int, SlotView],
-        loads: Mapping[int, Size], pool: Pool, notes: list[str],
+        self, owners: list[Owner], groups: Mapping[tuple[int, int], _Group], number: int, live: frozenset[int],
+        slots: Mapping[int, SlotView], loads: Mapping[int, Size], pool: Pool, notes: list[str],
     ) -> None:  # fmt: skip
         """Give away what was dropped, and what has no owner any more."""
         free, lost = list[int](), dict[int, int]()
-        for shard, owner in enumerate(owners):
-            view = slots.get(owner.slot)
-            if view is not None and owner.epoch <= view.over and owner.slot in live and not owner.to:
-                owners[shard] = Owner(owner.slot, view.epoch, number)  # it is back before anybody has missed it
-            elif view is None or owner.epoch <= view.over:
-                free.append(shard)
-                lost[owner.slot] = lost.get(owner.slot, 0) + 1
-            elif owner.to and view.has_carried_out(owner.number, owner.epoch):
+        for (slot, epoch), group in groups.items():
+            view = slots.get(slot)
+            if view is None or epoch <= view.over:
+                for shard in group.shards:
+                    if view is not None and slot in live and not owners[shard].to:
+                        owners[shard] = Owner(slot, view.epoch, number)  # it is back before anybody has missed it
+                    else:
+                        free.append(shard)
+                        lost[slot] = lost.get(slot, 0) + 1
+                continue
+            for shard in group.leaving:
+                owner = owners[shard]
+                if not view.has_carried_out(owner.number, epoch):
+                    continue
                 if owner.to in live:
                     owners[shard] = Owner(owner.to, slots[owner.to].epoch, number)
                 else:
@@ -118,41 +161,45 @@ class Keeper:
             owners[shard] = Owner(slot, slots[slot].epoch, number)
         notes += [f"slot {slot} is lost; its {count} shards go to others" for slot, count in lost.items() if slot]
 
-    def _leave(self, owners: list[Owner], number: int, live: list[int], loads: Mapping[int, Size], pool: Pool) -> None:
+    def _leave(
+        self, owners: list[Owner], groups: Mapping[tuple[int, int], _Group], number: int, live: frozenset[int],
+        loads: Mapping[int, Size], pool: Pool,
+    ) -> None:  # fmt: skip
         """Take shards from slots that are drained, or beyond the size of the pool."""
-        away = [shard for shard, owner in enumerate(owners) if owner.slot not in live and not owner.to]
-        away = [shard for shard in away if owners[shard].slot > pool.slots or owners[shard].slot in pool.drained]
+        away = [
+            shard
+            for (slot, _), group in groups.items()
+            if slot not in live and (slot > pool.slots or slot in pool.drained)
+            for shard in group.shards
+            if owners[shard].slot == slot and not owners[shard].to
+        ]
         fill = _fill(owners, live, loads, pool) if away else None
         for shard in away:
             assert fill is not None
             owners[shard] = replace(owners[shard], number=number, to=fill.place(shard, loads.get(shard)))
 
     def _level(
-        self, owners: list[Owner], number: int, live: list[int], loads: Mapping[int, Size], pool: Pool,
-        new: frozenset[int], now: float, notes: list[str],
+        self, owners: list[Owner], groups: Mapping[tuple[int, int], _Group], number: int, live: frozenset[int],
+        loads: Mapping[int, Size], pool: Pool, new: frozenset[int], now: float, notes: list[str],
     ) -> None:  # fmt: skip
         """Move shards without a load at once, and the others in the rounds of the balance."""
-        moves: dict[int, int] = {}
-        stays = {shard: owner.slot for shard, owner in enumerate(owners) if owner.slot in live and not owner.to}
+        moves, counts = dict[int, int](), _counts(owners, groups, live)
         if new:
-            fill = _fill(owners, live, loads, pool, skip=new & stays.keys())
-            for shard in sorted(new & stays.keys(), key=lambda one: (-loads[one].share_of(pool.size), one)):
+            stays = _staying(owners, new, live)
+            fill = _fill(owners, live, loads, pool, skip=stays.keys())
+            for shard in sorted(stays, key=lambda one: (-loads[one].share_of(pool.size), one)):
                 moves[shard] = fill.place(shard, loads[shard])
-        else:
-            counts, empty = dict.fromkeys(live, 0), {slot: list[int]() for slot in live}
-            for shard, owner in enumerate(owners):
-                slot = owner.to or owner.slot
-                if slot in counts:
-                    counts[slot] += 1
-                    if shard in stays and shard not in loads:
-                        empty[slot].append(shard)
+        elif is_uneven(counts):
+            empty = {slot: list[int]() for slot in live}
+            for shard, slot in _staying(owners, range(len(owners)), live).items():
+                if shard not in loads:
+                    empty[slot].append(shard)
             moves = level_counts(counts, empty)
         if self._balanced_at is None:
             self._balanced_at = now
-        moving = any(owner.to and shard in loads for shard, owner in enumerate(owners))
-        if now - self._balanced_at >= self._balance_s and not moving and not new:
+        if now - self._balanced_at >= self._balance_s and not new and not any(owners[shard].to for shard in loads):
             self._balanced_at = now
-            found = balance({one: slot for one, slot in stays.items() if one in loads}, loads, live, pool.size)
+            found = balance(_staying(owners, loads, live), loads, live, pool.size)
             notes += [found.why] if found.why not in ("", self._unlevel) else []
             self._unlevel = found.why
             moves |= found.moves
@@ -160,16 +207,14 @@ class Keeper:
             if owners[shard].slot != slot:
                 owners[shard] = replace(owners[shard], number=number, to=slot)
 
-    def _late(self, owners: list[Owner], slots: Mapping[int, SlotView], now: float, paused: bool) -> tuple[int, ...]:
+    def _late(
+        self, groups: Mapping[tuple[int, int], _Group], slots: Mapping[int, SlotView], now: float, paused: bool
+    ) -> tuple[int, ...]:
         """The slots that have not carried out a map in time, and those that are silent."""
-        asked: dict[tuple[int, int], int] = {}
-        for owner in owners:
-            who = owner.slot, owner.epoch
-            asked[who] = max(asked.get(who, 0), owner.number)
         owes: dict[tuple[int, int], tuple[int, float]] = {}
         late = []
-        for (slot, epoch), number in asked.items():
-            view = slots.get(slot)
+        for (slot, epoch), group in groups.items():
+            view, number = slots.get(slot), group.number
             if view is None or not epoch or epoch <= view.over:
                 continue
             if not view.is_silent and (view.epoch != epoch or view.has_carried_out(number, epoch)):
@@ -188,8 +233,26 @@ class Keeper:
         return tuple(late)
 
 
+def _staying(owners: Sequence[Owner], shards: Iterable[int], live: frozenset[int]) -> dict[int, int]:
+    """The slots of those of the shards that could be moved."""
+    found = ((shard, owners[shard]) for shard in shards)
+    return {shard: owner.slot for shard, owner in found if owner.slot in live and not owner.to}
+
+
+def _counts(owners: Sequence[Owner], groups: Mapping[tuple[int, int], _Group], live: frozenset[int]) -> dict[int, int]:
+    """How many shards each slot has, or is going to get."""
+    counts = dict.fromkeys(live, 0)
+    for (slot, _), group in groups.items():
+        if slot in counts:
+            counts[slot] += len(group.shards) - len(group.leaving)
+        for shard in group.leaving:
+            if owners[shard].to in counts:
+                counts[owners[shard].to] += 1
+    return counts
+
+
 def _fill(
-    owners: list[Owner], live: list[int], loads: Mapping[int, Size], pool: Pool, skip: frozenset[int] = frozenset()
+    owners: Sequence[Owner], live: Collection[int], loads: Mapping[int, Size], pool: Pool, skip: Collection[int] = ()
 ) -> Loads:
     """What the slots have, and are going to get."""
     found = Loads(live, pool.size)
@@ -202,7 +265,7 @@ def _fill(
 
 def spread(known: Map, loads: Mapping[int, Size], pool: Pool) -> dict[int, tuple[int, float]]:
     """By slot: how many shards it has, and the share of it that they use."""
-    found = _fill(list(known.owners), sorted({owner.slot for owner in known.owners} - {0}), loads, pool)
+    found = _fill(known.owners, sorted({owner.slot for owner in known.owners} - {0}), loads, pool)
     counts: dict[int, int] = {}
     for owner in known.owners:
         counts[owner.slot] = counts.get(owner.slot, 0) + 1

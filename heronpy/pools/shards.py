@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
@@ -21,8 +22,9 @@ SHARDS_PER_SLOT: Final = 64
 SLOTS_MAX: Final = 2000
 #: Nodes that the specifications are divided among.
 BUCKETS: Final = 64
-#: Bits of an executor's epoch that count its starts in one slot.
-STARTS_BITS: Final = 16
+#: Bits of an executor's epoch that count its starts in one process of a slot, and those that count these processes.
+STARTS_BITS: Final = 12
+LIVES_BITS: Final = 4
 
 #: Topology id and container.
 Key: TypeAlias = tuple[str, int]
@@ -125,11 +127,12 @@ class Run(Struct, frozen=True):
     """Of the map that gave it."""
     restarts: int
 
-    def epoch(self, start: int) -> int:
-        """Of its executor at this start, of which each is counted: nobody has to be asked for it."""
-        return self.number << STARTS_BITS | start
+    def epoch(self, start: int, life: int = 0) -> int:
+        """Of its executor at this start in this process of its slot: nobody has to be asked for it."""
+        return (self.number << LIVES_BITS | life) << STARTS_BITS | start
 
 
+@lru_cache(maxsize=1 << 16)
 def shard_of(key: Key, shards: int) -> int:
     """The shard of a container."""
     topology_id, container = key

@@ -52,6 +52,7 @@ class Member:
         self._on_change = on_change
         self._plan: plan_pb2.PackingPlan | None = None
         self._archive: Archive | None = None
+        self._spec: Spec | None = None
         #: A user has killed it: it is published no more, and removed once nothing of it runs.
         self.is_killed = False
         #: Who may still run it: slots with their epochs, and the map that each has to carry out first. None: not yet
@@ -86,23 +87,31 @@ class Member:
         self._on_change()
 
     def _on_plan(self, plan: plan_pb2.PackingPlan) -> None:
-        self._plan = plan
+        self._plan, self._spec = plan, None
+        self._on_change()
+
+    def ask_restart(self, container: int) -> None:
+        """Have a container started again."""
+        self.restarts[container] = self.restarts.get(container, 0) + 1
+        self._spec = None
         self._on_change()
 
     def spec(self) -> Spec | None:
         """The specification for slots; None while it is unknown, or if the topology is to end."""
         if self._plan is None or self._archive is None or self.is_killed:
             return None
-        sizes = sizes_of(self.launch, self._plan, self._topology)
-        return Spec(
-            self.launch.topology,
-            self.launch.topology_id,
-            self.launch.submitted.to_bytes().decode(),
-            {number: Size(one.cpu, one.ram_bytes) for number, one in sorted(sizes.items())},
-            dict(self.restarts),
-            self._archive.size,
-            self._archive.sha256,
-        )
+        if self._spec is None:
+            sizes = sizes_of(self.launch, self._plan, self._topology)
+            self._spec = Spec(
+                self.launch.topology,
+                self.launch.topology_id,
+                self.launch.submitted.to_bytes().decode(),
+                {number: Size(one.cpu, one.ram_bytes) for number, one in sorted(sizes.items())},
+                dict(self.restarts),
+                self._archive.size,
+                self._archive.sha256,
+            )
+        return self._spec
 
     def close(self) -> None:
         """Stop answering."""

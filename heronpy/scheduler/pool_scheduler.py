@@ -359,9 +359,7 @@ class PoolScheduler(EngineScheduler):
         if any(name not in before for name in names):
             raise RpcError(f"topology {member.launch.topology!r} has no container {container}")
         for name in names:
-            number = int(name.rpartition("-")[2])
-            member.restarts[number] = member.restarts.get(number, 0) + 1
-        self._turn.set()
+            member.ask_restart(int(name.rpartition("-")[2]))
         until = time.monotonic() + (wait_s or RESTART_MAX_S)
         while not all(
             record.epoch > before[record.name] and record.state == control_pb2.PROC_RUNNING

@@ -33,6 +33,7 @@ from heronpy.plan.component_config import component_config, reliability_mode
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import validate
 from heronpy.proto import components_of, topology_pb2
+from heronpy.task.user_code import Delegate
 from heronpy.wire.codec import decoder
 
 #: The mark of a file that is not checked.
@@ -216,7 +217,7 @@ class _Collected:
 
 def _alone(cls: type) -> Any:
     """An object of a spout's class, for `splits`, which needs no task."""
-    return cls(delegate=None)
+    return cls(delegate=Delegate())
 
 
 def _work(number: int, file: Path, begin: int, end: int) -> Work:

@@ -278,7 +278,10 @@ class Acks(Protocol):
     """Takes the acks and fails of a bolt."""
 
     acking: bool
-    ack: Callable[[OneOrMany], None]
+
+    @property
+    def ack(self) -> Callable[[OneOrMany], None]:
+        """Record the ack of a tuple, or of several at once."""
 
     def fail(self, tup: OneOrMany) -> None:
         """Record the fail of a tuple, or of several at once."""

@@ -6,7 +6,7 @@ Exceptions, tasks and minutes are left out, or cut, where they exceed their limi
 
 from __future__ import annotations
 
-from heronpy.metrics.names import BATCH_METRICS, CPU_SECONDS, UNIT_METRICS
+from heronpy.metrics.names import BATCH_METRICS, CPU_METRICS, UNIT_METRICS
 from heronpy.net.answers import packed
 from heronpy.proto import components_of, control_pb2
 from heronpy.tmaster.machine import TopologyMaster
@@ -60,7 +60,7 @@ class LastAnswers:
         """The complete message. `at_end`, when no more reports are taken, it includes the minutes."""
         machine, metrics = self._machine, self._observatory.metrics
         load, tasks = self._figures or self._figures_now(now)
-        counts = metrics.query(control_pb2.GetMetrics(names=(*UNIT_METRICS, *BATCH_METRICS, CPU_SECONDS)), now)
+        counts = metrics.query(control_pb2.GetMetrics(names=(*UNIT_METRICS, *BATCH_METRICS, *CPU_METRICS)), now)
         found = control_pb2.LastAnswers(topology_id=load.topology_id, load=packed(load), exceptions=self._exceptions())
         found.counts.resumed_s = counts.resumed_s
         found.counts.reports.extend(one for one in counts.reports if one.samples)

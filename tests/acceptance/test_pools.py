@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ import psutil
 import pytest
 
 from heronpy.engines.local.engine import MARK
+from heronpy.verify import topology as judged
+from heronpy.verify.run import Run
+from heronpy.verify.stream import InputSpec
 from tests.acceptance.test_checkpoints import EXAMPLE, counts, expected, when_checkpoints
 from tests.acceptance.test_jobs import in_state, job, jobs, kill_process, tasks, words
 from tests.support.command import EXISTS, FAILED, NOT_FOUND, USAGE, Heron
@@ -65,7 +70,22 @@ def all_up(heron: Heron, but_not: int = 0) -> bool:
 def executor(heron: Heron) -> int:
     """The executor of container 1."""
     title = f"heron: {job(heron)['topology_id']}/1"
-    return next((one.pid for one in in_slots(heron) if one.cmdline()[:1] == [title]), 0)
+    return next((one.pid for one in in_slots(heron) if runs(one, title)), 0)
+
+
+def runs(process: psutil.Process, module: str) -> bool:
+    """Whether it was started as this module, and lives."""
+    with contextlib.suppress(psutil.Error):
+        return module in process.cmdline()
+    return False
+
+
+def is_executor(process: psutil.Process, but_not: int) -> bool:
+    """Whether it is one of container 1, and another one."""
+    with contextlib.suppress(psutil.Error):
+        title = " ".join(process.cmdline())
+        return title.startswith("heron: ") and title.endswith("/1") and process.pid != but_not
+    return False
 
 
 def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path) -> None:
@@ -79,7 +99,7 @@ def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path
     # A slot is killed: what ran in it is in the others, unless its successor was faster than the pool's scheduler.
     lost, before = max(used(heron)), executor(heron)
     for one in in_slots(heron, lost):
-        if "heronpy.executor.bootstrap" in one.cmdline():
+        if runs(one, "heronpy.executor.bootstrap"):
             one.kill()
     wait_for(lambda: all_up(heron) and executor(heron) not in (0, before), 60.0, "all tasks in another slot")
     heron("job", "set", "local", "Counts", "parallelism.split=3").ok()
@@ -93,6 +113,15 @@ def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path
     old = executor(heron)
     os.kill(old, signal.SIGKILL)
     wait_for(lambda: executor(heron) not in (0, old), 30.0, "another executor")
+
+    # The state manager is away, too, and the slot itself crashes: it goes on by what is on its disk.
+    old, state = executor(heron), heron.home / "state"
+    state.rename(state.with_name("away"))
+    for one in in_slots(heron):
+        if runs(one, "heronpy.executor.slot") and old in {child.pid for child in one.children(recursive=True)}:
+            one.kill()
+    wait_for(lambda: any(is_executor(one, old) for one in in_slots(heron)), 30.0, "an executor of a slot without state")
+    state.with_name("away").rename(state)
     assert "its scheduler does not run, the slots go on" in heron("pool", "show", "local", "small").ok().out
     heron("job", "stop", "local", "Counts", "--timeout", 3).refused(FAILED, "heron scheduler start")
     heron("job", "start", "local", "Counts", "--detach").ok()
@@ -135,3 +164,39 @@ def test_what_a_pool_cannot_do_is_one_sentence(pool: Heron, tmp_path: Path) -> N
     heron("job", "stop", "local", "Counts").ok()
     heron("job", "delete", "local", "Counts").ok()
     assert kill_process(heron, "heronpy.nothing") == 0 and used(heron) == {}
+
+
+def test_its_tuples_are_exact_while_it_is_rescaled_and_moved_and_both_managers_die(pool: Heron, tmp_path: Path) -> None:
+    heron, out = pool, tmp_path / "out"
+    out.mkdir(mode=0o700)
+    given = Run(
+        mode="EFFECTIVELY_ONCE", containers=2, tasks=3, message_timeout_s=15,
+        input=InputSpec(seed=7, partitions=3, count=0, keys=50, payload_bytes=50, rate=200.0),
+    )  # fmt: skip
+    (out / "spec").write_text(json.dumps({**asdict(given), "name": "Counts", "out": str(out)}))
+    (out / "topology.py").write_bytes(Path(judged.__file__).read_bytes())
+    often = ("--config-property", "heron.checkpoint.interval_s=1")
+    heron(
+        "job", "create", "local", out / "topology.py", "-", "--spec", out / "spec", "--pool", "small", *often,
+        "--slo", "lag=5s", "--max", "work=8",
+    ).ok()  # fmt: skip
+    first = in_state(heron, "IN_SYNC")["topology_id"]
+
+    def rescaled(n: int) -> None:
+        heron("job", "set", "local", "Counts", f"parallelism.work={n}", f"parallelism.source={n}", "--detach").ok()
+        wait_for(lambda: tasks(heron)["work"] == tasks(heron)["source"] == n and all_up(heron), 90.0, f"{n} tasks")
+
+    wait_for(lambda: heron("manager", "status", "local", "--json").json()["acting"]["scaler"], 60.0, "a scaler")
+    heron("job", "set", "local", "Counts", "parallelism.work=7", "parallelism.source=7", "--detach").ok()
+    assert kill_process(heron, "heronpy.jobs") >= 3, "syncer, scaler and guardians, in the middle of it"
+    heron("manager", "start", "local").ok()
+    rescaled(7)
+    full = max(used(heron))
+    heron("pool", "drain", "local", "small", full).ok()
+    wait_for(lambda: all_up(heron, full), 90.0, f"all tasks outside of slot {full}")
+    rescaled(2)
+    assert job(heron)["topology_id"] == first, "nothing was started anew"
+    heron("verify", "end", out).ok()
+    in_state(heron, "FINISHED")
+    verdict = heron("verify", "check", out, "--mode", "EFFECTIVELY_ONCE", "--json").json()
+    assert verdict["ok"] and verdict["expected"] > 5000, verdict

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from heronpy.api.topology import TopologyBuilder
+from heronpy.batch.choice import hands_over
 from heronpy.batch.keeper import BatchKeeper
 from heronpy.batch.record import RunRecord
 from heronpy.batch.run import Run, Runs
@@ -32,10 +33,11 @@ class InsideRun:
         spec.save(home / "launch.json")
         monkeypatch.setenv("HERON_LAUNCH", str(home / "launch.json"))
         runs = Runs(home / "batch", self.topology.name)
-        saves = reliability_mode(self.topology) == "EFFECTIVELY_ONCE"
+        exact = reliability_mode(self.topology) == "EFFECTIVELY_ONCE"
         given: dict[str, Any] = {
-            "savepoints": str(home / "checkpoints") if saves else "",
-            "key_groups": int(settings["checkpoint"]["key_groups"]) if saves else 0,  # type: ignore[arg-type]
+            "saves": hands_over(self.topology),
+            "savepoints": str(home / "checkpoints"),
+            "key_groups": int(settings["checkpoint"]["key_groups"]) if exact else 0,  # type: ignore[arg-type]
         }
         with runs.locked():
             record = RunRecord(

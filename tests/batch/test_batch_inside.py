@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from heronpy.batch.mending import mend
 from heronpy.batch.record import RunState
+from heronpy.batch.run import RUN
+from heronpy.batch.stages import divide
+from heronpy.common.errors import GaveUpError
+from heronpy.ingest.outputs.stages import Stages
+from heronpy.storage.locations import open_location
 from tests.batch.inside import InsideRun
+from tests.batch.programs import splits
 from tests.batch.programs.visits import topology
 
 
@@ -38,3 +47,98 @@ def test_a_run_counts_each_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {row["visitor"]: row["visits"] for row in rows} == expected and len(rows) == len(expected)
     record = run.run.record
     assert record.state is RunState.FINISHED and bool(record.savepoint) == (mode == "EFFECTIVELY_ONCE")
+
+
+def sums(count: int) -> dict[int, int]:
+    return {digit: sum(number for number in range(count) if number % 10 == digit) for digit in range(10)}
+
+
+def test_splits_pass_three_stages_and_each_number_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    run = InsideRun(tmp_path, splits.topology("sums", str(out), "12", "300"), monkeypatch)
+    run.start(workers=3, keepers=2)
+    run.to_the_end()
+    run.close()
+    assert {row["digit"]: row["sum"] for row in rows_of(out)} == sums(3600) and len(rows_of(out)) == 10
+    progress = run.run.progress
+    assert [(one.components, one.state) for one in progress.stages] == [
+        (["numbers", "digit"], "finished"), (["sum"], "finished"), (["all", "store"], "finished")
+    ]  # fmt: skip
+    assert progress.stages[0].units >= 6 and progress.stages[0].bytes == 12 * 300 * 8
+
+
+def test_a_damaged_file_ends_the_run_and_its_unit_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    run = InsideRun(tmp_path, splits.topology("sums", str(out), "12", "300"), monkeypatch)
+    run.start()
+    first = run.run.table(1)
+    while not Stages(str(first)).has_ended(RUN):
+        for task in run.tasks:
+            task.next_tuple()
+    run.close()
+    damaged = sorted(first.glob("unit=*/to-2"))[1]
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    run.start()
+    with pytest.raises(GaveUpError, match=r"unit=.*/to-2 is damaged"):
+        run.to_the_end()
+    run.close()
+    assert not rows_of(out) and run.run.record.state is RunState.FAILED
+    # What the next submit does.
+    mend(run.run, divide(run.topology))
+    assert not damaged.exists()
+    run.run.write(replace(run.run.record, state=RunState.RUNNING, cause="", ended_at=None))
+    run.start()
+    run.to_the_end()
+    run.close()
+    assert {row["digit"]: row["sum"] for row in rows_of(out)} == sums(3600) and len(rows_of(out)) == 10
+    assert len(list(first.glob("unit=*"))) == run.run.progress.stages[0].units
+
+
+def test_a_broken_split_fails_the_run_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"broken": "split-7"}
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "12", "300", **given), monkeypatch)
+    run.start()
+    with pytest.raises(GaveUpError, match="split-7"):
+        run.to_the_end()
+    run.close()
+    record = run.run.record
+    assert record.state is RunState.FAILED and "component numbers: ValueError: split-7 is broken" in record.cause
+    assert run.run.progress.state == "FAILED" and not rows_of(tmp_path / "out")
+
+
+def test_splits_that_cannot_be_listed_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "12", "300"), monkeypatch)
+
+    def splits_of(self: object, config: object) -> None:
+        raise RuntimeError("the catalogue is away")
+
+    monkeypatch.setattr(splits.Numbers, "splits", splits_of)
+    run.start()
+    with pytest.raises(GaveUpError, match=r"splits\(\) of spout 'numbers' raised RuntimeError: the catalogue is away"):
+        run.to_the_end()
+    run.close()
+    assert run.run.record.state is RunState.FAILED
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7])
+def test_the_number_of_workers_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    """Units are published under their ids, which depend on timing; the rows by the order of the input do not."""
+    write(tmp_path / "logs" / "a.log", 2000)
+    out = tmp_path / "out"
+    given = {"mode": "EFFECTIVELY_ONCE", "follow": "1"}
+    run = InsideRun(tmp_path, topology("visits", f"{tmp_path}/logs/*.log", str(out), **given), monkeypatch)
+    run.start(workers=workers)
+    run.to_the_end()
+    run.close()
+    rows = b"".join(path.read_bytes() for path in sorted(out.glob("part-*")))
+    _, metadata = open_location(run.run.record.savepoint)
+    counted = next(task for task in metadata.tasks if task.component == "count")
+    saved = [segment.file.sha256 for segment in counted.keyed[0].segments]
+    found = (hashlib.sha256(rows).digest(), saved)
+    assert saved and found == EQUAL.setdefault("visits", found)
+
+
+#: What the first number of workers gave.
+EQUAL: dict[str, tuple[bytes, list[bytes]]] = {}

@@ -37,7 +37,7 @@ def raised(wordy: FakeTopology) -> FakeTopology:
     worker = last.counts.reports.add(process="container_1_count_2", component="count")
     worker.samples.add(name="units-published-rows", label="clicks", value=12)
     worker.samples.add(name="units-attempts", label="clicks", value=5)
-    worker.samples.add(name="__process/__cpu_seconds", value=61.5)
+    worker.samples.add(name="__py-user-cpu-time-secs", value=61.5)
     minutes.add(int(BEGAN // 60), {"count": {"memory_bytes": 3 << 20}, "word": {"memory_bytes": 2 << 20}})
     minutes.add(int(BEGAN // 60) + 1, {"count": {"memory_bytes": 4 << 20}})
     last.minutes.CopyFrom(minutes.ledger("wordy-1"))
@@ -141,7 +141,11 @@ def test_a_batch_run_has_its_own_name(heron: Heron, raised: FakeTopology, batch:
     if not kept:
         (Path(raised.record.working_dir) / teardown.ENDED / "wordy-1").unlink()
     [listed] = json.loads(heron("history", "list", "local", "--json").out)
-    assert (listed["run"], listed["state"], listed["cause"]) == ("wordy/1", "FAILED", "parse raises")
+    assert (listed["run"], listed["state"], listed["cause"]) == (
+        "wordy/1",
+        "FAILED",
+        "batch run wordy/1 has failed: parse raises",
+    )
     for word in ("wordy/1", "wordy", *(["wordy-1"] if kept else [])):
         assert "2,803: 9 backups (6 won), 3 preempted" in heron("history", "progress", "local", word).out
     table = heron("history", "show", "local", "wordy/1").out

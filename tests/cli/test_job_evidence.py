@@ -12,6 +12,8 @@ import pytest
 from heronpy.common.folders import make_folders
 from heronpy.jobs.manager import folder_of, minutes_of
 from heronpy.jobs.store import Scaled
+from heronpy.loadtest.jobs.model import START_S, Model
+from heronpy.loadtest.jobs.scenarios import HOUR, Scene
 from heronpy.scaling.figures import Goal, Times
 from heronpy.scaling.history import History, remove_history
 from heronpy.scaling.plan import State
@@ -19,8 +21,7 @@ from heronpy.scaling.replaying import Minute
 from heronpy.statemgr import open_state
 from tests.cli.conftest import Heron
 from tests.jobs.job_worlds import make_job
-from tests.scaling.model import START_S, Model
-from tests.scaling.scenes import HOUR, Scene, parts
+from tests.scaling.scenes import parts
 from tests.support.command import FAILED, NOT_FOUND, USAGE
 
 GOAL = Goal(lag_s=5.0, max={"work": 24})

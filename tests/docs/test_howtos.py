@@ -11,7 +11,9 @@ from tests.support.pages import DOCS, PageRun
 PAGES = ("async-bolt", "async-spout", "migrate-from-heron", "notebooks", "write-a-spout")
 #: Together they take minutes.
 LONG = (
+    "batch-runs",
     "batches",
+    "compare-runs",
     "debugging",
     "exactly-once-sinks",
     "follow-logs",

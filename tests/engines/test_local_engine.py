@@ -91,6 +91,19 @@ def test_what_does_not_end_within_its_grace_is_killed(home: Path, folder: Path) 
     assert not any(alive(one.pid) for one in found)
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_is_stopped_by_a_signal_ends_as_well(home: Path, folder: Path, whole: bool) -> None:
+    of = engine("sh", "-c", "read token; sleep 60 & sleep 60")
+    of.submit([request(1)])
+    shell = json.loads((folder / "1-1.json").read_bytes())["pid"]
+    for one in processes(home, "1-1"):
+        if whole or one.pid == shell:
+            one.suspend()
+    of.cancel(["1-1"], 0.2)
+    seen = ended(of)
+    assert seen.ended is Ended.CONFIRMED and seen.cancelled and not containers(home).get("1-1")
+
+
 def test_an_end_is_confirmed_once_nothing_is_left(home: Path, folder: Path) -> None:
     it = engine("sh", "-c", "setsid sleep 60 & sleep 60; true")
     it.submit([request(1)])

@@ -271,7 +271,7 @@ def test_whatever_happens(steps: list[tuple[Event, float]], fencing: Fencing, st
         assert not (ended and effects), "nothing follows an end"
         for effect in effects:
             match effect:
-                case StartExecutor(epoch):
+                case StartExecutor(epoch, _, 0):
                     assert not runs and all(epoch > before for before in started), "each epoch is acted in once"
                     assert isinstance(event, Renewed | Prepared) and epoch == standing.epoch
                     started.append(epoch)
@@ -318,3 +318,21 @@ def test_one_that_has_never_acted_or_ends_by_itself_has_none() -> None:
     other = World().acting(3)
     other.feed(ExecutorEnded(9))
     assert other.standing.farewell(other.now) is None
+
+
+def test_a_slot_that_ends_runs_again_in_its_epoch_but_not_for_ever_and_not_without_a_lease() -> None:
+    world = World()
+    world.standing = ContainerState(TIMES, Fencing.LEASE, world.now, lives=3)
+    world.feed(Tick())
+    world.feed(Prepared())
+    assert StartExecutor(3) in world.answer(Word.ACTIVATED, 3)
+    assert world.feed(ExecutorEnded(9)) == [StartExecutor(3, None, 1)]
+    assert world.feed(ExecutorEnded(9)) == [StartExecutor(3, None, 2)]
+    assert End(Ending.EXECUTOR, "its executor has ended", 9) in world.feed(ExecutorEnded(9))
+
+    world.standing = ContainerState(TIMES, Fencing.LEASE, world.now, lives=3)
+    world.feed(Tick())
+    world.feed(Prepared())
+    assert StartExecutor(3) in world.answer(Word.ACTIVATED, 3)
+    world.now += TIMES.fence_s
+    assert not any(isinstance(one, StartExecutor) for one in world.feed(ExecutorEnded(9)))

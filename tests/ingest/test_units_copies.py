@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from heronpy.connectors.textfiles import finding
-from heronpy.growing.patterns import parse
 from heronpy.growing.scan import Scanner
+from heronpy.ingest.options import logs_at
 from heronpy.ingest.watch import Watch
 
 
@@ -24,7 +24,7 @@ def test_a_rotation_behind_the_list_of_names_does_not_make_an_older_copy_the_fil
         with log.open("a") as file:
             file.write("".join(f"line {number}\n" for number in range(first, last)))
 
-    watch = Watch(parse(f"{tmp_path}/*.log*"), 7.0, (), "")
+    watch = Watch(logs_at(f"{tmp_path}/*.log*", ""), 7.0, (), "")
     append(0, 100)
     watch.look(1.0)
     append(100, 120)
@@ -56,7 +56,7 @@ def test_a_copy_that_was_seen_beside_its_log_becomes_the_file_when_the_log_is_tr
     log = tmp_path / "a.log"
     log.write_text("".join(f"line {number}\n" for number in range(100)))
     size = log.stat().st_size
-    watch = Watch(parse(f"{tmp_path}/*.log*"), 7.0, (), "")
+    watch = Watch(logs_at(f"{tmp_path}/*.log*", ""), 7.0, (), "")
     shutil.copyfile(log, tmp_path / "a.log.1")
     watch.look(1.0)
     watch.look(2.0)
@@ -71,7 +71,7 @@ def test_what_is_appended_to_a_copy_is_not_of_the_log(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("".join(f"line {number}\n" for number in range(100)))
     size = log.stat().st_size
-    watch = Watch(parse(f"{tmp_path}/*.log*"), 7.0, (), "")
+    watch = Watch(logs_at(f"{tmp_path}/*.log*", ""), 7.0, (), "")
     watch.look(1.0)
     shutil.copyfile(log, tmp_path / "a.log.bak")
     with (tmp_path / "a.log.bak").open("a") as file:

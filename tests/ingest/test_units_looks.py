@@ -18,11 +18,11 @@ import pytest
 
 from heronpy.connectors.textfiles import finding, places
 from heronpy.growing import scan
-from heronpy.growing.patterns import parse
 from heronpy.ingest import watch
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.requests import KnownFile, ListFiles, Open, ReportScan, Who
 from heronpy.ingest.ledger.types import Config, Copy, File, FileState, Kind
+from heronpy.ingest.options import logs_at
 from heronpy.ingest.watch import Watch
 from heronpy.verify.units.logs import RotatedLogs
 from tests.support.memory_ledger import MemoryStore
@@ -122,7 +122,7 @@ class Keeper:
             opened = self._ledger.ask(Open(Config(pattern=self.pattern)))
             self._generation = opened.generation
             known: list[KnownFile] = list(self._ledger.ask(ListFiles(0)).files)
-            self._watch = Watch(parse(self.pattern), 7.0, known, "", 2, made=opened.made)
+            self._watch = Watch(logs_at(self.pattern, ""), 7.0, known, "", 2, made=opened.made)
         self._watch.look(now)
         while True:
             seen, gone = self._watch.changes(100)

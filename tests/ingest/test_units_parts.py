@@ -16,7 +16,6 @@ from heronpy.common.engine_settings import IngestSettings
 from heronpy.common.errors import ConfigError, LedgerError
 from heronpy.connectors.spark.requirements import DISPATCH_KEY, dispatch_homes, needs_spark
 from heronpy.growing.identity import Mark, digest
-from heronpy.growing.patterns import parse
 from heronpy.ingest import LineFiles, LogUnits, ParquetTable, SparkBatches
 from heronpy.ingest.agreement import disagreements, found_files
 from heronpy.ingest.bad import dead_bytes
@@ -40,7 +39,7 @@ from heronpy.ingest.ledger.requests import (
 )
 from heronpy.ingest.ledger.types import Config, Kind, Span
 from heronpy.ingest.marks import head_text, is_marked, mark_from, tail_text
-from heronpy.ingest.options import settled
+from heronpy.ingest.options import logs_at, settled
 from heronpy.ingest.outputs.lineage import BatchLineage, Lineage, Range, batches, published, units_of
 from heronpy.ingest.outputs.stages import About, StageGoneError, Stages
 from heronpy.ingest.watch import Watch
@@ -320,7 +319,7 @@ def pipeline(folder: Path) -> tuple[MemoryStore, Ledger, Watch]:
     store = MemoryStore()
     ledger = Ledger(store, "p", Who("k", "1", Kind.KEEPER))
     ledger.ask(Open(Config(pattern=f"{folder}/*.log*", unit_wait_s=0.0)))
-    return store, ledger, Watch(parse(f"{folder}/*.log*"), 7.0, ledger.ask(ListFiles()).files, "")
+    return store, ledger, Watch(logs_at(f"{folder}/*.log*", ""), 7.0, ledger.ask(ListFiles()).files, "")
 
 
 def looked(watch: Watch, ledger: Ledger, now: float) -> dict[tuple[str, int], tuple[str, int]]:
@@ -347,7 +346,7 @@ def test_files_keep_their_names_in_the_ledger_through_rotation_and_another_keepe
     log.write_text("new\n")
     assert looked(watch, ledger, 3.0) == {("a.log", 1): ("a.log.1", 2020), ("a.log", 2): ("a.log", 4)}
     # A keeper that starts knows the same, and has nothing to report.
-    other = Watch(parse(f"{tmp_path}/*.log*"), 7.0, ledger.ask(ListFiles()).files, "")
+    other = Watch(logs_at(f"{tmp_path}/*.log*", ""), 7.0, ledger.ask(ListFiles()).files, "")
     other.look(4.0)
     assert other.changes(1000) == ((), ())
     os.truncate(log, 0)
@@ -358,7 +357,7 @@ def test_files_keep_their_names_in_the_ledger_through_rotation_and_another_keepe
     other.look(6.0)
     seen, gone = other.changes(1000)
     answer = ledger.ask(ReportScan(seen, gone))
-    assert other.answered(answer) or Watch(parse(f"{tmp_path}/*.log*"), 7.0, ledger.ask(ListFiles()).files, "")
+    assert other.answered(answer) or Watch(logs_at(f"{tmp_path}/*.log*", ""), 7.0, ledger.ask(ListFiles()).files, "")
     assert looked(watch, ledger, 7.0)["a.log", 3] == ("a.log", 8)
 
 
@@ -439,7 +438,7 @@ def test_marks_survive_as_text(tmp_path: Path) -> None:
 def test_a_keeper_that_has_slept_takes_no_renamed_file_for_a_new_one(tmp_path: Path) -> None:
     _, ledger, watch = pipeline(tmp_path)
     opened = ledger.ask(Open(Config(pattern=f"{tmp_path}/*.log*", unit_wait_s=0.0)))
-    sleeper = Watch(parse(f"{tmp_path}/*.log*"), 7.0, (), "", made=opened.made)
+    sleeper = Watch(logs_at(f"{tmp_path}/*.log*", ""), 7.0, (), "", made=opened.made)
     log = tmp_path / "a.log"
     log.write_text("one\n")
     looked(watch, ledger, 1.0)
@@ -450,7 +449,7 @@ def test_a_keeper_that_has_slept_takes_no_renamed_file_for_a_new_one(tmp_path: P
     assert [(one.key, one.generation) for one in seen] == [("a.log.1", 1)]
     assert not sleeper.answered(ledger.ask(ReportScan(seen, gone, opened.generation, sleeper.made)))
     opened = ledger.ask(Open(Config(pattern=f"{tmp_path}/*.log*", unit_wait_s=0.0)))
-    again = Watch(parse(f"{tmp_path}/*.log*"), 7.0, ledger.ask(ListFiles()).files, "", made=opened.made)
+    again = Watch(logs_at(f"{tmp_path}/*.log*", ""), 7.0, ledger.ask(ListFiles()).files, "", made=opened.made)
     again.look(4.0)
     assert again.changes(1000) == ((), ())
     # What others have made since does not matter once it was seen.

@@ -82,14 +82,15 @@ def test_layer_base_of_all_jobs_is_what_the_file_of_the_cluster_says(state: Memo
     (tmp_path / "a" / "c").mkdir(parents=True)
     (tmp_path / "b" / "c").mkdir(parents=True)
     folders, first, last = (tmp_path / "a", tmp_path / "b"), tmp_path / "a/c/jobs.yaml", tmp_path / "b/c/jobs.yaml"
-    first.write_text("priority: 7\nscale: {mode: advise, drain_s: 60}\n")
+    first.write_text("priority: 7\nscale: {mode: advise, drain_s: 60}\nalert_command: /opt/page --team 'a b'\n")
     last.write_text(
         "quotas: {ads: {cpu: 20, ram: 64GB}}\nscale: {drain_s: 90}\nsettings: {heron.checkpoint.interval_s: 3}\n"
     )
     store, driver = make_job(state, given={"scale": {"mode": "act"}}), Driver()
     syncing = Syncing(store, driver, "m1")
-    syncing.base, quotas = read_base(folders, "c")
-    assert quotas == {"ads": Amount(20.0, 64 << 30)}
+    base = read_base(folders, "c")
+    syncing.base = base.leaves
+    assert base.quotas == {"ads": Amount(20.0, 64 << 30)} and base.alert_command == ("/opt/page", "--team", "a b")
     assert syncing.sync("Day") is None and driver.world.performed == ["Check", "Start"], "before the first start"
     view = store.get("Day")
     assert (view.document.priority, view.document.scale.mode, view.document.scale.drain_s) == (7, "act", 90.0)
@@ -99,8 +100,8 @@ def test_layer_base_of_all_jobs_is_what_the_file_of_the_cluster_says(state: Memo
     assert syncing.sync("Day") is None and (store.get("Day").versions["base"], store.running("Day")[1]) == (1, version)
     first.unlink()
     last.unlink()
-    syncing.base, quotas = read_base(folders, "c")
-    assert quotas == {} and syncing.sync("Day") is None and store.get("Day").document.priority == 100
+    syncing.base, quotas, command = read_base(folders, "c")
+    assert quotas == {} and command == () and syncing.sync("Day") is None and store.get("Day").document.priority == 100
 
 
 @pytest.mark.parametrize(
@@ -117,6 +118,8 @@ def test_layer_base_of_all_jobs_is_what_the_file_of_the_cluster_says(state: Memo
         ),
         ("quotas: {ads: {cpu: 0, ram: 1GB}}", "'quotas.ads' is no quota"),
         ("quotas: 7", "'quotas' is 7; it must be a map of roles"),
+        ("alert_command: [page]", "'alert_command' is ['page']; it must be a program with its arguments, such as"),
+        ("alert_command: page 'a", "it must be a program with its arguments"),
         ("[", "jobs.yaml:1: not valid YAML"),
     ],
 )

@@ -33,6 +33,9 @@ class SimSlot:
     running: dict[Key, int] = field(default_factory=dict)
     stopping: dict[Key, int] = field(default_factory=dict)
     starts: dict[Key, int] = field(default_factory=dict)
+    #: The newest map that was taken, which is on its disk with its specifications; how often it has crashed.
+    disk: tuple[Map, dict[int, tuple[Spec, ...]]] | None = None
+    life: int = 0
     answer: Answer | None = None
 
 
@@ -77,15 +80,30 @@ class PoolWorld:
         one.over, one.holding, one.starts_at = one.epoch, None, self.now + self.rng.randint(1, 8)
         one.paused_until = one.cut_until = 0
 
+    def crash(self, slot: int) -> None:
+        """End the process of a slot that acts: its first process starts it again in the same epoch."""
+        one = self.slots[slot]
+        if one.holding is None or one.life >= 3:
+            return self.kill(slot)
+        for key in list(one.running):
+            self._end(one, key)
+        one.stopping.clear()
+        one.starts.clear()
+        one.holding, one.life = Holding(slot, one.epoch), one.life + 1
+        if one.disk is not None:
+            one.holding.take(*one.disk)
+
     def fault(self) -> None:
         slot = self.slots[self.rng.randint(1, len(self.slots))]
-        what = self.rng.choice(("cut", "cut", "pause", "kill", "state", "keeper"))
+        what = self.rng.choice(("cut", "cut", "pause", "kill", "crash", "state", "keeper"))
         if what == "cut":
             slot.cut_until = self.now + self.rng.randint(5, 90)
         elif what == "pause":
             slot.paused_until = self.now + self.rng.randint(5, 120)
         elif what == "kill":
             self.kill(slot.number)
+        elif what == "crash":
+            self.crash(slot.number)
         elif what == "state":
             self.state_away_until = self.now + self.rng.randint(5, 60)
         else:
@@ -112,6 +130,7 @@ class PoolWorld:
                 slot.heard_at = slot.granted_at = self.now
                 slot.holding, slot.answer = Holding(slot.number, slot.epoch), None
                 slot.starts.clear()
+                slot.disk, slot.life = None, 0
             return
         if self.now >= slot.cut_until:
             slot.heard_at = slot.granted_at = self.now
@@ -136,7 +155,9 @@ class PoolWorld:
             return
         reads = self.now >= max(self.state_away_until, slot.cut_until) and self.rng.random() < 0.7
         if reads:
-            slot.holding.take(self.map, {one: self.buckets.get(one, ()) for one in slot.holding.stale(self.map)})
+            found = self.map, {one: self.buckets.get(one, ()) for one in slot.holding.stale(self.map)}
+            self._keep_on_disk(slot, *found)
+            slot.holding.take(*found)
         runs = slot.holding.runs()
         for key in slot.running:
             if key not in runs:
@@ -145,12 +166,15 @@ class PoolWorld:
                 slot.stopping.setdefault(key, self.now)  # it crashes
         for key in runs.keys() - slot.running.keys():
             slot.starts[key] = slot.starts.get(key, 0) + 1
-            slot.running[key] = runs[key].epoch(slot.starts[key])
+            slot.running[key] = runs[key].epoch(slot.starts[key], slot.life)
             self.log.append((self.now, "started", slot.number, key, slot.running[key]))
             assert slot.running[key] > self._epochs.get(key, 0), f"an epoch of {key} is used twice"
             self._epochs[key] = slot.running[key]
         if reads:
             slot.answer = Answer(slot.epoch, slot.holding.answer(slot.running.keys()))
+
+    def _keep_on_disk(self, slot: SimSlot, found: Map, buckets: dict[int, tuple[Spec, ...]]) -> None:
+        slot.disk = found, (slot.disk[1] if slot.disk is not None else {}) | buckets
 
     def _end(self, slot: SimSlot, key: Key) -> None:
         self.log.append((self.now, "ended", slot.number, key, slot.running.pop(key)))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from heronpy.common.errors import DamagedStateError
 from heronpy.pools.keeping import Decision, Keeper, SlotView, spread
 from heronpy.pools.shards import Answer, Map, Owner, Pool, Size, Spec, pack, shard_of, unpack
-from tests.pools.pool_world import PoolWorld
+from tests.pools.pool_world import PoolWorld, SimSlot
 from tests.support.seeds import seeds
 
 
@@ -77,6 +77,36 @@ def test_planted_bugs_are_found(bug: type[Keeper]) -> None:
             world.run(200, fault_each_s=25)
             world.pool = replace(world.pool, drained=(2,))
             world.run(200, fault_each_s=25)
+
+
+class _OldDisk(PoolWorld):
+    """Its slots keep only the first map that they take."""
+
+    def _keep_on_disk(self, slot: SimSlot, found: Map, buckets: dict[int, tuple[Spec, ...]]) -> None:
+        if slot.disk is None:
+            super()._keep_on_disk(slot, found, buckets)
+
+
+def test_a_slot_that_keeps_an_old_map_is_found() -> None:
+    with pytest.raises(AssertionError, match=r"runs in slots|used twice"):
+        for seed in range(30):
+            world = _OldDisk(seed)
+            for number in range(4):
+                world.add(f"T{number}", number + 1)
+            world.run(200, fault_each_s=25)
+            world.pool = replace(world.pool, drained=(2,))
+            world.run(200, fault_each_s=10)
+
+
+def test_a_slot_that_crashes_while_all_else_is_away_goes_on_by_its_disk() -> None:
+    world = _calm()
+    there = {key for key, slots in world.where().items() if slots == [1]}
+    world.state_away_until = world.now + 60
+    world.crash(1)
+    assert there and not any(world.where().get(key) for key in there)
+    world.run(2)
+    assert {key for key, slots in world.where().items() if slots == [1]} == there
+    assert world.slots[1].epoch == 1 and world.slots[1].life == 1
 
 
 def _calm(slots: int = 3) -> PoolWorld:

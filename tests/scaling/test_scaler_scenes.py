@@ -11,6 +11,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from heronpy.loadtest.jobs.model import START_S, Fault, Model, Part
+from heronpy.loadtest.jobs.scenarios import DAY, GOAL, HOUR, TIMES, Scene, daily, noise
 from heronpy.scaling import plan
 from heronpy.scaling.decisions import Judged
 from heronpy.scaling.estimate import Known, lag_of
@@ -18,8 +20,7 @@ from heronpy.scaling.figures import Goal, Look
 from heronpy.scaling.history import History
 from heronpy.scaling.plan import State
 from heronpy.views.findings import Verdict
-from tests.scaling.model import START_S, Fault, Model, Part
-from tests.scaling.scenes import DAY, GOAL, HOUR, TIMES, Scene, daily, fault, noise, parts
+from tests.scaling.scenes import fault, parts
 
 
 def test_a_ceiling_is_known_at_a_third_of_it() -> None:

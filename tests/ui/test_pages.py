@@ -263,6 +263,20 @@ def test_charts_tables_and_every_other_page(site: Site, tab: Tab) -> None:
     page.get_by_text("marked has no component nobody").wait_for()
 
 
+def test_the_stages_of_a_batch_run(site: Site, tab: Tab) -> None:
+    """The words of the tracker, as text; nothing is shown of a topology without units."""
+    tab.page.goto(site.page())
+    tab.page.locator("section[aria-label=components] tbody tr").first.wait_for()
+    assert tab.page.get_by_text("work units").count() == 0
+    table = {"titles": ["stage", "units"], "rows": [["1 <b>lines</b>", "3 of 4"], ["2 count", ""]]}
+    answer = {"run": {"run": "marked/3", "state": "FAILED", "cause": "no <b>number"}, "table": table}
+    tab.page.route("**/progress", lambda route: route.fulfill(json=answer))
+    tab.page.reload()
+    section = tab.page.locator("section", has=tab.page.get_by_text("batch run marked/3: FAILED"))
+    section.get_by_role("row", name="1 <b>lines</b> 3 of 4").wait_for()
+    section.get_by_role("alert").get_by_text("no <b>number").wait_for()
+
+
 #: When the newest figures of the page's live stream were made, whether they are shown or not.
 NEWEST = """async () => {
   const { current } = await import('/static/js/live.js');

@@ -95,11 +95,11 @@ class SplitSpout(Spout, StatefulComponent):
 
     # ---- as a stream ------------------------------------------------------------------------
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Finds the splits."""
+        """Prepares for reading. It lists no splits, because a batch run lists them elsewhere."""
         self._config = config
         self._positions = context.partitioned_state(self.STATE)
         self._tracked = config.get(TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.ATLEAST_ONCE
-        self._splits = checked_splits(self.splits(config))
+        self._splits: list[Split] | None = None
         #: Index of the split that is examined next, and how many have been examined since one was read.
         self._next, self._passed = 0, 0
         self._split: Split | None = None
@@ -150,6 +150,8 @@ class SplitSpout(Spout, StatefulComponent):
 
     def _begin(self) -> bool:
         """Begin the next split of this task; False if all are read."""
+        if self._splits is None:
+            self._splits = checked_splits(self.splits(self._config))
         while self._passed < len(self._splits):
             split = self._splits[self._next]
             self._next = (self._next + 1) % len(self._splits)
@@ -165,7 +167,7 @@ class SplitSpout(Spout, StatefulComponent):
         self._passed = self._next = 0
         if self.follow_s is not None:
             self.wait(self.follow_s)
-            self._splits = checked_splits(self.splits(self._config))
+            self._splits = None
         elif self._pending:
             self.wait(_WAIT_S)
         else:

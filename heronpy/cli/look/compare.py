@@ -42,7 +42,8 @@ def show_comparison(first: str, second: str, target: Target | None, as_json: boo
     sides = [_side(name, target, common) for name in (first, second)]
     _align(*sides)
     sinks = sorted({sink for side in sides for sink in side.rows})
-    found = [compare(sink, *(side.rows.get(sink, tuple) for side in sides)) for sink in sinks]
+    one, other = (side.rows for side in sides)
+    found = [compare(sink, one.get(sink, tuple), other.get(sink, tuple)) for sink in sinks]
     same = all(one.is_equal for one in found)
     if as_json:
         figures = {side.name: to_builtins(side.used) for side in sides}

@@ -20,6 +20,7 @@ from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.views.build_ended import doctor_of_ended
 from heronpy.views.exception_groups import groups_of
 from heronpy.views.overview import Topology
+from heronpy.views.progress import table_of
 from heronpy.views.units import Pipelines, pipelines_of
 
 #: Events that `show` prints.
@@ -74,13 +75,14 @@ def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
     memory = f"at most {format_bytes(used.memory_bytes)} of memory" if used.memory_bytes is not None else ""
     if cpu or memory:
         say_labelled("used", ", ".join(part for part in (cpu, memory) if part))
-    for one in findings:
+    for one in findings if progress is None else findings[:1]:  # figures of a stream are not those of a batch
         say_labelled(one.verdict, one.sentence)
     if raised:
         kinds = f"{counted(len(raised), 'kind')} of exceptions"
         say_labelled("raised", f"{kinds}: {command('heron', 'history', 'exceptions', target, found.name)}", whole=True)
     if progress is not None:
-        print_progress(progress)
+        say_labelled("read", progress.boundary or "its input is not known")
+        print_units(table_of(progress))
     elif units.pipelines:
         print_units(units.table)
     for event in happened[-EVENTS:]:

@@ -22,11 +22,13 @@ from heronpy.loadtest import rates as rate_steps
 from heronpy.loadtest.checkpoint_state import run_checkpoint_state
 from heronpy.loadtest.cluster import cluster
 from heronpy.loadtest.control_plane import run_control_plane
+from heronpy.loadtest.jobs.run import Sizes, run_jobs
 from heronpy.loadtest.profiles import Load
 from heronpy.loadtest.rates import rates_of, run_costs, run_rates
 from heronpy.loadtest.run import run_profile
 from heronpy.loadtest.startup import run_startup
-from heronpy.loadtest.units.plan import Sizes, chosen
+from heronpy.loadtest.units.plan import Sizes as UnitSizes
+from heronpy.loadtest.units.plan import chosen
 from heronpy.loadtest.units.run import run_units
 from heronpy.procs.interrupts import interruptible
 
@@ -42,6 +44,7 @@ def list_profiles() -> None:
     rows.append(("checkpoint", about, None, None, None, None))
     rows.append(("control-plane", "packing and topology master of 10,000 tasks, simulated", None, 1000, None, None))
     rows.append(("costs", "what metrics, logging, encryption and guarantees cost, as ratios", "all", 2, None, "8 s"))
+    rows.append(("jobs", "jobs, pools and their scaler, most of it simulated", None, None, None, None))
     rows.append(
         ("rates", "what a tuple costs at every rate: cores, frames, wake-ups, latency", "several", 1, None, None)
     )
@@ -73,6 +76,11 @@ def costs(containers: int, duration_s: float, **output: Any) -> int:
     return _measure(lambda where, repeat: run_costs(where, containers, duration_s, repeat, say), **output)
 
 
+def jobs(repeat: int, against: Path | None, out: Path, target: Target, **sizes: int) -> int:
+    """What jobs, pools and the scaler cost."""
+    return _measure(lambda where, times: run_jobs(where, Sizes(**sizes), times, say), repeat, against, out, target)
+
+
 def rates(asked: str, modes: tuple[str, ...], step_s: float, parameters: tuple[str, ...], **output: Any) -> int:
     """Measure what a tuple costs at every rate."""
     wanted = rates_of(asked)
@@ -83,7 +91,7 @@ def rates(asked: str, modes: tuple[str, ...], step_s: float, parameters: tuple[s
 def units(names: tuple[str, ...], size: str, seconds: float, files: int, lines: int, number: int, **output: Any) -> int:
     """Measure what work units cost, how late their rows are, and whether the rows are exact."""
     wanted = chosen(names)
-    sizes = Sizes(parse_bytes(size), seconds, files, lines, number)
+    sizes = UnitSizes(parse_bytes(size), seconds, files, lines, number)
     if sizes.bytes < 1:
         raise ConfigError(f"--bytes is {size!r}; give an amount above 0, such as 64MB")
     return _measure(lambda where, repeat: run_units(where, wanted, sizes, repeat, say), **output)

@@ -102,8 +102,10 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
                 _take_down(session, started, Doing.FINISHING)
             for said in exceptions:  # they are removed with it
                 warning(f"while it ran: {clean(said)}")
-            if batch is not None:
+            if batch is not None and batch.is_batch:
                 batch.say_ended(session)
+            else:
+                _say_tuples(last)
             _say_how_it_ended(session, planned.topology.name, last, undone)
         elif options.foreground:
             _stay(session, started, options)
@@ -221,8 +223,7 @@ def _say_tuples(last: control_pb2.StatusReply) -> None:
 
 
 def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply, undone: Undone) -> None:
-    """The end of --wait: print the totals of tuples; raises a Failure when the result is incomplete."""
-    _say_tuples(last)
+    """The end of --wait; raises a Failure when the result is incomplete."""
     left = undone.sentence(session.target, name)
     if left:
         say(f"Topology '{name}' FINISHED, but failed in part" + ("" if undone.kept else "; it is removed"))

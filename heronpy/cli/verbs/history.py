@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from heronpy.cli.flags.reading import Reading, reading_target
 _run = click.argument("run", metavar="RUN", shell_complete=complete.past_runs)
 
 
-def _reading(name: str, run: Any = _run) -> Any:
+def _reading(name: str, run: Any = _run) -> Callable[[Callable[..., Any]], click.Command]:
     return verb(name, history_command, cls=Reading, target=reading_target, topology=run)
 
 

@@ -121,6 +121,30 @@ def costs_command(**flags: Any) -> int:
     return costs(**flags)
 
 
+@load_test_command.command("jobs")
+@click.option("--changed", type=click.IntRange(1, 100_000), default=1000, show_default=True,
+              help="Jobs with a change each, in one round of the syncer.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(1, 100_000), default=10_000, show_default=True,
+              help="Jobs without a change, in one round of the syncer.")  # fmt: skip
+@click.option("--idle", type=click.IntRange(1, 1000), default=100, show_default=True,
+              help="Jobs of the manager whose CPU and memory are measured.")  # fmt: skip
+@click.option("--slots", type=click.IntRange(20, 2000), default=2000, show_default=True,
+              help="Slots of the simulated pool.")  # fmt: skip
+@click.option("--scenarios", type=click.IntRange(1, 100_000), default=200, show_default=True,
+              help="Random scenarios of the scaler.")  # fmt: skip
+@click.option("--days", type=click.IntRange(1, 14), default=3, show_default=True,
+              help="Simulated days of the scaler.")  # fmt: skip
+@_output_flags
+def jobs_command(**flags: Any) -> int:
+    """Measure what jobs, pools and the scaler cost, and how often the scaler is mistaken.
+
+    The goals are for the default numbers.
+    """
+    from heronpy.cli.measure.load_test import jobs
+
+    return jobs(**flags)
+
+
 @load_test_command.command("rates")
 @click.option(
     "--rates",

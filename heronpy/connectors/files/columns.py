@@ -49,12 +49,16 @@ def _parquet() -> Any:
     return pyarrow.parquet
 
 
+#: `OpenFile` has an attribute of the name of the type.
+_Line = bytes
+
+
 class OpenFile(Protocol):
     """The open file to which rows are written."""
 
     bytes: int
 
-    def append(self, line: bytes) -> None:
+    def append(self, line: _Line) -> None:
         """Add a line."""
 
     def stream(self) -> BinaryIO:

@@ -152,7 +152,9 @@ class LocalEngine:
             return replace(seen, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, words=words)
         if life is Life.LIVES:
             if kill_at is not None and _now() >= kill_at:
-                _signal(file, signal.SIGKILL, lambda one: one.pid != shell.pid)  # which writes how that ended
+                # The shell writes how that ended, unless somebody has stopped it.
+                if not _signal(file, signal.SIGKILL, lambda one: one.pid != shell.pid):
+                    _signal(file, signal.SIGCONT)
             return seen
         if life is Life.ENDED and file.name not in self._over and _signal(file, signal.SIGKILL):
             return replace(seen, phase=EnginePhase.ENDING)

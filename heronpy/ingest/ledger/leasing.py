@@ -75,13 +75,17 @@ def _candidates(draft: Draft, orphans: dict[int, Unit], paces: Sequence[Pace], w
     yield from merge(sorted(orphans.values(), key=_age), _ready(draft), key=_age)
     if draft.config.rows_to == "table" and with_backups:
         for unit in draft.view.expired(draft.now, policy.LOOKED_AT_MAX):
-            if unit.id not in orphans and not unit.backup and draft.now >= _late_at(unit, paces):
+            if unit.id not in orphans and draft.now >= _late_at(unit, paces):
                 yield unit
 
 
 def _late_at(unit: Unit, paces: Sequence[Pace]) -> float:
-    """When a leased unit may have a backup, by what is known now: the lease may have begun before that."""
-    return unit.leased + policy.lease_s(paces, unit.size, unit.attempt)
+    """When a leased unit may have a backup, by what is known now: the lease may have begun before that.
+
+    A unit has one backup, unless the backup does not come back either.
+    """
+    holds_s = policy.lease_s(paces, unit.size, unit.attempt)
+    return unit.until + policy.BACKUP_LEASES * holds_s if unit.backup else unit.leased + holds_s
 
 
 def _ready(draft: Draft) -> Iterator[Unit]:

@@ -255,8 +255,7 @@ class PartitionedLedger:
     def _alive(self, request: requests.ShowAlive | requests.Leave | commands.Pause) -> requests.Alive:
         answers, away = [], None
         # Only the ledger of the attempt's unit knows whether the attempt is in vain.
-        named = isinstance(request, requests.ShowAlive) and request.unit
-        mine = self._of(request.unit) if named else None
+        mine = self._of(request.unit) if isinstance(request, requests.ShowAlive) and request.unit else None
         for ledger in self._ledgers.values():
             part = request if mine is None or ledger is mine else requests.ShowAlive()
             try:

@@ -35,6 +35,8 @@ SLOW_UNITS: Final = 3
 SLOW_FACTOR: Final = 3.0
 #: after so much time without a committed unit it gets one, which shows whether it is still slow.
 PROBE_S: Final = 60.0
+#: A backup that takes this many times its lease is followed by another one.
+BACKUP_LEASES: Final = 10.0
 #: How often the time of a lease doubles, once with each attempt.
 DOUBLINGS: Final = 10
 #: A unit stays on its site for this many times its lease.

@@ -1,0 +1,78 @@
+"""What a slot keeps on its own disk: its map and its specifications, so that it goes on while everybody else is away.
+
+They are of one epoch: a slot that acts in another one begins empty. Invariant: a slot answers no map that is not here,
+nor is any older one then, so a slot that has crashed starts nothing that another one was given meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from heronpy.common.errors import ConfigError, DamagedStateError
+from heronpy.net.private import make_private, write_private
+from heronpy.pools.shards import BUCKETS, Map, Spec, pack, unpack
+
+log = logging.getLogger("heronpy.executor")
+
+MAP: Final = "map"
+
+
+class _Kept(Struct, frozen=True):
+    epoch: int
+    map: Map
+
+
+class SlotDisk:
+    """The folder of a slot in one epoch; its calls block."""
+
+    def __init__(self, folder: Path, epoch: int) -> None:
+        self._folder, self._epoch = folder, epoch
+        self._number = 0
+        #: Buckets that could not be written.
+        self._owed: dict[int, tuple[Spec, ...]] = {}
+
+    def read(self) -> tuple[Map, dict[int, tuple[Spec, ...]]] | None:
+        """What was kept last in this epoch; None when there is nothing, or it is damaged."""
+        try:
+            kept = unpack(_Kept, (self._folder / MAP).read_bytes(), "the map")
+            if kept.epoch != self._epoch:
+                return None
+            specs = {
+                bucket: unpack(tuple[Spec, ...], self._bucket(bucket).read_bytes(), f"bucket {bucket}")
+                for bucket in range(BUCKETS)
+                if kept.map.buckets[bucket]
+            }
+            self._number = kept.map.number
+            return kept.map, specs
+        except FileNotFoundError:
+            return None
+        except (OSError, DamagedStateError) as error:
+            log.warning("what was kept in %s cannot be read: %s", self._folder, error)
+            return None
+
+    def keep(self, found: Map, buckets: Mapping[int, tuple[Spec, ...]]) -> None:
+        """Write a map, after the buckets that have changed; where the disk is full, keep none.
+
+        OSError when an older one cannot be removed.
+        """
+        if found.number <= self._number:
+            return
+        self._owed |= buckets
+        try:
+            make_private(self._folder)
+            for bucket in list(self._owed):
+                write_private(self._bucket(bucket), pack(self._owed[bucket]))
+                del self._owed[bucket]
+            write_private(self._folder / MAP, pack(_Kept(self._epoch, found)))
+        except (OSError, ConfigError) as error:
+            log.warning("map %d is not kept for a slot that crashes: %s", found.number, error)
+            (self._folder / MAP).unlink(missing_ok=True)
+        self._number = found.number
+
+    def _bucket(self, bucket: int) -> Path:
+        return self._folder / f"specs-{bucket}"

@@ -1,0 +1,122 @@
+"""Alerts: which there are, one per cause until it is over, and the command that is told of each."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import subprocess
+import threading
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from heronpy.jobs.syncer import Running
+from heronpy.launching.environment import child_environment
+from heronpy.scaling.decisions import Alerted, Cleared, Decision
+
+log = logging.getLogger("heronpy.jobs")
+
+#: The command ends within this time, or is killed with all that it has started.
+COMMAND_S: Final = 10.0
+#: Alerts that wait for the command.
+WAITING_MAX: Final = 64
+
+
+class Alert(Struct, frozen=True):
+    """The JSON document on the standard input of the command."""
+
+    job: str
+    component: str
+    """"" when it is about the job as a whole."""
+    cause: str
+    text: str
+    over: bool
+    """The cause has gone."""
+    at: float
+    """Seconds since 1970."""
+    cluster: str = ""
+
+
+def of_running(job: str, old: Running, new: Running, now: float) -> list[Alert]:
+    """What is to be told of a job whose syncer has taken it from `old` to `new`.
+
+    A plan that fails is told of twice if it is given up.
+    """
+    before, after = _causes(old), _causes(new)
+    given_up = {"plan failed"} if new.state == "QUARANTINED" != old.state else set[str]()
+    fresh = {cause: text for cause, text in after.items() if cause not in before or cause in given_up}
+    opened = [Alert(job, "", cause, text, False, now) for cause, text in fresh.items()]
+    return opened + [Alert(job, "", cause, text, True, now) for cause, text in before.items() if cause not in after]
+
+
+def _causes(running: Running) -> dict[str, str]:
+    found = {}
+    if running.failure:
+        given_up = "given up until its job is changed or released: " if running.state == "QUARANTINED" else ""
+        found["plan failed"] = given_up + running.failure
+    if running.allotted is not None and not running.allotted.runs:
+        found[running.allotted.state.lower()] = running.allotted.why
+    return found
+
+
+def of_decision(job: str, decision: Decision, now: float) -> list[Alert]:
+    """What is to be told of a decision of the scaler."""
+    if not isinstance(decision, Alerted | Cleared):
+        return []
+    return [Alert(job, decision.component, decision.cause, decision.text, isinstance(decision, Cleared), now)]
+
+
+class Alerts:
+    """Runs the command for one alert after another, in a thread; whoever tells one does not wait."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        #: The command and its arguments; empty: nobody is told.
+        self.command: tuple[str, ...] = ()
+        #: Alerts that were not told, because too many waited.
+        self.discarded = 0
+        self._waiting: queue.Queue[Alert] = queue.Queue(WAITING_MAX)
+        self._thread: threading.Thread | None = None
+
+    def tell(self, alerts: list[Alert]) -> None:
+        """Have the command told of these, unless too many wait."""
+        if not self.command:
+            return
+        for alert in alerts:
+            try:
+                self._waiting.put_nowait(msgspec.structs.replace(alert, cluster=self._cluster))
+            except queue.Full:
+                self.discarded += 1
+                log.error("job %s: the alert command was not told, %d alerts so far", alert.job, self.discarded)
+        if alerts and self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            alert = self._waiting.get()
+            if self.command:
+                tell(self.command, alert)
+
+
+def tell(command: tuple[str, ...], alert: Alert) -> None:
+    """Run the command with an alert on its standard input; what goes wrong is logged."""
+    try:
+        process = subprocess.Popen(
+            command, env=child_environment({}), cwd="/", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        log.error("the alert command %s cannot be started: %s", command[0], error.strerror)
+        return
+    try:
+        process.communicate(msgspec.json.encode(alert) + b"\n", COMMAND_S)
+        if process.returncode:
+            log.error("the alert command %s has failed with exit code %d", command[0], process.returncode)
+    except subprocess.TimeoutExpired:
+        log.error("the alert command %s did not end within %g s and is killed", command[0], COMMAND_S)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

@@ -1,0 +1,56 @@
+"""`heron load-test jobs`: its parts measure what they say, and a missed goal fails it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from heronpy.common.errors import ConfigError
+from heronpy.loadtest import page
+from heronpy.loadtest.cluster import cluster
+from heronpy.loadtest.jobs import idle, pool, rounds, run
+from heronpy.loadtest.jobs.run import Sizes, run_jobs
+from heronpy.pools.keeping import Keeper
+
+SMALL = Sizes(changed=5, jobs=20, idle=3, slots=40, scenarios=3, days=1)
+
+
+def test_changed_jobs_are_updated_and_jobs_at_rest_are_hardly_read(tmp_path: Path) -> None:
+    changed_s, idle_s, updates = rounds.costs(tmp_path, 5, 20)
+    assert updates == 5 and 0 < idle_s / 20 < changed_s / 5
+
+
+def test_shards_of_lost_slots_go_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = pool.costs(40, 400, 2)
+    assert found.moved == 128 and found.left == 0 and found.map_s > 0
+
+    monkeypatch.setattr(Keeper, "_settle", lambda *_: None)
+    assert pool.costs(40, 400, 2).left == 40 * 64
+
+
+def test_a_missed_goal_fails_the_load_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "costs", lambda *_: idle.Costs(0.5, 60 << 20, 3))
+    where: Any = SimpleNamespace(scratch=tmp_path, temporary=True)
+    told = list[str]()
+    result = run_jobs(where, SMALL, 1, told.append)
+    assert result["ok"] and len(told) == 5 and "jobs" in page.render(result)
+    assert {"changed_round_s", "loss_s", "wrong_causes", "changes_a_day", "managers_bytes"} <= result["summary"].keys()
+
+    monkeypatch.setattr(run, "MAP_MAX_S", 0.0)
+    assert not run_jobs(where, SMALL, 1, told.append)["ok"]
+
+
+def test_it_makes_its_jobs_in_no_cluster_of_others() -> None:
+    with pytest.raises(ConfigError, match="leave --cluster out"):
+        run_jobs(SimpleNamespace(temporary=False), SMALL, 1, lambda text: None)  # type: ignore[arg-type]
+
+
+@pytest.mark.heavy
+def test_a_real_manager_looks_at_jobs_that_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "MEASURED_S", 10.0)
+    with cluster() as where:
+        found = idle.costs(where, 3)
+    assert found.in_sync == 3 and 0 < found.percent < 50 and found.uss_bytes > 10 << 20
