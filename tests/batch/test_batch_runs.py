@@ -112,16 +112,15 @@ def test_a_stopped_worker_is_not_waited_for(heron: Heron, logs: Path, tmp_path: 
     heron("submit", "local", "--mode", "batch", PROGRAM, "visits", f"{logs}/*.log", out, "slow_s=0.002",
           "unit_bytes=5000").ok()  # fmt: skip
 
-    def stage() -> Any:
-        found = heron("progress", "local", "visits", "--json").json()["stages"]
-        return found[0] if found else {"done": 0}
+    def progress() -> Any:
+        return heron("progress", "local", "visits", "--json").json()
 
     # Five units, by which the usual time is known.
-    wait_for(lambda: stage()["done"] >= 5, 60, "five units")
+    wait_for(lambda: sum(one["done"] for one in progress()["stages"]) >= 5, 60, "five units")
     worker = workers(heron)[0]
     os.kill(worker, signal.SIGSTOP)
     try:
-        heron.when_state("visits", "FINISHED")
+        wait_for(lambda: progress()["state"] == "FINISHED", 60, "the end of the run")
     finally:
         with suppress(ProcessLookupError):
             os.kill(worker, signal.SIGCONT)
