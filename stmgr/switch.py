@@ -122,9 +122,7 @@ class Switch:
             self._leave(source, frame)
 
     def _damaged(self, identity: bytes) -> None:
-        """Handle a message that is not an intact frame: a peer is asked for a new link, which settles the old one
-        (F14).
-        """
+        """Handle a damaged or foreign message: a peer is asked for a new link, which settles the old one (F14)."""
         self.counts["garbage"] += 1
         source = self.sources.get(identity)
         if source is not None and not source.task:
@@ -133,9 +131,7 @@ class Switch:
             self._end_source(identity)
 
     def _open(self, identity: bytes, epoch: int, parts: list[bytes]) -> None:
-        """Handle the first frame of a link. Senders that are neither a registered task nor a peer of the plan are
-        ignored.
-        """
+        """Handle the first frame of a link from a registered task or a peer of the plan. Others are ignored."""
         for task in self.tasks.values():
             if task.identity == identity and task.source is not None and task.source.epoch == epoch:
                 task.source.seq = 1

@@ -72,7 +72,7 @@ class Saved(NamedTuple):
     """A piece of the saved state of a task."""
 
     component: str
-    index: int
+    task: int
     snapshot: bytes
 
 
@@ -218,7 +218,7 @@ class _StageWriter(Writer):
                     for why in unfit.values() if self._on_unfit is not None else ():
                         self._on_unfit(piece.sink, why)
                 case Saved():
-                    self._held += self._files[piece.component].add(piece.index, piece.snapshot, 0)
+                    self._held += self._files[piece.component].add(piece.task, piece.snapshot, 0)
         if self._held >= SPILL_BYTES:
             for file in self._files.values():
                 file.spill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import select
 import time
 from collections.abc import Iterator, Sequence
@@ -21,8 +22,10 @@ from heronpy.task.user_code import columns_of, emit_columns, emit_one
 
 #: Lines, or tuples of a split, of a step.
 CHUNK = 1024
-#: Longest pause of a step, and time after which a spout that neither emits nor ends is called unbounded.
-_PAUSE_S, SILENT_S = 0.01, 60.0
+#: Longest pause of a step, and pause after a call that emitted nothing and did not say when to call again.
+_PAUSE_S, _DRY_S = 0.01, 0.001
+#: A spout that neither emits nor ends for this long is called unbounded.
+SILENT_S = 60.0
 
 
 class SpoutCell(ObjectCell):
@@ -40,7 +43,7 @@ class SpoutCell(ObjectCell):
         delegate = self.user.delegate
         delegate.emit, delegate.emit_batch = self._emit_any, self._emit_batch
         delegate.end_of_input, delegate.wait = self._end_of_input, self._wait
-        delegate.wait_readable, delegate.busy = self._wait_readable, _stay_busy
+        delegate.wait_readable, delegate.busy = self._wait_readable, self._stay_busy
 
     def bind(self) -> None:
         delegate, spout = self.user.delegate, self.user.object
@@ -70,6 +73,9 @@ class SpoutCell(ObjectCell):
     def _wait(self, seconds: float) -> None:
         self._call_at = time.monotonic() + seconds
 
+    def _stay_busy(self) -> None:
+        self._call_at = self._call_at or time.monotonic()
+
     def _wait_readable(self, fd: int) -> None:
         self._call_on = fd
 
@@ -78,12 +84,14 @@ class SpoutCell(ObjectCell):
         emitted, active_at = -1, time.monotonic()
         self.guard(self.user.object.activate)
         while not self._has_ended:
-            self._rest()
-            self.guard(self.user.object.next_tuple)
-            self.tell_acks()
+            if not self._rests():
+                self.guard(self.user.object.next_tuple)
+                self.tell_acks()
             now = time.monotonic()
             if emitted != (emitted := self.emitter.emitted()):
                 active_at = now
+            elif not self._call_at:
+                self._call_at = now + _DRY_S
             self.check_silence(now - active_at)
             yield
 
@@ -95,14 +103,22 @@ class SpoutCell(ObjectCell):
                 " a batch needs a spout that ends: use --mode stream"
             )
 
-    def _rest(self) -> None:
-        """Wait as the spout has requested, but only a moment."""
-        pause_s = min(_PAUSE_S, self._call_at - time.monotonic())
-        on, self._call_on = self._call_on, -1
-        if on >= 0:
-            select.select([on], [], [], _PAUSE_S if self._call_at == 0.0 else max(0.0, pause_s))
-        elif pause_s > 0:
+    def _rests(self) -> bool:
+        """Whether it is too early for the next call, as the spout has requested; waits only a moment."""
+        if not self._call_at and self._call_on < 0:
+            return False
+        left_s = self._call_at - time.monotonic() if self._call_at else math.inf
+        pause_s, came = max(0.0, min(_PAUSE_S, left_s)), False
+        if self._call_on < 0:
             time.sleep(pause_s)
+        else:
+            poll = select.poll()
+            poll.register(self._call_on, select.POLLIN)
+            came = bool(poll.poll(pause_s * 1000))
+        if not came and left_s > _PAUSE_S:
+            return True
+        self._call_at, self._call_on = 0.0, -1
+        return False
 
     def tell_acks(self) -> None:
         """Report the ids of what was emitted as acked."""
@@ -242,7 +258,3 @@ class SplitsCell(SpoutCell):
 
 def _no_splits(config: dict[str, Any]) -> Sequence[Any]:
     return ()
-
-
-def _stay_busy() -> None:
-    """The spout is called again at once anyway."""

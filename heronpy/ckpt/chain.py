@@ -42,7 +42,7 @@ class Link(Struct):
 
 
 class Plan(Struct):
-    """What one checkpoint writes."""
+    """The content of one checkpoint of a state."""
 
     kept: list[Link]
     keys: Keys | None

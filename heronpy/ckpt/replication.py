@@ -33,7 +33,7 @@ SWEEP_EVERY = 50
 
 
 class Counts(Struct):
-    """What a replicator has done so far; each is a metric of this name."""
+    """Counters of a replicator; each is a metric of this name."""
 
     checkpoints_copied: int = 0
     checkpoints_failed: int = 0
@@ -44,7 +44,7 @@ class Counts(Struct):
 
 
 class Sets(Struct, frozen=True):
-    """How the files of a checkpoint relate to those that a store has."""
+    """The files of a checkpoint, divided by what a store has of them."""
 
     copy: list[FileRef]
     delete: list[str]
@@ -169,7 +169,7 @@ class Replicator:
             raise error
 
     def give_up(self) -> None:
-        """From any thread or signal handler: start no further file."""
+        """Start no further file. Safe in any thread and signal handler."""
         self._given_up = True
 
     def _copy_file(self, number: int, ref: FileRef, source: CheckpointStore) -> None:

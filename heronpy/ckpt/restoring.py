@@ -26,7 +26,7 @@ Deltas = list[tuple[Segment, set[Any]]]
 
 
 class Loader:
-    """What a checkpoint holds for one task."""
+    """Reads the content of a checkpoint for one task."""
 
     def __init__(self, store: CheckpointStore, metadata: Metadata, owner: KeyOwner, allow_pickle: bool) -> None:
         self._store = store

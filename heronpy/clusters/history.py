@@ -31,7 +31,7 @@ from heronpy.common.settings import settings_for
 from heronpy.proto import control_pb2
 from heronpy.scheduler.teardown import FAILED, known_of, last_life
 from heronpy.views.overview import Topology
-from heronpy.views.progress import Progress
+from heronpy.views.progress import Progress, stopped
 
 _FINISHED = "finished"
 
@@ -98,7 +98,9 @@ class PastRun(Struct, frozen=True):
     def progress(self) -> Progress | None:
         """How far a batch run was; None of a stream."""
         with suppress(BatchRunError):
-            return Run(self.folder).progress if self.folder is not None else None
+            if self.folder is not None:
+                found = Run(self.folder).progress
+                return found if self.runs else stopped(found)
         return None
 
 

@@ -253,9 +253,7 @@ def _asked_to_kill(
     outcome: Outcome,
     waits: Callable[[str], None],
 ) -> bool:
-    """Ask the scheduler to kill, and repeat without an answer: it may end before it answers. Returns whether it is
-    done.
-    """
+    """Ask the scheduler to kill, and repeat: it may end before it answers. Returns whether it is done."""
     left_s = deadline - time.monotonic()
     within_s = max(min(left_s, ASK_AGAIN_S), 0.001)
     try:

@@ -104,7 +104,7 @@ class ClockFilter:
         self._samples.append((heard_ns, offset_of(sent_ns, at_ns, heard_ns)))
 
     def best(self, now_ns: int) -> Offset | None:
-        """What is known now; None without a sample of the last minute."""
+        """The estimate for now; None without a sample of the last minute."""
         while self._samples and now_ns - self._samples[0][0] > KEPT_NS:
             self._samples.popleft()
         aged = (offset.aged(now_ns - heard_ns) for heard_ns, offset in self._samples)

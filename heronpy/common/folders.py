@@ -252,5 +252,5 @@ def absolute(path: str | os.PathLike[str]) -> Path:
 
 
 def heron_home() -> Path:
-    """Where heron keeps state, packages and working directories."""
+    """The folder for state, packages and working directories."""
     return absolute(os.environ.get("HERON_HOME") or "~/.herondata")

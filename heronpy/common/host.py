@@ -69,7 +69,7 @@ def clock_id() -> int:
 
 
 class Life(Enum):
-    """What is known of a process."""
+    """Whether a process is known to live."""
 
     LIVES = "lives"
     ENDED = "ended"

@@ -107,7 +107,7 @@ def short_hash(text: str) -> str:
 
 
 def topology_name_problem(name: str) -> str | None:
-    """What is wrong with the name of a new topology; commands use it, so it must be one plain word in any shell."""
+    """Why a name is invalid for a new topology. Commands use it, so it must be one plain word in any shell."""
     problem = name_problem(name)
     if problem is None and not _TOPOLOGY.fullmatch(name):
         return "has more than letters, digits, '_', '-' and '.', or does not begin with a letter, a digit or '_'"
@@ -120,7 +120,7 @@ def edge_id(source: str, stream: str, target: str) -> str:
 
 
 def part_name_problem(name: str) -> str | None:
-    """What is wrong with the name of a component or stream: it has to be one plain word in any shell."""
+    """Why a name is invalid for a component or stream. It must be one plain word in any shell."""
     problem = name_problem(name)
     if problem is None and not _PART.fullmatch(name):
         return "has more than letters, digits and _ - . : @ % + = , or does not begin with a letter, a digit or '_'"

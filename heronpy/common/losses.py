@@ -17,7 +17,7 @@ WITH_LOSSES: Final = " WITH LOSSES"
 
 
 class Missing(Protocol):
-    """The totals of a topology as far as they tell of losses; the fields are those of `TupleTotals`."""
+    """The totals of a topology that concern losses; the fields are those of `TupleTotals`."""
 
     @property
     def dead_letters(self) -> int: ...
@@ -38,7 +38,7 @@ class Missing(Protocol):
 
 
 def losses_text(totals: Missing) -> str:
-    """How many tuples are missing: `12`, `at least` or `about 12`, `an unknown number`; empty: none."""
+    """The number of missing tuples: `12`, `at least` or `about 12`, `an unknown number`; empty for none."""
     lost = 0 if totals.lost_unknown else totals.lost
     count = totals.dead_letters + lost + totals.not_resent
     # Uncounted losses come on top of the counted ones.
@@ -87,5 +87,5 @@ def letters_estimated(totals: Missing) -> bool:
 
 
 def about_letters(totals: Missing) -> str:
-    """What stands before the number of dead letters; empty: it is exact."""
+    """The prefix of the number of dead letters; empty if it is exact."""
     return "about " if letters_estimated(totals) else "at least " if totals.letters_at_least else ""

@@ -21,11 +21,11 @@ class Permits:
 
     @property
     def waiting(self) -> int:
-        """How many coroutines wait."""
+        """The number of waiting coroutines."""
         return len(self._waiting)
 
     def offer(self, count: int) -> None:
-        """From now on `count` permits may be taken; earlier ones that are still free are void."""
+        """Offer `count` permits; earlier ones that are still free become void."""
         waiting = self._waiting
         while waiting and count > 0:
             waiter = waiting.popleft()

@@ -480,7 +480,7 @@ class LoggingSettings(Room, frozen=True):
 
 
 class SecuritySettings(Room, frozen=True):
-    """How a topology's processes reach each other, and where they listen."""
+    """Addresses and encryption of a topology's processes."""
 
     transport: str = _setting(
         "auto",

@@ -70,7 +70,7 @@ class Setting(Struct, frozen=True):
 
     @property
     def expected(self) -> str:
-        """What a value must be, in words."""
+        """The valid values, in words."""
         kinds = {"bool": "true or false", "int": "a whole number", "float": "a number"}
         what = kinds.get(self.type, "a map" if self.type.startswith("dict") else "text")
         if self.unit == "bytes":

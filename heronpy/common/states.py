@@ -29,7 +29,7 @@ def lifecycle_name(lifecycle: control_pb2.Lifecycle) -> str:
 
 
 def task_name(task: control_pb2.TaskStatus) -> str:
-    """What people call a task: its instance id as soon as it has one."""
+    """The name of a task for users: its instance id once it has one."""
     return task.instance_id or f"{task.component} (task {task.task_id})"
 
 

@@ -42,7 +42,7 @@ SAMPLE: Final = "sample"
 
 
 class KeyKind(enum.Enum):
-    """What the value of a known key must be."""
+    """The type of value of a known key."""
 
     TEXT = "text"
     BOOL = "true or false"

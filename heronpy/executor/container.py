@@ -318,6 +318,10 @@ class Container:
     def _start(self, epoch: int, after: Cause | None, life: int) -> None:
         launch, folder = self._launch, self._folder
         assert launch is not None and folder is not None
+        if life:
+            log.warning(
+                "the slot has ended and is started again: %d of at most %d times in its epoch", life, SLOT_LIVES - 1
+            )
         file = str(folder.path / arriving.LAUNCH)
         module = SLOT_MODULE if launch.submitted.program == SLOT else self._module
         argv = (

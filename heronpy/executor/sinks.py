@@ -227,9 +227,7 @@ class Sinks:
         return {worker.name: worker.discarded + self._beyond for worker in self._workers}
 
     def offer(self, at: float, reports: Iterable[control_pb2.MetricsReport]) -> None:
-        """Offer a snapshot to all sinks without waiting. `at` is in seconds since 1970; the reports must not change
-        later.
-        """
+        """Offer a snapshot to all sinks without waiting. `at`: seconds since 1970; reports must not change later."""
         chosen: Reports = []
         room = SAMPLES_MAX
         for report in reports:

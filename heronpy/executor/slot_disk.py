@@ -14,7 +14,8 @@ from typing import Final
 from msgspec import Struct
 
 from heronpy.common.errors import ConfigError, DamagedStateError
-from heronpy.net.private import make_private, write_private
+from heronpy.common.folders import replace_file
+from heronpy.net.private import make_private
 from heronpy.pools.shards import BUCKETS, Map, Spec, pack, unpack
 
 log = logging.getLogger("heronpy.executor")
@@ -66,9 +67,9 @@ class SlotDisk:
         try:
             make_private(self._folder)
             for bucket in list(self._owed):
-                write_private(self._bucket(bucket), pack(self._owed[bucket]))
+                replace_file(self._bucket(bucket), pack(self._owed[bucket]))
                 del self._owed[bucket]
-            write_private(self._folder / MAP, pack(_Kept(self._epoch, found)))
+            replace_file(self._folder / MAP, pack(_Kept(self._epoch, found)))
         except (OSError, ConfigError) as error:
             log.warning("map %d is not kept for a slot that crashes: %s", found.number, error)
             (self._folder / MAP).unlink(missing_ok=True)

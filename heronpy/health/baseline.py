@@ -54,7 +54,7 @@ class Baseline:
             del self._hours[old]
 
     def kept(self) -> list[control_pb2.MinutesLedger.Usual]:
-        """For a successor: of each component the median, of how many minutes, and about when the newest was."""
+        """The baseline for a successor: for each component the median, its minutes, and the time of the newest."""
         found: defaultdict[str, Counter[int]] = defaultdict(Counter)
         newest: dict[str, int] = {}
         for hour, counts in sorted(self._hours.items()):

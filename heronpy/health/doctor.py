@@ -49,7 +49,7 @@ def _unquoted(finding: Finding, topology: str) -> str:
 
 
 def rank_of(finding: Finding | None) -> int:
-    """How urgent it is: 0 needs nothing, 4 has failed."""
+    """The urgency of a finding: 0 needs nothing, 4 has failed."""
     if finding is None:
         return 0
     return _RANKS.get(finding.verdict, 0 if finding.verdict in CALM else 2)

@@ -129,7 +129,7 @@ def full_disks(signals: Signals) -> Iterator[Finding]:
 
 
 def footprints(signals: Signals) -> Iterator[Finding]:
-    """Of each component the task that takes most, if that is too much."""
+    """For each component the task that takes most, if that is too much."""
     for component in signals.components:
         tasks = signals.of(component)
         yield from _worst(tasks, Verdict.PROCESSES, lambda task: _processes(task, signals))

@@ -140,7 +140,7 @@ def _type_of(exception: str) -> str:
 
 
 class AllHotSpots(Struct, kw_only=True):
-    """What a topology master answers to `GetHotSpots`."""
+    """The answer of a topology master to `GetHotSpots`."""
 
     #: By task.
     tasks: dict[str, HotSpots]
@@ -257,7 +257,7 @@ class Signals(Struct):
 
     @property
     def components(self) -> list[str]:
-        """In the order of the topology, spouts first."""
+        """Components in the order of the topology, spouts first."""
         return list(dict.fromkeys(task.component for task in self.tasks))
 
     @property

@@ -42,7 +42,7 @@ class Shift(Struct, frozen=True):
 
 
 def shift(signals: Signals, component: str) -> Shift | None:
-    """How an update has changed what a task of the component does per busy second (medians over minutes)."""
+    """How an update has changed the work per busy second of a component's tasks (medians over minutes)."""
     rates = _per_busy_s(signals, component)
     if signals.updated_s is None or not rates:
         return None
@@ -62,7 +62,7 @@ def _updated_in(signals: Signals, minutes: int) -> int:
 
 
 class Before(Struct, frozen=True):
-    """What an update has changed: the plans, and the tasks that the components of another number had."""
+    """The state before an update: the plans, and earlier task counts of components whose counts changed."""
 
     plan: int
     plan_now: int
@@ -70,7 +70,7 @@ class Before(Struct, frozen=True):
 
 
 def before_update(signals: Signals) -> Before | None:
-    """What there was before the last update; None if the plan of then is not known, or still is that of now."""
+    """The state before the last update; None if that plan is unknown or still current."""
     plans = signals.minutes("", "plan_version")
     changed = _updated_in(signals, len(plans))
     known = [int(version) for version in plans[: max(0, changed)] if version]
@@ -99,7 +99,7 @@ class Latency(Struct, frozen=True):
 
 
 def latency(signals: Signals) -> Latency | None:
-    """That of the slowest sink, or of full acks where they are slower; None while too little is known of before."""
+    """The latency of the slowest sink, or of full acks if these are slower; None while the usual one is unknown."""
     found = []
     for series in ("end_to_end_p99_s", "complete_p99_s"):
         for component in signals.components:
@@ -204,7 +204,7 @@ def _is_steady(points: Sequence[tuple[float, float]], per_s: float) -> bool:
 
 
 def lasts_s(signals: Signals, component: str, busy: float, held: float) -> float:
-    """For how many seconds, up to the last full minute, its tasks have been this busy or spouts been held this much."""
+    """Seconds, up to the last full minute, for which tasks have been this busy or spouts held this much."""
     shares, holds = signals.minutes(component, "busy")[::-1], signals.minutes("", "held")[::-1]
     found = 0
     for number in range(max(len(shares), len(holds))):
@@ -217,7 +217,7 @@ def lasts_s(signals: Signals, component: str, busy: float, held: float) -> float
 
 
 def empties_s(signals: Signals, component: str) -> float | None:
-    """When the queues of a component will be empty, if they go on falling as they do; None when they do not fall."""
+    """Seconds until the queues of a component are empty at their present rate; None if they do not fall."""
     known = _known(signals.minutes(component, "queue_bytes"))
     # Since its peak: a burst that came minutes ago was a rise then.
     rose = max((at for at, (earlier, later) in enumerate(pairwise(known), 1) if later > earlier), default=0)

@@ -86,7 +86,7 @@ class Demand(Struct, frozen=True):
         return None
 
     def required(self, used: Size) -> Size:
-        """What a container needs for instances of this total size, including padding."""
+        """The room that a container needs for instances of this total size, with padding."""
         factor = 1 + self.padding_percent / 100
         raw = (used[0] * factor, math.ceil(used[1] * factor), math.ceil(used[2] * factor))
         if raw[1]:
@@ -238,7 +238,7 @@ def _limits(config: Mapping[str, Any], share: bool) -> tuple[Limit, tuple[bool, 
 
 
 def padding_of(config: Mapping[str, Any], settings: PackingSettings) -> tuple[float, int]:
-    """What a container has besides its instances: percent of their sizes, and bytes of memory."""
+    """The padding of a container: percent of its instances' sizes, and bytes of memory."""
     key = "topology.container.padding.percentage"
     percent = config.get(key, settings.container_padding_percent)
     if isinstance(percent, bool) or not isinstance(percent, (int, float)) or not 0 <= percent < math.inf:

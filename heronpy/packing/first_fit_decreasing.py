@@ -16,7 +16,7 @@ _FIX = "raise the limit of a container or make the instance smaller"
 
 
 class FirstFitDecreasing:
-    """As few containers as first fit needs."""
+    """Uses as few containers as first fit needs."""
 
     name: ClassVar[str] = "first_fit_decreasing"
     fixed_containers: ClassVar[bool] = False

@@ -20,7 +20,7 @@ def group_name(topology_id: str, container: int) -> str:
 
 
 def prefix_of(topology_id: str) -> str:
-    """What the names of a topology's groups begin with."""
+    """The prefix of the names of a topology's groups."""
     return f"heron.{topology_id}."
 
 

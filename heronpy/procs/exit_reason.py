@@ -55,7 +55,7 @@ COUNTED = frozenset(ExitReason) - NEVER_RESTARTED - UNCOUNTED
 
 
 class ExitHints(Struct, frozen=True):
-    """What the supervisor knows besides the wait status."""
+    """Facts that the supervisor knows in addition to the wait status."""
 
     #: We asked it to stop or to restart.
     asked: bool = False
@@ -158,7 +158,7 @@ def describe_end(status: int, hints: ExitHints) -> str:
 
 
 def detail_of(status: int, hints: ExitHints, words: str) -> str:
-    """How a process ended, with its last words: what it raised, or the last line of its log."""
+    """How a process ended, with its exception or the last line of its log."""
     how = describe_end(status, hints)
     if not words:
         return how

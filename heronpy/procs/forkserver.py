@@ -35,7 +35,7 @@ _SOCKET_BUFFER_BYTES = 1 << 20
 
 
 class Command(Struct, frozen=True):
-    """What a child runs: `main(argv)` of a module."""
+    """The program of a child: `main(argv)` of a module."""
 
     name: str
     module: str

@@ -133,7 +133,7 @@ def counter_files(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/c
 
 
 class Owner(Protocol):
-    """What a host needs from its program."""
+    """Callbacks that a host needs from its program."""
 
     def command_of(self, spec: ProcessSpec, number: int) -> Command: ...
 

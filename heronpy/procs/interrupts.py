@@ -38,7 +38,7 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
 
 
 def dropped(found: sys.UnraisableHookArgs) -> None:
-    """A hook for what Python has dropped (`sys.unraisablehook`): an interrupt is not told of but comes again."""
+    """A hook for exceptions that Python drops (`sys.unraisablehook`): an interrupt is raised again, not reported."""
     global _raised_at
     if issubclass(found.exc_type, KeyboardInterrupt):
         _raised_at -= ONE_S
@@ -53,7 +53,7 @@ def _again() -> None:
 
 
 def heed() -> None:
-    """To be called before anything is made that lasts: KeyboardInterrupt if the command was interrupted before."""
+    """Raise KeyboardInterrupt if the command was interrupted. Call it before making anything permanent."""
     if _seen:
         raise KeyboardInterrupt
 

@@ -14,7 +14,7 @@ log = logging.getLogger("heronpy.procs")
 
 
 class Jobs:
-    """Every failure is logged; `on_failure` is for processes that cannot go on after one."""
+    """Runs jobs. Every failure is logged; `on_failure` is for processes that cannot continue after one."""
 
     def __init__(self, on_failure: Callable[[], None] = lambda: None, group: int = 0) -> None:
         """Repeated calls are made at the moments of this group, see `shared_moment`."""

@@ -87,7 +87,7 @@ class RestartHistory(Struct):
 
 
 class Charges(Struct, frozen=True):
-    """What outlives a restart of whoever counts: a `RestartHistory` that does not change, on the same clock."""
+    """A `RestartHistory` that is immutable and outlives the process that counts, on the same clock."""
 
     failures: tuple[tuple[ExitReason, tuple[float, ...]], ...] = ()
     streak: int = 0
@@ -97,13 +97,13 @@ class Charges(Struct, frozen=True):
 
     @classmethod
     def of(cls, history: RestartHistory) -> Charges:
-        """What a history says; how long user code has been raising is left out."""
+        """The charges of a history, without the time for which user code has been raising."""
         failures = tuple((reason, tuple(times)) for reason, times in history.failures.items() if times)
         healthy_at = None if history.healthy_at == float("-inf") else history.healthy_at
         return cls(failures, history.streak, history.last_pause_s, healthy_at)
 
     def history(self, limits: RestartLimits) -> RestartHistory:
-        """The history to go on with."""
+        """The history that continues these charges."""
         return RestartHistory(
             {reason: deque(times, limits.budget_of(reason) + 1) for reason, times in self.failures},
             self.streak,

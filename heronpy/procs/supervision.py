@@ -95,7 +95,7 @@ class ProcessView(Struct, frozen=True):
     restart_at: float | None = None
 
     def record(self, started_at: float, epoch: int) -> control_pb2.ProcessRecord:
-        """The process as records tell it; `started_at` is wall time."""
+        """The record of the process; `started_at` is wall time."""
         return control_pb2.ProcessRecord(
             name=self.spec.name,
             pid=self.pid,

@@ -56,7 +56,7 @@ class KeptFiles:
         return os.pread(opened, _BYTES, 0)
 
     def forget(self, path: str) -> None:
-        """Close a file that nobody will read soon."""
+        """Close a file that is not read soon."""
         kept = self._files.pop(path, None)
         if kept is not None:
             os.close(kept)

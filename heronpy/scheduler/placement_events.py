@@ -266,9 +266,7 @@ class Activate:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Answer the last request of a container with a grant. It may overtake a `Persist`. Only while the permit may
-    grant.
-    """
+    """Answer a container's last request with a grant. It may overtake a `Persist`. Only while the permit may grant."""
 
     container: int
     submission: int

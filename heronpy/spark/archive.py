@@ -35,7 +35,7 @@ _KEPT = 3
 
 
 def archive_path(java: str) -> Path:
-    """Where the archive for this Java program and the installed Spark belongs."""
+    """The path of the class archive for this Java program and the installed Spark."""
     spec = importlib.util.find_spec("pyspark")
     # Identifies the installation; a new one has other files.
     installed = f"{spec.origin}\n{os.stat(spec.origin).st_mtime_ns}" if spec and spec.origin else ""

@@ -109,11 +109,11 @@ class ConnectDriver:
         )
 
     def is_lost(self) -> bool:
-        """Only a request tells, so never before one fails."""
+        """False, because only a failed request shows the loss."""
         return False
 
     def is_lost_by(self, error: BaseException) -> bool:
-        """Whether the server answers no more, or has ended the session."""
+        """Whether the server no longer answers, or has ended the session."""
         from pyspark.errors import PySparkException
 
         if not isinstance(error, PySparkException) and not type(error).__module__.startswith("grpc"):

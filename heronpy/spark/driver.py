@@ -15,7 +15,7 @@ class SparkStartError(HeronError):
 
 
 class Driver(Protocol):
-    """The gateway's Spark. `start` runs in a thread; the rest may be asked meanwhile."""
+    """The gateway's Spark. `start` runs in a thread; other methods may be called during it."""
 
     def start(self) -> None:
         """Make a session, and run a first small batch. Its errors quote Spark."""

@@ -150,14 +150,14 @@ class HostJobs:
         return [one[1:] for one in sorted(found)]
 
     def told(self) -> list[dict[str, Any]]:
-        """All jobs as they are; those that have ended are told once."""
+        """The state of all jobs; an ended job is reported once."""
         with self._lock:
             shown = [job.shown() for job in self._jobs.values()]
             self._jobs = {name: job for name, job in self._jobs.items() if not job.has_ended}
         return shown
 
     def executors(self) -> int:
-        """How many executors the application has."""
+        """The number of executors of the application."""
         return max(0, int(self._java.getExecutorMemoryStatus().size()) - 1)  # the driver is one of them
 
     # ---- one job --------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class Host:
         self._told_at = float("-inf")
 
     def run(self) -> int:
-        """Until the scheduler closes our standard input, or the application ends."""
+        """Run until the scheduler closes our standard input, or the application ends."""
         # Given by who starts us, and removes what we cannot.
         folder = Path(os.environ.get("HERON_SPARK_SCRATCH") or tempfile.mkdtemp(prefix="heron-spark-"))
         tempfile.tempdir = str(folder)

@@ -133,7 +133,7 @@ class Jvm:
         self.port, self.secret = port, data[8 : 8 + length].decode()
 
     def ended(self) -> JvmError | None:
-        """How it ended during its start, with its last lines; None while it runs."""
+        """How the JVM ended during its start, with its last lines; None while it runs."""
         code = self.process.poll()
         if code is None:
             return None

@@ -13,7 +13,7 @@ _TEXTS = ("No space left on device", "Disk quota exceeded", "Read-only file syst
 
 
 def outage_of(error: BaseException) -> str | None:
-    """What is waited for, in one line; None when the attempt counts as one that failed."""
+    """The outage to wait for, in one line; None if the attempt counts as failed."""
     for one in _chain(error):
         if isinstance(one, ObjectsError):
             return str(one)
@@ -32,7 +32,7 @@ def is_executor_lost(error: BaseException) -> bool:
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says; "" for an error of a JVM that has ended, because py4j asks the JVM for the text."""
+    """The text of an error; "" for an error of an ended JVM, because py4j asks the JVM for it."""
     try:
         return str(error)
     except Exception:

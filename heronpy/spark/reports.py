@@ -108,7 +108,7 @@ class Reports:
         )
 
     def send(self, body: Any) -> None:
-        """Send a report, unless nobody takes it."""
+        """Send a report if an executor takes it."""
         try:
             self._sock.send(seal(wrap(body)), zmq.DONTWAIT)
         except zmq.Again:

@@ -167,7 +167,7 @@ class SparkDriver:
         return self._has_ended(0.0)
 
     def is_lost_by(self, error: BaseException) -> bool:
-        """Whether the JVM has ended: its errors are of several kinds, so only its exit tells them from the user's."""
+        """Whether the JVM has ended. Its errors have several types, so only its exit tells them from the user's."""
         return self._has_ended(_ENDS_S if _speaks_of_the_driver(error) else 0.0)
 
     def explained(self, error: Exception) -> Exception:

@@ -177,7 +177,7 @@ class Session:
             raise StateError(f"ZooKeeper at {self.hosts} cannot serve {where}: {reason}") from error
 
     def patience(self) -> float:
-        """How long a call from this thread may take."""
+        """The longest duration of a call from this thread."""
         asyncio = sys.modules.get("asyncio")
         if asyncio is None or asyncio._get_running_loop() is None:
             return PATIENCE_S

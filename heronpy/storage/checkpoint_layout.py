@@ -38,7 +38,7 @@ def number_in(location: str) -> int:
 
 
 def is_path(path: str) -> bool:
-    """Whether a path that metadata names lies where a checkpoint has files."""
+    """Whether a path in metadata has the form of a checkpoint's file."""
     return _PATH.fullmatch(path) is not None
 
 

@@ -45,7 +45,7 @@ class PackagePieces:
                 self._objects.put(self._key(digest, number), file.read(PIECE_BYTES))
 
     def read(self, digest: bytes, size: int, offset: int) -> bytes:
-        """What follows the offset, a piece at most; empty at the end. MissingObjectError if it is not there."""
+        """The piece at the offset; empty at the end. MissingObjectError if the package is missing."""
         if offset >= size:
             return b""
         number, start = divmod(offset, PIECE_BYTES)

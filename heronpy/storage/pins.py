@@ -30,7 +30,7 @@ class Pins:
 
     @contextlib.contextmanager
     def removing(self, paths: Iterable[str]) -> Iterator[list[str]]:
-        """The files that may be removed while in the block; a process that pins one meanwhile waits."""
+        """The files that may be removed within the block; a process that pins one of them waits."""
         with self._changed:
             doomed = set(paths).difference(*self._pins.values())
             self._doomed |= doomed

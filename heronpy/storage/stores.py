@@ -125,7 +125,7 @@ def store_roots(settings: CheckpointSettings) -> list[Place]:
 
 
 def replica_of(settings: CheckpointSettings) -> Place | None:
-    """Where complete checkpoints are copied to; None if they are not."""
+    """The second store for complete checkpoints; None if it is not set."""
     return place_of(settings.replica) if settings.replica else None
 
 
@@ -167,7 +167,7 @@ def open_replica(topology_id: str, settings: CheckpointSettings) -> CheckpointSt
 
 
 def open_stores(launch: LaunchSpec, settings: CheckpointSettings, task_id: int | None = None) -> Stores:
-    """Where a process of a topology keeps checkpoints; a task says which it is, for its spool."""
+    """The checkpoint stores of a process of a topology; a task passes its id, for its spool."""
     remote = object_store(settings)
     if remote is None:
         return StoreChoice(launch, settings)
@@ -183,7 +183,7 @@ def open_stores(launch: LaunchSpec, settings: CheckpointSettings, task_id: int |
 
 
 class Stores:
-    """Where a process of a topology keeps checkpoints: a store without an alternative."""
+    """The only checkpoint store of a process, without an alternative."""
 
     def __init__(self, store: CheckpointStore) -> None:
         self._store = store

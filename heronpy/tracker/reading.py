@@ -36,7 +36,7 @@ from heronpy.views.past import (
     series_name,
 )
 from heronpy.views.plan import Plan
-from heronpy.views.progress import ShownProgress, table_of
+from heronpy.views.progress import ShownProgress, stopped, table_of
 from heronpy.views.quotes import without_values
 from heronpy.views.saved import (
     GATEWAY,
@@ -338,6 +338,7 @@ async def progress(call: Call) -> ShownProgress:
     if definition is not None and (folder := run_folder(definition)):
         with suppress(BatchRunError):
             found = await asyncio.to_thread(lambda: Run(folder).progress)
+            found = stopped(found) if watched.ended_at is not None else found
             return ShownProgress(run=found, table=table_of(found))
     if definition is None or not has_units(definition):
         return ShownProgress(run=None, table=pipelines_of(control_pb2.MetricsReply()).table)

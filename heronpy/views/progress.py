@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from heronpy.common.errors import AnswerError
 from heronpy.common.units import format_bytes, format_duration
@@ -53,9 +54,9 @@ class Progress(Struct, kw_only=True):
 
     #: `visits/3`
     run: str
-    #: RUNNING, FINISHED, HELD, FAILED.
+    #: RUNNING, FINISHED, HELD, FAILED; STOPPED: it has not ended, and no topology works on it.
     state: str
-    #: Why it failed, one sentence.
+    #: Why it has failed or is stopped, one sentence.
     cause: str = ""
     #: When these figures were made.
     at: float
@@ -85,6 +86,14 @@ def progress_of(text: bytes) -> Progress:
         return msgspec.json.decode(text, type=Progress)
     except msgspec.MsgspecError as error:
         raise AnswerError(f"{PROGRESS} is damaged: {error}") from None
+
+
+def stopped(found: Progress) -> Progress:
+    """The figures of a run on which no topology works."""
+    if found.ended_at is not None:
+        return found
+    cause = "no topology works on it; the command that began it goes on with it"
+    return replace(found, state="STOPPED", cause=cause, ends_in_s=None)
 
 
 def table_of(found: Progress) -> Table:

@@ -120,7 +120,7 @@ def _time_problem(kind: pa.DataType, is_inner: bool) -> str | None:
 
 
 def batch_problem(batch: pa.RecordBatch) -> str | None:
-    """What is wrong with the values of a batch of a good schema, or None; looks at every byte of it."""
+    """Why the values of a batch with a good schema are invalid, or None; checks every byte of it."""
     pa = arrow()
     try:
         batch.validate(full=True)

@@ -61,6 +61,11 @@ def in_slots(heron: Heron, slot: int | None = None) -> list[psutil.Process]:
     return found
 
 
+def slot_of(heron: Heron, pid: int) -> int:
+    """The slot that runs a process."""
+    return next(slot for slot in slots(heron) if pid in {one.pid for one in in_slots(heron, slot)})
+
+
 def all_up(heron: Heron, but_not: int = 0) -> bool:
     status = heron("status", "local", "Counts", "--json")
     states = [task["state"] for task in status.json()["tasks"]] if status.code == 0 else []
@@ -80,14 +85,6 @@ def runs(process: psutil.Process, module: str) -> bool:
     return False
 
 
-def is_executor(process: psutil.Process, but_not: int) -> bool:
-    """Whether it is one of container 1, and another one."""
-    with contextlib.suppress(psutil.Error):
-        title = " ".join(process.cmdline())
-        return title.startswith("heron: ") and title.endswith("/1") and process.pid != but_not
-    return False
-
-
 def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path) -> None:
     heron, out = pool, tmp_path / "out"
     rate = ("--config-property", "heron.checkpoint.interval_s=0.5")
@@ -97,7 +94,8 @@ def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path
     when_checkpoints(heron, 1)
 
     # A slot is killed: what ran in it is in the others, unless its successor was faster than the pool's scheduler.
-    lost, before = max(used(heron)), executor(heron)
+    before = wait_for(lambda: executor(heron), 10.0, "the executor of container 1")
+    lost = slot_of(heron, before)
     for one in in_slots(heron, lost):
         if runs(one, "heronpy.executor.bootstrap"):
             one.kill()
@@ -113,15 +111,6 @@ def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path
     old = executor(heron)
     os.kill(old, signal.SIGKILL)
     wait_for(lambda: executor(heron) not in (0, old), 30.0, "another executor")
-
-    # The state manager is away, too, and the slot itself crashes: it goes on by what is on its disk.
-    old, state = executor(heron), heron.home / "state"
-    state.rename(state.with_name("away"))
-    for one in in_slots(heron):
-        if runs(one, "heronpy.executor.slot") and old in {child.pid for child in one.children(recursive=True)}:
-            one.kill()
-    wait_for(lambda: any(is_executor(one, old) for one in in_slots(heron)), 30.0, "an executor of a slot without state")
-    state.with_name("away").rename(state)
     assert "its scheduler does not run, the slots go on" in heron("pool", "show", "local", "small").ok().out
     heron("job", "stop", "local", "Counts", "--timeout", 3).refused(FAILED, "heron scheduler start")
     heron("job", "start", "local", "Counts", "--detach").ok()
@@ -143,6 +132,25 @@ def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path
     heron("job", "set", "local", "Counts", "component_config.line.counts.rate=0", "--detach").ok()
     in_state(heron, "FINISHED")
     assert counts(out) == expected()
+
+
+def test_a_slot_that_crashes_while_nobody_schedules_goes_on_by_its_disk(pool: Heron, tmp_path: Path) -> None:
+    heron = pool
+    heron("job", "create", "local", EXAMPLE, *words(tmp_path / "out"), "--pool", "small", "--detach").ok()
+    old = wait_for(lambda: executor(heron), 120.0, "the executor of container 1")
+    scheduler = heron.scheduler_pid("small")
+    for pid in (psutil.Process(scheduler).ppid(), scheduler):
+        os.kill(pid, signal.SIGKILL)
+    for one in in_slots(heron):
+        if runs(one, "heronpy.executor.slot") and old in {child.pid for child in one.children(recursive=True)}:
+            one.kill()
+    wait_for(lambda: executor(heron) not in (0, old), 60.0, "an executor of the slot that was started again")
+    logs = Path(os.environ["TMPDIR"]).rglob("executor-*.log")
+    assert any("of its disk" in log.read_text(errors="replace") for log in logs)
+    heron("scheduler", "start", "local", "small").ok()
+    wait_for(lambda: all_up(heron), 90.0, "all tasks")
+    again = [slot_of(heron, one.pid) for one in in_slots(heron) if runs(one, "--life")]
+    assert again == [slot_of(heron, executor(heron))], "one slot was started again, in its epoch"
 
 
 def test_what_a_pool_cannot_do_is_one_sentence(pool: Heron, tmp_path: Path) -> None:
@@ -175,10 +183,10 @@ def test_its_tuples_are_exact_while_it_is_rescaled_and_moved_and_both_managers_d
     )  # fmt: skip
     (out / "spec").write_text(json.dumps({**asdict(given), "name": "Counts", "out": str(out)}))
     (out / "topology.py").write_bytes(Path(judged.__file__).read_bytes())
-    often = ("--config-property", "heron.checkpoint.interval_s=1")
+    small = ("checkpoint.interval_s=1", "packing.instance_cpu=0.2", "packing.instance_ram_bytes=100MB")
     heron(
-        "job", "create", "local", out / "topology.py", "-", "--spec", out / "spec", "--pool", "small", *often,
-        "--slo", "lag=5s", "--max", "work=8",
+        "job", "create", "local", out / "topology.py", "-", "--spec", out / "spec", "--pool", "small",
+        *(word for one in small for word in ("--config-property", f"heron.{one}")), "--slo", "lag=5s", "--max", "work=8",
     ).ok()  # fmt: skip
     first = in_state(heron, "IN_SYNC")["topology_id"]
 
@@ -200,3 +208,33 @@ def test_its_tuples_are_exact_while_it_is_rescaled_and_moved_and_both_managers_d
     in_state(heron, "FINISHED")
     verdict = heron("verify", "check", out, "--mode", "EFFECTIVELY_ONCE", "--json").json()
     assert verdict["ok"] and verdict["expected"] > 5000, verdict
+
+
+@pytest.mark.parametrize("stopped", ["source", "target"])
+def test_a_slot_that_is_stopped_in_the_middle_of_a_move_is_ended(pool: Heron, tmp_path: Path, stopped: str) -> None:
+    """Slot 3 is empty, so what leaves the source can go to the target alone."""
+    heron, out = pool, tmp_path / "out"
+    heron("pool", "drain", "local", "small", 3).ok()
+    rate = ("--config-property", "heron.checkpoint.interval_s=0.5")
+    heron("job", "create", "local", EXAMPLE, *words(out), "--pool", "small", *rate).ok()
+    first = in_state(heron, "IN_SYNC")["topology_id"]
+    wait_for(lambda: all_up(heron) and executor(heron), 60.0, "all tasks")
+    when_checkpoints(heron, 1)
+    source = slot_of(heron, executor(heron))
+    frozen = in_slots(heron, source if stopped == "source" else 3 - source)
+    for one in frozen:
+        one.suspend()
+    heron("pool", "drain", "local", "small", source).ok()
+    heron("pool", "drain", "local", "small", 3, "--lift").ok()
+    wait_for(lambda: not any(runs_at_all(one) for one in frozen), 180.0, "the engine to end the slot that is stopped")
+    wait_for(lambda: all_up(heron, source), 120.0, "all tasks outside of the source")
+    assert job(heron)["topology_id"] == first
+    heron("job", "set", "local", "Counts", "component_config.line.counts.rate=0", "--detach").ok()
+    in_state(heron, "FINISHED")
+    assert counts(out) == expected()
+
+
+def runs_at_all(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

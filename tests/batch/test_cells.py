@@ -325,6 +325,7 @@ def test_splits_are_listed_once_and_read_by_any_worker() -> None:
 
 class Polled(Log, Spout, StatefulComponent):
     outputs: ClassVar[list[Any]] = ["word"]
+    calls: ClassVar[int] = 0
 
     def init_state(self, state: Any) -> None:
         self.state = state
@@ -333,24 +334,27 @@ class Polled(Log, Spout, StatefulComponent):
         self.task, self.left = context.get_task_id(), 3
 
     def next_tuple(self) -> None:
+        Polled.calls += 1
         if not self.left:
             self.end_of_input()
             return
         self.left -= 1
         self.state["left"] = self.left
         self.emit([f"{self.task}.{self.left}"], tup_id=self.left)
-        self.wait(0.001)
+        self.wait(0.03)
 
     def ack(self, tup_id: Any) -> None:
         self.say("ack", tup_id)
 
 
 def test_any_spout_that_ends_runs_unchanged() -> None:
-    """Each of its tasks is a unit; ids are acked at once, and its state is saved."""
+    """Each of its tasks is a unit; ids are acked at once, its state is saved, and it is called when it wants to be."""
+    Polled.calls = 0
     found = run((Polled, {}), (Shields, SHUFFLE), mode="EFFECTIVELY_ONCE")
     assert found.rows("sink") == [["1.2"], ["1.1"], ["1.0"], ["2.2"], ["2.1"], ["2.0"]]
     assert Log.said == [("ack", 2), ("ack", 1), ("ack", 0)] * 2
     assert [found.plain_state("s", index) for index in range(2)] == [{"left": 0}] * 2
+    assert Polled.calls == 8
 
 
 class Coroutine(Log, AsyncSpout):

@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from heronpy.cli.change import jobs
 from heronpy.common.folders import make_folders
 from heronpy.jobs.manager import folder_of, minutes_of
-from heronpy.jobs.store import Scaled
+from heronpy.jobs.store import Scaled, Store
 from heronpy.loadtest.jobs.model import START_S, Model
 from heronpy.loadtest.jobs.scenarios import HOUR, Scene
 from heronpy.scaling.figures import Goal, Times
@@ -103,3 +104,22 @@ def test_a_promise_is_kept_for_a_share_of_the_time(heron: Heron, scene: Scene, m
     said = heron("job", "explain", "local", "Day", "--record", "x")
     assert said.code == NOT_FOUND and "the scaler keeps them where it runs" in said.err
     assert heron("job", "slo", "local", "Dya").code == FAILED
+
+
+def test_a_job_that_is_watched_is_shown_once_and_then_what_changes(
+    heron: Heron, scene: Scene, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = open_state("local", str(home / "state" / "local"))
+    steps = iter([lambda: Store(state).decided("Day", "scaler", "work", "not scaled: it waits"), lambda: None])
+
+    def sleep(seconds: float) -> None:
+        step = next(steps, None)
+        if step is None:
+            raise KeyboardInterrupt
+        step()
+
+    monkeypatch.setattr(jobs.time, "sleep", sleep)
+    lines = heron("job", "show", "local", "Day", "--watch").out.splitlines()
+    state.close()
+    assert sum("job Day is" in line for line in lines) == 1
+    assert sum("not scaled: it waits" in line for line in lines) == 1 and "scaler: not scaled: it waits" in lines[-1]

@@ -233,45 +233,51 @@ def list_jobs(target: Target, as_json: bool, common: Common) -> None:
 
 
 def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, common: Common) -> None:
-    """What a job should be and is; with `watch` again and again, until Ctrl-C."""
+    """What a job should be and is; with `watch` then whatever changes, until Ctrl-C."""
     _, store = opened(target, common)
-    before = ""
+    before: Any = None
     while True:
         found = shown(store, job)
-        text = msgspec.json.encode(found).decode()
-        if text != before:
-            print_json(found) if as_json else _print(found, origin)
+        now: Any = msgspec.json.encode(found) if as_json else lines_of(found, origin)
+        if as_json and now != before:
+            print_json(found)
+        elif not as_json:
+            at = "" if before is None else f"{time.strftime('%H:%M:%S')} "
+            for line in now if before is None else (one for one in now if one not in before):
+                say(at + line)
         if not watch:
             return
-        before = text
+        before = now
         time.sleep(WATCH_S)
 
 
-def _print(found: Mapping[str, Any], origin: bool) -> None:
+def lines_of(found: Mapping[str, Any], origin: bool = False) -> list[str]:
+    """What `heron job show` prints of a job."""
     plan = f", {found['plan']}" if found["plan"] else ""
     layers = ", ".join(f"{name} v{found['versions'][name]}" for name in LAYERS if found["versions"][name])
-    say(f"job {found['job']} is {found['state']}{plan}; {layers}")
+    lines = [f"job {found['job']} is {found['state']}{plan}; {layers}"]
     if found["failure"]:
-        say(f"  {found['failure']}")
+        lines.append(f"  {found['failure']}")
     if found["capacity"]:
-        say(f"  {found['capacity']}")
+        lines.append(f"  {found['capacity']}")
     origins: Mapping[str, Any] = found["origin"]
     for component, count in found["document"].get("parallelism", {}).items():
         figures = figures_text(found["scaler"]["components"].get(component, {}))
         by = _by(origins.get(f"parallelism.{component}"))
-        say(f"  {component}  {counted(count, 'task')}{by}{figures}")
+        lines.append(f"  {component}  {counted(count, 'task')}{by}{figures}")
     for text in promise_texts(found["scaler"]):
-        say(f"  {text}")
+        lines.append(f"  {text}")
     for name, one in origins.items():
         if origin or not name.startswith(("parallelism.", "definition")):
             value = format_bytes(one["value"]) if name.endswith(".ram") else one["value"]
-            say(f"  {name} = {value}{_by(one)}" + (f", by {one['who']}: {one['why']}" if origin else ""))
+            lines.append(f"  {name} = {value}{_by(one)}" + (f", by {one['who']}: {one['why']}" if origin else ""))
     for one in found["changes"][-CHANGES_SHOWN:]:
         keys = sorted({".".join(entry["path"]) for entry in (*one["before"], *one["after"])})
         stamp = one["stamp"]
-        say(f"  {moment(stamp['at'])}  {one['layer']} v{one['version']}, {', '.join(keys)}  {stamp['why']}")
+        lines.append(f"  {moment(stamp['at'])}  {one['layer']} v{one['version']}, {', '.join(keys)}  {stamp['why']}")
     for one in found["decisions"][-DECISIONS_SHOWN:]:
-        say(f"  {moment(one['at'])}  {one['who']}: {one['text']}")
+        lines.append(f"  {moment(one['at'])}  {one['who']}: {one['text']}")
+    return lines
 
 
 def figures_text(one: Mapping[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec.structs import replace
 
 from heronpy.batch.run import Runs, runs_folder
 from heronpy.batch.stages import Exchange, Stage, divide
@@ -15,6 +14,7 @@ from heronpy.clusters.target import Common, Target
 from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.settings import settings_for
 from heronpy.proto import topology_pb2
+from heronpy.views.progress import stopped
 
 
 def show_progress(target: Target, topology: str, as_json: bool, common: Common) -> None:
@@ -27,9 +27,8 @@ def show_progress(target: Target, topology: str, as_json: bool, common: Common) 
         raise exits.Failure(f"topology '{name}' has had no batch run; start one: heron submit --mode batch")
     found = run.progress
     running = session.record(name)
-    if found.ended_at is None and (running is None or running.topology_id not in run.record.topology_ids):
-        cause = "no topology works on it; the command that began it goes on with it"
-        found = replace(found, state="STOPPED", cause=cause, ends_in_s=None)
+    if running is None or running.topology_id not in run.record.topology_ids:
+        found = stopped(found)
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:

@@ -70,7 +70,7 @@ def _side(name: str, target: Target | None, common: Common) -> _Side:
     if not found.batch.has_ended:
         raise exits.Failure(f"run {name} has not finished, it is {found.batch.state}; submit it again, and it goes on")
     files_by_sink = files_of_run(found.folder, Run(found.folder).topology)
-    rows = {sink: partial(rows_of, files) for sink, files in files_by_sink.items()}
+    rows: dict[str, Rows] = {sink: partial(rows_of, files) for sink, files in files_by_sink.items()}
     return _Side(name, rows, found, _used(session, found))
 
 

@@ -92,7 +92,7 @@ def compare_command(**flags: Any) -> None:
     Exit code 1: a row differs.
 
     \b
-    heron submit local visits_new.py visits --mode batch --as visits/3 --hold
+    heron submit local visits_new.py --mode batch --as visits/3 --hold
     heron compare visits/3 visits/4
     """
     from heronpy.cli.look.compare import show_comparison

@@ -34,7 +34,7 @@ GROWTH_MAX = 16
 
 
 class Step(Enum):
-    """What to do with the current batch."""
+    """The next step for the current batch."""
 
     FILL = "fill"
     HAND_OVER = "hand over"
@@ -65,7 +65,7 @@ class Limits(Struct, frozen=True):
 
 
 def next_step(rows: int, size_bytes: int, age_s: float, uncommitted: int, limits: Limits) -> Step:
-    """What to do with a batch of this size and age, while `uncommitted` batches of its task lack an outcome."""
+    """The next step for a batch of this size and age, while `uncommitted` batches of its task lack an outcome."""
     is_due = rows >= limits.rows or size_bytes >= limits.bytes or age_s >= limits.age_s
     if rows == 0 or not is_due:
         return Step.FILL
@@ -77,7 +77,7 @@ def next_step(rows: int, size_bytes: int, age_s: float, uncommitted: int, limits
 
 
 def room_rows(rows: int, size_bytes: int, row_bytes: float, limits: Limits) -> int:
-    """How many rows of `row_bytes` to take before the next decision, so that no limit is exceeded unnoticed."""
+    """The number of rows of `row_bytes` that may be added before the next decision, without exceeding a limit."""
     next_rows = limits.rows if rows < limits.rows else limits.rows_max
     next_bytes = limits.bytes if size_bytes < limits.bytes else limits.bytes_max
     return max(1, min(next_rows - rows, int((next_bytes - size_bytes) / max(row_bytes, 1.0))))

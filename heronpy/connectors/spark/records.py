@@ -82,7 +82,7 @@ class Decision(Struct, frozen=True):
 
 
 class GatewayPlace(Struct, frozen=True):
-    """Where a gateway listens."""
+    """The address of a gateway."""
 
     epoch: int
     endpoint: str
@@ -208,7 +208,7 @@ class SinkFolder:
 
     @property
     def failed(self) -> str:
-        """Where rows of failed batches are kept, as text."""
+        """The place of rows of failed batches, as text."""
         return f"{self}/failed"
 
     def key(self, kind: str, name: str) -> str:

@@ -212,7 +212,7 @@ class RowShape:
 
 
 class Agreement(Protocol):
-    """Where the tasks of a sink agree on a schema: the first offer wins."""
+    """The schema on which the tasks of a sink agree: the first offer wins."""
 
     def agreed(self) -> bytes | None:
         """The agreed schema; None if no schema has been offered."""

@@ -47,7 +47,7 @@ class MissingObjectError(HeronError):
 
 
 class Listing(Struct, frozen=True):
-    """What lies below a prefix."""
+    """The keys below a prefix."""
 
     objects: dict[str, int]
     """Key to size in bytes; keys are relative to the store, not to the prefix."""

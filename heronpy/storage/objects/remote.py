@@ -154,7 +154,7 @@ class RemoteObjects:
 
 
 def forget_clients() -> None:
-    """Close the connections that nobody uses now."""
+    """Close unused connections."""
     _client.cache_clear()
 
 
