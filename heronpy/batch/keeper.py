@@ -14,7 +14,8 @@ from heronpy.batch.steps import Step, Steps
 from heronpy.batch.topology import RUN_KEY
 from heronpy.ingest.figures import KeeperFigures
 from heronpy.ingest.keeper import LogKeeper
-from heronpy.ingest.ledger.commands import Figures, Show
+from heronpy.ingest.ledger.commands import Figures, ListUnits, Show
+from heronpy.ingest.ledger.types import UnitState
 from heronpy.ingest.watch import Watch
 
 #: Interval at which the figures for people are written.
@@ -89,6 +90,10 @@ class BatchKeeper(LogKeeper):
 
     def _conclude(self) -> None:
         assert self._step_now is not None
+        # The stage is over for the ledger, also if units have failed; the run then fails, and the worker may not have
+        # said so yet.
+        for failed in self._asking.ask(ListUnits(UnitState.FAILED, 1)).units:
+            raise self._steps.fail_unit(self._step_now, failed.unit, failed.error)
         if self._steps.is_last(self._step_now):
             self.busy()
             with failing(self._steps):

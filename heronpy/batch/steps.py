@@ -277,6 +277,10 @@ class Steps:
         write_record(path, msgspec.json.encode(advanced(before, record, stage, rate, now)))
 
     # ---- the end ------------------------------------------------------------------------------
+    def fail_unit(self, step: Step, unit: int, error: str) -> GaveUpError:
+        """The same as `fail` for a unit that has failed."""
+        return self.fail(f"unit {unit} of stage {step.name} has failed: {error}")
+
     def fail(
         self, cause: str, cure: str = "mend it, and repeat the command: it goes on with what is done"
     ) -> GaveUpError:

