@@ -25,7 +25,7 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "TopologyReliabilityMode",
     )),
     "spouts-and-bolts": ("heronpy", "The classes that a program extends, and what they receive.", (
-        "Spout", "AsyncSpout", "Backlog", "Bolt", "BasicBolt", "AsyncBolt", "Batch", "SlidingWindowBolt", "TumblingWindowBolt",
+        "Spout", "AsyncSpout", "SplitSpout", "Split", "To", "Backlog", "Bolt", "BasicBolt", "AsyncBolt", "Batch", "SlidingWindowBolt", "TumblingWindowBolt",
         "WindowContext", "Tuple", "TupleHelper", "TopologyContext", "NotReadyError",
     )),
     "state": ("heronpy", "State that survives a restart, and sinks that publish exactly once.", (

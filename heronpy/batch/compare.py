@@ -24,7 +24,7 @@ from heronpy.proto import components_of, topology_pb2
 SHOWN = 20
 _DIGEST = 16
 #: Temporary files of a side, and bytes that wait for one of them.
-_PARTS, _BUFFER_BYTES = 1024, 8192
+PARTS, BUFFER_BYTES = 1024, 8192
 
 Rows = Callable[[], Iterable[bytes]]
 
@@ -62,7 +62,7 @@ def compare(sink: str, first: Rows, second: Rows) -> Compared:
         spools = Path(folder, "first"), Path(folder, "second")
         counts = [_spool(rows(), spool) for rows, spool in zip((first, second), spools)]
         only = [0, 0]
-        for part in range(_PARTS):
+        for part in range(PARTS):
             found = Counter(_digests(spools[0] / str(part)))
             found.subtract(_digests(spools[1] / str(part)))
             for digest, times in found.items():
@@ -95,15 +95,15 @@ def _digest(row: bytes) -> bytes:
 def _spool(rows: Iterable[bytes], folder: Path) -> int:
     """Distribute the digests of rows over files; returns the number of rows."""
     folder.mkdir()
-    buffers = [bytearray() for _ in range(_PARTS)]
+    buffers = [bytearray() for _ in range(PARTS)]
     count = 0
     for row in rows:
         digest = _digest(row)
-        part = int.from_bytes(digest[:2]) % _PARTS
+        part = int.from_bytes(digest[:2]) % PARTS
         buffer = buffers[part]
         buffer += digest
         count += 1
-        if len(buffer) >= _BUFFER_BYTES:
+        if len(buffer) >= BUFFER_BYTES:
             _append(folder / str(part), buffer)
     for part, buffer in enumerate(buffers):
         if buffer:

@@ -248,7 +248,7 @@ class Steps:
         if size > self.settings.exchange_bytes_max:
             raise self.fail(
                 f"stage {step.name} would read {format_bytes(size)} of files, and heron.batch.exchange_bytes_max is"
-                f" {format_bytes(self.settings.exchange_bytes_max)}; give a SparkSink the shuffle, or raise the limit"
+                f" {format_bytes(self.settings.exchange_bytes_max)}; raise the limit, or let Spark do this shuffle"
             )
         return lines
 

@@ -22,8 +22,8 @@ rows = st.lists(st.integers(0, 40).map(lambda number: b"row %d" % number), max_s
 @given(rows, rows, st.sampled_from([3, 1024]))
 def test_it_is_the_difference_of_multisets(first: list[bytes], second: list[bytes], parts: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_PARTS", parts)
-        patch.setattr(module, "_BUFFER_BYTES", 32)
+        patch.setattr(module, "PARTS", parts)
+        patch.setattr(module, "BUFFER_BYTES", 32)
         found = compare("s", lambda: first, lambda: second)
     ours, theirs = Counter(first), Counter(second)
     assert (found.first, found.second) == (len(first), len(second))

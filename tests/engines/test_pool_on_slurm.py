@@ -39,11 +39,14 @@ def test_a_job_runs_in_slots_of_slurm_and_moves_off_a_lost_one(hpc: Hpc) -> None
     hpc.run("job", "create", "hpc", str(hpc.program), "--pool", "small")
 
     def runs_beside(lost: int) -> bool:
-        status = json.loads(hpc.run("status", "hpc", "fish", "--json"))
-        states = {task["state"] for task in status["tasks"]}
+        asked = hpc.start("status", "hpc", "fish", "--json")
+        said, _ = asked.communicate(timeout=60)
+        if asked.returncode:
+            return False
+        states = {task["state"] for task in json.loads(said)["tasks"]}
         return states == {"RUNNING"} and not any(one["containers"] for one in pool(hpc)["slots"] if one["slot"] == lost)
 
-    wait_for(lambda: runs_beside(0), PATIENCE_S, "all tasks")
+    wait_for(lambda: runs_beside(0), PATIENCE_S, f"all tasks\n{hpc.run('job', 'show', 'hpc', 'fish')}")
     assert len(hpc.jobs()) == 2, "the topology asks Slurm for nothing itself"
     lost = next(one for one in pool(hpc)["slots"] if one["containers"])
     hpc.run("pool", "drain", "hpc", "small", str(lost["slot"]))

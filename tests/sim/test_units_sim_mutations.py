@@ -150,7 +150,7 @@ def forget_bad_lines(patch: pytest.MonkeyPatch) -> None:
 
 def no_backups(patch: pytest.MonkeyPatch) -> None:
     """A lease never ends, and nobody takes what a dead process holds."""
-    patch.setattr(leasing, "_candidates", lambda draft, orphans: leasing._ready(draft))
+    patch.setattr(leasing, "_candidates", lambda draft, orphans, paces, with_backups: leasing._ready(draft))
     _handled(patch, requests.GiveBack, lambda draft, request, who: requests.Returned(()))
 
 
