@@ -30,7 +30,8 @@ class StageRows:
     `buckets`: how many tasks each stage has, by its number. `folder`: that of the run, whose tables are
     `<folder>/<number of a stage>`. `key_groups` is 0 without checkpoints. `saves`: a savepoint will be written, so
     state is kept, and components with saved state get a tick for `finish`. `settings_of` gives the settings of a
-    component, and `report` hears of errors that user code reports.
+    component, `report` hears of errors that user code reports, and `failed` of a component and how many tuples it
+    fails.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class StageRows:
         key_groups: int = 0,
         saves: bool = False,
         report: Callable[[Exception], None] = lambda error: None,
+        failed: Callable[[str, int], None] = lambda component, tuples: None,
     ) -> None:
         self._topology = topology
         self._stages = stages
@@ -56,7 +58,7 @@ class StageRows:
         self._folder = folder
         self._key_groups = key_groups
         self._saves = saves
-        self._report = report
+        self._report, self._failed = report, failed
         self._plan = run_plan(topology, stages, buckets)
         self._components = component_of(self._plan)
         self._tasks: dict[str, list[int]] = {}
@@ -159,6 +161,7 @@ class StageRows:
             self._saves,
             self._pieces,
             self._report,
+            self._failed,
         )
         cells: dict[str, Cell] = {}
         for component in self._stage.components:

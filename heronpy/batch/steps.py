@@ -221,8 +221,8 @@ class Steps:
             )  # fmt: skip
         return Step(stage, settled(options, settings_for(self.launch, IngestSettings)))
 
-    def rows_of(self, step: Step, report: Callable[[Exception], None]) -> StageRows:
-        """The function of a stage's units; `report` hears of errors that user code reports."""
+    def rows_of(self, step: Step, report: Callable[[Exception], None], failed: Callable[[str, int], None]) -> StageRows:
+        """The function of a stage's units; for `report` and `failed` see `StageRows`."""
         return StageRows(
             self.topology,
             self.stages,
@@ -234,6 +234,7 @@ class Steps:
             key_groups=self._record.key_groups,
             saves=self.saves,
             report=report,
+            failed=failed,
         )
 
     def lines_of(self, step: Step) -> list[tuple[bytes, int]]:

@@ -8,20 +8,26 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from msgspec.structs import replace
 
+from heronpy import Bolt, Grouping, TopologyBuilder
 from heronpy.batch.mending import mend
 from heronpy.batch.record import RunState
 from heronpy.batch.run import RUN
 from heronpy.batch.stages import divide
+from heronpy.batch.worker import FAILED, BatchWorker
 from heronpy.common.errors import GaveUpError
+from heronpy.connectors.files import FileSink
+from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.storage.locations import open_location
 from tests.batch.inside import InsideRun
 from tests.batch.programs import splits
 from tests.batch.programs.visits import topology
+from tests.ingest.test_units_inside import Context
 
 
 def write(path: Path, lines: int) -> Counter[str]:
@@ -137,6 +143,36 @@ def test_a_stage_with_a_failed_unit_never_ends_and_the_run_goes_on_whole(
     run.to_the_end()
     run.close()
     assert {row["digit"]: row["sum"] for row in rows_of(out)} == sums(3600)
+
+
+class FailsSome(Bolt):
+    outputs: ClassVar[list[Any]] = ["line"]
+
+    def process(self, tup: Any) -> None:
+        if tup.values[0].endswith("3 /page"):
+            self.fail(tup)
+        else:
+            self.emit(tup.values)
+
+
+def test_failed_tuples_are_counted_and_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = write(tmp_path / "logs" / "a.log", 200)
+    failed = sum(count for visitor, count in expected.items() if visitor.endswith("3"))
+    builder = TopologyBuilder("visits")
+    lines = builder.add_spout("lines", TextFileSpout, 1, config={"textfile.paths": f"{tmp_path}/logs/*.log"})
+    some = builder.add_bolt("some", FailsSome, 1, inputs={lines: Grouping.SHUFFLE})
+    builder.add_spec(FileSink.spec("store", {some: Grouping.SHUFFLE}, folder=str(tmp_path / "out")))
+    run = InsideRun(tmp_path, builder, monkeypatch)
+    metrics: dict[str, Any] = {}
+    monkeypatch.setattr(Context, "register_metric", lambda self, name, metric, bucket_s: metrics.update({name: metric}))
+    run.start(workers=1)
+    run.to_the_end()
+    (worker,) = (task for task in run.tasks if isinstance(task, BatchWorker))
+    assert metrics[FAILED].get_value_and_reset() == {"some": failed} and 0 < failed < 100
+    assert len(rows_of(tmp_path / "out")) == 200 - failed
+    said = [text for text in worker.delegate.said if "bolt 'some' fails tuples" in text]
+    run.close()
+    assert len(said) == 1
 
 
 def test_splits_that_cannot_be_listed_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
