@@ -21,6 +21,7 @@ from heronpy.batch.steps import Steps, files_of
 from heronpy.ckpt.state_bytes import BASE, encode_plain, encode_segments
 from heronpy.common.folders import open_private
 from heronpy.common.version import VERSION
+from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.ingest.boundary import followed_state, read_state
 from heronpy.ingest.options import SEPARATOR, logs_at
@@ -79,7 +80,7 @@ def publish(steps: Steps) -> dict[str, str]:
     for stage in steps.stages:
         units = exchange.unit_folders(steps.run.table(stage.number))
         for name, output in sinks_of(steps.topology, stage, steps.launch).items():
-            output.publish(steps.run.record.run, units)
+            output.publish(steps.run.record.id, units)
             folders[name] = output.place
     return folders
 
@@ -94,7 +95,7 @@ class Snapshots:
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self._record = steps.run.record
-        folder = f"{self._record.topology}-batch-{self._record.number}"
+        folder = f"{self._record.topology}-batch-{self._record.number}-{run_token(self._record.id)}"
         self._store: CheckpointStore = open_store(place_of(self._record.savepoints) / folder)
         self._parts = components_of(steps.topology)
         self._tasks: dict[tuple[str, int], TaskSnapshot] = {}

@@ -16,6 +16,13 @@ NEWEST = RunRecord(
 )
 
 
+def test_runs_of_the_same_name_have_different_ids_and_keep_them() -> None:
+    """A removed folder of runs, or another cluster, gives the same numbers again."""
+    one, other = (replace(NEWEST, topology_ids=(id_,)) for id_ in ("visits-a", "visits-b"))
+    assert one.run == other.run and one.id != other.id
+    assert replace(one, topology_ids=(*one.topology_ids, "visits-c")).id == one.id
+
+
 @pytest.mark.parametrize(
     ("newest", "wanted", "expected"),
     [
