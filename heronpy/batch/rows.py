@@ -14,6 +14,7 @@ from heronpy.batch.sources import AsyncSpoutCell, LinesCell, SplitsCell, SpoutCe
 from heronpy.batch.splits import run_plan
 from heronpy.batch.stages import Stage
 from heronpy.common.errors import TopologyError
+from heronpy.common.hashing import stable_hash_many
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.connectors.unit_output import unit_output_of
 from heronpy.plan.component_config import component_config
@@ -115,7 +116,8 @@ class StageRows:
             yield from self._bucket(index) if source == "buckets" else self._spout_task(index)
 
     def _spout_unit(self, unit: Any) -> Iterator[None]:
-        with _Row(self, 0, unit.id) as row:
+        # By its place: another unit with the same bytes sends each tuple to the same bucket.
+        with _Row(self, 0, stable_hash_many(unit.place)) as row:
             head = row.cells[0]
             if isinstance(head, LinesCell):
                 for _ in head.lines(unit):

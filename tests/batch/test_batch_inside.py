@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 import pytest
 from msgspec.structs import replace
 
-from heronpy import Bolt, Grouping, TopologyBuilder
-from heronpy.batch.mending import mend
+from heronpy import Bolt, Grouping, StatefulComponent, TopologyBuilder
+from heronpy.batch.exchange import Exchanges
+from heronpy.batch.mending import mend, note_damage
 from heronpy.batch.record import RunState
 from heronpy.batch.run import RUN
 from heronpy.batch.stages import divide
@@ -103,6 +104,49 @@ def test_a_damaged_file_ends_the_run_and_its_unit_is_made_again(
     assert {row["digit"]: row["sum"] for row in rows_of(out)} == sums(3600) and len(rows_of(out)) == 10
     # The figures count the unit twice.
     assert len(list(first.glob("unit=*"))) == run.run.progress.stages[0].units - 1
+
+
+class KeepsAll(Bolt, StatefulComponent):
+    outputs: ClassVar[list[Any]] = ["line"]
+
+    def init_state(self, state: Any) -> None:
+        """Nothing is kept: the class makes the bolt begin a stage."""
+
+    def process(self, tup: Any) -> None:
+        self.emit(tup.values)
+
+
+def test_a_unit_that_is_made_again_sends_its_tuples_to_the_same_buckets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its id is another one, and some units of the next stage may have read the first one."""
+    for name, lines in (("a", 14), ("b", 9)):
+        write(tmp_path / "logs" / f"{name}.log", lines)
+    builder = TopologyBuilder("visits")
+    given = {"textfile.paths": f"{tmp_path}/logs/*.log", "textfile.follow": True}
+    before = builder.add_spout("lines", TextFileSpout, 1, config=given)
+    keeps = builder.add_bolt("keeps", KeepsAll, 3, inputs={before: Grouping.SHUFFLE})
+    builder.add_spec(FileSink.spec("store", {keeps: Grouping.SHUFFLE}, folder=str(tmp_path / "out")))
+    builder.set_config({"topology.reliability.mode": "EFFECTIVELY_ONCE"})
+    run = InsideRun(tmp_path, builder, monkeypatch)
+    table, stages = run.run.table(1), divide(run.topology)
+
+    def made() -> tuple[list[list[bytes]], Path]:
+        run.start(workers=1)
+        while not Stages(str(table)).has_ended(RUN):
+            for task in run.tasks:
+                task.next_tuple()
+        run.close()
+        files = Exchanges(run.run.folder, stages, 2, 3)
+        (unit,) = table.glob("unit=*")
+        return [list(files.frames(bucket)) for bucket in range(3)], unit
+
+    first, unit = made()
+    assert all(first)
+    note_damage(run.run, unit)
+    mend(run.run, stages)
+    again, other = made()
+    assert other != unit and again == first
 
 
 def test_a_broken_split_fails_the_run_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
