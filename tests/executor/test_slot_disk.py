@@ -37,6 +37,10 @@ def test_the_newest_map_is_read_again_in_its_epoch_alone(tmp_path: Path) -> None
 def test_what_is_damaged_or_incomplete_counts_for_nothing(tmp_path: Path, name: str) -> None:
     disk = SlotDisk(tmp_path / "pool", 7)
     disk.keep(known(1), {BUCKET: (SPEC,)})
+    (tmp_path / "pool" / name).chmod(0o666)  # others may have written what it would start
+    assert disk.read() is None
+    (tmp_path / "pool" / name).chmod(0o600)
+    assert disk.read() is not None
     (tmp_path / "pool" / name).write_bytes(b"\xc1")
     assert disk.read() is None
     (tmp_path / "pool" / name).unlink()
@@ -46,16 +50,16 @@ def test_what_is_damaged_or_incomplete_counts_for_nothing(tmp_path: Path, name: 
 def test_on_a_full_disk_no_older_map_stays_and_what_was_not_written_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, write = SlotDisk(tmp_path / "pool", 7), slot_disk.write_private
+    disk, write = SlotDisk(tmp_path / "pool", 7), slot_disk.replace_file
     disk.keep(known(1), {BUCKET: (SPEC,)})
 
     def full(path: Path, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(slot_disk, "write_private", full)
+    monkeypatch.setattr(slot_disk, "replace_file", full)
     newer = replace(SPEC, restarts={1: 1})
     disk.keep(known(2), {BUCKET: (newer,)})
     assert disk.read() is None
-    monkeypatch.setattr(slot_disk, "write_private", write)
+    monkeypatch.setattr(slot_disk, "replace_file", write)
     disk.keep(known(3), {})
     assert disk.read() == (known(3), {BUCKET: (newer,)})
