@@ -87,6 +87,7 @@ def publish(steps: Steps) -> dict[str, str]:
 
 class Snapshots:
     """The savepoint of a run: its files are copied at once, and it exists when `complete` has written its metadata.
+    In memory there is one piece of state at a time, besides the names of the files.
 
     A component with keyed state only is one task, so that any parallelism can restore it. One with a plain State has
     the tasks of the topology.
@@ -102,6 +103,9 @@ class Snapshots:
         self.keys = 0
         self._parallelism = dict.fromkeys(self._parts, 1)
         if self._store.is_complete(NUMBER):
+            tasks = self._store.load_metadata(NUMBER).tasks
+            placed = {stage.spout for stage in steps.stages if stage.source in ("lines", "splits")}
+            self.keys = sum(keyed.keys for one in tasks if one.component not in placed for keyed in one.keyed)
             return
         for stage in steps.stages:
             self._add_pieces(stage)

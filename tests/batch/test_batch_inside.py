@@ -15,15 +15,18 @@ from msgspec.structs import replace
 
 from heronpy import Bolt, Grouping, StatefulComponent, TopologyBuilder
 from heronpy.batch.exchange import Exchanges
+from heronpy.batch.finalise import finalise
 from heronpy.batch.mending import mend, note_damage
 from heronpy.batch.record import RunState
 from heronpy.batch.run import RUN
-from heronpy.batch.stages import divide
+from heronpy.batch.stages import BatchRefusedError, divide
+from heronpy.batch.steps import Steps
 from heronpy.batch.worker import FAILED, BatchWorker
 from heronpy.common.errors import GaveUpError
 from heronpy.connectors.files import FileSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.ingest.outputs.stages import Stages
+from heronpy.launching.on_batch import check_like
 from heronpy.storage.locations import open_location
 from tests.batch.inside import InsideRun
 from tests.batch.programs import splits
@@ -56,6 +59,11 @@ def test_a_run_counts_each_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {row["visitor"]: row["visits"] for row in rows} == expected and len(rows) == len(expected)
     record = run.run.record
     assert record.state is RunState.FINISHED and bool(record.savepoint) == (mode == "EFFECTIVELY_ONCE")
+    assert record.keys == (len(expected) if record.savepoint else 0)
+    # Interrupted before the record was written: the repetition changes nothing and says the same.
+    run.run.write(replace(record, state=RunState.RUNNING, ended_at=None, savepoint="", keys=0, sinks={}))
+    finalise(Steps(run.run))
+    assert rows_of(out) == rows and replace(run.run.record, ended_at=record.ended_at) == record
 
 
 def sums(count: int) -> dict[int, int]:
@@ -147,6 +155,28 @@ def test_a_unit_that_is_made_again_sends_its_tuples_to_the_same_buckets(
     mend(run.run, stages)
     again, other = made()
     assert other != unit and again == first
+
+
+def test_a_run_that_takes_the_input_of_another_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = write(tmp_path / "logs" / "a.log", 300)
+    logs, out = f"{tmp_path}/logs/*.log", str(tmp_path / "out")
+    first = InsideRun(tmp_path, topology("visits", logs, out), monkeypatch)
+    with pytest.raises(BatchRefusedError, match=r"visits/1 has not finished, so its input may not be complete"):
+        check_like(first.run, divide(first.topology))
+    first.start()
+    first.to_the_end()
+    first.close()
+    write(tmp_path / "logs" / "b.log", 100)
+    again = InsideRun(tmp_path, topology("visits", logs, out), monkeypatch, like="visits/1", hold=True)
+    check_like(first.run, divide(again.topology))
+    again.start()
+    again.to_the_end()
+    again.close()
+    assert again.run.record.boundary == first.run.record.boundary == "lines up to 4.6KB in 1 file"
+    rows = [json.loads(line) for path in again.run.folder.glob("*/unit=*/sink-*") for line in path.open()]
+    assert {row["visitor"]: row["visits"] for row in rows} == expected
+    with pytest.raises(BatchRefusedError, match="visits/1 has no input for spout 'numbers'"):
+        check_like(first.run, divide(splits.topology("sums", out, "2", "3").build()))
 
 
 def test_a_broken_split_fails_the_run_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def enter_list(draft: Draft, request: requests.EnterList, who: requests.Who) -> 
     if seen is None:
         return requests.Entered(0)
     if len(request.shares) > SHARES_MAX:
-        raise LedgerError(f"a list of more than {SHARES_MAX} units is refused; put more lines into a unit")
+        raise LedgerError(f"a list of more than {SHARES_MAX} units is refused; make larger units")
     for share in request.shares:
         if share.begin != at or share.end <= at or share.weight < 1:
             raise LedgerError(f"{seen.key}: unit {share.begin}-{share.end} of {share.weight} bytes is not behind {at}")
