@@ -43,6 +43,7 @@ def finalise(steps: Steps) -> None:
     with _one_at_a_time(steps):
         record = steps.run.record
         if record.has_ended:
+            drop_files(steps)
             return
         snapshots = Snapshots(steps) if record.saves and not record.hold else None
         if not record.hold:

@@ -53,7 +53,7 @@ class BatchKeeper(LogKeeper):
     def _enter(self) -> None:
         with failing(self._steps):
             self._steps.prepare()
-        self._step_now = self._steps.present()
+            self._step_now = self._steps.present()
         if self._step_now is None:
             self._ended = True
             super().end_of_input()

@@ -13,7 +13,7 @@ from heronpy.batch.exchange import Exchanges, Piece
 from heronpy.batch.sources import AsyncSpoutCell, LinesCell, SplitsCell, SpoutCell
 from heronpy.batch.splits import run_plan
 from heronpy.batch.stages import Stage
-from heronpy.common.errors import TopologyError
+from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.hashing import stable_hash_many
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.connectors.unit_output import unit_output_of
@@ -291,5 +291,9 @@ def sinks_of(topology: topology_pb2.Topology, stage: Stage, launch: LaunchSpec |
     found = {}
     for name in stage.sinks:
         cls = load_class(components_of(topology)[name].comp.class_name, launch)
-        found[name] = unit_output_of(cls, name, component_config(topology, name, load=True))
+        config = component_config(topology, name, load=True)
+        try:
+            found[name] = unit_output_of(cls, name, config)
+        except Exception as error:
+            raise ConfigError(f"unit_output of sink '{name}' raised {type(error).__name__}: {error}") from error
     return found

@@ -1,6 +1,6 @@
 """The folders of batch runs, one for each run, which outlives the topology that works on it.
 
-<heron.batch.folder>/<topology>/<number>/
+<heron.batch.folder>/<cluster>/<topology>/<number>/
     run.json        the record
     topology        the topology as its program built it
     ledger.db       the units of all stages
@@ -45,7 +45,7 @@ class BatchRunError(StateError):
 
 def runs_folder(settings: BatchSettings, cluster: str) -> Path:
     """Where the runs of a cluster are."""
-    return Path(settings.folder) if settings.folder else heron_home() / "batch" / cluster
+    return (Path(settings.folder) if settings.folder else heron_home() / "batch") / cluster
 
 
 class Run:

@@ -57,7 +57,8 @@ class BatchWorker(LogWorker):
         """Join the pipeline of the present stage; False if no keeper has prepared the run yet."""
         if not self._steps.are_prepared:
             return False
-        self._step_now = self._steps.present()
+        with failing(self._steps):
+            self._step_now = self._steps.present()
         if self._step_now is None:
             self._ended = True
             super().end_of_input()

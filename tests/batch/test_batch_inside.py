@@ -62,8 +62,12 @@ def test_a_run_counts_each_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert record.keys == (len(expected) if record.savepoint else 0)
     # Interrupted before the record was written: the repetition changes nothing and says the same.
     run.run.write(replace(record, state=RunState.RUNNING, ended_at=None, savepoint="", keys=0, sinks={}))
-    finalise(Steps(run.run))
+    left = next(iter(run.run.table(1).glob("unit=*"))) / "to-2"
+    left.touch()
+    for _ in range(2):
+        finalise(Steps(run.run))
     assert rows_of(out) == rows and replace(run.run.record, ended_at=record.ended_at) == record
+    assert not left.exists()
 
 
 def sums(count: int) -> dict[int, int]:
@@ -247,6 +251,20 @@ def test_failed_tuples_are_counted_and_reported_once(tmp_path: Path, monkeypatch
     said = [text for text in worker.delegate.said if "bolt 'some' fails tuples" in text]
     run.close()
     assert len(said) == 1
+
+
+def test_a_sink_that_cannot_be_made_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "2", "3"), monkeypatch)
+
+    def refuse(component: str, config: object) -> None:
+        raise KeyError("bucket")
+
+    monkeypatch.setattr(FileSink, "unit_output", refuse)
+    run.start()
+    with pytest.raises(GaveUpError, match="unit_output of sink 'store' raised KeyError: 'bucket'"):
+        run.to_the_end()
+    run.close()
+    assert run.run.record.state is RunState.FAILED
 
 
 def test_splits_that_cannot_be_listed_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
