@@ -43,7 +43,6 @@ def finalise(steps: Steps) -> None:
     with _one_at_a_time(steps):
         record = steps.run.record
         if record.has_ended:
-            drop_files(steps)
             return
         snapshots = Snapshots(steps) if record.saves and not record.hold else None
         if not record.hold:
@@ -53,7 +52,6 @@ def finalise(steps: Steps) -> None:
         state = RunState.HELD if record.hold else RunState.FINISHED
         boundary = steps.prepared.boundary
         steps.run.write(replace(record, state=state, ended_at=time.time(), boundary=boundary))
-        drop_files(steps)
 
 
 @contextmanager
@@ -68,7 +66,8 @@ def _one_at_a_time(steps: Steps) -> Iterator[None]:
 
 
 def drop_files(steps: Steps) -> None:
-    """Remove what only the stages themselves have read; rows of sinks stay, to be compared."""
+    """Remove what only the stages have read, once the end of the last one is marked: until then a keeper that starts
+    reads it. Rows of sinks stay, to be compared."""
     for stage in steps.stages:
         for path in steps.run.table(stage.number).glob("unit=*/*"):
             if path.name.startswith(("to-", "state-")):

@@ -103,7 +103,7 @@ class BatchWorker(LogWorker):
         raise self._steps.fail_unit(self._step_now, unit, error)
 
     def _blamed(self, cause: BaseException) -> None:
-        """A damaged file is no fault of the unit that reads it."""
-        if isinstance(cause, DamagedExchangeError):
+        """A damaged file is no fault of the unit that reads it. When the run has ended, files are removed."""
+        if isinstance(cause, DamagedExchangeError) and not self._steps.run.record.has_ended:
             with failing(self._steps):
                 raise cause

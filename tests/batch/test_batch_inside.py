@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pkgutil
 import time
 from collections import Counter
 from contextlib import suppress
@@ -62,12 +63,55 @@ def test_a_run_counts_each_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert record.keys == (len(expected) if record.savepoint else 0)
     # Interrupted before the record was written: the repetition changes nothing and says the same.
     run.run.write(replace(record, state=RunState.RUNNING, ended_at=None, savepoint="", keys=0, sinks={}))
-    left = next(iter(run.run.table(1).glob("unit=*"))) / "to-2"
-    left.touch()
-    for _ in range(2):
-        finalise(Steps(run.run))
+    finalise(Steps(run.run))
     assert rows_of(out) == rows and replace(run.run.record, ended_at=record.ended_at) == record
-    assert not left.exists()
+
+
+class KilledError(BaseException):
+    """In place of the end of a process."""
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "heronpy.storage.checkpoints.CheckpointStore.put_shared",
+        "heronpy.connectors.files.units.publish_file",
+        "heronpy.storage.checkpoints.CheckpointStore.write_metadata",
+        "heronpy.batch.keeper.drop_files",
+        "heronpy.ingest.outputs.stages.Stages.mark_end",
+    ],
+)
+def test_a_run_that_is_killed_at_any_step_of_its_end_counts_each_line_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, before: bool
+) -> None:
+    expected, out = write(tmp_path / "logs" / "a.log", 300), tmp_path / "out"
+    given = {"mode": "EFFECTIVELY_ONCE", "follow": "1"}
+    run = InsideRun(tmp_path, topology("visits", f"{tmp_path}/logs/*.log", str(out), **given), monkeypatch)
+    do, calls = pkgutil.resolve_name(step), iter(range(1000))
+
+    def killed(*args: Any, **more: Any) -> Any:
+        at_last = step.endswith("mark_end") and next(calls) == 0  # that of the first stage
+        result = None if before and not at_last else do(*args, **more)
+        if not at_last:
+            raise KilledError
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, killed)
+        run.start()
+        with pytest.raises(KilledError):
+            run.to_the_end()
+    run.close()
+    run.start()
+    run.to_the_end()
+    run.close()
+    rows, record = rows_of(out), run.run.record
+    assert {row["visitor"]: row["visits"] for row in rows} == expected and len(rows) == len(expected)
+    assert not list(run.run.folder.glob("*/unit=*/[ts][ot]*"))  # only rows stay
+    assert (record.state, record.keys) == (RunState.FINISHED, len(expected))
+    counted = next(task for task in open_location(record.savepoint)[1].tasks if task.component == "count")
+    assert counted.keyed[0].keys == len(expected)
 
 
 def sums(count: int) -> dict[int, int]:
