@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from heronpy import Bolt, Grouping, StatefulComponent, TopologyBuilder
-from heronpy.batch.exchange import Exchanges
+from heronpy.batch.exchange import DamagedExchangeError, Exchanges
 from heronpy.batch.finalise import finalise
 from heronpy.batch.mending import mend, note_damage
 from heronpy.batch.record import RunState
@@ -75,6 +75,9 @@ class KilledError(BaseException):
 @pytest.mark.parametrize(
     "step",
     [
+        "heronpy.batch.steps.make_record",
+        "heronpy.batch.steps.write_list",
+        "heronpy.batch.steps.entered",
         "heronpy.storage.checkpoints.CheckpointStore.put_shared",
         "heronpy.connectors.files.units.publish_file",
         "heronpy.storage.checkpoints.CheckpointStore.write_metadata",
@@ -82,7 +85,7 @@ class KilledError(BaseException):
         "heronpy.ingest.outputs.stages.Stages.mark_end",
     ],
 )
-def test_a_run_that_is_killed_at_any_step_of_its_end_counts_each_line_once(
+def test_a_run_that_is_killed_at_any_step_counts_each_line_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, before: bool
 ) -> None:
     expected, out = write(tmp_path / "logs" / "a.log", 300), tmp_path / "out"
@@ -112,6 +115,21 @@ def test_a_run_that_is_killed_at_any_step_of_its_end_counts_each_line_once(
     assert (record.state, record.keys) == (RunState.FINISHED, len(expected))
     counted = next(task for task in open_location(record.savepoint)[1].tasks if task.component == "count")
     assert counted.keyed[0].keys == len(expected)
+
+
+def test_a_late_attempt_that_finds_no_files_does_not_fail_a_finished_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "2", "3"), monkeypatch)
+    run.start()
+    worker = next(task for task in run.tasks if isinstance(task, BatchWorker))
+    gone = DamagedExchangeError(tmp_path / "unit=1-1" / "to-2", "it cannot be opened")
+    run.to_the_end()
+    worker._blamed(gone)  # noqa: SLF001
+    run.run.write(replace(run.run.record, state=RunState.RUNNING))
+    with pytest.raises(GaveUpError, match="unit=1-1 cannot be read; give --fresh"):
+        worker._blamed(gone)  # noqa: SLF001
+    run.close()
 
 
 def sums(count: int) -> dict[int, int]:
