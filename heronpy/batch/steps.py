@@ -265,7 +265,7 @@ class Steps:
         """The requests that make the units of a list, or that take the files of another run."""
         if step.is_list:
             path, lines = self.run.list_file(step.stage.number), self.lines_of(step)
-            if lines and not path.exists():
+            if lines:
                 write_list(path, lines)
             yield entered(path, lines, step.options.config.unit_bytes, RUN)
         elif self._like is not None:

@@ -245,6 +245,22 @@ def test_a_run_that_takes_the_input_of_another_says_so(tmp_path: Path, monkeypat
         check_like(first.run, divide(splits.topology("sums", out, "2", "3").build()))
 
 
+def test_a_list_that_differs_from_the_written_one_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its units would leave out what they do not name: another bucket of the same length, for example."""
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "2", "3"), monkeypatch)
+    other = run.run.list_file(2)
+    other.write_text('{"bucket": 7}\n')
+    run.start()
+    with pytest.raises(
+        GaveUpError, match=r"2\.jsonl lists other units of work than before; give --fresh to begin .*run$"
+    ):
+        run.to_the_end()
+    run.close()
+    assert run.run.record.state is RunState.FAILED and not rows_of(tmp_path / "out")
+
+
 def test_a_broken_split_fails_the_run_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"broken": "split-7"}
     run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "12", "300", **given), monkeypatch)
