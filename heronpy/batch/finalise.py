@@ -87,7 +87,7 @@ def publish(steps: Steps) -> dict[str, str]:
 
 class Snapshots:
     """The savepoint of a run: its files are copied at once, and it exists when `complete` has written its metadata.
-    In memory there is one piece of state at a time, besides the names of the files.
+    In memory there is one chunk of one file of a stage at a time, besides the indices and the names of the files.
 
     A component with keyed state only is one task, so that any parallelism can restore it. One with a plain State has
     the tasks of the topology.

@@ -110,10 +110,13 @@ class StageFile:
 
 
 def publish_file(source: Path, target: Path) -> bool:
-    """Make a staged file visible under its final name; returns False if it was visible already."""
+    """Make a staged file visible under its final name; returns False if it was visible already.
+
+    Only one process does it at a time: the name in between is fixed, so a repetition leaves nothing hidden.
+    """
     if target.exists():
         return False
-    hidden = target.with_name(f".unit-{target.name}.{os.getpid()}")
+    hidden = target.with_name(f".unit-{target.name}")
     hidden.unlink(missing_ok=True)
     try:
         os.link(source, hidden)

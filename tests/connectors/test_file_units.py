@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from heronpy.connectors.files.options import FileOptions
 from heronpy.connectors.files.units import FileUnits
 
@@ -29,6 +31,24 @@ def test_a_sink_whose_name_begins_with_that_of_another_keeps_its_rows(tmp_path: 
     for sink in sinks:
         assert sink.publish("visits-1", [unit]) == 1
     assert published(tmp_path / "out") == ['["out"]'] and published(tmp_path / "out.late") == ['["out.late"]']
+
+
+def test_a_publication_that_was_cut_short_leaves_no_hidden_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, unit = tmp_path / "out", tmp_path / "run" / "unit=1-1"
+    sink = stage(out, unit, "store", "row")
+
+    def killed(source: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("os.rename", killed)
+        sink.publish("visits-1", [unit])
+    assert list(out.glob(".*")) and not published(out)
+    monkeypatch.setattr("os.getpid", lambda: 1)  # another process goes on
+    assert sink.publish("visits-1", [unit]) == 1
+    assert published(out) == ['["row"]'] and not list(out.glob(".*"))
 
 
 def test_runs_with_equal_units_publish_beside_each_other_and_each_once(tmp_path: Path) -> None:
