@@ -46,16 +46,16 @@ def test_what_is_damaged_or_incomplete_counts_for_nothing(tmp_path: Path, name: 
 def test_on_a_full_disk_no_older_map_stays_and_what_was_not_written_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, write = SlotDisk(tmp_path / "pool", 7), slot_disk.write_private
+    disk, write = SlotDisk(tmp_path / "pool", 7), slot_disk.replace_file
     disk.keep(known(1), {BUCKET: (SPEC,)})
 
     def full(path: Path, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(slot_disk, "write_private", full)
+    monkeypatch.setattr(slot_disk, "replace_file", full)
     newer = replace(SPEC, restarts={1: 1})
     disk.keep(known(2), {BUCKET: (newer,)})
     assert disk.read() is None
-    monkeypatch.setattr(slot_disk, "write_private", write)
+    monkeypatch.setattr(slot_disk, "replace_file", write)
     disk.keep(known(3), {})
     assert disk.read() == (known(3), {BUCKET: (newer,)})
