@@ -49,11 +49,12 @@ from heronpy.common.folders import make_folders, make_output  # noqa: E402
 from heronpy.loadtest import profiles, rates  # noqa: E402
 from heronpy.loadtest.cluster import cluster  # noqa: E402
 from heronpy.loadtest.inputs import expected_counts, word_list  # noqa: E402
-from heronpy.loadtest.page import TOP, WIDTH, short  # noqa: E402
 from heronpy.loadtest.processes import Tree  # noqa: E402
 from heronpy.loadtest.run import Calibration, calibrate, facts, noise_of, run_once  # noqa: E402
 
 DISTINCT, LENGTH = 5000, 10_000
+#: Of the charts, in pixels.
+WIDTH, TOP = 640, 12
 POLL_S = 0.05
 #: The large count is this many times the small one.
 SPREAD = 5
@@ -274,7 +275,7 @@ def bars(title: str, unit: str, items: Sequence[Bar]) -> str:
     for power in range(int(low), int(high) + 1):
         at = x(10.0**power)
         parts.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP + 16}" y2="{height - 22}"/>')
-        parts.append(f'<text x="{at:.1f}" y="{height - 8}" text-anchor="middle">{short(10.0**power)}</text>')
+        parts.append(f'<text x="{at:.1f}" y="{height - 8}" text-anchor="middle">{10.0**power:g}</text>')
     for number, item in enumerate(items):
         y = TOP + 22 + row * number
         parts.append(f'<text x="{left - 8}" y="{y + 13}" text-anchor="end">{escape(item.label)}</text>')

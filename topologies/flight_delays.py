@@ -13,7 +13,7 @@ any order. PySpark sums the counts of each micro-batch and writes them to a tabl
 
 Each flight is counted once, even if tasks, Spark or the whole container are killed meanwhile, and the topology ends
 by itself when the whole file is counted. `--report` proves it: it compares the table with the file, line by line, and
-prints no answer when they differ. With `--mode ATLEAST_ONCE` flights whose sink was lost may be counted twice.
+prints no answer when they differ. With `--guarantee ATLEAST_ONCE` flights whose sink was lost may be counted twice.
 """
 
 from __future__ import annotations
@@ -313,14 +313,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="How late do flights leave New York?")
     parser.add_argument("name", nargs="?", default="FlightDelays", help="name of the topology")
     parser.add_argument("--output", metavar="DIR", help="folder of the table; must be new or empty")
-    parser.add_argument("--mode", choices=MODES, default=MODES[0], help="guarantee for each flight")
+    parser.add_argument("--guarantee", choices=MODES, default=MODES[0], help="guarantee for each flight")
     parser.add_argument("--report", metavar="DIR", help="print the answer from this table and submit nothing")
     args = parser.parse_args()
     if args.report:
         raise SystemExit(report(args.report, flights_csv()))
     table = new_table(args.output, args.name)
     print(f"the table will be {table}")
-    flight_delays(args.name, flights_csv(), table, args.mode).build_and_submit()
+    flight_delays(args.name, flights_csv(), table, args.guarantee).build_and_submit()
 
 
 if __name__ == "__main__":

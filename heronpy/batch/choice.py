@@ -24,12 +24,12 @@ class Choice(Struct, frozen=True):
     why: str
 
 
-def choose(topology: topology_pb2.Topology, allow: str = "*", deny: str = "", percent: float = 100.0) -> Choice:
-    """The mode of a topology; `allow` and `deny` are patterns of names, separated by commas."""
+def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", percent: float = 100.0) -> Choice:
+    """The mode of a topology. `allow` and `deny` are patterns of names, separated by commas; without `allow` all do."""
     name = topology.name
     if matched := _matching(name, deny):
         return Choice("stream", f"heron.batch.auto_deny has '{matched}'")
-    if not _matching(name, allow):
+    if allow and not _matching(name, allow):
         return Choice("stream", f"heron.batch.auto_allow, which is '{allow}', does not have its name")
     for spout in topology.spouts:
         if not is_bounded(spout):

@@ -205,8 +205,7 @@ class BatchSettings(Room, frozen=True):
 
     folder: str = setting(
         "",
-        "Folder of the runs: records, ledgers, and files between stages. Several hosts share it. Empty:"
-        " batch/<cluster> in HERON_HOME.",
+        "Folder of the runs: records, ledgers, and files between stages. Empty: batch/<cluster> in HERON_HOME.",
         absolute=True,
     )
     workers: int = setting(0, "Tasks that process units; 0: one for each core of the submitting host.", high=10_000)
@@ -216,7 +215,8 @@ class BatchSettings(Room, frozen=True):
     )
     keep_runs: int = setting(10, "Runs of a topology that are kept; older ones are removed.", low=1, high=10_000)
     auto_allow: str = setting(
-        "*", "With --mode auto: only topologies with such a name run as a batch; patterns, separated by commas."
+        "",
+        "With --mode auto: only topologies with such a name run as a batch; patterns, separated by commas. Empty: all.",
     )
     auto_deny: str = setting(
         "", "With --mode auto: topologies with such a name run as a stream; patterns, separated by commas."

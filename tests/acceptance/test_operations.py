@@ -146,7 +146,7 @@ def test_restart_of_a_task_a_container_and_all(heron: Heron, out: Path) -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("mode", [pytest.param("ATMOST_ONCE", marks=pytest.mark.heavy), "ATLEAST_ONCE"])
 def test_container_number_up_and_down(heron: Heron, out: Path, mode: str) -> None:
-    counting(heron, out, works=3, spout_pause_ms=0.2, containers=1, mode=mode)
+    counting(heron, out, works=3, spout_pause_ms=0.2, containers=1, guarantee=mode)
     dry = heron("update", "local", "count", "--container-number", "3", "--dry-run").ok().out
     assert "would be changed as follows; nothing was changed" in dry and "  > " in dry
     said = heron("update", "local", "count", "--container-number", "3").ok().out
@@ -235,7 +235,7 @@ def test_status_names_the_culprit_and_verbs_work_under_full_backpressure(clogged
 @pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
 def test_kill_9_of_each_kind_of_process_is_survived(heron: Heron, out: Path, mode: str) -> None:
     """Each is replaced, tuples flow again, and no orphan is left; `tests/fault` judges every tuple of such runs."""
-    counting(heron, out, works=2, containers=2, spout_pause_ms=1, mode=mode)
+    counting(heron, out, works=2, containers=2, spout_pause_ms=1, guarantee=mode)
     before = heron.status("count")["tasks"]
     tasks, work = {task["pid"] for task in before}, next(t["instance_id"] for t in before if t["component"] == "work")
     for victim in (work, "stmgr-1", "tmaster", "executor-1", "scheduler"):

@@ -28,7 +28,7 @@ def flowing(heron: Heron, **options: object) -> Any:
 @pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
 @pytest.mark.heavy
 def test_a_drain_processes_everything_and_finishes_the_bolts(heron: Heron, out: Path, mode: str) -> None:
-    counting(heron, out, mode=mode, containers=2, stores=2, spout_pause_ms=1, work_pause_ms=3)
+    counting(heron, out, guarantee=mode, containers=2, stores=2, spout_pause_ms=1, work_pause_ms=3)
     flowing(heron)
     done = heron("stop", "local", "count", "--drain", "--timeout", "60", "--json").json()
     assert (done["stopped"], done["complete"], done["discarded_tuples"]) == (True, True, 0)

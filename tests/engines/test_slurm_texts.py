@@ -425,7 +425,7 @@ def test_a_folder_for_output_that_jobs_could_not_write_to_is_told_at_the_check(t
         "file": False,
         "nowhere": False,
     }
-    assert "is no folder here" in found["nowhere"].detail and "leave slurm.output_dir empty" in found["nowhere"].fix
+    assert "is not a folder here" in found["nowhere"].detail and "leave slurm.output_dir empty" in found["nowhere"].fix
 
 
 def test_what_waits_for_room_and_what_was_chosen_for_it() -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from heronpy.common.errors import LedgerError
 from heronpy.growing.identity import HEAD_BYTES, Mark, digest
-from heronpy.growing.patterns import parse
 from heronpy.ingest import LineFiles, ParquetTable
 from heronpy.ingest.attempt import Attempt, RowError
 from heronpy.ingest.ledger import sqlite
@@ -23,7 +22,7 @@ from heronpy.ingest.ledger.requests import Chunk, Open, Who, Work
 from heronpy.ingest.ledger.sqlite import SqliteStore
 from heronpy.ingest.ledger.types import Config, Kind
 from heronpy.ingest.marks import head_text
-from heronpy.ingest.options import UnitOptions
+from heronpy.ingest.options import UnitOptions, logs_at
 from heronpy.ingest.outputs.base import Output
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.unit import LogUnit, SuspectPage
@@ -35,7 +34,7 @@ CONFIG = Config(pattern="/logs/*.log")
 
 def _noticed(folder: Path, is_error: bool = True, **more: Any) -> str:
     """What is said of a file that is not processed, which people see as an exception."""
-    watch = Watch(parse(f"{folder}/logs/*.log"), 7.0, (), "", **more)
+    watch = Watch(logs_at(f"{folder}/logs/*.log", ""), 7.0, (), "", **more)
     watch.look(1.0)
     assert watch.changes(10) == ((), ())
     notices = watch.notices()

@@ -20,6 +20,7 @@ from heronpy.ingest.checking import check
 from heronpy.ingest.ledger.requests import KnownFile
 from heronpy.ingest.ledger.types import Copy, File, FileState
 from heronpy.ingest.marks import head_text, tail_text
+from heronpy.ingest.options import logs_at
 from heronpy.ingest.watch import Watch
 from tests.ingest.test_units_inside import PATIENCE_S, Running, numbers, options, run, shown, write
 from tests.support.waiting import wait_for
@@ -32,7 +33,7 @@ class Folder:
     """A folder that is watched: the files that its ledger would have, as sizes by name."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.watch, self.now_s = folder, Watch(parse(f"{folder}/*.log*"), 7.0, (), ""), 0.0
+        self.folder, self.watch, self.now_s = folder, Watch(logs_at(f"{folder}/*.log*", ""), 7.0, (), ""), 0.0
         self.sizes: dict[tuple[str, int], int] = {}
         self.paths: dict[tuple[str, int], str] = {}
 
@@ -134,7 +135,7 @@ def test_a_shorter_one_is_read_at_once_and_also_after_a_restart(folder: Folder) 
         )
         for file in folder.watch._table
     ]
-    folder.watch = Watch(parse(f"{folder.folder}/*.log*"), 7.0, known, "")
+    folder.watch = Watch(logs_at(f"{folder.folder}/*.log*", ""), 7.0, known, "")
     log.write_text(LINES[:14])
     folder.look(2)
     assert folder.sizes == {("a.log", 1): len(LINES), ("a.log", 2): 14}
@@ -202,7 +203,7 @@ def test_a_shorter_copy_is_not_the_file_that_is_gone(folder: Folder) -> None:
     row = File(1, "a.log", 1, 0.0, head_text(file.mark), len(LINES), 7, FileState.LIVE, None, 0.0)
     (folder.folder / "a.log.bak").write_text(LINES[:21])
     folder.sizes.clear()
-    folder.watch = Watch(parse(f"{folder.folder}/*.log*"), 7.0, [KnownFile(row, ())], "")
+    folder.watch = Watch(logs_at(f"{folder.folder}/*.log*", ""), 7.0, [KnownFile(row, ())], "")
     folder.look(4)
     assert not folder.sizes and folder.watch.copies() == 1
     (folder.folder / "a.log.bak").write_text(LINES + "more\n")

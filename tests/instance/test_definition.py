@@ -8,7 +8,8 @@ import pytest
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import FencedError, RetryableError
-from heronpy.procs.handed_plans import hand, plan_file, topology_file
+from heronpy.common.folders import replace_file
+from heronpy.procs.handed_plans import plan_file, topology_file
 from heronpy.proto import plan_pb2, topology_pb2
 from instance import lifecycle
 from instance.lifecycle import exit_code_of
@@ -31,7 +32,7 @@ def test_a_task_that_the_plan_has_not_may_be_tried_again(tmp_path: Path) -> None
     ):
         lifecycle.own_component(launch, 1, 2)
     for file, plan in zip((topology_file(str(tmp_path), 1), plan_file(str(tmp_path), 1)), plans(1, 2), strict=True):
-        hand(file, plan)
+        replace_file(file, plan, durable=False)
     assert lifecycle.own_component(launch, 1, 2)[1] == "count"
     assert not Path(launch.state_root).exists(), "a task opens no state manager"
     with pytest.raises(RetryableError, match="task 3 is not in the packing plan of topology words"):

@@ -220,13 +220,15 @@ def test_the_topology_master_knows_the_newest_of_each_task() -> None:
         traceback='Traceback\n  File "/home/me/orders.py", line 62, in process\n    raise ValueError\nValueError',
     )  # fmt: skip
     older = control_pb2.ExceptionReport(process="container_1_parse_3", component="parse", last_at=1.0)
-    tasks = store.looks("", [raised, older], 0.0)
+    tasks = store.hot_spots("", [raised, older], 0.0)
     assert tasks["container_1_count_2"].key == "user='big'"
     assert tasks["container_1_parse_3"].raised == "process (orders.py:62)"
-    assert list(store.looks("count", [], 0.0)) == ["container_1_count_2"] and store.looks("parse", [], 0.0) == {}
+    assert (
+        list(store.hot_spots("count", [], 0.0)) == ["container_1_count_2"] and store.hot_spots("parse", [], 0.0) == {}
+    )
     report.ClearField("found")
     store.take(report, 0.0)
-    assert not store.looks("", [], 0.0), "idle now"
+    assert not store.hot_spots("", [], 0.0), "idle now"
 
 
 def test_the_topology_master_knows_what_the_exceptions_of_a_line_have_in_common() -> None:
@@ -240,11 +242,11 @@ def test_the_topology_master_knows_what_the_exceptions_of_a_line_have_in_common(
         )  # fmt: skip
 
     others = [raised(1, line=9), raised(2, kind="KeyError"), raised(3, process="parse-4")]
-    tasks = TaskReports().looks("", [*map(raised, range(10, 30)), *others], 0.0)
+    tasks = TaskReports().hot_spots("", [*map(raised, range(10, 30)), *others], 0.0)
     found = {name: (one.alike, one.alike_times, one.raised_times) for name, one in tasks.items()}
     assert found == {
         "parse-3": ("ValueError: order 49 of user …", 40, 40),
         "parse-4": ("ValueError: order 49 of user 3", 2, 2),
     }
-    [ended] = TaskReports().looks("", [Report(process="parse-3", type="Crashed", message="SIGSEGV")], 0.0).values()
+    [ended] = TaskReports().hot_spots("", [Report(process="parse-3", type="Crashed", message="SIGSEGV")], 0.0).values()
     assert (ended.raised, ended.alike) == ("", ""), "no line has raised it"

@@ -32,7 +32,7 @@ def test_a_tuple_that_makes_its_batch_fail_is_found(heron: Heron, out: Path) -> 
 
 def test_at_most_once_a_batch_that_fails_is_lost_as_a_whole(heron: Heron, out: Path) -> None:
     """Nothing may be processed twice, so every tuple of the batch has a letter; none is lost without one."""
-    submit_poison(heron, out, {20: "raise"}, "--mode", "ATMOST_ONCE", "--batches")
+    submit_poison(heron, out, {20: "raise"}, "--guarantee", "ATMOST_ONCE", "--batches")
     heron.when_state("poison", "FINISHED")
     stored, lost = numbers(out / "stored"), [letter["payload"][0] for letter in letters(heron)]
     assert 20 in lost and stored + Counter(lost) == Counter(range(POISON_COUNT))
@@ -41,7 +41,7 @@ def test_at_most_once_a_batch_that_fails_is_lost_as_a_whole(heron: Heron, out: P
 
 @pytest.mark.heavy
 def test_effectively_once_a_tuple_that_makes_its_batch_fail_is_found(heron: Heron, out: Path) -> None:
-    submit_poison(heron, out, {20: "raise", 60: "exit"}, "--mode", "EFFECTIVELY_ONCE", "--batches",
+    submit_poison(heron, out, {20: "raise", 60: "exit"}, "--guarantee", "EFFECTIVELY_ONCE", "--batches",
                   "--config-property", "heron.checkpoint.interval_s=0.2")  # fmt: skip
     heron.when_state("poison", "FINISHED", 120)
     assert set(numbers(out / "stored")) == set(range(POISON_COUNT)) - {20, 60}

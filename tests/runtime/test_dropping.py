@@ -44,7 +44,7 @@ def test_a_slow_bolt_holds_no_spout_and_each_tuple_is_seen_or_counted(heron: Her
 
 
 def test_it_is_refused_at_submit_where_no_tuple_may_be_lost(heron: Heron, out: Path) -> None:
-    flags = ("x", "--out", out, "--mode", "ATLEAST_ONCE")
+    flags = ("x", "--out", out, "--guarantee", "ATLEAST_ONCE")
     refused_before_start(heron, USAGE, PROGRAM, "no tuple may be dropped; remove that key, or set", flags=flags)
     flags = ("x", "--out", out, "--policy", "oldest")
     refused_before_start(heron, USAGE, PROGRAM, "it must be false, true, drop_newest or sample", flags=flags)

@@ -31,7 +31,16 @@ def disjoint(parts: list[Counter[str]]) -> bool:
 @pytest.mark.parametrize("containers", [pytest.param(1, marks=pytest.mark.heavy), 2])
 def test_all_shapes_are_exact(heron: Heron, out: Path, mode: str, containers: int) -> None:
     heron.submit(
-        PROGRAMS / "shapes.py", "shapes", "--out", out, "--count", COUNT, "--mode", mode, "--containers", containers
+        PROGRAMS / "shapes.py",
+        "shapes",
+        "--out",
+        out,
+        "--count",
+        COUNT,
+        "--guarantee",
+        mode,
+        "--containers",
+        containers,
     )
     heron.when_state("shapes", "FINISHED")
 

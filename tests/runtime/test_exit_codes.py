@@ -19,7 +19,7 @@ POISON = {10: "exit1", 40: "exit3", 70: "exit4", 100: "exit7", 130: "exit8", 160
 def test_the_tuple_is_charged_whatever_the_code_means(heron: Heron, out: Path, mode: str) -> None:
     """Each becomes a dead letter after the same number of tries, and all other tuples arrive."""
     words = ("heron.checkpoint.interval_s=0.2", "heron.checkpoint.restore_budget=100")
-    submit(heron, out, POISON, "--mode", mode, *(w for word in words for w in ("--config-property", word)))
+    submit(heron, out, POISON, "--guarantee", mode, *(w for word in words for w in ("--config-property", word)))
     heron.when_state("poison", "FINISHED", 120)
     if mode == "ATLEAST_ONCE":
         check_others(out, POISON)
@@ -36,7 +36,7 @@ def test_the_tuple_is_charged_whatever_the_code_means(heron: Heron, out: Path, m
 @pytest.mark.heavy
 def test_at_most_once_its_losses_are_not_known_exactly(heron: Heron, out: Path, code: int) -> None:
     """It is started again, and what it held is gone: no number that is shown would be right."""
-    submit(heron, out, {100: f"exit{code}"}, "--mode", "ATMOST_ONCE")
+    submit(heron, out, {100: f"exit{code}"}, "--guarantee", "ATMOST_ONCE")
     heron.when_state("poison", "FINISHED")
     [work] = [p for executor in inside(heron, "poison").executors for p in executor.processes if "work" in p.name]
     assert (work.restarts, work.exit_reason) == (1, "crashed")

@@ -29,7 +29,7 @@ def seconds(heron: Heron, name: str) -> dict[str, dict[str, float]]:
 
 @pytest.mark.heavy
 def test_a_slow_bolt_is_busy_its_spout_blocked_and_its_sink_idle(heron: Heron, out: Path) -> None:
-    heron.submit(PROGRAM, "slow", "--out", out, "--count", 10**6, "--mode", "ATMOST_ONCE", "--pad", 1000,
+    heron.submit(PROGRAM, "slow", "--out", out, "--count", 10**6, "--guarantee", "ATMOST_ONCE", "--pad", 1000,
                  "--work-pause-ms", 20)  # fmt: skip
     heron.when("slow", lambda status: status["backpressure"], "backpressure")
     before = seconds(heron, "slow")
@@ -69,7 +69,9 @@ def test_a_slow_bolt_is_busy_its_spout_blocked_and_its_sink_idle(heron: Heron, o
 
 @pytest.mark.heavy
 def test_latency_end_to_end_is_measured_where_checkpoints_are_taken(heron: Heron, out: Path) -> None:
-    heron.submit(PROGRAM, "exact", "--out", out, "--count", 10**6, "--mode", "EFFECTIVELY_ONCE", "--work-pause-ms", 1)
+    heron.submit(
+        PROGRAM, "exact", "--out", out, "--count", 10**6, "--guarantee", "EFFECTIVELY_ONCE", "--work-pause-ms", 1
+    )
 
     def ends() -> set[str]:
         reply = ask_master(heron, "exact", control_pb2.GetMetrics(names=["__end-to-end-latency"]))

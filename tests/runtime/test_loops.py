@@ -30,14 +30,14 @@ def test_a_loop_that_tuples_leave_acks_each_and_finishes(heron: Heron, out: Path
 
 def test_a_loop_under_backpressure_goes_on(heron: Heron, out: Path) -> None:
     # 400 tuples of 40 kB are many times what a queue should hold, and half of it goes round at once.
-    words = ("--out", out, "--mode", "ATMOST_ONCE", "--load-bytes", 40_000)
+    words = ("--out", out, "--guarantee", "ATMOST_ONCE", "--load-bytes", 40_000)
     heron("submit", "local", LOOPS, "loop", *words, "--wait").ok()
     # The one that fails is lost in this mode.
     assert len(ast.literal_eval((out / "done").read_text())) == len(EVERY_NUMBER)
 
 
 def test_a_loop_under_checkpoints_is_refused_with_the_reason(heron: Heron, out: Path) -> None:
-    result = heron("submit", "local", LOOPS, "loop", "--out", out, "--mode", "EFFECTIVELY_ONCE")
+    result = heron("submit", "local", LOOPS, "loop", "--out", out, "--guarantee", "EFFECTIVELY_ONCE")
     result.refused(2, "step -> back -> step", "a checkpoint barrier that it must send first itself", "ATLEAST_ONCE")
 
 

@@ -97,7 +97,7 @@ def check_shown(heron: Heron, out: Path, poison: dict[int, str]) -> None:
 def test_the_first_failure_of_what_nobody_sends_again_is_a_dead_letter(heron: Heron, out: Path, mode: str) -> None:
     """Nothing is tried again, also at least once where a tuple has no id, so what raised is lost: the letter says so."""
     poison = {20: "raise", 150: "raise"}
-    submit(heron, out, poison, "--mode", mode, "--untracked")
+    submit(heron, out, poison, "--guarantee", mode, "--untracked")
     heron.when_state("poison", "FINISHED")
     assert numbers(out / "stored") == Counter(set(range(COUNT)) - set(poison))
     assert [(letter["payload"], letter["tries"]) for letter in letters(heron)] == [([150], 1), ([20], 1)]
@@ -109,7 +109,7 @@ def test_the_first_failure_of_what_nobody_sends_again_is_a_dead_letter(heron: He
 def test_a_value_whose_decoding_ends_the_process_is_one_dead_letter(heron: Heron, out: Path, words: list[str]) -> None:
     """It is found although no tuple of its frame was made; the others arrive, and the topology goes on."""
     poison = {20: "decode-exit", 150: "decode-segfault"}
-    submit(heron, out, poison, "--config-property", "heron.checkpoint.interval_s=0.2", "--mode", *words)
+    submit(heron, out, poison, "--config-property", "heron.checkpoint.interval_s=0.2", "--guarantee", *words)
     heron.when_state("poison", "FINISHED", 120)
     assert set(numbers(out / "stored")) == set(range(COUNT)) - set(poison)
     found = letters(heron)
@@ -131,7 +131,7 @@ def test_a_value_that_cannot_be_decoded_is_one_dead_letter(
 ) -> None:
     """Its neighbours in the frame arrive, each once; it is not sent again; it is counted."""
     poison = {20: "undecodable", 21: "undecodable", 150: "undecodable"}
-    submit(heron, out, poison, "--mode", mode, *(["--asynchronous"] if asynchronous else []))
+    submit(heron, out, poison, "--guarantee", mode, *(["--asynchronous"] if asynchronous else []))
     heron.when_state("poison", "FINISHED")
     assert sorted(numbers(out / "stored").elements()) == sorted(set(range(COUNT)) - set(poison))
     found = letters(heron)

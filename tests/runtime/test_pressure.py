@@ -40,7 +40,7 @@ def when_pressed(heron: Heron, name: str) -> None:
 
 def test_slow_bolt_stops_the_spouts_and_its_cure_loses_nothing(heron: Heron, out: Path) -> None:
     count = 20_000
-    heron.submit(PROGRAMS / "faults.py", "slow", "--out", out, "--count", count, "--mode", "ATMOST_ONCE",
+    heron.submit(PROGRAMS / "faults.py", "slow", "--out", out, "--count", count, "--guarantee", "ATMOST_ONCE",
                  "--pad", 1000, "--work-pause-ms", 30)  # fmt: skip
     when_pressed(heron, "slow")
     rss = largest(heron)

@@ -99,7 +99,7 @@ def test_an_outage_stays_one_for_the_successors_of_executor_and_topology_master(
 
 @pytest.mark.heavy
 def test_restart_of_a_component_is_done_when_its_tasks_are_back(heron: Heron, out: Path) -> None:
-    heron.submit(PROGRAM, "again", "--out", out, "--mode", "ATMOST_ONCE")
+    heron.submit(PROGRAM, "again", "--out", out, "--guarantee", "ATMOST_ONCE")
     when_stored(out, 50)
     before = {task["instance_id"]: task["pid"] for task in heron.status("again")["tasks"]}
     told = heron("restart", "local", "again", "store").ok().out
@@ -122,7 +122,7 @@ def test_restart_of_a_component_is_done_when_its_tasks_are_back(heron: Heron, ou
 @pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
 def test_a_restart_of_containers_loses_nothing(heron: Heron, out: Path, mode: str) -> None:
     """Emitted and stored are compared: what waited in the stream manager was passed on before it ended."""
-    heron.submit(PROGRAM, "emptied", "--out", out, "--mode", mode)
+    heron.submit(PROGRAM, "emptied", "--out", out, "--guarantee", mode)
     when_stored(out, 100)
     for target in (("1",), ()):
         heron("restart", "local", "emptied", *target).ok()
@@ -137,7 +137,7 @@ def test_a_restart_of_containers_loses_nothing(heron: Heron, out: Path, mode: st
 
 def test_wait_fails_when_tuples_are_missing(heron: Heron, out: Path) -> None:
     """At most once: what a killed task had in its hands is gone, and nobody can say how much that was."""
-    run = heron.start("submit", "local", PROGRAM, "lossy", "--out", out, "--mode", "ATMOST_ONCE", "--wait")
+    run = heron.start("submit", "local", PROGRAM, "lossy", "--out", out, "--guarantee", "ATMOST_ONCE", "--wait")
     when_stored(out, 100)
     os.kill(heron.pid("lossy", "container_1_store_2"), signal.SIGKILL)
     when_stored(out, 100)
@@ -163,7 +163,7 @@ def test_a_spout_that_begins_again_leaves_no_bound_of_what_is_counted_twice(
 ) -> None:
     """Its new process calls `initialize` again, also after an orderly restart: here it emits everything again."""
     mode = "ATLEAST_ONCE" if killed else "ATMOST_ONCE"
-    run = heron.start("submit", "local", PROGRAM, "twice", "--out", out, "--mode", mode, "--wait")
+    run = heron.start("submit", "local", PROGRAM, "twice", "--out", out, "--guarantee", mode, "--wait")
     when_stored(out, 100)
     if killed:
         os.kill(heron.pid("twice", "container_1_numbers_1"), signal.SIGKILL)
@@ -203,7 +203,7 @@ def test_no_total_falls_when_a_task_and_the_topology_master_die_together(heron: 
 def test_a_dead_letter_is_a_loss(heron: Heron, out: Path) -> None:
     """At most once a tuple that raised is given up at once: exactly one is missing, and nothing died."""
     run = heron.start(
-        "submit", "local", PROGRAM, "letter", "--out", out, "--mode", "ATMOST_ONCE", "--poison", 50, "--wait"
+        "submit", "local", PROGRAM, "letter", "--out", out, "--guarantee", "ATMOST_ONCE", "--poison", 50, "--wait"
     )
     when_stored(out, 100)
     (out / "end").touch()

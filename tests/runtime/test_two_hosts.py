@@ -52,7 +52,7 @@ def submitted_here(heron: Heron, shared: Path) -> tuple[Submitted, bytes, Path]:
     """What a submit makes, taken from one on this machine: the launch, the package as a tar file, the state."""
     out = shared / "out"
     out.mkdir()
-    flags = ("--out", out, "--count", COUNT, "--mode", "ATLEAST_ONCE", "--containers", 2)
+    flags = ("--out", out, "--count", COUNT, "--guarantee", "ATLEAST_ONCE", "--containers", 2)
     heron.submit(PROGRAMS / "shapes.py", NAME, *flags)
     with closing(open_state("local", str(heron.home / "state" / "local"))) as state:
         taken = {path: node[0] for path in NODES if (node := state.get(path)) is not None}

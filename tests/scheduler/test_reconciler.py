@@ -200,7 +200,7 @@ def test_drain_moves_the_containers_of_a_host_elsewhere(play: Callable[..., None
             assert {one.host for one in found.values()} == {"n2"}
             again = await scheduler.ask(control_pb2.DrainHost(host="n1"), 5.0)
             assert "no container was there" in again.text
-            with pytest.raises(RpcError, match="has a name"):
+            with pytest.raises(RpcError, match="has no name"):
                 await scheduler.ask(control_pb2.DrainHost(), 5.0)
 
     play(story)

@@ -18,7 +18,7 @@ from heronpy.cli.look.units import check_pipeline, list_pipelines, show_pipeline
 from heronpy.common.errors import LedgerError
 from heronpy.growing.below import UnfitFileError, open_below
 from heronpy.growing.identity import digest
-from heronpy.growing.patterns import key_of, parse
+from heronpy.growing.patterns import key_of
 from heronpy.ingest.bad import bad_record, dead_bytes
 from heronpy.ingest.ledger import sql, sqlite
 from heronpy.ingest.ledger.client import Ledger
@@ -41,6 +41,7 @@ from heronpy.ingest.ledger.requests import (
 )
 from heronpy.ingest.ledger.types import Config, Kind
 from heronpy.ingest.ledger.validate import validate
+from heronpy.ingest.options import logs_at
 from heronpy.ingest.outputs.lineage import Lineage, Range
 from heronpy.ingest.outputs.stages import About, Stages
 from heronpy.ingest.unit import MovedError, opened
@@ -92,7 +93,7 @@ def test_a_look_follows_no_link_and_waits_for_no_pipe(root: Path) -> None:
     (root / evil).write_text("three\n")
     try:
         (root / "\x1b[31m.log").symlink_to("/etc/passwd")
-        watch = Watch(parse(f"{root}/**/*.log"), 7.0, (), "")
+        watch = Watch(logs_at(f"{root}/**/*.log", ""), 7.0, (), "")
         watch.look(1.0)
         seen, _ = watch.changes(100)
         assert sorted(one.key for one in seen) == sorted(["a.log", "in/a.log", evil])

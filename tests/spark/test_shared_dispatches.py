@@ -20,7 +20,6 @@ import pytest
 
 from heronpy.common.errors import ConfigError, LedgerError
 from heronpy.connectors.spark.records import RunRecords
-from heronpy.growing.patterns import parse
 from heronpy.ingest import LogUnit, LogUnits, SparkBatches, checking
 from heronpy.ingest.attempt import Attempt
 from heronpy.ingest.dispatching import Dispatcher
@@ -31,7 +30,7 @@ from heronpy.ingest.ledger.commands import ListDispatches, RetryFailed, Show
 from heronpy.ingest.ledger.requests import Cut, Lease, ListFiles, Open, ReportScan, Who, Work
 from heronpy.ingest.ledger.types import Kind
 from heronpy.ingest.ledger.validate import validate
-from heronpy.ingest.options import UnitOptions
+from heronpy.ingest.options import UnitOptions, logs_at
 from heronpy.ingest.outputs.lineage import batches
 from heronpy.ingest.outputs.stages import About, Stages
 from heronpy.ingest.unit import SuspectPage
@@ -161,7 +160,7 @@ class World:
     def open(self) -> None:
         self.generation = self.ledger.ask(Open(self.options.config)).generation
         self.stages.claim(About("p", self.options.config))
-        self.watch = Watch(parse(self.options.logs), 7.0, self.ledger.ask(ListFiles()).files, "")
+        self.watch = Watch(logs_at(self.options.logs, ""), 7.0, self.ledger.ask(ListFiles()).files, "")
 
     def keeper(self, number: int) -> Dispatcher:
         output = self.options.output

@@ -53,7 +53,7 @@ def test_the_command_packs_what_is_asked_for_and_what_that_needs(index: Path, he
         ("nowhere==1", "cannot be packed: .*nowhere==1"),
         ("gamma", "cannot be packed: .*gamma"),  # only its source is there, which would be built
         ("beta==", "cannot be packed: .*beta=="),
-        ("", "asks for nothing"),
+        ("", "has no requirement that could be packed"),
     ],
 )
 def test_what_cannot_be_packed_is_named_and_leaves_nothing(index: Path, tmp_path: Path, line: str, reason: str) -> None:

@@ -18,6 +18,16 @@ from heronpy.common.nearest import suggestion
 CERTAIN = "heronpy.cli.words_for_certain"
 
 
+class _Mode(click.Choice[str]):
+    """A mode of heron; an option of the same name may be meant for the program."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            self.fail(f"{error.message.rstrip('.')}; write -- before the options of the program", param, ctx)
+
+
 class _Submit(click.Command):
     """Counts the words after `--`, which click drops: they are the program's for certain."""
 
@@ -53,7 +63,7 @@ class _Submit(click.Command):
     help="Start from a checkpoint of an earlier run: the newest, the one with this id, or the one at this path or URL.",
 )
 @click.option("--allow-dropped-state", is_flag=True, help="With --restore: drop the state of components that are gone.")
-@click.option("--mode", type=click.Choice(("stream", "batch", "auto")), default="stream", show_default=True,
+@click.option("--mode", type=_Mode(("stream", "batch", "auto")), default="stream", show_default=True,
               help="batch: process bounded input stage by stage, and end; auto: batch where possible.")  # fmt: skip
 @click.option("--as", "like", metavar="RUN", default="", help="With --mode batch: take the input of this earlier run.")
 @click.option("--hold", is_flag=True, help="With --mode batch: publish nothing, for 'heron compare'.")

@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--containers", type=int, default=1)
     parser.add_argument("--spout-pause-ms", type=float, default=0.0)
     parser.add_argument("--work-pause-ms", type=float, default=0.0)
-    parser.add_argument("--mode", default="ATMOST_ONCE")
+    parser.add_argument("--guarantee", default="ATMOST_ONCE")
     args = parser.parse_args()
     builder = TopologyBuilder(args.name)
     numbers = builder.add_spout("numbers", Numbers, par=args.spouts)
@@ -121,7 +121,7 @@ def main() -> None:
     builder.add_bolt("store", Store, par=args.stores, inputs={worked: Grouping.fields("number")})
     builder.set_config(
         {
-            "topology.reliability.mode": args.mode,
+            "topology.reliability.mode": args.guarantee,
             "topology.stmgrs": args.containers,
             "topology.max.spout.pending": 500,
             "count": args.count,

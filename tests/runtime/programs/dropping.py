@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("--out", required=True)
     parser.add_argument("--count", type=int, default=0)
-    parser.add_argument("--mode", default="ATMOST_ONCE")
+    parser.add_argument("--guarantee", default="ATMOST_ONCE")
     parser.add_argument("--policy", default="sample")
     args = parser.parse_args()
     builder = TopologyBuilder(args.name)
@@ -54,7 +54,7 @@ def main() -> None:
         {
             "out": args.out,
             "count": args.count,
-            api_constants.TOPOLOGY_RELIABILITY_MODE: args.mode,
+            api_constants.TOPOLOGY_RELIABILITY_MODE: args.guarantee,
             api_constants.TOPOLOGY_STMGRS: 2,
             api_constants.TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE: args.policy,
         }

@@ -143,7 +143,7 @@ def faults(args: argparse.Namespace) -> TopologyBuilder:
         "source_pause_ms": args.source_pause_ms,
         "work_pause_ms": args.work_pause_ms,
         "raise_at": args.raise_at,
-        "topology.reliability.mode": args.mode,
+        "topology.reliability.mode": args.guarantee,
         "topology.stmgrs": args.containers,
         "topology.max.spout.pending": args.pending,
         "topology.message.timeout.secs": args.message_timeout,
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("--out", required=True)
     parser.add_argument("--count", type=int, default=0, help="0: endless")
-    parser.add_argument("--mode", default="ATLEAST_ONCE")
+    parser.add_argument("--guarantee", default="ATLEAST_ONCE")
     parser.add_argument("--containers", type=int, default=1)
     parser.add_argument("--par", type=int, default=2)
     parser.add_argument("--pending", type=int, default=200)

@@ -104,10 +104,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
     parser.add_argument("--out")
-    parser.add_argument("--mode", default="ATLEAST_ONCE")
+    parser.add_argument("--guarantee", default="ATLEAST_ONCE")
     parser.add_argument("--load-bytes", type=int, default=0)
     args = parser.parse_args()
-    build(args.name, args.out, args.mode, args.load_bytes).build_and_submit()
+    build(args.name, args.out, args.guarantee, args.load_bytes).build_and_submit()
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("--out")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--poison", type=json.loads, default={})
-    parser.add_argument("--mode", default="ATLEAST_ONCE")
+    parser.add_argument("--guarantee", default="ATLEAST_ONCE")
     parser.add_argument("--asynchronous", action="store_true")
     parser.add_argument("--batches", action="store_true")
     parser.add_argument("--untracked", action="store_true", help="tuples have no id, in any mode")
@@ -200,7 +200,7 @@ def main() -> None:
             "count": args.count,
             "untracked": args.untracked,
             "poison": args.poison,
-            "topology.reliability.mode": args.mode,
+            "topology.reliability.mode": args.guarantee,
             "topology.stmgrs": 1,
             "topology.max.spout.pending": 50,
             "topology.message.timeout.secs": 3,

@@ -193,7 +193,7 @@ def shapes(args: argparse.Namespace) -> TopologyBuilder:
     b = TopologyBuilder(args.name)
     ticks = {"topology.tick.tuple.freq.ms": 250}
     count, out = {"count": args.count}, {"out": args.out}
-    ordered = {**out, "ordered": args.mode == "ATMOST_ONCE"}
+    ordered = {**out, "ordered": args.guarantee == "ATMOST_ONCE"}
     words = b.add_spout("words", Words, par=1, config=count)
     b.add_bolt("word_count", Tally, par=2, inputs={words: Grouping.fields("word")}, config=out)
 
@@ -229,7 +229,7 @@ def shapes(args: argparse.Namespace) -> TopologyBuilder:
     b.add_bolt("workers", Tally, par=3, inputs={jobs: Grouping.DIRECT}, config=out)
     b.set_config(
         {
-            "topology.reliability.mode": args.mode,
+            "topology.reliability.mode": args.guarantee,
             "topology.stmgrs": args.containers,
             "topology.max.spout.pending": 500,
             "topology.message.timeout.secs": 30,
@@ -243,7 +243,7 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("--out", required=True)
     parser.add_argument("--count", type=int, default=4000)
-    parser.add_argument("--mode", default="ATMOST_ONCE")
+    parser.add_argument("--guarantee", default="ATMOST_ONCE")
     parser.add_argument("--containers", type=int, default=1)
     shapes(parser.parse_args()).build_and_submit()
 

@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--poison", type=int, default=0)
     parser.add_argument("--refuse", type=int, default=0)
     parser.add_argument("--spout", choices=SPOUTS, default="plain")
-    parser.add_argument("--mode", default="ATLEAST_ONCE")
+    parser.add_argument("--guarantee", default="ATLEAST_ONCE")
     args = parser.parse_args()
     b = TopologyBuilder(args.name)
     numbers = b.add_spout("numbers", SPOUTS[args.spout], par=1)
@@ -98,9 +98,9 @@ def main() -> None:
             "poison": args.poison,
             "refuse": args.refuse,
             "topology.stmgrs": 1,
-            "topology.reliability.mode": args.mode,
+            "topology.reliability.mode": args.guarantee,
             # Without effect, and warned of, in the other modes.
-            **({"topology.stateful.checkpoint.interval.seconds": 1} if args.mode == "EFFECTIVELY_ONCE" else {}),
+            **({"topology.stateful.checkpoint.interval.seconds": 1} if args.guarantee == "EFFECTIVELY_ONCE" else {}),
         }
     )
     b.build_and_submit()
