@@ -21,6 +21,8 @@ WORKER, KEEPER = "batch", "batch-keeper"
 #: The configuration of both: the folder of the run.
 RUN_KEY: Final = "batch.run"
 _KEEPERS: Final = 2
+#: How long a keeper may take for one step, such as `splits()`, or the savepoint and the publication at the end.
+_HANG_KEY, _STEP_S = "heron.instance.hang_timeout_s", 3600
 #: Keys of the user's components or of modes that a run does not have.
 _DROPPED: Final = frozenset({TOPOLOGY_AUTO_TASK_HOOKS, TOPOLOGY_COMPONENT_CPUMAP, TOPOLOGY_COMPONENT_RAMMAP})
 
@@ -37,11 +39,11 @@ def run_topology(topology: topology_pb2.Topology, folder: str, workers: int) -> 
     made.topology_config.kvs.extend(kept)
     made.topology_config.MergeFrom(encode_config(own))
     config: dict[str, Any] = {RUN_KEY: folder, NO_OUTPUTS: True}
-    for name, path, tasks in (
-        (WORKER, "heronpy.batch.worker.BatchWorker", workers),
-        (KEEPER, "heronpy.batch.keeper.BatchKeeper", _KEEPERS),
+    for name, path, tasks, more in (
+        (WORKER, "heronpy.batch.worker.BatchWorker", workers, {}),
+        (KEEPER, "heronpy.batch.keeper.BatchKeeper", _KEEPERS, {_HANG_KEY: _STEP_S}),
     ):
-        spout = HeronComponentSpec(name, path, True, tasks, config=config).get_protobuf()
+        spout = HeronComponentSpec(name, path, True, tasks, config=config | more).get_protobuf()
         assert isinstance(spout, topology_pb2.Spout)
         made.spouts.add().CopyFrom(spout)
     return made

@@ -11,6 +11,8 @@ from heronpy.batch.record import RunRecord, RunState, Wanted, code_digest, goes_
 from heronpy.batch.run import BatchRunError, Runs, run_folders
 from heronpy.batch.topology import KEEPER, WORKER, run_topology
 from heronpy.common.errors import TopologyError
+from heronpy.common.setting_types import InstanceSettings
+from heronpy.common.settings import resolve, settings_for
 from heronpy.plan.component_config import config_of, reliability_mode
 from tests.batch.programs.visits import topology
 
@@ -83,3 +85,7 @@ def test_workers_and_keepers_have_the_name_and_settings_of_the_topology() -> Non
     # Backups run in another container; nothing is checkpointed.
     assert (config["topology.stmgrs"], reliability_mode(made)) == (2, "ATMOST_ONCE")
     assert config["heron.batch.unit_bytes"] == 20_000
+    # The end of a run is one step, and a keeper that is killed in it begins it again.
+    resolved = resolve("local", (), config, {spout.comp.name: config_of(spout) for spout in made.spouts}, ())
+    of_both = [settings_for(resolved, InstanceSettings, name).hang_timeout_s for name in (WORKER, KEEPER)]
+    assert of_both == [60, 3600]
