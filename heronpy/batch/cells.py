@@ -82,6 +82,8 @@ class Place(Struct, frozen=True):
     saves: bool
     pieces: list[Piece]
     report: Callable[[Exception], None]
+    #: Hears of a component and how many tuples it has failed since the last call.
+    failed: Callable[[str, int], None]
 
 
 class UnitState:
@@ -300,6 +302,7 @@ class BoltCell(ReadingCell):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.acks = UnitAcks()
+        self._told = 0
         self._calls = BoltCalls(self.component, self.user, self.emitter, self.acks, self.stream_named)
         self.in_batches = False
 
@@ -347,10 +350,13 @@ class BoltCell(ReadingCell):
             raise CellError(self.component) from part.values.error
 
     def check_fails(self) -> None:
-        """Fail the unit if too many of its tuples have failed."""
+        """Report the tuples that have failed; fail the unit if there are too many of them."""
+        if self.acks.failed > self._told:
+            self.place.failed(self.component, self.acks.failed - self._told)
+            self._told = self.acks.failed
         if self.acks.failed >= FAILS_MAX:
             raise CellError(self.component) from TopologyError(
-                f"it failed {self.acks.failed} tuples of one unit; in a batch, a unit with {FAILS_MAX} has failed"
+                f"it failed {self.acks.failed} tuples of one unit; a batch run accepts fewer than {FAILS_MAX} in a unit"
             )
 
     def process(self, tuples: list[HeronTuple]) -> None:

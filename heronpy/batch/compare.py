@@ -16,8 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from heronpy.common.errors import ConfigError
-from heronpy.connectors.durable_files import safe_name
-from heronpy.connectors.unit_output import PREFIX
+from heronpy.connectors.unit_output import PREFIX, prefix_of
 from heronpy.proto import components_of, topology_pb2
 
 #: Differences that are shown of a sink.
@@ -127,11 +126,11 @@ def _digests(path: Path) -> Iterator[bytes]:
 
 def files_of_run(folder: Path, topology: topology_pb2.Topology) -> dict[str, list[Path]]:
     """The files with the rows of each sink that have come into the result of a batch run, held or published."""
-    prefixes = {f"{PREFIX}{safe_name(name)}.": name for name in components_of(topology)}
+    prefixes = {prefix_of(name): name for name in components_of(topology)}
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(f"*/unit=*/{PREFIX}*")):
-        prefix = max((one for one in prefixes if path.name.startswith(one)), key=len, default="")
-        found.setdefault(prefixes.get(prefix, path.name), []).append(path)
+        sink = next((name for prefix, name in prefixes.items() if path.name.startswith(prefix)), path.name)
+        found.setdefault(sink, []).append(path)
     return found
 
 

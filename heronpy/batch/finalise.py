@@ -21,6 +21,7 @@ from heronpy.batch.steps import Steps, files_of
 from heronpy.ckpt.state_bytes import BASE, encode_plain, encode_segments
 from heronpy.common.folders import open_private
 from heronpy.common.version import VERSION
+from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.ingest.boundary import followed_state, read_state
 from heronpy.ingest.options import SEPARATOR, logs_at
@@ -51,7 +52,6 @@ def finalise(steps: Steps) -> None:
         state = RunState.HELD if record.hold else RunState.FINISHED
         boundary = steps.prepared.boundary
         steps.run.write(replace(record, state=state, ended_at=time.time(), boundary=boundary))
-        drop_files(steps)
 
 
 @contextmanager
@@ -66,7 +66,8 @@ def _one_at_a_time(steps: Steps) -> Iterator[None]:
 
 
 def drop_files(steps: Steps) -> None:
-    """Remove what only the stages themselves have read; rows of sinks stay, to be compared."""
+    """Remove what only the stages have read, once the end of the last one is marked: until then a keeper that starts
+    reads it. Rows of sinks stay, to be compared."""
     for stage in steps.stages:
         for path in steps.run.table(stage.number).glob("unit=*/*"):
             if path.name.startswith(("to-", "state-")):
@@ -79,13 +80,14 @@ def publish(steps: Steps) -> dict[str, str]:
     for stage in steps.stages:
         units = exchange.unit_folders(steps.run.table(stage.number))
         for name, output in sinks_of(steps.topology, stage, steps.launch).items():
-            output.publish(steps.run.record.run, units)
+            output.publish(steps.run.record.id, units)
             folders[name] = output.place
     return folders
 
 
 class Snapshots:
     """The savepoint of a run: its files are copied at once, and it exists when `complete` has written its metadata.
+    In memory there is one chunk of one file of a stage at a time, besides the indices and the names of the files.
 
     A component with keyed state only is one task, so that any parallelism can restore it. One with a plain State has
     the tasks of the topology.
@@ -94,13 +96,16 @@ class Snapshots:
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self._record = steps.run.record
-        folder = f"{self._record.topology}-batch-{self._record.number}"
+        folder = f"{self._record.topology}-batch-{self._record.number}-{run_token(self._record.id)}"
         self._store: CheckpointStore = open_store(place_of(self._record.savepoints) / folder)
         self._parts = components_of(steps.topology)
         self._tasks: dict[tuple[str, int], TaskSnapshot] = {}
         self.keys = 0
         self._parallelism = dict.fromkeys(self._parts, 1)
         if self._store.is_complete(NUMBER):
+            tasks = self._store.load_metadata(NUMBER).tasks
+            placed = {stage.spout for stage in steps.stages if stage.source in ("lines", "splits")}
+            self.keys = sum(keyed.keys for one in tasks if one.component not in placed for keyed in one.keyed)
             return
         for stage in steps.stages:
             self._add_pieces(stage)

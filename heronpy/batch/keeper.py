@@ -6,7 +6,7 @@ import time
 from typing import Any, Final
 
 from heronpy.api.topology_context import TopologyContext
-from heronpy.batch.finalise import finalise
+from heronpy.batch.finalise import drop_files, finalise
 from heronpy.batch.mending import failing
 from heronpy.batch.progress import Rate, stage_progress
 from heronpy.batch.run import Run
@@ -53,8 +53,9 @@ class BatchKeeper(LogKeeper):
     def _enter(self) -> None:
         with failing(self._steps):
             self._steps.prepare()
-        self._step_now = self._steps.present()
+            self._step_now = self._steps.present()
         if self._step_now is None:
+            drop_files(self._steps)
             self._ended = True
             super().end_of_input()
             return

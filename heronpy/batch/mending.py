@@ -15,7 +15,7 @@ from heronpy.batch.exchange import DamagedExchangeError
 from heronpy.batch.run import RUN, Run
 from heronpy.batch.stages import Stage
 from heronpy.batch.steps import Steps, pipeline_of
-from heronpy.common.errors import GaveUpError, HeronError, LedgerError, RetryableError
+from heronpy.common.errors import GaveUpError, HeronError, LedgerError, RetryableError, StateError
 from heronpy.common.folders import make_folders, read_own
 from heronpy.connectors.durable_files import write_record
 from heronpy.ingest.ledger.commands import RetryFailed
@@ -60,6 +60,8 @@ def failing(steps: Steps) -> Iterator[None]:
         except LedgerError:
             raise steps.fail(f"{error.unit} cannot be read", "give --fresh to begin another run") from error
         raise steps.fail(str(error), "") from error
+    except StateError as error:
+        raise steps.fail(str(error), "") from error  # it says what to do
     except (HeronError, OSError, TypeError, ValueError) as error:
         raise steps.fail(str(error)) from error
 

@@ -62,6 +62,11 @@ class RunRecord(Struct, frozen=True, kw_only=True):
         return f"{self.topology}/{self.number}"
 
     @property
+    def id(self) -> str:
+        """What no other run has. Runs in different folders may have the same name."""
+        return next(iter(self.topology_ids), self.run)
+
+    @property
     def has_ended(self) -> bool:
         """Whether nothing is left to do."""
         return self.state in (RunState.FINISHED, RunState.HELD)

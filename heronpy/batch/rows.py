@@ -13,7 +13,8 @@ from heronpy.batch.exchange import Exchanges, Piece
 from heronpy.batch.sources import AsyncSpoutCell, LinesCell, SplitsCell, SpoutCell
 from heronpy.batch.splits import run_plan
 from heronpy.batch.stages import Stage
-from heronpy.common.errors import TopologyError
+from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.hashing import stable_hash_many
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.connectors.unit_output import unit_output_of
 from heronpy.plan.component_config import component_config
@@ -30,7 +31,8 @@ class StageRows:
     `buckets`: how many tasks each stage has, by its number. `folder`: that of the run, whose tables are
     `<folder>/<number of a stage>`. `key_groups` is 0 without checkpoints. `saves`: a savepoint will be written, so
     state is kept, and components with saved state get a tick for `finish`. `settings_of` gives the settings of a
-    component, and `report` hears of errors that user code reports.
+    component, `report` hears of errors that user code reports, and `failed` of a component and how many tuples it
+    fails.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class StageRows:
         key_groups: int = 0,
         saves: bool = False,
         report: Callable[[Exception], None] = lambda error: None,
+        failed: Callable[[str, int], None] = lambda component, tuples: None,
     ) -> None:
         self._topology = topology
         self._stages = stages
@@ -56,7 +59,7 @@ class StageRows:
         self._folder = folder
         self._key_groups = key_groups
         self._saves = saves
-        self._report = report
+        self._report, self._failed = report, failed
         self._plan = run_plan(topology, stages, buckets)
         self._components = component_of(self._plan)
         self._tasks: dict[str, list[int]] = {}
@@ -113,7 +116,8 @@ class StageRows:
             yield from self._bucket(index) if source == "buckets" else self._spout_task(index)
 
     def _spout_unit(self, unit: Any) -> Iterator[None]:
-        with _Row(self, 0, unit.id) as row:
+        # By its place: another unit with the same bytes sends each tuple to the same bucket.
+        with _Row(self, 0, stable_hash_many(unit.place)) as row:
             head = row.cells[0]
             if isinstance(head, LinesCell):
                 for _ in head.lines(unit):
@@ -159,6 +163,7 @@ class StageRows:
             self._saves,
             self._pieces,
             self._report,
+            self._failed,
         )
         cells: dict[str, Cell] = {}
         for component in self._stage.components:
@@ -286,5 +291,9 @@ def sinks_of(topology: topology_pb2.Topology, stage: Stage, launch: LaunchSpec |
     found = {}
     for name in stage.sinks:
         cls = load_class(components_of(topology)[name].comp.class_name, launch)
-        found[name] = unit_output_of(cls, name, component_config(topology, name, load=True))
+        config = component_config(topology, name, load=True)
+        try:
+            found[name] = unit_output_of(cls, name, config)
+        except Exception as error:
+            raise ConfigError(f"unit_output of sink '{name}' raised {type(error).__name__}: {error}") from error
     return found

@@ -1,6 +1,6 @@
 """The folders of batch runs, one for each run, which outlives the topology that works on it.
 
-<heron.batch.folder>/<topology>/<number>/
+<heron.batch.folder>/<cluster>/<topology>/<number>/
     run.json        the record
     topology        the topology as its program built it
     ledger.db       the units of all stages
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
 from heronpy.batch.record import RunRecord, RunState
@@ -44,7 +45,7 @@ class BatchRunError(StateError):
 
 def runs_folder(settings: BatchSettings, cluster: str) -> Path:
     """Where the runs of a cluster are."""
-    return Path(settings.folder) if settings.folder else heron_home() / "batch" / cluster
+    return (Path(settings.folder) if settings.folder else heron_home() / "batch") / cluster
 
 
 class Run:
@@ -68,8 +69,12 @@ class Run:
 
     @property
     def topology(self) -> topology_pb2.Topology:
-        """The topology as its program built it."""
-        return topology_pb2.Topology.FromString(read_own(self.folder / _TOPOLOGY, _TOPOLOGY_MAX))
+        """The topology as its program built it; BatchRunError if it is damaged."""
+        path = self.folder / _TOPOLOGY
+        try:
+            return topology_pb2.Topology.FromString(read_own(path, _TOPOLOGY_MAX))
+        except (OSError, ConfigError, DecodeError) as error:
+            raise BatchRunError(f"the topology of a batch run {path} cannot be read ({error}); give --fresh") from None
 
     def replace_topology(self, topology: topology_pb2.Topology) -> None:
         """The same topology, of a program that was changed since."""
@@ -108,7 +113,7 @@ class Runs:
         """The numbers of its runs, ascending."""
         try:
             names = os.listdir(self.folder)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(int(name) for name in names if name.isdecimal() and (self.folder / name / _RECORD).exists())
 

@@ -34,7 +34,7 @@ from heronpy.growing.patterns import parse
 from heronpy.growing.scan import Scanner
 from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.ledger.requests import EnterList, KnownFile, ListFiles, TakeFiles, Who
-from heronpy.ingest.ledger.types import REPORT_MAX, Config, Kind
+from heronpy.ingest.ledger.types import REPORT_MAX, Config, FileState, Kind
 from heronpy.ingest.lists import entered, write_list
 from heronpy.ingest.options import UnitOptions, settled
 from heronpy.ingest.outputs.stages import Stages
@@ -158,8 +158,16 @@ class Steps:
         return {int(number): count for number, count in self.prepared.buckets.items()}
 
     def _sizes(self, stage: Stage) -> list[int]:
+        if self._like is not None:
+            files = files_of(self._like, self._like_stage(stage))
+            return [one.file.size for one in files if one.file.state is not FileState.LATE]
         patterns = [parse(one) for one in self.text_of(stage).paths]
         return [entry.size for entry in Scanner(patterns).look().files]
+
+    def _like_stage(self, stage: Stage) -> Stage:
+        """The stage of the same spout in the run whose input this one takes."""
+        assert self._like is not None
+        return next(one for one in divide(self._like.topology) if one.spout == stage.spout)
 
     def text_of(self, stage: Stage) -> TextFileOptions:
         """The options of a stage that reads files of lines."""
@@ -176,8 +184,8 @@ class Steps:
         """The splits of a spout, which is asked once: the list of the stage is written then."""
         path = self.run.list_file(stage.number)
         if self._like is not None and not path.exists():
-            with suppress(HeronError):
-                content = self._like.list_file(stage.number).read_bytes()
+            content = self._like.list_file(self._like_stage(stage).number).read_bytes()
+            with suppress(HeronError):  # another keeper was first
                 write_list(path, [(line, 1) for line in content.splitlines(keepends=True)])
         if not path.exists():
             try:
@@ -221,8 +229,8 @@ class Steps:
             )  # fmt: skip
         return Step(stage, settled(options, settings_for(self.launch, IngestSettings)))
 
-    def rows_of(self, step: Step, report: Callable[[Exception], None]) -> StageRows:
-        """The function of a stage's units; `report` hears of errors that user code reports."""
+    def rows_of(self, step: Step, report: Callable[[Exception], None], failed: Callable[[str, int], None]) -> StageRows:
+        """The function of a stage's units; for `report` and `failed` see `StageRows`."""
         return StageRows(
             self.topology,
             self.stages,
@@ -234,6 +242,7 @@ class Steps:
             key_groups=self._record.key_groups,
             saves=self.saves,
             report=report,
+            failed=failed,
         )
 
     def lines_of(self, step: Step) -> list[tuple[bytes, int]]:
@@ -256,11 +265,11 @@ class Steps:
         """The requests that make the units of a list, or that take the files of another run."""
         if step.is_list:
             path, lines = self.run.list_file(step.stage.number), self.lines_of(step)
-            if lines and not path.exists():
+            if lines:
                 write_list(path, lines)
             yield entered(path, lines, step.options.config.unit_bytes, RUN)
         elif self._like is not None:
-            files = files_of(self._like, step.stage)
+            files = files_of(self._like, self._like_stage(step.stage))
             for begin in range(0, len(files), REPORT_MAX) or [0]:
                 end = begin + REPORT_MAX
                 yield TakeFiles(RUN, tuple(files[begin:end]), end >= len(files))

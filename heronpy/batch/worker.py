@@ -17,12 +17,18 @@ from heronpy.ingest.worker import LogWorker
 
 #: Counter of rows that do not fit their sink and are left out; its label is the sink.
 UNFIT: Final = "batch-rows-unfit"
+#: Counter of tuples that a bolt fails, which no one repeats; its label is the component.
+FAILED: Final = "batch-tuples-failed"
 #: Interval at which it looks whether a keeper has prepared the run.
 READY_S = 0.05
 
 
 class UnfitRowError(HeronError):
     """Rows do not fit their sink."""
+
+
+class FailedTupleError(HeronError):
+    """A bolt has failed tuples."""
 
 
 class BatchWorker(LogWorker):
@@ -32,8 +38,9 @@ class BatchWorker(LogWorker):
         """Finds the present stage, and reports how its predecessor ended."""
         self._context = context
         self._counters = Counters(context, WORK)
-        self._unfit = MultiCountMetric()
+        self._unfit, self._failed = MultiCountMetric(), MultiCountMetric()
         context.register_metric(UNFIT, self._unfit, 1.0)
+        context.register_metric(FAILED, self._failed, 1.0)
         self._steps = Steps(Run(config[RUN_KEY]), on_unfit=self._count_unfit)
         self._step_now: Step | None = None
         self._after = context.process.after
@@ -50,12 +57,13 @@ class BatchWorker(LogWorker):
         """Join the pipeline of the present stage; False if no keeper has prepared the run yet."""
         if not self._steps.are_prepared:
             return False
-        self._step_now = self._steps.present()
+        with failing(self._steps):
+            self._step_now = self._steps.present()
         if self._step_now is None:
             self._ended = True
             super().end_of_input()
             return True
-        self._stage_rows = self._steps.rows_of(self._step_now, self.report_error)
+        self._stage_rows = self._steps.rows_of(self._step_now, self.report_error, self._count_failed)
         self._join(self._step_now.options, self._stage_rows, self._after)
         self._after = ""
         return True
@@ -73,6 +81,12 @@ class BatchWorker(LogWorker):
             self.report_error(UnfitRowError(f"rows do not fit sink '{sink}' and are left out; the first one: {why}"))
         self._unfit.incr(sink)
 
+    def _count_failed(self, component: str, tuples: int) -> None:
+        """A bolt has failed tuples; the attempts of a unit count separately."""
+        if component not in self._failed.value:
+            self.report_error(FailedTupleError(f"bolt '{component}' fails tuples; a batch run does not repeat them"))
+        self._failed.incr(component, tuples)
+
     def close(self) -> None:
         """Returns its unit."""
         if self._step_now is not None:
@@ -89,7 +103,7 @@ class BatchWorker(LogWorker):
         raise self._steps.fail_unit(self._step_now, unit, error)
 
     def _blamed(self, cause: BaseException) -> None:
-        """A damaged file is no fault of the unit that reads it."""
-        if isinstance(cause, DamagedExchangeError):
+        """A damaged file is no fault of the unit that reads it. When the run has ended, files are removed."""
+        if isinstance(cause, DamagedExchangeError) and not self._steps.run.record.has_ended:
             with failing(self._steps):
                 raise cause

@@ -17,8 +17,13 @@ from heronpy.api.batch import Batch
 from heronpy.common.errors import ConfigError
 from heronpy.connectors.durable_files import safe_name, sync_path
 
-#: Files of a stage that hold rows of a sink begin with this and the component's name.
-PREFIX = "sink-"
+#: Files of a stage that hold rows of a sink begin with this, the component's name, and an end that no name has.
+PREFIX, _END = "sink-", "@."
+
+
+def prefix_of(component: str) -> str:
+    """The beginning of the names of a sink's files in a stage; it is that of no other sink."""
+    return f"{PREFIX}{safe_name(component)}{_END}"
 
 
 class SinkWriter(ABC):
@@ -51,13 +56,13 @@ class UnitOutput(ABC):
 
     @abstractmethod
     def publish(self, run: str, folders: Sequence[Path]) -> int:
-        """Publish the rows of all units of the run, whose folders these are, in this order; returns the number of
-        newly published files. Repeated after an interruption, it publishes the rest."""
+        """Publish the rows of all units of the run with this id, whose folders these are, in this order; returns the
+        number of newly published files. Repeated after an interruption, it publishes the rest."""
 
     @property
     def prefix(self) -> str:
         """The beginning of the names of its files in a stage."""
-        return f"{PREFIX}{safe_name(self.component)}."
+        return prefix_of(self.component)
 
     def staged(self, folders: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
         """Each folder that has rows of this sink, with a file of them."""
@@ -105,10 +110,13 @@ class StageFile:
 
 
 def publish_file(source: Path, target: Path) -> bool:
-    """Make a staged file visible under its final name; returns False if it was visible already."""
+    """Make a staged file visible under its final name; returns False if it was visible already.
+
+    Only one process does it at a time: the name in between is fixed, so a repetition leaves nothing hidden.
+    """
     if target.exists():
         return False
-    hidden = target.with_name(f".unit-{target.name}.{os.getpid()}")
+    hidden = target.with_name(f".unit-{target.name}")
     hidden.unlink(missing_ok=True)
     try:
         os.link(source, hidden)

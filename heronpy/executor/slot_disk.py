@@ -14,13 +14,15 @@ from typing import Final
 from msgspec import Struct
 
 from heronpy.common.errors import ConfigError, DamagedStateError
-from heronpy.common.folders import replace_file
+from heronpy.common.folders import read_own, replace_file
 from heronpy.net.private import make_private
 from heronpy.pools.shards import BUCKETS, Map, Spec, pack, unpack
 
 log = logging.getLogger("heronpy.executor")
 
 MAP: Final = "map"
+#: Of a file; it is far more than a state manager keeps.
+_MAX_BYTES: Final = 256 << 20
 
 
 class _Kept(Struct, frozen=True):
@@ -38,13 +40,13 @@ class SlotDisk:
         self._owed: dict[int, tuple[Spec, ...]] = {}
 
     def read(self) -> tuple[Map, dict[int, tuple[Spec, ...]]] | None:
-        """What was kept last in this epoch; None when there is nothing, or it is damaged."""
+        """What was kept last in this epoch; None when there is nothing, or it is damaged or may be of another user."""
         try:
-            kept = unpack(_Kept, (self._folder / MAP).read_bytes(), "the map")
+            kept = unpack(_Kept, read_own(self._folder / MAP, _MAX_BYTES), "the map")
             if kept.epoch != self._epoch:
                 return None
             specs = {
-                bucket: unpack(tuple[Spec, ...], self._bucket(bucket).read_bytes(), f"bucket {bucket}")
+                bucket: unpack(tuple[Spec, ...], read_own(self._bucket(bucket), _MAX_BYTES), f"bucket {bucket}")
                 for bucket in range(BUCKETS)
                 if kept.map.buckets[bucket]
             }
@@ -52,7 +54,7 @@ class SlotDisk:
             return kept.map, specs
         except FileNotFoundError:
             return None
-        except (OSError, DamagedStateError) as error:
+        except (OSError, ConfigError, DamagedStateError) as error:
             log.warning("what was kept in %s cannot be read: %s", self._folder, error)
             return None
 

@@ -40,7 +40,7 @@ def write_list(path: Path, lines: Sequence[Weighed]) -> None:
     """Write a list that survives a power failure; raises StateError if there is another list already."""
     data = b"".join(line for line, _ in lines)
     if not make_record(path, data) and path.read_bytes() != data:
-        raise StateError(f"{path} lists other units of work than before; remove the folder of the run, and start anew")
+        raise StateError(f"{path} lists other units of work than before; give --fresh to begin another run")
 
 
 def entered(path: Path, lines: Sequence[Weighed], goal: int, run: str) -> EnterList:
@@ -55,7 +55,7 @@ def entered(path: Path, lines: Sequence[Weighed], goal: int, run: str) -> EnterL
         os.close(descriptor)
     line = first_line(beginning)
     if status.st_size != sum(len(line) for line, _ in lines) or line is None:
-        raise StateError(f"{path} is not the list that was written; remove the folder of the run, and start anew")
+        raise StateError(f"{path} is not the list that was written; give --fresh to begin another run")
     mark = mark_of(beginning, line)
     mark = Mark(mark.first, len(beginning), digest(beginning), status.st_size, digest(end))
     inode = f"{status.st_dev}:{status.st_ino}"

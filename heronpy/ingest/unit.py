@@ -130,6 +130,11 @@ class LogUnit:
         self._count = 0
         self._broken: HeronError | None = None
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """Where it begins: the key of a file, and an offset. Unlike the id, it does not depend on timing."""
+        return self._work.chunks[0].key, self._work.chunks[0].begin
+
     def __repr__(self) -> str:
         return f"LogUnit({self.id}, attempt {self.attempt}, {self.bytes} bytes)"
 

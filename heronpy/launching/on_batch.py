@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from msgspec import Struct
@@ -89,7 +89,7 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
     runs = Runs(runs_folder(settings, session.target.cluster), topology.name)
     with runs.locked():
         if flags.like:
-            runs.named(flags.like)
+            check_like(runs.named(flags.like), stages)
         code = code_digest(submission.keep(loaded).package or "", topology)
         newest = runs.newest() if not flags.fresh else None
         before = newest.record if newest is not None else None
@@ -119,6 +119,19 @@ def _checked(session: Session, topology: topology_pb2.Topology) -> Resolved:
     resolved = session.resolve(config_of(topology), configs)
     session.pin_folders(resolved)
     return resolved
+
+
+def check_like(like: Run, stages: Sequence[Stage]) -> None:
+    """BatchRefusedError unless a run can give its input to these stages."""
+    record = like.record
+    if not record.has_ended:
+        raise BatchRefusedError(
+            f"run {record.run} has not finished, so its input may not be complete; finish it, or leave out --as"
+        )
+    known = {(one.spout, one.source) for one in divide(like.topology)}
+    for stage in stages:
+        if stage.spout and (stage.spout, stage.source) not in known:
+            raise BatchRefusedError(f"run {record.run} has no input for spout '{stage.spout}'; leave out --as")
 
 
 def _continue(

@@ -288,6 +288,9 @@ _UNITS = (
     Metric("units-backups", _C, "", _PIPELINE, "Attempts that began while an earlier one took long."),
     Metric("units-backups-won", _C, "", _PIPELINE, "Backups that were complete first."),
     Metric("units-attempts-in-vain", _C, "", _PIPELINE, "Attempts that another one made needless; backups or not."),
+    Metric(
+        "batch-tuples-failed", _C, "", "component", "Tuples that bolts of a batch run failed; they are not repeated."
+    ),
     Metric("batch-rows-unfit", _C, "", "sink", "Rows of a batch run that do not fit their sink and were left out."),
 )
 

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pkgutil
 import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from msgspec.structs import replace
 
-from heronpy.batch.mending import mend
+from heronpy import Bolt, Grouping, StatefulComponent, TopologyBuilder
+from heronpy.batch.exchange import DamagedExchangeError, Exchanges
+from heronpy.batch.finalise import finalise
+from heronpy.batch.mending import mend, note_damage
 from heronpy.batch.record import RunState
 from heronpy.batch.run import RUN
-from heronpy.batch.stages import divide
+from heronpy.batch.stages import BatchRefusedError, divide
+from heronpy.batch.steps import Steps
+from heronpy.batch.worker import FAILED, BatchWorker
 from heronpy.common.errors import GaveUpError
+from heronpy.connectors.files import FileSink
+from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.ingest.outputs.stages import Stages
+from heronpy.launching.on_batch import check_like
 from heronpy.storage.locations import open_location
 from tests.batch.inside import InsideRun
 from tests.batch.programs import splits
 from tests.batch.programs.visits import topology
+from tests.ingest.test_units_inside import Context
 
 
 def write(path: Path, lines: int) -> Counter[str]:
@@ -49,6 +60,76 @@ def test_a_run_counts_each_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {row["visitor"]: row["visits"] for row in rows} == expected and len(rows) == len(expected)
     record = run.run.record
     assert record.state is RunState.FINISHED and bool(record.savepoint) == (mode == "EFFECTIVELY_ONCE")
+    assert record.keys == (len(expected) if record.savepoint else 0)
+    # Interrupted before the record was written: the repetition changes nothing and says the same.
+    run.run.write(replace(record, state=RunState.RUNNING, ended_at=None, savepoint="", keys=0, sinks={}))
+    finalise(Steps(run.run))
+    assert rows_of(out) == rows and replace(run.run.record, ended_at=record.ended_at) == record
+
+
+class KilledError(BaseException):
+    """In place of the end of a process."""
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "heronpy.batch.steps.make_record",
+        "heronpy.batch.steps.write_list",
+        "heronpy.batch.steps.entered",
+        "heronpy.storage.checkpoints.CheckpointStore.put_shared",
+        "heronpy.connectors.files.units.publish_file",
+        "heronpy.storage.checkpoints.CheckpointStore.write_metadata",
+        "heronpy.batch.keeper.drop_files",
+        "heronpy.ingest.outputs.stages.Stages.mark_end",
+    ],
+)
+def test_a_run_that_is_killed_at_any_step_counts_each_line_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, before: bool
+) -> None:
+    expected, out = write(tmp_path / "logs" / "a.log", 300), tmp_path / "out"
+    given = {"mode": "EFFECTIVELY_ONCE", "follow": "1"}
+    run = InsideRun(tmp_path, topology("visits", f"{tmp_path}/logs/*.log", str(out), **given), monkeypatch)
+    do, calls = pkgutil.resolve_name(step), iter(range(1000))
+
+    def killed(*args: Any, **more: Any) -> Any:
+        at_last = step.endswith("mark_end") and next(calls) == 0  # that of the first stage
+        result = None if before and not at_last else do(*args, **more)
+        if not at_last:
+            raise KilledError
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, killed)
+        run.start()
+        with pytest.raises(KilledError):
+            run.to_the_end()
+    run.close()
+    run.start()
+    run.to_the_end()
+    run.close()
+    rows, record = rows_of(out), run.run.record
+    assert {row["visitor"]: row["visits"] for row in rows} == expected and len(rows) == len(expected)
+    assert not list(run.run.folder.glob("*/unit=*/[ts][ot]*"))  # only rows stay
+    assert (record.state, record.keys) == (RunState.FINISHED, len(expected))
+    counted = next(task for task in open_location(record.savepoint)[1].tasks if task.component == "count")
+    assert counted.keyed[0].keys == len(expected)
+
+
+def test_a_late_attempt_that_finds_no_files_does_not_fail_a_finished_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "2", "3"), monkeypatch)
+    run.start()
+    worker = next(task for task in run.tasks if isinstance(task, BatchWorker))
+    gone = DamagedExchangeError(tmp_path / "unit=1-1" / "to-2", "it cannot be opened")
+    run.to_the_end()
+    worker._blamed(gone)  # noqa: SLF001
+    run.run.write(replace(run.run.record, state=RunState.RUNNING))
+    with pytest.raises(GaveUpError, match="unit=1-1 cannot be read; give --fresh"):
+        worker._blamed(gone)  # noqa: SLF001
+    run.close()
 
 
 def sums(count: int) -> dict[int, int]:
@@ -99,6 +180,87 @@ def test_a_damaged_file_ends_the_run_and_its_unit_is_made_again(
     assert len(list(first.glob("unit=*"))) == run.run.progress.stages[0].units - 1
 
 
+class KeepsAll(Bolt, StatefulComponent):
+    outputs: ClassVar[list[Any]] = ["line"]
+
+    def init_state(self, state: Any) -> None:
+        """Nothing is kept: the class makes the bolt begin a stage."""
+
+    def process(self, tup: Any) -> None:
+        self.emit(tup.values)
+
+
+def test_a_unit_that_is_made_again_sends_its_tuples_to_the_same_buckets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its id is another one, and some units of the next stage may have read the first one."""
+    for name, lines in (("a", 14), ("b", 9)):
+        write(tmp_path / "logs" / f"{name}.log", lines)
+    builder = TopologyBuilder("visits")
+    given = {"textfile.paths": f"{tmp_path}/logs/*.log", "textfile.follow": True}
+    before = builder.add_spout("lines", TextFileSpout, 1, config=given)
+    keeps = builder.add_bolt("keeps", KeepsAll, 3, inputs={before: Grouping.SHUFFLE})
+    builder.add_spec(FileSink.spec("store", {keeps: Grouping.SHUFFLE}, folder=str(tmp_path / "out")))
+    builder.set_config({"topology.reliability.mode": "EFFECTIVELY_ONCE"})
+    run = InsideRun(tmp_path, builder, monkeypatch)
+    table, stages = run.run.table(1), divide(run.topology)
+
+    def made() -> tuple[list[list[bytes]], Path]:
+        run.start(workers=1)
+        while not Stages(str(table)).has_ended(RUN):
+            for task in run.tasks:
+                task.next_tuple()
+        run.close()
+        files = Exchanges(run.run.folder, stages, 2, 3)
+        (unit,) = table.glob("unit=*")
+        return [list(files.frames(bucket)) for bucket in range(3)], unit
+
+    first, unit = made()
+    assert all(first)
+    note_damage(run.run, unit)
+    mend(run.run, stages)
+    again, other = made()
+    assert other != unit and again == first
+
+
+def test_a_run_that_takes_the_input_of_another_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = write(tmp_path / "logs" / "a.log", 300)
+    logs, out = f"{tmp_path}/logs/*.log", str(tmp_path / "out")
+    first = InsideRun(tmp_path, topology("visits", logs, out), monkeypatch)
+    with pytest.raises(BatchRefusedError, match=r"visits/1 has not finished, so its input may not be complete"):
+        check_like(first.run, divide(first.topology))
+    first.start()
+    first.to_the_end()
+    first.close()
+    write(tmp_path / "logs" / "b.log", 100)
+    again = InsideRun(tmp_path, topology("visits", logs, out), monkeypatch, like="visits/1", hold=True)
+    check_like(first.run, divide(again.topology))
+    again.start()
+    again.to_the_end()
+    again.close()
+    assert again.run.record.boundary == first.run.record.boundary == "lines up to 4.6KB in 1 file"
+    rows = [json.loads(line) for path in again.run.folder.glob("*/unit=*/sink-*") for line in path.open()]
+    assert {row["visitor"]: row["visits"] for row in rows} == expected
+    with pytest.raises(BatchRefusedError, match="visits/1 has no input for spout 'numbers'"):
+        check_like(first.run, divide(splits.topology("sums", out, "2", "3").build()))
+
+
+def test_a_list_that_differs_from_the_written_one_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its units would leave out what they do not name: another bucket of the same length, for example."""
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "2", "3"), monkeypatch)
+    other = run.run.list_file(2)
+    other.write_text('{"bucket": 7}\n')
+    run.start()
+    with pytest.raises(
+        GaveUpError, match=r"2\.jsonl lists other units of work than before; give --fresh to begin .*run$"
+    ):
+        run.to_the_end()
+    run.close()
+    assert run.run.record.state is RunState.FAILED and not rows_of(tmp_path / "out")
+
+
 def test_a_broken_split_fails_the_run_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"broken": "split-7"}
     run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "12", "300", **given), monkeypatch)
@@ -137,6 +299,50 @@ def test_a_stage_with_a_failed_unit_never_ends_and_the_run_goes_on_whole(
     run.to_the_end()
     run.close()
     assert {row["digit"]: row["sum"] for row in rows_of(out)} == sums(3600)
+
+
+class FailsSome(Bolt):
+    outputs: ClassVar[list[Any]] = ["line"]
+
+    def process(self, tup: Any) -> None:
+        if tup.values[0].endswith("3 /page"):
+            self.fail(tup)
+        else:
+            self.emit(tup.values)
+
+
+def test_failed_tuples_are_counted_and_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = write(tmp_path / "logs" / "a.log", 200)
+    failed = sum(count for visitor, count in expected.items() if visitor.endswith("3"))
+    builder = TopologyBuilder("visits")
+    lines = builder.add_spout("lines", TextFileSpout, 1, config={"textfile.paths": f"{tmp_path}/logs/*.log"})
+    some = builder.add_bolt("some", FailsSome, 1, inputs={lines: Grouping.SHUFFLE})
+    builder.add_spec(FileSink.spec("store", {some: Grouping.SHUFFLE}, folder=str(tmp_path / "out")))
+    run = InsideRun(tmp_path, builder, monkeypatch)
+    metrics: dict[str, Any] = {}
+    monkeypatch.setattr(Context, "register_metric", lambda self, name, metric, bucket_s: metrics.update({name: metric}))
+    run.start(workers=1)
+    run.to_the_end()
+    (worker,) = (task for task in run.tasks if isinstance(task, BatchWorker))
+    assert metrics[FAILED].get_value_and_reset() == {"some": failed} and 0 < failed < 100
+    assert len(rows_of(tmp_path / "out")) == 200 - failed
+    said = [text for text in worker.delegate.said if "bolt 'some' fails tuples" in text]
+    run.close()
+    assert len(said) == 1
+
+
+def test_a_sink_that_cannot_be_made_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "2", "3"), monkeypatch)
+
+    def refuse(component: str, config: object) -> None:
+        raise KeyError("bucket")
+
+    monkeypatch.setattr(FileSink, "unit_output", refuse)
+    run.start()
+    with pytest.raises(GaveUpError, match="unit_output of sink 'store' raised KeyError: 'bucket'"):
+        run.to_the_end()
+    run.close()
+    assert run.run.record.state is RunState.FAILED
 
 
 def test_splits_that_cannot_be_listed_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

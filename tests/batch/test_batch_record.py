@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
 from heronpy.batch.record import RunRecord, RunState, Wanted, code_digest, goes_on
+from heronpy.batch.run import BatchRunError, Runs, run_folders
 from heronpy.batch.topology import KEEPER, WORKER, run_topology
 from heronpy.common.errors import TopologyError
 from heronpy.plan.component_config import config_of, reliability_mode
@@ -14,6 +17,24 @@ from tests.batch.programs.visits import topology
 NEWEST = RunRecord(
     topology="visits", number=3, cluster="local", role="me", environ="default", code="one", submitted_at=1.0
 )
+
+
+def test_runs_of_the_same_name_have_different_ids_and_keep_them() -> None:
+    """A removed folder of runs, or another cluster, gives the same numbers again."""
+    one, other = (replace(NEWEST, topology_ids=(id_,)) for id_ in ("visits-a", "visits-b"))
+    assert one.run == other.run and one.id != other.id
+    assert replace(one, topology_ids=(*one.topology_ids, "visits-c")).id == one.id
+
+
+def test_what_is_no_run_is_passed_over_and_a_damaged_topology_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a-note").touch()
+    runs = Runs(tmp_path, "visits")
+    with runs.locked():
+        run = runs.begin(NEWEST, topology("visits", "/logs", "/out").build())
+    assert [record.run for record, _ in run_folders(tmp_path)] == ["visits/1"]
+    (run.folder / "topology").write_bytes(b"\xff")
+    with pytest.raises(BatchRunError, match=r"visits/1/topology cannot be read .*; give --fresh"):
+        _ = run.topology
 
 
 @pytest.mark.parametrize(

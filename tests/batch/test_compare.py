@@ -70,8 +70,8 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
 
 
 def test_the_rows_of_a_run_are_those_of_published_units(tmp_path: Path) -> None:
-    for place in ("1/unit=1-1/sink-count.jsonl", "1/unit=1-2/sink-count.jsonl", "1/.stage-3/sink-count.jsonl",
-                  "2/unit=1-1/sink-word.jsonl", "2/unit=1-1/to-2"):  # fmt: skip
+    for place in ("1/unit=1-1/sink-count@.jsonl", "1/unit=1-2/sink-count@.jsonl", "1/.stage-3/sink-count@.jsonl",
+                  "2/unit=1-1/sink-word@.jsonl", "2/unit=1-1/to-2"):  # fmt: skip
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_bytes(b"row\n")
     found = files_of_run(tmp_path, word_count())

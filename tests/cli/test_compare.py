@@ -35,7 +35,7 @@ def run_of(home: Path, number: int, state: RunState, rows: dict[str, str], **mor
     for sink, text in rows.items():
         folder = run.folder / "1" / "unit=1-1"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"sink-{sink}.txt").write_text(text)
+        (folder / f"sink-{sink}@.txt").write_text(text)
 
 
 def test_folders_are_compared_by_rows(heron: Heron, folders: tuple[Path, Path]) -> None:

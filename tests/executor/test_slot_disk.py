@@ -37,6 +37,10 @@ def test_the_newest_map_is_read_again_in_its_epoch_alone(tmp_path: Path) -> None
 def test_what_is_damaged_or_incomplete_counts_for_nothing(tmp_path: Path, name: str) -> None:
     disk = SlotDisk(tmp_path / "pool", 7)
     disk.keep(known(1), {BUCKET: (SPEC,)})
+    (tmp_path / "pool" / name).chmod(0o666)  # others may have written what it would start
+    assert disk.read() is None
+    (tmp_path / "pool" / name).chmod(0o600)
+    assert disk.read() is not None
     (tmp_path / "pool" / name).write_bytes(b"\xc1")
     assert disk.read() is None
     (tmp_path / "pool" / name).unlink()

@@ -67,6 +67,14 @@ class TopologyName(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
 
+class RunName(TopologyName):
+    """A topology's name, or that of one of its batch runs, such as visits/3."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        super().convert(str(value).partition("/")[0], param, ctx)
+        return str(value)
+
+
 class Duration(click.ParamType):  # type: ignore[type-arg]
     """A time such as 90s, 12h or 7d, in seconds."""
 
@@ -112,6 +120,7 @@ target_argument = click.argument(
     "target", type=TargetType(), metavar="CLUSTER[/ROLE[/ENVIRON]]", shell_complete=complete.clusters
 )
 topology_argument = click.argument("topology", type=TopologyName(), shell_complete=complete.topologies)
+run_argument = click.argument("topology", type=RunName(), shell_complete=complete.topologies)
 optional_topology_argument = click.argument(
     "topology", type=TopologyName(), required=False, shell_complete=complete.topologies
 )

@@ -15,6 +15,7 @@ from heronpy.cli.flags.arguments import (
     component_flags,
     json_flag,
     optional_topology_argument,
+    run_argument,
     topology_argument,
 )
 from heronpy.cli.flags.reading import Reading, reading, reading_target
@@ -67,7 +68,7 @@ def plan_command(mode: str, **flags: Any) -> None:
     show_plan(**flags)
 
 
-@reading("progress")
+@reading("progress", topology=run_argument)
 def progress_command(**flags: Any) -> None:
     """Show how far the newest batch run of a topology is.
 

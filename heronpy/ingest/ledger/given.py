@@ -22,7 +22,7 @@ def enter_list(draft: Draft, request: requests.EnterList, who: requests.Who) -> 
     if seen is None:
         return requests.Entered(0)
     if len(request.shares) > SHARES_MAX:
-        raise LedgerError(f"a list of more than {SHARES_MAX} units is refused; put more lines into a unit")
+        raise LedgerError(f"a list of more than {SHARES_MAX} units is refused; make larger units")
     for share in request.shares:
         if share.begin != at or share.end <= at or share.weight < 1:
             raise LedgerError(f"{seen.key}: unit {share.begin}-{share.end} of {share.weight} bytes is not behind {at}")
@@ -66,7 +66,7 @@ def _new_file(draft: Draft, given: File) -> File:
 
 def redo(draft: Draft, request: requests.Redo, who: requests.Who) -> requests.Returned:
     """See `Redo`."""
-    units = []
+    again: list[tuple[list[ranges.Piece], int]] = []
     by_file: dict[tuple[str, int], list[requests.FileRange]] = {}
     for wanted in request.ranges:
         by_file.setdefault((wanted.key, wanted.generation), []).append(wanted)
@@ -76,7 +76,6 @@ def redo(draft: Draft, request: requests.Redo, who: requests.Who) -> requests.Re
             raise LedgerError(f"the ledger has no file {key!r} of generation {generation}")
         spans = [span for span in draft.view.spans(file.id) if span.state is SpanState.DONE]
         done = [(span.begin, span.end) for span in spans]
-        again: list[tuple[list[ranges.Piece], int]] = []
         for wanted in all_wanted:
             rest = ranges.subtract(done, [(wanted.begin, wanted.end)])
             again.append(([(file.id, *piece) for piece in ranges.subtract(done, rest)], wanted.weight))
@@ -85,5 +84,9 @@ def redo(draft: Draft, request: requests.Redo, who: requests.Who) -> requests.Re
             draft.drop(span)
         for begin, end in done:
             draft.put(Span(file.id, begin, end, SpanState.DONE, 0))
-        units += [draft.make_unit(pieces, draft.now, weight=weight) for pieces, weight in again if pieces]
-    return requests.Returned(tuple(units))
+    pieces = [piece for some, _ in again for piece in some]
+    if not pieces:
+        return requests.Returned(())
+    # One unit, as it was: its tuples go to the same buckets in the same order.
+    weight = sum(more for some, more in again if some)
+    return requests.Returned((draft.make_unit(pieces, draft.now, weight=weight),))

@@ -553,7 +553,6 @@ class FileRange(Struct, frozen=True):
 
 
 class Redo(Request[Returned], frozen=True):
-    """Process these bytes again, whose output was damaged and is removed: bytes that are done become units, one per
-    range at most."""
+    """Process these bytes again, whose output was damaged and is removed: those that are done become one unit."""
 
     ranges: tuple[FileRange, ...]
