@@ -28,6 +28,7 @@ from heronpy.api.batch import Batch
 from heronpy.batch.stages import Stage
 from heronpy.common.errors import HeronError
 from heronpy.common.folders import open_private
+from heronpy.common.units import format_bytes
 from heronpy.connectors.durable_files import safe_name
 from heronpy.ingest.outputs.base import Output, Writer
 from heronpy.ingest.outputs.lineage import Lineage, published
@@ -50,6 +51,16 @@ class DamagedExchangeError(HeronError):
     def __init__(self, file: Path, why: str) -> None:
         super().__init__(f"{file} is damaged: {why}; run the same command again, which makes the unit again")
         self.unit = file.parent
+
+
+class LargeUnitError(HeronError):
+    """A unit has written more than a whole exchange may have; its spout may not end."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(
+            f"one unit has written more than heron.batch.exchange_bytes_max, which is {format_bytes(bytes_max)};"
+            " a batch needs a spout that calls end_of_input(): use --mode stream for another one, or raise the limit"
+        )
 
 
 class ForStage(NamedTuple):
@@ -176,15 +187,17 @@ class StageOutput(Output):
     """The output of one stage; its items are what `StageRows` yields."""
 
     def __init__(
-        self, table: str, stage: Stage, sinks: Mapping[str, Any], saves: bool = False, on_unfit: Any = None
-    ) -> None:
+        self, table: str, stage: Stage, sinks: Mapping[str, Any], saves: bool = False, on_unfit: Any = None,
+        bytes_max: int = 0,
+    ) -> None:  # fmt: skip
         """`sinks`: the UnitOutput of each sink. `saves`: a savepoint will be written. `on_unfit(sink, why)` hears of
-        rows that do not fit their sink, which are left out."""
+        rows that do not fit their sink, which are left out. `bytes_max`: the most that a unit may write, or 0."""
         super().__init__(table)
         self._stage = stage
         self._sinks = sinks
         self._saved = stage.components if saves else ()
         self._on_unfit = on_unfit
+        self._bytes_max = bytes_max
 
     def open(self, stage: Path, lineage: str) -> Writer:
         """See `Output`."""
@@ -194,15 +207,18 @@ class StageOutput(Output):
         for names in (exchanges, states):
             files |= {key: BucketWriter(stage / name) for key, name in names.items()}
         sinks = {name: output.open(stage) for name, output in self._sinks.items()}
-        return _StageWriter(files, sinks, self._on_unfit)
+        return _StageWriter(files, sinks, self._on_unfit, self._bytes_max)
 
 
 class _StageWriter(Writer):
-    def __init__(self, files: dict[int | str, BucketWriter], sinks: dict[str, Any], on_unfit: Any) -> None:
+    def __init__(
+        self, files: dict[int | str, BucketWriter], sinks: dict[str, Any], on_unfit: Any, bytes_max: int
+    ) -> None:
         self._files = files
         self._sinks = sinks
         self._on_unfit = on_unfit
-        self._held = 0
+        self._bytes_max = bytes_max
+        self._held = self._written = 0
 
     def write(self, row: list[Piece]) -> int:
         """The pieces of one step; returns how many tuples left the stage."""
@@ -222,7 +238,10 @@ class _StageWriter(Writer):
         if self._held >= SPILL_BYTES:
             for file in self._files.values():
                 file.spill()
+            self._written += self._held
             self._held = 0
+            if 0 < self._bytes_max < self._written:
+                raise LargeUnitError(self._bytes_max)
         return count
 
     def prepare(self) -> None:

@@ -217,7 +217,7 @@ class Steps:
         cut = self.settings.unit_bytes if stage.source in ("lines", "splits") else BUCKETS_BYTES
         config = Config(unit_bytes=cut, unit_wait_s=0.0, on_bad="fail", days=_DAYS, place=table)
         sinks = sinks_of(self.topology, stage, self.launch)
-        output = exchange.StageOutput(table, stage, sinks, self.saves, self.on_unfit)
+        output = exchange.StageOutput(table, stage, sinks, self.saves, self.on_unfit, self.settings.exchange_bytes_max)
         pipeline = pipeline_of(stage)
         if stage.source == "lines":
             options = text_options(pipeline, self.text_of(stage), self.run.ledger, output, config, RUN)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from heronpy.api.metrics import MultiCountMetric
 from heronpy.api.topology_context import TopologyContext
-from heronpy.batch.exchange import DamagedExchangeError
+from heronpy.batch.exchange import DamagedExchangeError, LargeUnitError
 from heronpy.batch.mending import failing
 from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
@@ -103,7 +103,10 @@ class BatchWorker(LogWorker):
         raise self._steps.fail_unit(self._step_now, unit, error)
 
     def _blamed(self, cause: BaseException) -> None:
-        """A damaged file is no fault of the unit that reads it. When the run has ended, files are removed."""
-        if isinstance(cause, DamagedExchangeError) and not self._steps.run.record.has_ended:
+        """A damaged file is not the fault of the unit that reads it, and a large unit stays large.
+
+        When the run has ended, files are removed.
+        """
+        if isinstance(cause, (DamagedExchangeError, LargeUnitError)) and not self._steps.run.record.has_ended:
             with failing(self._steps):
                 raise cause

@@ -16,6 +16,7 @@ from heronpy.batch.exchange import (
     DamagedExchangeError,
     Exchanges,
     ForStage,
+    LargeUnitError,
     StageOutput,
     unit_folders,
 )
@@ -81,6 +82,16 @@ def unit(folder: Path, number: int, pieces: list[Any], begin: int) -> None:
     lineage = Lineage("p", 1, number, 1, 0, (Range("f", 1, begin, begin + 1, ""),))
     (place / FILE).write_text(lineage.to_json())
     (place / FILE).chmod(0o600)
+
+
+def test_a_unit_that_never_ends_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "SPILL_BYTES", 100)
+    writer = StageOutput(str(tmp_path), STAGES[0], {}, bytes_max=1000).open(tmp_path, "")
+    with pytest.raises(LargeUnitError, match="exchange_bytes_max, which is 1000B"):
+        for _ in range(100):
+            writer.write([ForStage(2, 0, bytes(60), 1)])
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 2000
+    writer.discard()
 
 
 def test_buckets_are_read_in_the_order_of_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

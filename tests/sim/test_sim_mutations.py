@@ -225,7 +225,7 @@ PLANTED: list[tuple[Patch, str, int]] = [
     (repeat_nothing, AT_MOST, 15),
     (hold_nobody, AT_MOST, 3),
     (stop_for_good, AT_MOST, 0),
-    (outlive_the_announcer, AT_MOST, 28),
+    (outlive_the_announcer, AT_MOST, 108),
     (never_release, AT_MOST, 2),
     (shut_for_good, AT_MOST, 1),
 ]
