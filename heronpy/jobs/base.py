@@ -1,4 +1,4 @@
-"""What `jobs.yaml` of a cluster, beside its files of settings, says for all jobs.
+"""What `jobs.yaml`, next to the settings of a cluster, says for all jobs.
 
 It has layer base, the quotas of roles, and the command that is told of alerts.
 """
@@ -19,7 +19,7 @@ from heronpy.jobs.documents import Leaves, leaves_of
 from heronpy.jobs.merge import merge
 from heronpy.scaling.capacity import Amount
 
-#: The keys of the file that are none of the layer.
+#: The keys of the file that do not belong to the layer.
 QUOTAS: Final = "quotas"
 ALERT_COMMAND: Final = "alert_command"
 

@@ -60,7 +60,7 @@ PARTS: Final = (SYNCER, SCALER)
 ROUND_S: Final = 30.0
 #: How often a topology is looked at whose start is to be proved.
 PROVE_LOOK_S: Final = 1.0
-#: In one of so many rounds the nodes of each job are read, in case news were lost.
+#: The nodes of each job are read once in this number of rounds, in case news were lost.
 LOOKS: Final = 10
 #: When a job is looked at for which there is room that it has not got yet.
 SOON_S: Final = 5.0

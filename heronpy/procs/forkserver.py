@@ -82,7 +82,7 @@ class ServerGone(Struct, frozen=True):
 
 
 ServerEvent = Ready | ChildSpawned | ChildFailed | ChildExited | ServerGone
-#: By what the server calls them.
+#: The types of the events by their names in the server's messages.
 _EVENTS: Final[dict[str, Callable[..., ServerEvent]]] = {
     "ready": Ready, "spawned": ChildSpawned, "failed": ChildFailed, "exited": ChildExited,
 }  # fmt: skip

@@ -104,7 +104,7 @@ class PackageEndpoint:
             self._asking -= 1
 
     def remove(self) -> None:
-        """Delete the archive, which is no longer needed. May wait for the place where it is."""
+        """Delete the archive once nobody needs it. This may wait for its store."""
         if not self.digest:
             return
         self._file.unlink(missing_ok=True)

@@ -203,7 +203,7 @@ def test_its_tuples_are_exact_while_it_is_rescaled_and_moved_and_both_managers_d
     heron("pool", "drain", "local", "small", full).ok()
     wait_for(lambda: all_up(heron, full), 90.0, f"all tasks outside of slot {full}")
     rescaled(2)
-    assert job(heron)["topology_id"] == first, "nothing was started anew"
+    assert job(heron)["topology_id"] == first, "the topology was not submitted again"
     heron("verify", "end", out).ok()
     in_state(heron, "FINISHED")
     verdict = heron("verify", "check", out, "--mode", "EFFECTIVELY_ONCE", "--json").json()

@@ -303,7 +303,7 @@ def test_a_silent_holder_s_unit_counts_as_one_that_nobody_has_begun() -> None:
 
 
 def paced(world: World, paces: list[float], worker: int = 0, key: str = "a") -> None:
-    """A worker commits units of 100 bytes, which took so long per byte."""
+    """A worker commits units of 100 bytes, each of which took its pace of seconds per byte."""
     see(world, key, 100 * len(paces))
     world.ask(world.keepers[0], Cut())
     for pace in paces:

@@ -75,7 +75,7 @@ class Batch:
 
 
 def lines_from(state: dict[Any, Any], patterns: Iterable[str], header_lines: int = 0, readers: int = 1) -> list[str]:
-    """What a stream of so many tasks reads that begins with a state."""
+    """The lines that a stream with `readers` tasks reads when it begins with a state."""
     found: list[str] = []
     for index in range(readers):
         follower = Follower([parse(one) for one in patterns], LineDecoder(), header_lines=header_lines)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from heronpy.api.batch import Batch
 from heronpy.api.errors import MissingLibraryError
 from heronpy.common.errors import ConfigError
-from heronpy.connectors.files.lines import UnfitError
+from heronpy.connectors.files.lines import UnfitError, write_each
 from heronpy.wire.arrow_values import arrow, batch_problem, schema_problem
 
 if TYPE_CHECKING:
@@ -92,13 +92,7 @@ class ColumnWriter:
         try:
             self._add(self._made(list(batch.columns.values())))
         except UnfitError:
-            unfit = {}
-            for place, values in enumerate(batch.rows()):
-                try:
-                    self.row(values)
-                except UnfitError as error:
-                    unfit[place] = str(error)
-            return unfit
+            return write_each(self.row, batch)
         return {}
 
     def close(self) -> None:

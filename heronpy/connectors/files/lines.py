@@ -10,12 +10,25 @@ from typing import Any
 
 import msgspec
 
+from heronpy.api.batch import Batch
+
 JSON = "jsonl"
 TEXT = "text"
 
 
 class UnfitError(ValueError):
     """A tuple cannot be written as one line."""
+
+
+def write_each(write: Callable[[Sequence[Any]], None], batch: Batch) -> dict[int, str]:
+    """Write the tuples of a batch one by one; returns the indices of those that do not fit, with the reason."""
+    unfit = {}
+    for place, values in enumerate(batch.rows()):
+        try:
+            write(values)
+        except UnfitError as error:
+            unfit[place] = str(error)
+    return unfit
 
 
 def line_writer(format_name: str, fields: Sequence[str]) -> Callable[[Sequence[Any]], bytes]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from heronpy.api.batch import Batch
 from heronpy.connectors.files.columns import ColumnWriter, OpenFile
-from heronpy.connectors.files.lines import UnfitError, line_writer
+from heronpy.connectors.files.lines import line_writer, write_each
 from heronpy.connectors.files.options import FileOptions
 
 
@@ -35,13 +35,7 @@ class LineWriter:
 
     def batch(self, batch: Batch) -> dict[int, str]:
         """Write the tuples of a batch; returns the indices of tuples that cannot be a line, with the reason."""
-        unfit = {}
-        for place, values in enumerate(batch.rows()):
-            try:
-                self.row(values)
-            except UnfitError as error:
-                unfit[place] = str(error)
-        return unfit
+        return write_each(self.row, batch)
 
     def close(self) -> None:
         """Nothing to do: lines need no end."""

@@ -30,10 +30,10 @@ LATE: Final = 1.5
 LEASE_MIN_S: Final = 2.0
 LEASE_MAX_S: Final = 600.0
 LEASE_FIRST_S: Final = 30.0
-#: A container is slow if each of its last units took this many times the median per byte;
+#: A container is slow if each of its last units, as many as `SLOW_UNITS`, took `SLOW_FACTOR` times the median per byte.
 SLOW_UNITS: Final = 3
 SLOW_FACTOR: Final = 3.0
-#: after so much time without a committed unit it gets one, which shows whether it is still slow.
+#: A slow container gets one unit after this time without a committed unit, which shows whether it is still slow.
 PROBE_S: Final = 60.0
 #: A backup that takes this many times its lease is followed by another one.
 BACKUP_LEASES: Final = 10.0

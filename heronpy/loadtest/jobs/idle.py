@@ -38,7 +38,7 @@ class Costs(Struct, frozen=True):
 
 
 def costs(where: Cluster, jobs: int) -> Costs:
-    """While it looks at so many jobs."""
+    """The CPU and memory of the managers while they look at this number of idle jobs."""
     out = where.scratch / "jobs"
     load = Load("load-jobs", "", "startup", containers=1, max_spout_pending=100, message_timeout_s=30)
     spec = {**load.spec("load-jobs", str(out)), "parameters": {"tasks": 2, "beat": False}}
