@@ -29,8 +29,8 @@ from heronpy.tmaster.store import Store, TopologyRemovedError
 log = logging.getLogger("heronpy.tmaster")
 M = TypeVar("M", control_pb2.StatusReply, control_pb2.MetricsReply)
 
-#: Minimum pause after a write of the totals, after one of something else, and after a failed write.
-TOTALS_PAUSE_S, OTHERS_PAUSE_S, RETRY_S = 1.0, 5.0, 10.0
+#: Minimum pause after a write of the totals or the events, after one of something else, and after a failed write.
+SOON_PAUSE_S, OTHERS_PAUSE_S, RETRY_S = 1.0, 5.0, 10.0
 #: Interval at which counts that only grow are written, in addition to when they are shown: tasks tell them again,
 #: unless they die with the topology master.
 GROWTH_PAUSE_S = 30.0
@@ -95,7 +95,7 @@ class Recorder:
             totals.ledger,
             changes=lambda: totals.changes,
             growth=lambda: totals.growth,
-            pause_s=TOTALS_PAUSE_S,
+            pause_s=SOON_PAUSE_S,
             growth_pause_s=GROWTH_PAUSE_S,
         )
         self._counts = _Ledger(
@@ -105,7 +105,7 @@ class Recorder:
             growth=lambda: metrics.growth,
             growth_pause_s=GROWTH_PAUSE_S,
         )
-        self._events = _Ledger(Node.EVENTS, event_log.ledger, lambda: event_log.last)
+        self._events = _Ledger(Node.EVENTS, event_log.ledger, lambda: event_log.last, pause_s=SOON_PAUSE_S)
         # At rest nothing is written: what those minutes show is not worth it.
         self._minutes = _Ledger(
             Node.MINUTES,
@@ -202,7 +202,7 @@ class Recorder:
 
     async def _keep(self) -> None:
         while (ledger := self._unkept()) is not None:
-            pause_s = TOTALS_PAUSE_S
+            pause_s = SOON_PAUSE_S
             try:
                 await self._write(ledger)
             except (TopologyRemovedError, FencedError):
