@@ -202,7 +202,7 @@ def test_the_token_is_in_the_closure_alone(world: World, spark: StandaloneSpark)
         with suppress(OSError):
             for name in ("cmdline", "environ"):
                 assert told not in Path(f"/proc/{process.pid}/{name}").read_bytes(), process
-    [driver] = [one for one in drivers_of() if "heronpy.spark.host" in one.cmdline()]
+    [driver] = [one for one in drivers_of() if one.status() != "zombie" and "heronpy.spark.host" in one.cmdline()]
     opened = [Path(words.split("=", 1)[1]) for words in driver_files(driver)]
     files = [one for folder in (spark.folder, *opened) for one in folder.rglob("*") if one.is_file()]
     assert any("stderr" in one.name for one in files), "the log of an executor is among them"

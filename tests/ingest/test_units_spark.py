@@ -80,7 +80,7 @@ def test_what_spark_gives_up_is_shown_and_retried(heron: Heron, home: Path, logs
     submit(heron, logs)
     wait_for(lambda: (found := shown(heron)) is not None and found.dispatches_failed, PATIENCE_S, "a failed dispatch")
     shown = heron("units", "show", "lines").ok().out
-    assert "1 failed dispatch of 1 unit: mend the cause, then: heron units retry" in shown
+    assert "1 failed dispatch of 1 unit: fix the cause, then: heron units retry" in shown
     assert "ValueError: it is broken" in shown
     assert "1 failed dispatch" in heron("units", "list").ok().out
     assert not (logs.parent / "table").exists() or not list((logs.parent / "table").glob("batch=*"))

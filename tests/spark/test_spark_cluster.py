@@ -356,7 +356,8 @@ def test_a_table_is_exact_through_the_loss_of_hosts(home: Path) -> None:
             sink_host.lose()
             wait_for(lambda: sum(pq.read_metadata(f).num_rows for f in table.glob("batch=*/*.parquet")) >= ROWS, 600,
                      "all rows")  # fmt: skip
-            wait_for(lambda: "FINISHED" in it.heron("status", "hosts", NAME), 120, "the end of the input")
+            finished = lambda: '"lifecycle": "FINISHED"' in it.heron("status", "hosts", NAME, "--json")  # noqa: E731
+            wait_for(finished, 120, "the end of the input")
             # The ends of what ran on the lost hosts are never confirmed.
             it.heron("kill", "hosts", NAME, "--force")
         except BaseException:

@@ -149,7 +149,8 @@ class Judged(OnCluster):
     def judge(self, **limits: Any) -> Verdict:
         """End the input, wait until the topology has ended, and say what the oracle says of all of it."""
         count = write_end(self.out, self.input.partitions, self.input.rate)
-        ended = lambda: '"FINISHED"' in self.heron("status", self.where, self.name, "--json")  # noqa: E731
+        # The sources have finished before the topology has.
+        ended = lambda: json.loads(self.heron("status", self.where, self.name, "--json"))["lifecycle"] == "FINISHED"  # noqa: E731
         wait_for(ended, 2 * self.patience_s, "the end of the topology")
         verdict = verify(self.out, replace(self.input, count=count), self.mode, Limits(**limits))
         assert verdict.ok, json.dumps(verdict.as_json(), indent=1)
