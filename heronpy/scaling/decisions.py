@@ -111,7 +111,7 @@ def rate_text(per_s: float) -> str:
 def size_text(component: str, key: str, figures: Mapping[str, float], times: Times) -> str:
     """Why a component needs this number of tasks, or of calls at once.
 
-    ¶ Example: `work 3 -> 5 tasks: 2,310/s now; a task does 902/s; aim 70 %`.
+    Example: `work 3 -> 5 tasks: 2,310/s now; a task does 902/s; aim 70 %`.
     """
     n = {name: rate_text(value) for name, value in figures.items()}
     comes = [f"{n['asked']} now"]

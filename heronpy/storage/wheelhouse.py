@@ -1,6 +1,6 @@
 """A wheelhouse: the wheels of a topology's dependencies in one zip file, from which each host makes its environment.
 
-¶ `pack` resolves the requirements once, on the submitting host; other hosts use no package index. It takes only wheels,
+`pack` resolves the requirements once, on the submitting host; other hosts use no package index. It takes only wheels,
 so no host needs a compiler and no code of a dependency runs during packing. Equal wheels give a file with equal bytes.
 Its name contains its digest, which is also the name of the environment on every host.
 """

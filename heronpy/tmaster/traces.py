@@ -164,7 +164,7 @@ class Clocks:
 
     Times are nanoseconds; `now_ns` is of the topology master's clock, whose number is `own`.
 
-    ¶ Invariant: the `CLOCKS_MAX` clocks that were reported last are kept.
+    Invariant: the `CLOCKS_MAX` clocks that were reported last are kept.
     """
 
     def __init__(self, own: int) -> None:
