@@ -115,7 +115,7 @@ class Batch(Sequence[Tuple]):
 
     @property
     def record_batch(self) -> pyarrow.RecordBatch | None:
-        """The `pyarrow.RecordBatch` in which the tuples arrived; None if they did not arrive as Arrow."""
+        """The `pyarrow.RecordBatch` in which the tuples arrived; None if they arrived in another form."""
         if self._arrow is None and self._of is not None:
             source, places = self._of
             whole = source.record_batch
@@ -182,7 +182,7 @@ class Batch(Sequence[Tuple]):
 
 
 def _taken(batch: pyarrow.RecordBatch, places: list[int]) -> pyarrow.RecordBatch:
-    """The rows at these places; a run of them is not copied."""
+    """The rows at these indices; consecutive rows are not copied."""
     low = int(places[0]) if places else 0
     if places == list(range(low, low + len(places))):
         return batch.slice(low, len(places))

@@ -16,12 +16,12 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped, unused-ignore]
 
 _reduce_code = cloudpickle.Pickler.dispatch_table[CodeType]
-#: What cloudpickle writes for the name of the file.
+#: The file name that cloudpickle writes.
 _NO_FILE = "<dynamic-code>"
 
 
 def _with_file(code: CodeType) -> Any:
-    """Code keeps the name of its file, so that tracebacks of functions that are sent by value can be read."""
+    """Give code the name of its file, so that tracebacks of functions that are sent by value show source lines."""
     make, given = _reduce_code(code)
     return make, tuple(code.co_filename if isinstance(one, str) and one == _NO_FILE else one for one in given)
 

@@ -216,13 +216,13 @@ class TopologyType(type):
 
     @classmethod
     def add_spout_specs(mcs, spec: HeronComponentSpec, spout_specs: dict[str, Any]) -> None:
-        """Adds the message of a spout; ValueError when it emits nothing."""
+        """Adds the message of a spout; ValueError when it has no output."""
         spec.check_streams()
         spout_specs[str(spec.name)] = spec.get_protobuf()
 
     @classmethod
     def add_bolt_specs(mcs, spec: HeronComponentSpec, bolt_specs: dict[str, Any]) -> None:
-        """Adds the message of a bolt; ValueError when it takes nothing."""
+        """Adds the message of a bolt; ValueError when it has no input."""
         spec.check_streams()
         bolt_specs[str(spec.name)] = spec.get_protobuf()
 
@@ -241,7 +241,7 @@ class TopologyType(type):
 
     @classmethod
     def init_topology(mcs, classname: str, class_dict: dict[str, Any]) -> None:
-        """Builds the message of a topology, with a fresh id, from what the two methods above read.
+        """Builds the message of a topology, with a fresh id, from the results of the two methods above.
 
         It and the options of the heron command (name, initial state, folder) become entries of `class_dict`.
         """
@@ -301,7 +301,7 @@ class TopologyType(type):
 
     @property
     def topology_id(cls) -> str:
-        """Name and uuid; one for the life of the class."""
+        """Name and uuid, which stay the same for the life of the class."""
         return str(cls.protobuf_topology.id)
 
     @property

@@ -203,7 +203,7 @@ class TopologyContext:
         return self.keyed_states.partitioned(name)
 
     def _place(self) -> tuple[int, int]:
-        """The index of this task in its component (-1 if no longer in the plan), and the number of tasks."""
+        """The index of this task in its component (-1 if the plan no longer has the task), and the number of tasks."""
         tasks = self._component_tasks.get(self._component, [])
         return tasks.index(self._task_id) if self._task_id in tasks else -1, max(1, len(tasks))
 

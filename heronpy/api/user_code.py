@@ -94,7 +94,7 @@ def load_main(path: str | os.PathLike[str]) -> ModuleType:
 
 
 def load_class(class_path: str, launch: LaunchSpec | None = None) -> type[Any]:
-    """The class at `pkg.module.Class` or `__main__.Class`; nested classes work too."""
+    """The class at `pkg.module.Class` or `__main__.Class`, which may be a nested class."""
     if launch is not None:
         prepare(launch)
     local = LOCAL_CLASSES.get(class_path)
@@ -245,7 +245,7 @@ def _execute(file: str) -> ModuleType:
 
 
 def _guarded(action: Callable[[], _T], what: str) -> _T:
-    """Runs user code; what it raises becomes a UserCodeError, `sys.exit(0)` a normal end."""
+    """Runs user code; an exception becomes a UserCodeError, and `sys.exit(0)` a normal end."""
     try:
         return action()
     except SystemExit as error:
@@ -306,7 +306,7 @@ def is_runtime_frame(file: str) -> bool:
 
 
 def _of_files(error: BaseException) -> TracebackType | None:
-    """No frames for a file that cannot be compiled or found, otherwise all frames."""
+    """No frames for a file that cannot be compiled or found, otherwise all frames of the error."""
     return None if isinstance(error, (SyntaxError, ImportError)) else error.__traceback__
 
 

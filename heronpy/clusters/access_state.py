@@ -1,7 +1,7 @@
 """A state manager for topologies of other hosts, which reads each topology's state at its scheduler's endpoint.
 
-Its nodes are those of the topologies to which this host has access. Commands read; the endpoints refuse all writes
-except a command's lock and the description of what it does.
+Its nodes are those of the topologies to which this host has access. Commands only read; the endpoints refuse all writes
+except a command's lock and the description of its activity.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AccessState:
         self._endpoints: dict[str, EndpointStateManager] = {}
 
     def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
-        """Create a node; only for the description of what a command does."""
+        """Create a node; permitted only for the description of a command's activity."""
         self._must(path).create(path, data, ephemeral)
 
     def get(self, path: str) -> tuple[bytes, int] | None:
@@ -43,15 +43,15 @@ class AccessState:
         return endpoint.get(path) if endpoint is not None else None
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
-        """The endpoint refuses it."""
+        """Refused by the endpoint."""
         return self._must(path).set(path, data, version)
 
     def delete(self, path: str, version: int | None = None) -> None:
-        """The endpoint refuses it."""
+        """Refused by the endpoint."""
         self._must(path).delete(path, version)
 
     def children(self, path: str) -> list[str]:
-        """The topologies that this host knows, whether or not they have such a node."""
+        """The topologies that this host knows, with or without such a node."""
         segments = check_path(path)
         return access.topologies_of(self._cluster) if len(segments) == 1 else self._must(path).children(path)
 
@@ -64,7 +64,7 @@ class AccessState:
         return self._must(path).watch(path, callback)
 
     def counter(self, path: str) -> int:
-        """The endpoint refuses it."""
+        """Refused by the endpoint."""
         return self._must(path).counter(path)
 
     def lock(self, path: str, timeout_s: float = 10.0) -> AbstractContextManager[None]:
@@ -72,7 +72,9 @@ class AccessState:
         return self._must(path).lock(path, timeout_s)
 
     def gone(self, topology: str) -> None:
-        """Record that the topology was removed with its endpoint: its locks are over, and it is not asked again."""
+        """Record that the topology was removed together with its endpoint: its locks are over, and it gets no more
+        requests.
+        """
         with self._mutex:
             endpoint = self._endpoints.pop(topology, None)
         if endpoint is not None:

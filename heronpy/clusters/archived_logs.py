@@ -26,9 +26,9 @@ COPIED_MAX_BYTES: Final = 256 << 20
 
 
 def not_reached(session: Session, record: plan_pb2.ExecutionState) -> str:
-    """The sentence on logs that no executor has and this host cannot read, with their place; "" without such logs.
+    """The sentence on logs that no executor has and this host cannot read, with their place; "" if there are none.
 
-    Logs that ended containers sent are with the scheduler's own log, in a folder on its host.
+    Logs sent by ended containers are with the scheduler's own log, in a folder on its host.
     """
     at = session.elsewhere(record)
     if session.by_endpoint(record) is None or (at and Path(record.launch_file).exists()):
@@ -43,7 +43,7 @@ def not_reached(session: Session, record: plan_pb2.ExecutionState) -> str:
 def archived_runs(
     records: Records, topology: str, working_dir: Path, into: Path, said: Callable[[str], None]
 ) -> dict[Run, Path]:
-    """Run to a folder with its logs in `log-files`; empty without an archive.
+    """Run to a folder with its logs in `log-files`; empty if there is no archive.
 
     `into` is the caller's private, empty folder; `said` gets messages about unreadable and omitted logs.
     """

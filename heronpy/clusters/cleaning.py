@@ -55,7 +55,7 @@ def left_over(session: Session, topology: str | None, older_than_s: float, now: 
 
 
 def remove(session: Session, left: Left) -> bool:
-    """Remove it; returns False if another command works on a topology of this name, or it runs again."""
+    """Remove it; returns False if another command works on a topology of this name, or the topology runs again."""
     try:
         with session.operation(left.topology, 0.0):
             if not _has_ended(session, left.folder):
@@ -65,7 +65,7 @@ def remove(session: Session, left: Left) -> bool:
                     shutil.rmtree(path)
                 else:
                     path.unlink()
-            with suppress(OSError):  # what is kept is in it
+            with suppress(OSError):  # the folder still has files that are kept
                 left.folder.rmdir()
     except DeadlineError:
         return False

@@ -1,8 +1,8 @@
 """Decides when a command that follows a topology can stop waiting. Pure.
 
-A removed topology cannot be asked. On its own host the state manager reports the removal. Through its control endpoint
-nothing does, because the endpoint ends with the topology: then the last report that the scheduler was killing it
-counts.
+A removed topology does not answer. On its own host the state manager reports the removal. Through its control endpoint
+there is no such report, because the endpoint ends with the topology. Then the last report that the scheduler was
+killing it counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Life(Enum):
     REMOVED = "removed"
     #: Another topology has its name.
     REPLACED = "replaced"
-    #: No process could be asked.
+    #: No process has answered.
     UNKNOWN = "unknown"
 
 
@@ -38,7 +38,7 @@ class End(Enum):
     REPLACED = "replaced"
     #: It was being killed at the last report.
     KILLED = "killed"
-    #: It is unknown whether it runs, and nothing of it can be read from here.
+    #: It is unknown whether it runs, and none of its state can be read from here.
     AWAY = "away"
 
 

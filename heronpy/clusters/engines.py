@@ -28,7 +28,7 @@ from heronpy.plan.launch import Submitted
 #: Grace period of a container that a command ends, if the engine supports one.
 CANCEL_GRACE_S = 5.0
 LOOK_S = 0.5
-#: After this time, a waiting command says what it waits for.
+#: After this time, a waiting command reports the reason.
 QUIET_S = 2.0
 
 
@@ -54,7 +54,9 @@ def python_of(settings: HasSettings) -> str:
 
 
 def shared_folders(settings: HasSettings) -> list[Path]:
-    """The folders that all hosts reach, which on one host are all; ConfigError for one that is not absolute."""
+    """The folders that all hosts reach; on one host these are all folders. ConfigError for a path that is not
+    absolute.
+    """
     engine = settings_for(settings, EngineSettings)
     if engine.on_one_host:
         return [Path("/")]
@@ -68,7 +70,7 @@ def shared_folders(settings: HasSettings) -> list[Path]:
 
 
 def is_shared(folder: str | os.PathLike[str], shared: list[Path]) -> bool:
-    """Whether a folder is below one that all hosts reach."""
+    """Whether a folder is inside one that all hosts reach."""
     path = absolute(folder)
     return any(path == one or one in path.parents for one in shared)
 
@@ -85,7 +87,7 @@ def engine_of(submitted: Submitted) -> Engine:
 
 
 def where(one: Seen) -> str:
-    """An object of an engine, in words: `container 2 (812_2 on n17)`."""
+    """An object of an engine as text: `container 2 (812_2 on n17)`."""
     return f"container {one.container} ({one.engine_id}{f' on {one.host}' if one.host else ''})"
 
 
@@ -111,7 +113,8 @@ def end_all(
 
     `waits` is called once with the reason if this takes a while.
     """
-    with engine.watch(lambda: None):  # it tells some engines how those ended that are gone by the next list
+    # some engines need it to report how objects ended that the next list no longer shows
+    with engine.watch(lambda: None):
         return _end_all(engine, timeout_s, sleep, waits)
 
 
@@ -131,7 +134,7 @@ def _end_all(engine: Engine, timeout_s: float, sleep: Callable[[float], None], w
                 asked = True
             if not left:
                 with suppress(EngineError):
-                    # Some engines remove what ended by itself with the list after the one that told of it.
+                    # Some engines remove an ended object with the list after the one that reported its end.
                     engine.list()
                 break
         except EngineAwayError:

@@ -50,7 +50,7 @@ class _Asking:
             return None
 
     def must(self, body: Message) -> Any:
-        """The answer; raises DeadlineError without one."""
+        """The answer; raises DeadlineError if there is none."""
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             raise DeadlineError("no time is left to ask")
@@ -69,7 +69,7 @@ class _Asking:
 def look(
     session: Session, topology: str, window_s: float, within_s: float = LOOK_S, times: Times = TIMES
 ) -> tuple[Signals, list[Finding]]:
-    """Query the topology master, and diagnose its answers; raises DeadlineError if too few answers come.
+    """Ask the topology master, and diagnose its answers; raises DeadlineError if there are too few answers.
 
     A missing scheduler of a topology on an engine is a finding as well.
     """
@@ -85,13 +85,13 @@ def look(
 
 
 def with_waiting(findings: list[Finding], waiting: list[control_pb2.ProcessRecord]) -> list[Finding]:
-    """The findings of a topology on an engine, and the containers that wait, so that their tasks are down (pure)."""
+    """The findings of a topology on an engine, together with the waiting containers whose tasks are down (pure)."""
     if not waiting:
         return findings
     names = {name for one in waiting for name in (one.name, named(one))}
     found = [Finding(Verdict.DOWN, quote=one.words, names=(named(one), one.phase)) for one in waiting]
     failed = [one for one in findings if one.verdict is Verdict.FAILED]
-    # One that waits has ended, and does not end again and again.
+    # A waiting container has ended once; it does not end again and again.
     others = [one for one in findings if one.verdict not in (Verdict.FAILED, Verdict.HEALTHY) and one.task not in names]
     return [*failed, *found, *others]
 
@@ -107,7 +107,7 @@ def _look(
     session: Session, topology: str, window_s: float, ask: _Asking, times: Times
 ) -> tuple[Signals, list[Finding]]:
     status, now = ask.must(control_pb2.GetStatus()), time.time()
-    # Without the rest, its own findings still stand.
+    # Its own findings are usable without the other answers.
     load = ask.look(control_pb2.GetLoad(plan_version=status.plan_version), LoadAnswer, "load")
     reply = ask.look(control_pb2.GetEvents(), Events, "events")
     events = reply.events if reply is not None else None
@@ -139,7 +139,7 @@ def _look(
     )
     signals.unanswered, signals.times = ask.unanswered, times
     signals.load = load.load if load is not None else None
-    # Incomplete figures would lead to a wrong cause, but the topology master knows all of them.
+    # Incomplete figures would lead to a wrong cause, but the topology master has all figures.
     own = load.findings if load is not None else []
     return signals, own if own and ask.unanswered else diagnose(signals, own)
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from heronpy.storage.log_archive import Run
 
 _LOG: Final = re.compile(r"log-files/(?P<process>.+)\.log(?:\.(?P<back>\d{1,6}))?")
-#: Above the numbers of rotated files; and how many earlier runs of a container are searched.
+#: Numbers from here on are above those of rotated files; and the number of earlier runs of a container that are
+#: searched.
 EARLIER: Final = 10_000
 EARLIER_MAX: Final = 50
 
@@ -60,7 +61,7 @@ async def logs_of(services: Mapping[int, FileService], unreachable: dict[int, st
             unreachable[container] = str(error)
             return []
 
-    # At the same time: an executor that is down answers only after a while.
+    # In parallel, because an executor that is down answers only after a while.
     answers = await asyncio.gather(*(listed(container, service) for container, service in services.items()))
     return [
         LogFile(container, match["process"], int(match["back"] or 0), entry)
@@ -149,9 +150,10 @@ def file_services_of(
     master: Master | None,
     runs: Mapping[Run, Path] = MappingProxyType({}),
 ) -> dict[int, FileService]:
-    """By container: of those in the plan, if the topology runs, and of those that have files on this machine.
+    """The file services by container: containers in the plan, if the topology runs, and containers with files on this
+    machine.
 
-    `runs` has the folders of archived runs, which come behind what their container has now.
+    `runs` has the folders of archived runs, which are listed after the current files of their container.
     """
     found: dict[int, FileService] = {number: LocalFileService(working_dir, number) for number in _local(working_dir)}
     if master is not None:
@@ -159,7 +161,7 @@ def file_services_of(
             found[number] = EitherFileService(MasterFileService(master, number), LocalFileService(working_dir, number))
     earlier: dict[int, list[FileService]] = {}
     if master is not None and session.engine_of(topology):
-        # What their earlier runs have sent to the scheduler's host.
+        # The logs that their earlier runs have sent to the scheduler's host.
         earlier = {number: [LocalFileService(working_dir, number)] for number in _local(working_dir) if number in found}
     for run, folder in sorted(runs.items(), reverse=True):
         earlier.setdefault(run.container, []).append(LocalFileService(folder, run.container))
@@ -172,7 +174,7 @@ def _planned(session: Session, topology: str) -> list[int]:
     try:
         return [0, *(container.id for container in session.packing_plan(topology).containers)]
     except HeronError:
-        return []  # it starts or ends; what is on this machine is read
+        return []  # the topology is starting or ending, so the files on this machine are read
 
 
 def _local(working_dir: Path) -> set[int]:

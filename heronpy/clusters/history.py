@@ -1,8 +1,8 @@
-"""The runs of a cluster's topologies, as far as this host keeps them, with or without any process of them.
+"""The runs of a cluster's topologies, as far as this host has their files, whether they run or not.
 
-A run is a submit of a topology: one that has ended has a kept file; one that has not, or whose processes are all gone,
-is in the state manager. A batch run is named by its topology and number, such as visits/3. Several submits may have
-worked on it, of which the last stands for it; its folder outlives them.
+A run is a submit of a topology. An ended run has a kept file; a run that has not ended, or whose processes are all
+gone, is in the state manager. A batch run is named by its topology and number, such as visits/3. Several submits may
+have processed it, and the last represents it; its folder outlives them.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _FINISHED = "finished"
 class PastRun(Struct, frozen=True):
     """A run of a topology."""
 
-    #: What is known of its last submit; of a batch run perhaps only its record.
+    #: The record of its last submit; for a batch run perhaps only the run's record.
     kept: control_pb2.EndedTopology
-    #: It is still in the state manager.
+    #: Whether it is still in the state manager.
     listed: bool = False
-    #: One of its processes is registered.
+    #: Whether one of its processes is registered.
     runs: bool = False
-    #: Of a batch run.
+    #: The record of a batch run.
     batch: RunRecord | None = None
     folder: Path | None = None
 
@@ -56,11 +56,11 @@ class PastRun(Struct, frozen=True):
 
     @property
     def began_at(self) -> float:
-        """When it was submitted first."""
+        """Time of its first submit."""
         return self.batch.submitted_at if self.batch is not None else self.kept.record.submitted_at
 
     def summary(self) -> Topology:
-        """How it ended, or what it was doing when that was written last."""
+        """How it ended, or its state at the last write."""
         found = self._of_submit()
         if self.batch is None or self.batch.state is RunState.RUNNING:
             return found
@@ -96,7 +96,7 @@ class PastRun(Struct, frozen=True):
 
     @property
     def progress(self) -> Progress | None:
-        """How far a batch run was; None of a stream."""
+        """The progress of a batch run; None for a stream."""
         with suppress(BatchRunError):
             if self.folder is not None:
                 found = Run(self.folder).progress
@@ -105,7 +105,7 @@ class PastRun(Struct, frozen=True):
 
 
 def past_runs(session: Session, word: str = "") -> Iterator[PastRun]:
-    """The runs of a cluster, role or environ, or those with this name, id or topology, the newest first. Blocking."""
+    """The runs of a cluster, role or environ, or the runs with this name, id or topology, newest first. Blocking."""
     shown = set[str]()
     for run in _submits(session, word.partition("/")[0]):
         run = _of_batch(run)
@@ -129,14 +129,14 @@ def find_run(session: Session, word: str) -> PastRun:
 
 
 def submits_of(session: Session, record: RunRecord) -> list[control_pb2.EndedTopology]:
-    """What is known of the submits that have worked on a batch run. Blocking."""
+    """The records of the submits that have processed a batch run. Blocking."""
     return [
         one.kept for one in _submits(session, record.topology) if one.kept.record.topology_id in record.topology_ids
     ]
 
 
 def _submits(session: Session, word: str) -> Iterator[PastRun]:
-    """The submits of a cluster, or those with this id or topology, the newest first."""
+    """The submits of a cluster, or the submits with this id or topology, newest first."""
     listed = [one for one in _listed(session) if word in ("", one.name, one.kept.record.topology)]
     yield from sorted(listed, key=lambda one: -one.began_at)
     target, known, dated = session.target, {one.name for one in listed}, list[tuple[float, Path]]()
@@ -162,7 +162,7 @@ def _listed(session: Session) -> Iterator[PastRun]:
 
 
 def _of_batch(run: PastRun) -> PastRun:
-    """The run with the record of the batch run that it has worked on, if it has."""
+    """The run, with the record of the batch run that it has processed, if any."""
     folder = run_folder(run.kept.topology)
     if folder:
         with suppress(BatchRunError):
@@ -178,7 +178,7 @@ def _is_meant(session: Session, record: RunRecord) -> bool:
 
 
 def _of_record(record: RunRecord, folder: Path) -> PastRun:
-    """A batch run of which no submit is known any more."""
+    """A batch run without any known submit."""
     kept = control_pb2.EndedTopology(ended_at=record.ended_at or record.submitted_at)
     kept.record.cluster, kept.record.role, kept.record.environ = record.cluster, record.role, record.environ
     kept.record.topology, kept.record.submitted_at = record.topology, record.submitted_at

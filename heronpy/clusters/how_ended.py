@@ -1,4 +1,4 @@
-"""How a topology has ended, and what else its kept file tells, see `scheduler.teardown`. Pure."""
+"""How a topology has ended, and the other content of its kept file, see `scheduler.teardown`. Pure."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SENTENCES = {"finished": "has finished", "failed": "has failed and was removed",
 
 
 class Used(Struct, kw_only=True):
-    """What a run has used."""
+    """The resources that a run has used."""
 
     #: From the submit to its end.
     wall_s: float
-    #: Of its tasks, as far as they have reported it; None: not known.
+    #: CPU seconds of its tasks, as reported; None: unknown.
     cpu_s: float | None
-    #: The most that all tasks together had in one minute, of the last day; None: not known.
+    #: Highest memory of all tasks together in a minute of the last day; None: unknown.
     memory_bytes: int | None
 
 
@@ -41,7 +41,7 @@ def how_ended(last_state: str) -> str:
 
 
 def told_by(kept: control_pb2.EndedTopology) -> tuple[Topology, list[Event], Timeline]:
-    """How a topology ended, its events and its last minutes."""
+    """The result, events and last minutes of a topology."""
     timeline = last_minutes(kept).query(control_pb2.GetTimeline())
     return summary_of(kept), [event_of(one) for one in kept.events.events], timeline
 
@@ -63,7 +63,7 @@ def last_minutes(kept: control_pb2.EndedTopology) -> Minutes:
 
 
 def summary_of(kept: control_pb2.EndedTopology) -> Topology:
-    """How a topology ended, and what the doctor had said last."""
+    """The result of a topology, and the doctor's last finding."""
     record, life = kept.record, last_life(kept)
     how = how_ended(life.reason)
     known = topology_of(
@@ -100,7 +100,7 @@ def _said_nothing(shown: Topology) -> Topology:
 
 
 def _with_final_message(known: Topology, cause: str) -> Topology:
-    """How it ended, and what the doctor had said last, as one sentence; and the same without values."""
+    """The result, with the doctor's last finding as one sentence; and the same without values."""
     if known.sentence is None or known.verdict == Verdict.CHANGING.value:
         return _said_nothing(known)
     said, plain = f"{cause}; the doctor said last: {known.sentence}", cause.partition(": ")[0]
@@ -109,7 +109,7 @@ def _with_final_message(known: Topology, cause: str) -> Topology:
 
 
 def used_by(kept: control_pb2.EndedTopology) -> Used:
-    """What a run has used until its end, or until its figures were written last."""
+    """The resources that a run had used at its end, or when its figures were last written."""
     samples = [one for report in kept.last.counts.reports for one in report.samples if one.name in CPU_METRICS]
     timeline = last_minutes(kept).query(control_pb2.GetTimeline(names=["memory_bytes"]))
     minutes = zip(*(one.values for one in timeline.series))

@@ -22,7 +22,7 @@ def remove(
     waits: Callable[[str], None] = lambda text: None,
 ) -> tuple[plan_pb2.ExecutionState, Outcome, str]:
     """Stop and remove a topology; returns its record, the outcome, and its newest checkpoint. Raises PartlyDoneError if
-    something is left.
+    anything is left.
 
     With an id, another topology of the same name is left alone. See `takedown.take_down` for the rest.
     """

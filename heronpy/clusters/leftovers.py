@@ -33,7 +33,7 @@ def clear_leftovers(folder: Place) -> None:
     rest = in_folder(folder)
     known = [found.metadata for found in rest if found.metadata is not None]
     if len(known) == len(rest):
-        # Nothing writes here any more, so work in progress counts for nothing.
+        # No process writes here any more, so work in progress is not kept.
         store.sweep(known, before=_EVERY)
     if not rest and isinstance(folder, Path):
         for part in (folder / "taskowned", folder):
@@ -107,6 +107,6 @@ def complete_replica(session: Session, record: plan_pb2.ExecutionState) -> str:
 
 
 def _swept(folder: Place) -> list[Found]:
-    """The intact checkpoints of a run that has ended, once everything else is removed."""
+    """The intact checkpoints of an ended run, after removing all other files."""
     clear_leftovers(folder)
     return [found for found in in_folder(folder) if not missing_files(found)] if open_store(folder).exists() else []

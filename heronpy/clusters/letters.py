@@ -29,10 +29,12 @@ class Letters:
         component: str | None = None,
         topology_id: str | None = None,
     ) -> None:
-        """`services` are asked for at each look, by container. Letters of other components and runs are left out."""
+        """`services` returns the file services by container, at each look. Letters of other components and runs are
+        left out.
+        """
         self._services = services
         self._component, self._topology_id = component, topology_id
-        #: Container and number of a file: its name at that time, and the end of the last whole line that was read.
+        #: Container and number of a file: its name at that time, and the end of the last complete line that was read.
         self._read: dict[tuple[int, int], tuple[str, int]] = {}
         #: Containers whose letters could not all be read at the last look, and why.
         self.unreachable: dict[int, str] = {}
@@ -66,7 +68,8 @@ class Letters:
         key = (container, file.file)
         name, at = self._read.get(key, (file.name, 0))
         if file.bytes < at or (name.endswith(_OLDER) and not file.name.endswith(_OLDER)):
-            # An older file was removed, and its number given to a new one: no file becomes the current one again.
+            # An older file was removed, and its number was given to a new one, because an old file never becomes the
+            # current one again.
             at = 0
         found, cut = list[Letter](), b""
         while at + len(cut) < file.bytes:
@@ -86,6 +89,6 @@ class Letters:
 
 
 def when(letter: Letter) -> float:
-    """Wall time at which it was given up; 0 if it does not say."""
+    """Wall time at which the tuple was given up; 0 if unknown."""
     at = letter.get("at")
     return float(at) if isinstance(at, int | float) else 0.0

@@ -18,7 +18,7 @@ from heronpy.common.log_format import CONTINUATION, escape, parse_line
 from heronpy.executor.file_service import ContainerFiles
 from heronpy.proto import control_pb2, plan_pb2
 
-#: Of the newest lines of one log: how much of the file is read, and how much of it is shown.
+#: For the newest lines of one log: bytes that are read, and the limits of the output.
 TAIL_BYTES, LINES_MAX, LINE_MAX = 32 * 1024, 200, 1000
 
 
@@ -59,7 +59,7 @@ async def log_ends(
 async def _ends(services: Mapping[int, FileService], first: Sequence[str], logs_max: int, tail_bytes: int) -> LogEnds:
     unreachable: dict[int, str] = {}
     newest: dict[str, LogFile] = {}
-    # An empty one has just been rotated, or is what a restarted container begins with.
+    # An empty log has just been rotated, or is the new log of a restarted container.
     for file in sorted(await logs_of(services, unreachable), key=lambda file: (file.entry.bytes == 0, file.back)):
         newest.setdefault(file.process, file)
     wanted = list(dict.fromkeys([*(name for name in first if name in newest), *sorted(newest)]))[:logs_max]
@@ -100,9 +100,9 @@ def log_tail(
 
 
 def lines_of(reply: control_pb2.ReadFileReply) -> list[str]:
-    """The lines of the end of a log: of a record its time of day (UTC), level and message."""
+    """The lines of the end of a log; a record is shown as its time of day (UTC), level and message."""
     data = reply.data
-    if reply.offset:  # the piece begins within a line
+    if reply.offset:  # the piece begins inside a line
         data = data.partition(b"\n")[2] or data
     found = []
     for line in data.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n")[-LINES_MAX:]:

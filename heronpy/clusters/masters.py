@@ -61,7 +61,7 @@ class Link:
             raise DeadlineError(f"{way.peer} did not answer within {timeout_s:g} s") from None
 
     def close(self) -> None:
-        """Idempotent; the next question connects again."""
+        """Close the connection; idempotent. The next request opens it again."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -101,7 +101,7 @@ class Master:
         return self.session.way(self.name, self.record, "tmaster", location.endpoint)
 
     async def look(self, body: Message, shape: type[T], timeout_s: float = ASK_S) -> T:
-        """Ask as `ask` does, for an answer that is only read: the struct of this shape."""
+        """Like `ask`, for an answer that is only read: the struct of this shape."""
         return read(await self.ask(body, timeout_s), shape)  # type: ignore[call-overload]
 
     async def launch(self) -> LaunchSpec:
@@ -134,7 +134,7 @@ class Master:
 
     async def take(self, container: int, request: Message, timeout_s: float) -> Message:
         """Take evidence of a process of a container; raises RpcError if this fails."""
-        # Not the connection for files: when a file is late, that one is closed.
+        # A separate connection, because the one for files is closed when a file is late.
         link = Link()
         try:
             reply: Message = await self._ask_executor(link, container, request, timeout_s)
@@ -164,7 +164,7 @@ class Master:
         if len(path.encode()) > PATH_MAX_BYTES:
             return None
         session.check_here(record, "its executors listen for that host only")
-        if not os.path.exists(path):  # nothing would answer
+        if not os.path.exists(path):  # there is no socket, so no process would answer
             raise ClusterError(f"the executor of container {container} of '{self.name}' does not run now")
         return Way(f"ipc://{path}", f"the executor of container {container}")
 

@@ -77,7 +77,7 @@ class Mirror:
         try:
             plan = self._session.packing_plan(self._record.topology)
         except (HeronError, OSError):
-            return []  # it starts or ends, or its state cannot be read right now
+            return []  # the topology is starting or ending, or its state cannot be read now
         return [0, *(container.id for container in plan.containers)]
 
     async def _copy(self, master: Master, container: int) -> None:
@@ -111,10 +111,10 @@ class Mirror:
         name = entry.name.removeprefix(_LOGS)
         path = self._folder / name
         if os.path.basename(name) != name or name.startswith("."):
-            return  # not a name that an executor lists
+            return  # an executor does not list such a name
         file, at = self._read.get(name, (0, 0))
         if file and (entry.file, entry.bytes) == (file, at):
-            return  # nothing was written since
+            return  # the file has not grown
         cut = False
         if file == 0 and entry.bytes > FIRST_MAX_BYTES:
             at, cut = entry.bytes - FIRST_MAX_BYTES, True

@@ -23,7 +23,7 @@ def found_of(records: Records, topology: str) -> list[Found]:
 
 
 def _settings(records: Records, topology: str) -> list[CheckpointSettings]:
-    """Settings that this topology may have been started with: of the cluster, and of its earlier runs."""
+    """Settings that this topology may have been started with: those of the cluster, and of its earlier runs."""
     resolved = records.resolve()
     records.pin_folders(resolved)
     launches = _launches(records, topology, records.record(topology))
@@ -39,7 +39,7 @@ def _launches(records: Records, topology: str, record: plan_pb2.ExecutionState |
     files += heron_home().glob(f"topologies/{records.target.cluster}/*/{topology}/launch.json")
     found = []
     for file in dict.fromkeys(files):
-        with suppress(HeronError):  # of another release, or removed since
+        with suppress(HeronError):  # it is of another release, or was removed meanwhile
             found.append(LaunchSpec.load(file))
     return found
 

@@ -1,4 +1,4 @@
-"""Pools of a cluster from outside: what they are, what runs in them, and their deletion."""
+"""Pools of a cluster for commands: their specifications, their topologies, and their deletion."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def names(session: Session) -> list[str]:
 
 
 def record_of(session: Session, name: str) -> plan_pb2.ExecutionState:
-    """The execution state of a pool; NotThereError without a pool of that name."""
+    """The execution state of a pool; NotThereError if there is no such pool."""
     record = session.record(name)
     if record is None or record.program != SLOT:
         hint = suggestion(name, names(session), f"; create it: heron pool create {session.target.cluster} {name}")
@@ -36,7 +36,7 @@ def record_of(session: Session, name: str) -> plan_pb2.ExecutionState:
 
 
 def find(session: Session, name: str) -> Pool:
-    """The specification of a pool; NotThereError without a pool of that name."""
+    """The specification of a pool; NotThereError if there is no such pool."""
     record_of(session, name)
     pool = read_pool(session.state, name)
     if pool is None:
@@ -45,7 +45,7 @@ def find(session: Session, name: str) -> Pool:
 
 
 def check_runs(session: Session, name: str) -> None:
-    """A ClusterError unless the scheduler of a pool runs."""
+    """Raise ClusterError unless the scheduler of a pool runs."""
     if session.scheduler_location(name) is None:
         raise ClusterError(
             f"the scheduler of pool '{name}' does not run; start it: heron scheduler start {session.target} {name}"
@@ -53,14 +53,14 @@ def check_runs(session: Session, name: str) -> None:
 
 
 def check_slots(slots: int, shards: int = SLOTS_MAX * SHARDS_PER_SLOT) -> None:
-    """A RequestError for a number of slots that a pool cannot have."""
+    """Raise RequestError for a number of slots that a pool cannot have."""
     most = min(SLOTS_MAX, shards)
     if not 1 <= slots <= most:
         raise RequestError(f"a pool cannot have {counted(slots, 'slot')}; give 1 to {most}")
 
 
 def resize(session: Session, name: str, slots: int) -> Pool:
-    """Give a pool another number of slots; those that go hand over their shards first."""
+    """Give a pool another number of slots; removed slots hand over their shards first."""
 
     def resized(pool: Pool) -> Pool:
         check_slots(slots, pool.shards)
@@ -71,7 +71,7 @@ def resize(session: Session, name: str, slots: int) -> Pool:
 
 
 def drain(session: Session, name: str, slot: int, lift: bool) -> Pool:
-    """Let a slot hand over all its shards and get none, or, `lift`, get some again."""
+    """Let a slot hand over all its shards and get no more; with `lift`, let it get shards again."""
 
     def drained(pool: Pool) -> Pool:
         if not 1 <= slot <= pool.slots:
@@ -93,7 +93,7 @@ def _changed(session: Session, name: str, change: Callable[[Pool], Pool]) -> Poo
 
 
 def delete(session: Session, name: str, waits: Callable[[str], None] = lambda text: None) -> None:
-    """End the slots of a pool and remove it; a ClusterError while topologies run in it."""
+    """End the slots of a pool and remove it; ClusterError while topologies run in it."""
     limit_s = takedown.limit_s(session, name)
     with session.operation(name, limit_s + 30.0, Doing.KILLING, waits):
         record = record_of(session, name)
@@ -109,7 +109,7 @@ def delete(session: Session, name: str, waits: Callable[[str], None] = lambda te
 
 
 def has_member(session: Session, topology: str, topology_id: str) -> bool:
-    """Whether a topology belongs to a pool that there is, which brings it back by itself."""
+    """Whether a topology belongs to an existing pool, which starts it again by itself."""
     submitted = session.submitted(topology)
     if submitted is None or not submitted.pool:
         return False

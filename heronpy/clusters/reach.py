@@ -19,7 +19,7 @@ from heronpy.net.join_token import JoinToken
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure, event_of
 
-#: For a connection to one address, and how many are tried.
+#: Time limit for connecting to one address, and the number of addresses that are tried.
 CONNECT_S = 2.0
 ADDRESSES_MAX = 8
 _REFUSALS = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -29,15 +29,16 @@ class Probe(enum.Enum):
     """The result of a connection to an address."""
 
     LET_IN = enum.auto()
-    #: A process answers, but does not know our key, or has an unexpected key.
+    #: A process answers, but does not know this client's key, or has an unexpected key itself.
     REFUSED = enum.auto()
     SILENT = enum.auto()
 
 
 def address_of(topology: str, endpoint: JoinToken, cluster: str, resolve: Callable[[], HasSettings]) -> str:
-    """The first address of an endpoint that admits us, or else a local address that the engine forwards to its port.
+    """The first address of an endpoint that admits this client, or else a local address that the engine forwards to its
+    port.
 
-    Raises ClusterError without such an address. `resolve` reads the settings of the cluster, whose engine may be asked.
+    Raises ClusterError if there is none. `resolve` reads the settings of the cluster, whose engine may be asked.
     """
     refused = False
     why = "no answer"

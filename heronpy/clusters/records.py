@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Message)
 
-#: After this time, a command says that it waits for another command.
+#: After this time, a command reports that it waits for another command.
 TOLD_AFTER_S = 1.0
 
 
@@ -118,7 +118,7 @@ class Records:
 
     @property
     def overrides(self) -> list[str]:
-        """Settings from the client's own file, then those of the command line, which win."""
+        """Settings from the client's own file, then those of the command line, which take precedence."""
         return self.client.properties() + self._command_line()
 
     def _command_line(self) -> list[str]:
@@ -148,7 +148,7 @@ class Records:
         self._told.update(texts)
 
     def check_cluster(self) -> None:
-        """A ConfigError that names the nearest cluster when this one has no settings."""
+        """Raise ConfigError with the nearest cluster when this one has no settings."""
         settings.check_cluster(self.target.cluster, self.conf_dirs(), known_clusters())
 
     def resolve(
@@ -156,7 +156,7 @@ class Records:
     ) -> Resolved:
         """Settings of the cluster, overridden by those of a topology.
 
-        A bad one is a ConfigError; a lenient session leaves it out and says so once.
+        An invalid setting is a ConfigError; a lenient session leaves it out and reports it once.
         """
         given = (topology_config or {}, component_configs or {}, self.overrides)
         given_in = self.client.given_in(settings.split_overrides(self._command_line()))
@@ -174,7 +174,7 @@ class Records:
         return kind, local_state_root(resolved.settings, self.target.cluster) if kind == "local" else root
 
     def pin_folders(self, resolved: Resolved) -> None:
-        """Make folders absolute: the topology's processes run elsewhere than this command."""
+        """Make folders absolute, because the topology's processes run in other folders than this command."""
         state = resolved.settings["statemgr"]
         if state["type"] in ("", "local") and state["root"]:
             state["root"] = local_state_root(resolved.settings, self.target.cluster)
@@ -193,8 +193,8 @@ class Records:
         return self.open_state()
 
     def open_state(self) -> StateManager:
-        """A state manager of the caller's own, to be closed by it."""
-        # Checked before anything below it is trusted: records name the files that the other verbs act on.
+        """A separate state manager, which the caller closes."""
+        # Checked before any file in it is trusted, because records name the files that the other verbs act on.
         check_root(heron_home(), "HERON_HOME")
         resolved = self.resolve()
         kind, root = self.state_place(resolved)
@@ -212,7 +212,7 @@ class Records:
             return self._state_by_endpoints(room)
 
     def _state_by_endpoints(self, room: StatemgrSettings) -> StateManager:
-        # Imported here: as slow as all other imports together.
+        # Imported here, because it takes as long as all other imports together.
         from heronpy.clusters.access_state import AccessState
 
         return AccessState(self.target.cluster, room, self.reach)
@@ -223,13 +223,13 @@ class Records:
         return {}
 
     def reach(self, topology: str, token: JoinToken) -> JoinToken:
-        """The endpoint of a topology, at the address that admits this host; raises ClusterError without one.
+        """The endpoint of a topology, at the address that admits this host; raises ClusterError if there is none.
 
         This is the only way from another host to a topology, for its state and for requests to its processes.
         """
         found = self.endpoints.get(token.topology_id)
         if found is None:
-            from heronpy.clusters.reach import address_of  # it takes as long to import as all the rest
+            from heronpy.clusters.reach import address_of  # it takes as long to import as everything else
 
             address = address_of(topology, token, self.target.cluster, self.resolve)
             found = self.endpoints[token.topology_id] = replace(token, addresses=(address,))
@@ -275,7 +275,7 @@ class Records:
         return target.role in (None, record.role) and target.environ in (None, record.environ)
 
     def find(self, topology: str, pools: bool = False) -> plan_pb2.ExecutionState:
-        """The execution state; a ClusterError (exit code 3) when there is no such topology."""
+        """The execution state; ClusterError (exit code 3) when there is no such topology."""
         record = self.record(topology)
         if record is not None and record.program and not pools:
             raise NotThereError(f"'{topology}' is a pool of topologies; see heron pool --help for what it can do")
@@ -323,12 +323,12 @@ class Records:
         return Submitted.from_bytes(found[0], f"the launch of '{name}' in the state manager") if found else None
 
     def elsewhere(self, record: plan_pb2.ExecutionState) -> str:
-        """The host whose processes, sockets and files a record names; "" when it is this one."""
+        """The host of the processes, sockets and files in a record; "" when it is this host."""
         host = Host.from_text(record.host)
         return "" if host is None or host.is_same(this_host()) else host.name
 
     def check_here(self, record: plan_pb2.ExecutionState, what: str) -> None:
-        """A ClusterError that says `what` is on the topology's host, when that is not this one."""
+        """Raise ClusterError, which says that `what` is on the topology's host, when that is not this host."""
         host = self.elsewhere(record)
         if host:
             raise ClusterError(
@@ -342,18 +342,20 @@ class Records:
         return self._must_get(plan_pb2.PackingPlan, paths.packing_plan(name), name, "packing plan")
 
     def refuse_job(self, name: str, instead: str) -> None:
-        """ClusterError when a topology is kept by a job, which would undo a change; `instead` is the verb for it."""
+        """Raise ClusterError when a topology belongs to a job, which would undo a change; `instead` is the verb for the
+        job.
+        """
         if not self.state.exists(paths.job(name)):
             return
         content, _ = self.state.get(paths.running_job(name)) or (b"{}", 0)
         record, running = self.record(name), {}
-        with suppress(ValueError):  # damaged: then no manager acts on it
+        with suppress(ValueError):  # it is damaged, so no manager acts on it
             running = json.loads(content)
         if record is None or running.get("plan") or running.get("topology_id") == record.topology_id:
             raise ClusterError(f"topology '{name}' is kept by its job; change the job: heron job {instead}")
 
     def check_component(self, topology: str, component: str | None) -> None:
-        """A ClusterError that names the nearest component when the topology has none of that name."""
+        """Raise ClusterError with the nearest component when the topology has none of that name."""
         self.find(topology)
         known = list(components_of(self.topology(topology))) if component is not None else []
         if component is not None and component not in known:
@@ -363,7 +365,7 @@ class Records:
     def update_intent(self, name: str) -> plan_pb2.UpdateIntent | None:
         """The update in progress, or None."""
         found = self.state.get(paths.update_intent(name))
-        # An empty node stands for a removed one.
+        # An empty node represents a removed one.
         return self._parsed(plan_pb2.UpdateIntent, found[0], name, "update") if found and found[0] else None
 
     def physical_plan(self, name: str) -> plan_pb2.PhysicalPlan | None:
@@ -387,7 +389,8 @@ class Records:
         """Lock that serializes submits and kills of one topology; it ends with this process.
 
         Only commands take it: the topology's processes take other locks while a command waits for them. `doing` is
-        what others are told meanwhile. `waits` is told what another command does for which this one has to wait.
+        shown to other commands meanwhile. `waits` is called with the activity of another command for which this one has
+        to wait.
         """
         with ExitStack() as stack:
             lock, soon_s = f"operations/{name}", min(timeout_s, TOLD_AFTER_S)
@@ -407,7 +410,7 @@ class Records:
 
     @contextmanager
     def _announced(self, name: str, doing: Doing | None) -> Iterator[None]:
-        """Let other processes read what this command does, if the state can be written."""
+        """Show other processes the activity of this command, if the state can be written."""
         with ExitStack() as stack:
             if doing is not None:
                 with suppress(HeronError):
@@ -416,16 +419,16 @@ class Records:
             yield
 
     def under_way(self, name: str) -> ClusterError | None:
-        """The Failure of a request while another command removes the topology; None when none does.
+        """The error for a request while another command removes the topology; None if none does.
 
-        Raises one when it is gone.
+        Raises NotThereError when the topology is gone.
         """
         self.find(name)
         if self._operating == name:
             return None
         try:
             with self.operation(name, 0.0):
-                self.find(name)  # it may have been removed between the two
+                self.find(name)  # it may have been removed between the two reads
         except DeadlineError:
             return ClusterError(f"{self._what_runs(name)}; try again if 'heron list {self.target}' still shows it")
         return None

@@ -26,7 +26,7 @@ from heronpy.scheduler.leases import fencing_of
 from heronpy.storage.objects.url import Url
 from heronpy.storage.stores import store_roots
 
-#: Ports that containers of one host take at least: endpoint, links, files, metrics pages of a few of them.
+#: Minimum number of ports for the containers of one host: endpoint, links, files, and some metrics pages.
 PORTS_MIN = 20
 _MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 
@@ -81,7 +81,7 @@ def check(records: Records, container: bool) -> Iterator[Found]:
 
 
 def times(resolved: Resolved) -> Found:
-    """Renewal, fence and loss leave each other room."""
+    """Whether renewal, fence and loss leave each other enough time."""
     try:
         found = lease_times(resolved)
     except ConfigError as error:
@@ -104,7 +104,7 @@ def fencing(resolved: Resolved, state_type: str) -> Found:
 
 
 def python(resolved: Resolved) -> Found:
-    """The interpreter of containers, as far as it can be seen from here."""
+    """The interpreter of containers, as far as it can be checked from here."""
     path = python_of(resolved)
     if not os.path.isabs(path):
         return Found("python", False, f"heron.engine.python is {path!r}", "give the absolute path on the hosts")
@@ -113,7 +113,7 @@ def python(resolved: Resolved) -> Found:
 
 
 def shared(resolved: Resolved) -> Iterator[Found]:
-    """The folders that all hosts are said to reach."""
+    """The folders that all hosts should reach according to the settings."""
     if settings_for(resolved, EngineSettings).on_one_host:
         yield Found("shared folders", True, "all: containers run on this host")
         return
@@ -143,7 +143,7 @@ def _shared(folder: Path) -> Found:
 
 
 def unshared_stores(resolved: Resolved) -> list[str]:
-    """The folders for checkpoints that other hosts do not reach."""
+    """The folders for checkpoints that other hosts cannot reach."""
     settings, folders = settings_for(resolved, CheckpointSettings), shared_folders(resolved)
     return [str(root) for root in store_roots(settings) if not isinstance(root, Url) and not is_shared(root, folders)]
 
@@ -172,7 +172,7 @@ def state(records: Records) -> Found:
 
 
 def ports(resolved: Resolved) -> Found:
-    """The range of ports is one, and large enough."""
+    """Whether the range of ports is valid and large enough."""
     settings = settings_for(resolved, SecuritySettings)
     try:
         transport.check(settings)

@@ -14,7 +14,7 @@ from heronpy.common.units import listed
 from heronpy.proto import control_pb2, plan_pb2
 
 ALL_CONTAINERS = -1
-#: The scheduler keeps the time; its answer says why it was not enough.
+#: The scheduler enforces the time limit; its answer gives the reason when it was too short.
 ANSWER_S = 5.0
 
 
@@ -27,7 +27,7 @@ def restart(
     timeout_s: float,
     force: bool = False,
 ) -> str:
-    """Restart a part through the topology master or, without one, through the scheduler; returns a sentence.
+    """Restart a part through the topology master or, if there is none, through the scheduler; returns a sentence.
 
     `what` is the number of a container, an instance or a component; without a name it is the whole topology. With
     `force` the scheduler also replaces containers on an engine whose end is unconfirmed; the caller must be sure of it.

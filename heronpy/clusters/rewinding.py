@@ -35,7 +35,7 @@ def preview(session: Session, topology: str, checkpoint: int) -> tuple[int, list
     Raises RequestError for an unknown checkpoint, and ClusterError if it does not fit the plan.
     """
     session.find(topology)
-    session.check_changes(topology)  # before anybody is asked to confirm it
+    session.check_changes(topology)  # before a user is asked to confirm it
     known = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
     whole = {record.checkpoint: record for record in known.complete if not record.damaged}
     if checkpoint and checkpoint not in whole:
@@ -80,7 +80,7 @@ def consequences(
 
 
 def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -> str:
-    """Restore every region; returns what was done, in one line. A ClusterError when it fails or is late."""
+    """Restore every region; returns the result in one line. ClusterError when it fails or is late."""
     deadline = time.monotonic() + timeout_s
     session.check_changes(topology)
     before = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)

@@ -27,22 +27,23 @@ def check_room(
     old: plan_pb2.PackingPlan,
     new: plan_pb2.PackingPlan,
 ) -> dict[int, str]:
-    """What to tell of each container that outgrows the room that the engine gave it, and, of 0, of all of them.
+    """The messages on each container that outgrows the resources that the engine gave it, with a message on all
+    containers under 0.
 
-    RequestError when a container that is new, or asks for more, fits no host; ClusterError when the engine does not
-    say how large they are. Without an engine there is nothing to tell.
+    RequestError when a new or enlarged container fits no host; ClusterError when the engine does not report their size.
+    Without an engine there are no messages.
     """
     submitted = session.submitted(name)
     if submitted is None or not submitted.engine:
         return {}
     settings = settings_for(session.settings_of(session.find(name)), PackingSettings)
-    # Container 0 has no tasks, so that no update changes what it asks for.
+    # Container 0 has no tasks, so no update changes its request.
     before, after = requests_of(old, topology, settings), requests_of(new, topology, settings)
     larger = {number: asked for number, asked in after.items() if _grows(before.get(number), asked)}
     if not larger:
-        return {}  # the way back is open, whatever the engine says
+        return {}  # going back is always possible, for any engine
     if submitted.pool:
-        # A slot gives its containers what they ask for.
+        # A slot gives its containers the resources that they request.
         problem = size_problem(larger, slot_sizes(session, submitted.pool))
         if problem:
             raise RequestError(f"{problem}; nothing was changed")
@@ -54,7 +55,8 @@ def check_room(
         why = f"{submitted.engine} does not say how large its hosts are: {error}"
         if session.is_here(session.find(name)):
             raise ClusterError(f"{why}; nothing was changed") from None
-        return {**told, 0: f"it was not checked whether the containers fit: {why}"}  # its commands may not be here
+        # its commands may not exist on this host
+        return {**told, 0: f"it was not checked whether the containers fit: {why}"}
     problem = size_problem(larger, sizes)
     if problem:
         raise RequestError(f"{problem}; nothing was changed")

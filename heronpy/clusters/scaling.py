@@ -48,7 +48,7 @@ class Scaled:
     moved: list[str] = field(default_factory=list)
     #: Components whose tasks keep their places with new sizes.
     resized: list[str] = field(default_factory=list)
-    #: Tuples that were queued in removed tasks; None: unknown, because the topology master was replaced meanwhile.
+    #: Tuples that were queued in removed tasks; None if unknown, because the topology master was replaced meanwhile.
     discarded: int | None = 0
 
     def __bool__(self) -> bool:
@@ -92,10 +92,10 @@ def scale(
     timeout_s: float,
     say: Callable[[str], None],
 ) -> Scaled:
-    """Go from one plan to another, as `replan` has computed it.
+    """Change from one plan to another, as computed by `replan`.
 
-    `say` is told of a master that ends meanwhile, and of containers that outgrow their room; see `check_room`. When
-    sizes alone change, those are replaced one by one, each while its successor stands by.
+    `say` gets messages about a master that ends meanwhile, and about containers that outgrow their resources (see
+    `check_room`). If only sizes change, such containers are replaced one by one, each while its successor stands by.
     """
     resized = _resized(old, new)
     if moves(old) == moves(new) and not resized:
@@ -129,7 +129,7 @@ def renew(
     new: plan_pb2.PackingPlan,
     timeout_s: float,
 ) -> None:
-    """Replace the containers that have outgrown their room, after sizes alone have changed."""
+    """Replace the containers that have outgrown their resources, after only sizes have changed."""
     deadline = time.monotonic() + timeout_s
     for number in check_room(session, name, topology, old, new):
         if number:
@@ -183,9 +183,9 @@ def replan(
     ram: tuple[str, ...] = (),
     cpu: tuple[str, ...] = (),
 ) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan]:
-    """The topology and packing plan that the user asked for; TopologyError when they are impossible.
+    """The requested topology and packing plan; TopologyError when they are impossible.
 
-    With other sizes alone all tasks stay where they are.
+    If only sizes change, all tasks keep their places.
     """
     topology = session.topology(name)
     parts = components_of(topology)
@@ -217,7 +217,7 @@ def parse_parallelism(texts: tuple[str, ...], components: list[str]) -> dict[str
 
 
 def parse_sizes(texts: tuple[str, ...], components: list[str], key: str) -> dict[str, str]:
-    """Component to size, from `name:256MB` or `name:0.5` words; 0 is what its topology was submitted with."""
+    """Component to size, from `name:256MB` or `name:0.5` words; 0 restores the size from the submit."""
     read: Callable[[str], float] = float
     least, most, form = 0.001, 4096.0, "NAME:CORES with 0.001 to 4096 cores; for example 'count:0.5'"
     if key == TOPOLOGY_COMPONENT_RAM:

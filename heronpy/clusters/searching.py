@@ -19,9 +19,9 @@ from heronpy.common.nearest import suggestion
 from heronpy.proto import control_pb2
 
 LIMIT_MAX, SECONDS_MAX = 1000, 10.0
-#: Hits that one answer has at most, and pause before a busy service is asked again.
+#: Maximum number of hits in an answer, and pause before a busy service gets the next request.
 PAGE, BUSY_S = 50, 0.05
-#: As the service allows.
+#: The limit of a service.
 AT_ONCE = 2
 
 
@@ -40,7 +40,7 @@ class Wanted:
     level: str | None = None
     limit: int = LIMIT_MAX
     seconds: float = SECONDS_MAX
-    #: Of the letters A to Z.
+    #: Whether the case of the letters A to Z is ignored.
     ignore_case: bool = False
 
 
@@ -50,7 +50,7 @@ class Match:
 
     process: str
     container: int
-    #: Of the record that the line belongs to; None and "" if none was found near.
+    #: Time and level of the record that contains the line; None and "" if none was found near it.
     at: float | None
     #: "" for output that bypassed logging.
     level: str
@@ -72,7 +72,7 @@ class Search:
     #: Processes that have a log, whether searched or not; known from the first hit on.
     known: list[str] = field(default_factory=list)
     searched_bytes: int = 0
-    #: Why it ended before everything was searched; empty if the search is complete.
+    #: Why it ended early; empty if the search is complete.
     stopped: str = ""
     #: Containers whose logs could not be searched, or not to the end.
     unreachable: dict[int, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Search:
                 raise NotThereError(f"there is no log of '{word}'{hint}")
 
     async def _listed(self, services: Mapping[int, FileService]) -> dict[tuple[int, str], list[control_pb2.FileEntry]]:
-        """The logs by container and process, the newest file first."""
+        """The logs by container and process, newest file first."""
         files = await logs_of(services, self.unreachable)
         self.known = sorted({one.process for one in files})
         found: dict[tuple[int, str], list[control_pb2.FileEntry]] = {}
@@ -134,14 +134,14 @@ class _Source:
         self._files = list(files)
         self._until: int | None = None
         self._shown: Callable[[str], bool] = level_filter(search.wanted.level)
-        #: The time of the last match: one without a time belongs to it.
+        #: The time of the last match, which is used for a match without a time.
         self._last = float("inf")
-        #: Found and not given out yet, with the times to sort by.
+        #: Matches that are found but not yielded yet, with their times for sorting.
         self.ready: list[tuple[float, Match]] = []
         self.ended = False
 
     async def fill(self) -> None:
-        """Search until there is a match, or nothing is left."""
+        """Search until there is a match, or everything was searched."""
         while not self.ready and not self.ended:
             if not self._files:
                 self.ended = True

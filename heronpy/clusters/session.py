@@ -54,7 +54,7 @@ def failed_of(found: control_pb2.ContainersReply | None) -> control_pb2.ProcessR
 
 
 def waiting_of(found: control_pb2.ContainersReply | None) -> list[control_pb2.ProcessRecord]:
-    """The inactive containers, in order: they wait for a host, for their start, or for their predecessor's end."""
+    """The inactive containers, in order: they wait for a host, for their start, or for the end of their predecessor."""
     known = found.containers if found is not None else ()
     return [one for one in known if one.phase in ("QUEUED", "STARTING", "STANDBY")]
 
@@ -71,14 +71,14 @@ class Waiting(Enum):
     TMASTER = "its topology master has not started yet"
 
 
-#: The relay's names of the processes that can be asked.
+#: The relay's names of the processes that take requests.
 _WHAT = {"scheduler": "its scheduler", "tmaster": "its topology master", "executor": "its executor"}
 
 
 class Way(Struct, frozen=True):
     """A way to reach a process of a topology."""
 
-    #: Where the process listens; with `to`, where the control endpoint of its scheduler does, which passes requests on.
+    #: Address of the process; with `to`, the address of its scheduler's control endpoint, which passes requests on.
     endpoint: str
     peer: str
     keys: Keys | None = None
@@ -87,7 +87,8 @@ class Way(Struct, frozen=True):
 
     def client(self, registered: Callable[[], bool] | None = None) -> RpcClient:
         """A blocking client; see `RpcClient` for `registered`."""
-        # Imported here: as slow as all other imports together, and a cluster may have no topology to ask.
+        # Imported here, because it takes as long as all other imports together, and a cluster may have no topology to
+        # ask.
         if self.to is not None:
             from heronpy.net.relaying import RelayClient
 
@@ -106,12 +107,14 @@ class Session(Records):
         return {}
 
     def starting(self, record: plan_pb2.ExecutionState) -> Waiting | None:
-        """What delays a topology that is being submitted, while its master cannot be asked; None for others."""
+        """The reason why a topology that is being submitted has no answering topology master yet; None for other
+        topologies.
+        """
         name = record.topology
         if self.scheduler_location(name) is None:
             return Waiting.SCHEDULER if self.state.exists(paths.submission(name)) else None
         if not self.state.exists(paths.packing_plan(name)):
-            return None  # The scheduler starts after it is written; it is the first that a kill removes.
+            return None  # The scheduler starts after this node is written, and a kill removes this node first.
         try:
             plan = self.physical_plan(name)
             begun = plan is not None and plan.topology.id == record.topology_id
@@ -120,9 +123,9 @@ class Session(Records):
         return None if begun or self.failed_container(name) is not None else Waiting.TMASTER
 
     def under_way(self, name: str) -> ClusterError | None:
-        """The Failure of a request while the topology is being submitted or removed; None when neither is so.
+        """The error for a request while the topology is being submitted or removed; None if it is neither.
 
-        Raises one when it is gone.
+        Raises NotThereError when the topology is gone.
         """
         waits_for = self.starting(self.find(name))
         if waits_for is not None:
@@ -133,7 +136,9 @@ class Session(Records):
         return super().under_way(name)
 
     def find_begun(self, name: str) -> plan_pb2.ExecutionState:
-        """`find`, but a ClusterError while it is being submitted or removed and has no topology master."""
+        """Like `find`, but raises ClusterError while the topology is being submitted or removed and has no topology
+        master.
+        """
         record = self.find(name)
         busy = self.under_way(name) if self.tmaster_location(name) is None else None
         if busy is not None:
@@ -142,9 +147,9 @@ class Session(Records):
 
     @contextmanager
     def tmaster(self, name: str) -> Iterator[RpcClient]:
-        """A client of the topology master; a ClusterError when it does not run.
+        """A client of the topology master; ClusterError when it does not run.
 
-        A DeadlineError names a scheduler that does not run: the topology master may wait for it.
+        A DeadlineError mentions a scheduler that does not run, because the topology master may wait for it.
         """
         location = self.tmaster_location(name)
         if location is None:
@@ -174,8 +179,8 @@ class Session(Records):
     ) -> Way:
         """The way to a process that listens at `endpoint` on its topology's host.
 
-        `kind`: `scheduler`, `tmaster` or `executor`, the latter with its container. ClusterError as for `by_endpoint`
-        and `check_endpoint`.
+        `kind` is `scheduler`, `tmaster` or `executor`, the last with its container. Raises ClusterError like
+        `by_endpoint` and `check_endpoint`.
         """
         peers = {"scheduler": f"the scheduler of '{name}'", "tmaster": f"the topology master of '{name}'"}
         peer = peers.get(kind, f"the executor of container {container}")
@@ -194,7 +199,7 @@ class Session(Records):
         from heronpy.net.transport import Transport, choose, keys_of
 
         if not os.path.exists(record.launch_file):
-            # That the file is missing here does not make a link plain.
+            # A link may be encrypted even if the file is missing on this host.
             submitted = self.submitted(record.topology)
             if submitted is None or choose(settings_for(submitted, SecuritySettings)) is Transport.IPC:
                 return None
@@ -203,7 +208,9 @@ class Session(Records):
         return self._keys[record.topology_id]
 
     def check_endpoint(self, record: plan_pb2.ExecutionState | None, endpoint: str, what: str) -> None:
-        """A ClusterError for a socket of another host's file system, or of another topology; `what` listens there."""
+        """Raise ClusterError for a socket in another host's file system, or of another topology; `what` listens
+        there.
+        """
         if record is None or not endpoint.startswith("ipc://"):
             return
         self.check_here(record, f"{what} listens for that host only")
@@ -220,11 +227,11 @@ class Session(Records):
             return client.call(request, timeout_s)
 
     def is_here(self, record: plan_pb2.ExecutionState) -> bool:
-        """Whether the processes and files that a record names are of this host, so that they are asked directly."""
+        """Whether the processes and files in a record are on this host, so that requests go to them directly."""
         return not self.elsewhere(record) and os.path.exists(record.launch_file) and not origin_of(self.target.cluster)
 
     def by_endpoint(self, record: plan_pb2.ExecutionState | None) -> JoinToken | None:
-        """The endpoint by which the processes of an engine's topology that was submitted elsewhere are asked.
+        """The endpoint for requests to a topology on an engine that was submitted from another host.
 
         None for any other topology. ClusterError when this host has no access, or the scheduler cannot be reached.
         """
@@ -233,7 +240,7 @@ class Session(Records):
         known = self.endpoints.get(record.topology_id)
         if known is not None or not self.engine_of(record.topology):
             return known
-        # Only here: it takes as long to import as all the rest.
+        # Imported here, because it takes as long as everything else.
         from heronpy.net import access
 
         name, cluster = record.topology, self.target.cluster
@@ -256,7 +263,7 @@ class Session(Records):
         return self.reach(name, place.token(client))
 
     def forget(self, record: plan_pb2.ExecutionState) -> None:
-        """The topology was removed by way of its scheduler's control endpoint, which is gone."""
+        """Note that the topology was removed through its scheduler's control endpoint, which is gone."""
         from heronpy.clusters.access_state import AccessState
         from heronpy.net.access import forget_endpoint
 
@@ -265,7 +272,7 @@ class Session(Records):
             self.state.gone(record.topology)
 
     def is_forgotten(self, record: plan_pb2.ExecutionState) -> bool:
-        """Whether another command of this host has removed a topology by way of its endpoint, as `forget` notes."""
+        """Whether another command of this host has removed a topology through its endpoint, as noted by `forget`."""
         from heronpy.clusters.access_state import AccessState
         from heronpy.net.access import known_endpoint
 
@@ -273,7 +280,7 @@ class Session(Records):
 
     def _no_master(self, name: str) -> str:
         if self.lacks_scheduler(name):
-            return str(self.no_scheduler(name))  # its containers may run on, and it finds them
+            return str(self.no_scheduler(name))  # its containers may still run, and a new scheduler finds them
         if self.scheduler_location(name) is None:
             return (
                 f"no process of topology '{name}' is running;"
@@ -315,9 +322,10 @@ class Session(Records):
         )
 
     def check_changes(self, name: str) -> None:
-        """A ClusterError when nothing can be changed: the state is at the endpoint of a scheduler that does not run.
+        """Raise ClusterError when no change is possible, because the state is at the endpoint of a scheduler that does
+        not run.
 
-        The topology master would wait for it, and carry out the change after the command has given up.
+        The topology master would wait for the scheduler, and carry out the change after the command has given up.
         """
         if self.scheduler_location(name) is not None:
             return
@@ -347,7 +355,7 @@ class Session(Records):
         return failed_of(self.containers(name))
 
     def engine_of(self, name: str) -> str:
-        """Kind of the engine that runs a topology's containers; "" for one machine, or when nothing says it."""
+        """Kind of the engine that runs a topology's containers; "" for one machine, or if unknown."""
         try:
             submitted = self.submitted(name)
         except HeronError:
@@ -377,7 +385,7 @@ class Session(Records):
     def ask(self, name: str, body: Message, timeout_s: float = 5.0) -> Any:
         """Ask the topology master of a topology that must exist; returns the body of its reply.
 
-        A ClusterError, at once, for a change that would wait for a scheduler that does not run.
+        Raises ClusterError at once for a change that would wait for a scheduler that does not run.
         """
         self.find(name)
         if isinstance(body, _CHANGES):
@@ -386,7 +394,7 @@ class Session(Records):
             return client.call(body, timeout_s)
 
     def look(self, name: str, body: Message, shape: type[T], timeout_s: float = 5.0) -> T:
-        """Ask as `ask` does, for an answer that is only read: the struct of this shape."""
+        """Like `ask`, for an answer that is only read: the struct of this shape."""
         from heronpy.net.answers import read
 
         return read(self.ask(name, body, timeout_s), shape)  # type: ignore[call-overload]
@@ -397,7 +405,7 @@ class Session(Records):
     def poll(self, name: str, timeout_s: float = 1.0, starting_s: float = 0.0) -> control_pb2.StatusReply | None:
         """A status, or None while the topology master cannot answer.
 
-        While the topology starts, the answer may wait `starting_s` for the end of that.
+        While the topology starts, the answer may wait up to `starting_s` for the end of the start.
         """
         location = self.tmaster_location(name)
         if location is None:

@@ -1,8 +1,8 @@
 """Ends the work of a topology gracefully, drained or with a savepoint; nothing is killed before this is complete.
 
-The spouts are deactivated first, so no new input arrives. A drain then waits until everything they emitted is
-processed and makes the bolts finish; a savepoint is taken and committed by the sinks. Only then may the
-topology be removed. When a step fails, the spouts return to their earlier state, and the topology goes on.
+The spouts are deactivated first, so no new input arrives. A drain then waits until all emitted tuples are processed,
+and makes the bolts finish; a savepoint is taken and committed by the sinks. Only then may the topology be removed. When
+a step fails, the spouts return to their earlier state, and the topology goes on.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Stop:
     """Tuples that were given up during the drain."""
 
     def check(self, savepoint: bool) -> None:
-        """ClusterError when this topology cannot be stopped this way."""
+        """Raise ClusterError when this topology cannot be stopped in this way."""
         self.topology_id = self.session.find(self.topology).topology_id
         mode = reliability_mode(self.session.topology(self.topology))
         if savepoint and mode != EFFECTIVELY_ONCE:
-            self.topology_id = ""  # a wrong command, which --force does not override
+            self.topology_id = ""  # the command is wrong, and --force does not override that
             raise RequestError(f"topology '{self.topology}' is {mode} and has no savepoints; stop it with --drain")
         self.session.check_changes(self.topology)
         status = self.session.status(self.topology)
@@ -97,7 +97,7 @@ class Stop:
     # ---- savepoint --------------------------------------------------------------------------
 
     def take_savepoint(self) -> checkpoint_pb2.CheckpointRecord:
-        """The savepoint, once every task has committed it."""
+        """Take the savepoint; returns it after every task has committed it."""
         reply = self.session.ask(self.topology, control_pb2.TakeCheckpoint(savepoint=True), self._left_s())
         record: checkpoint_pb2.CheckpointRecord = reply.record
         self._until(
@@ -117,7 +117,7 @@ class Stop:
             drained = self._until(lambda status: status.drained, _under_way)
             failed = _failed_since(before, drained)
             if failed > 0:
-                # Deactivated spouts replay nothing; active ones do.
+                # Deactivated spouts replay no tuples; active spouts do.
                 raise ClusterError(
                     f"{counted(failed, 'tuple')} of '{self.topology}' failed while it was drained, and its spouts would"
                     " have to replay them"
@@ -184,6 +184,6 @@ def _waiting(status: control_pb2.StatusReply, checkpoint: int) -> str:
 
 
 def _with(error: HeronError, more: str) -> HeronError:
-    """An error of the same kind, as far as the exit code of a command distinguishes kinds."""
+    """An error of the same class, as far as the exit code of a command distinguishes classes."""
     kinds = (RequestError, NotThereError, ConfigError, TopologyError, DeadlineError, LateRpcError)
     return next((kind for kind in kinds if isinstance(error, kind)), ClusterError)(f"{error}{more}")

@@ -12,7 +12,7 @@ from heronpy.views.load import ComponentLoad, LoadAnswer
 from heronpy.views.overview import Topology
 
 NO_ANSWER, NO_MASTER, DEAD, STARTING = "NO ANSWER", "NO MASTER", "DEAD", "STARTING"
-#: How urgent a state is when there is no finding.
+#: Urgency of a state without a finding.
 _RANKS = {"FAILED": 4, DEAD: 4, NO_MASTER: 3, NO_ANSWER: 3, "DEGRADED": 3, STARTING: 1, "WAITING": 1, "UPDATING": 1}
 
 

@@ -1,9 +1,8 @@
 """Taking a topology down: through its scheduler, or by hand when the scheduler is dead.
 
-Used by `kill` and by a `submit` that fails. Safe to repeat. A process counts as the topology's only
-when it is this user's, and either runs one of our modules on this topology's launch file or was started
-by one that does (see `belongs`); it is signalled by pid and start time together, so a reused pid is never
-hit. Log files stay.
+Used by `kill` and by a `submit` that fails. Safe to repeat. A process counts as the topology's only when it is this
+user's, and either runs one of heronpy's modules on this topology's launch file or was started by one that does (see
+`belongs`); it is signalled by pid and start time together, so a reused pid is never hit. Log files stay.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ KILL_GRACE_S = 5.0
 #: How long the processes of a topology may take to end after its scheduler reported the end.
 SOON_S = 0.5
 ASK_AGAIN_S = 2.0
-#: Of an answer before the request is late.
+#: Time within which the scheduler answers before the request is late.
 ANSWER_S = 0.5
 ENGINE_END_S = 20.0
-#: How long a scheduler of this host may take, before its processes are ended without it.
+#: Time limit for a scheduler of this host; after that its processes are ended without it.
 LIMIT_S = 30.0
-#: For the last question to an engine and its answer.
+#: Time for the last request to an engine and its answer.
 ENGINE_SLACK_S = 10.0
-#: For a scheduler to remove what is in the state manager.
+#: Time for a scheduler to remove its records from the state manager.
 FORCE_S = 30.0
 
 
@@ -100,7 +99,7 @@ def take_down(
                 return outcome
             gone = _wait_gone(record.launch_file, timeout_s)
     except HeronError:
-        pass  # whatever the scheduler could not do is done by hand below
+        pass  # work that the scheduler could not do is done below
     if not gone:
         outcome.processes_killed = kill_leftovers(record.launch_file)
         outcome.remains = [f"process {process.pid}" for process in leftovers(record.launch_file)]
@@ -148,7 +147,7 @@ def _ask_until_gone(
             if session.scheduler_location(record.topology) is None:
                 return  # it was killed meanwhile
             if not force:
-                # The scheduler goes on ending them, and the next command finds it.
+                # The scheduler continues to end them, and the next command finds it.
                 outcome.remains, outcome.scheduler_lives = outcome.may_run, True
                 outcome.look = _look_command(session, record)
                 return
@@ -190,7 +189,7 @@ def _end_on_engine(
     force: bool,
     waits: Callable[[str], None],
 ) -> list[str]:
-    """End the containers that an engine runs, without a scheduler; returns what may still run."""
+    """End the containers on an engine, without a scheduler; returns the containers that may still run."""
     submitted = session.submitted(record.topology)
     if submitted is None or submitted.topology_id != record.topology_id or not submitted.engine:
         return []
@@ -200,7 +199,7 @@ def _end_on_engine(
 
 
 def _in_pool(session: Session, submitted: Submitted, outcome: Outcome, force: bool) -> list[str]:
-    """What the slots of a pool may still run of a topology, while the scheduler of the pool is down."""
+    """The containers that the slots of a pool may still run for a topology, while the scheduler of the pool is down."""
     from heronpy.pools.nodes import read_pool  # only topologies of a pool need it
 
     pool = read_pool(session.state, submitted.pool)
@@ -253,7 +252,9 @@ def _asked_to_kill(
     outcome: Outcome,
     waits: Callable[[str], None],
 ) -> bool:
-    """Ask the scheduler to kill, and repeat: it may end before it answers. Returns whether it is done."""
+    """Ask the scheduler to kill, and repeat the request, because it may end before it answers. Returns whether it is
+    done.
+    """
     left_s = deadline - time.monotonic()
     within_s = max(min(left_s, ASK_AGAIN_S), 0.001)
     try:
@@ -271,7 +272,7 @@ def _asked_to_kill(
             outcome.may_run, outcome.why_waits = [], ""
             return True
         if outcome.may_run:
-            return False  # it has answered before, so it lives
+            return False  # it has answered before, so it is alive
         if left_s <= ASK_AGAIN_S or session.scheduler_location(record.topology) is None:
             raise
         if not outcome.silent:
@@ -326,7 +327,7 @@ def _await_ends(pids: list[int], timeout_s: float) -> None:
 def belongs(argv: list[str], inherited: str | None, terminal: bool, launch_file: str) -> bool:
     """Whether a process with this command line belongs to the topology of a launch file. Pure.
 
-    Either it runs one of our modules on the file: `python -m MODULE ... --launch FILE`. Or it was started
+    Either it runs one of heronpy's modules on the file: `python -m MODULE ... --launch FILE`. Or it was started
     with the file in its environment (`inherited`) and without a terminal: a forked process (its command
     line is only a title), a JVM, or a process that user code started. A process with a terminal is a
     person's: an editor on the file, or a shell that has the variable.
@@ -375,7 +376,7 @@ def leftovers(launch_file: str) -> list[psutil.Process]:
 
 
 def kill_leftovers(launch_file: str) -> int:
-    """End what is left: SIGTERM, then SIGKILL. Repeats, because an executor may have just forked."""
+    """End the remaining processes: SIGTERM, then SIGKILL. Repeats, because an executor may have just forked."""
     import psutil
 
     killed: set[int] = set()

@@ -18,31 +18,33 @@ class Outcome(Struct):
     processes_killed: int = 0
     remains: list[str] = field(default_factory=list)
     unseen_host: str = ""
-    """The host that the topology ran on, if that is not this one: nothing could be looked for there."""
+    """The host of the topology if it is not this one; then this command could not check that host."""
     checkpoint: str = ""
-    """Where the newest intact checkpoint lies; one may have completed since the state manager was last read."""
+    """Place of the newest intact checkpoint; a newer one may have completed since the state manager was last read."""
     ended_on_engine: int = 0
-    """Containers that the engine was asked to end, without the scheduler."""
+    """Containers that the engine was asked to end without the scheduler."""
     files_on: tuple[str, ...] = ()
-    """Hosts of these, where files are left if their engine killed them before they were done."""
+    """Hosts of these containers, where files are left if the engine killed them before they had finished."""
     may_run: list[str] = field(default_factory=list)
-    """Containers on an engine whose end is unconfirmed; they are in `remains`, unless a user forces the removal."""
+    """Containers on an engine whose end is unconfirmed. They are also in `remains`, unless a user forces the
+    removal.
+    """
     scheduler_lives: bool = False
-    """The scheduler continues to end them."""
+    """Whether the scheduler continues to end them."""
     silent: bool = False
-    """The scheduler of this host has let a request pass without an answer, and whoever waits was told."""
+    """Whether the scheduler of this host did not answer a request, and the user was told."""
     look: str = ""
-    """The command that looks for them."""
+    """The command that shows them."""
     why_waits: str = ""
     """The error of an engine that does not answer."""
     replica_lacks: str = ""
-    """The sentence on missing checkpoints of the replica; "" if it is complete, or without a replica."""
+    """The sentence on missing checkpoints of the replica; "" if it is complete, or if there is none."""
     unswept: str = ""
-    """Why files of unfinished checkpoints stay in the object store; "" if they do not."""
+    """Why files of unfinished checkpoints stay in the object store; "" if none stay."""
 
 
 def unseen(topology: str, host: str) -> str:
-    """The sentence on what a takedown from another host cannot know."""
+    """The sentence on the limits of a takedown from another host."""
     return (
         f"the scheduler of '{topology}' was gone, but what it left on host {host} cannot be seen from here;"
         " look for its processes there"
@@ -50,7 +52,7 @@ def unseen(topology: str, host: str) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """A list of names that may be long, in words."""
+    """A list of names as text, shortened if it is long."""
     shown = ", ".join(names[:SHOWN])
     return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown or RECORD
 

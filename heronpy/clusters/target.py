@@ -17,7 +17,7 @@ NAME_RULE = "use 1 to 100 letters, digits, '_', '-' and '.', not starting with '
 
 
 class Target(Struct, frozen=True):
-    """The cluster, role and environ of a command. role and environ are None if not given: then any matches."""
+    """The cluster, role and environ of a command. role and environ are None if not given, which matches any."""
 
     cluster: str
     role: str | None = None
@@ -27,7 +27,7 @@ class Target(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str, implied: bool = False) -> Target:
-        """The target that this text names; a ClusterError when it names none."""
+        """The target that this text names; ClusterError for an invalid text."""
         cluster, *rest = parts = text.split("/")
         if len(parts) > 3 or not all(NAME.fullmatch(part) for part in parts):
             raise RequestError(f"'{text}' is not cluster[/role[/environ]]; for example 'local' or 'local/ads/prod'")
@@ -60,7 +60,7 @@ def unix_user() -> str:
 
 
 class Common(Struct, frozen=True):
-    """Values of the flags that every verb has."""
+    """Values of the flags of every verb."""
 
     config_path: str | None = None
     config_property: tuple[str, ...] = ()

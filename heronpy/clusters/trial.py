@@ -34,7 +34,7 @@ STARTING_S = 120.0
 END_S = 4.0
 LIST_EVERY_S = 0.5
 _REPORT_MAX_BYTES = 16 << 10
-#: For one caller, who may be anybody.
+#: Timeout for reading from one connection, which anybody may open.
 _READ_S = 2.0
 _CPU, _RAM_BYTES = 1.0, 128 * MB
 _LATER = "check again when there is room, or use --no-container"
@@ -51,7 +51,7 @@ def trial_command(python: str) -> list[str]:
 
 
 def listener(address: str, port_range: str) -> socket.socket:
-    """A socket that listens on a port of the range; raises ConfigError without a free port."""
+    """A socket that listens on a port of the range; raises ConfigError if no port is free."""
     ports = ports_of(port_range)
     for port in in_any_order(ports) if ports is not None else (0,):
         found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -66,7 +66,7 @@ def listener(address: str, port_range: str) -> socket.socket:
 
 
 class Trial:
-    """One container; `run` says what it found, and leaves nothing behind."""
+    """One test container; `run` returns the findings, and leaves nothing behind."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class Trial:
         return False, None
 
     def _read(self, at: socket.socket) -> dict[str, Any] | None:
-        """The report of the container; None if it does not have our secret or is invalid."""
+        """The report of the container; None if it lacks the secret or is invalid."""
         with suppress(OSError, ValueError, RecursionError):
             link, _ = at.accept()
             deadline = time.monotonic() + _READ_S
@@ -200,7 +200,7 @@ def _too_late(tried: str) -> Found:
 
 
 def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
-    """Why a container that has ended did not report (pure); `printed` is the end of its output, if that is known."""
+    """Why an ended container did not report (pure); `printed` is the end of its output, if known."""
     at = f" on {host}" if host else ""
     if code == trial_container.UNREACHED:
         fix = "set heron.security.network to a network that nodes and this host share, or heron.security.port_range"

@@ -15,7 +15,7 @@ CONNECT_S = 3.0
 
 
 def looked_up(folders: dict[str, str]) -> dict[str, str]:
-    """Folder to its problem on this host; a folder is right if the file that was put into it has its content."""
+    """Folder to its problem on this host; a folder is right if the file from the test has its content."""
     wrong = {}
     for folder, nonce in folders.items():
         try:

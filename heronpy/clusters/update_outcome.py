@@ -1,12 +1,11 @@
 """The outcome of an update whose topology master ended before it answered.
 
-It follows from the plans in the state manager: the packing plan has version v before an update, v+1 during it and
-v+2 at its end, with the new places or, after a rollback, the old ones; from the first step to the last an
-intent is stored next to it. A master that takes over continues from there. An update that was never stored never
-began, and because a request names the version that it replaces, sending it again is safe.
+It follows from the plans in the state manager: the packing plan has version v before an update, v+1 during it and v+2
+at its end, with the new places or, after a rollback, the old ones; from the first step to the last an intent is stored
+next to it. A master that takes over continues from there. An update that was never stored never began. A request names
+the version that it replaces, so sending it again is safe.
 
-Settings have no version. Whether a request to change them was carried out does not matter: to set the same values
-again is safe, so it is sent again.
+Settings have no version. Setting the same values again is safe, so such a request is always sent again.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Outcome(Enum):
 
 
 def moves(plan: plan_pb2.PackingPlan) -> dict[int, str]:
-    """Task to instance id: what an update may change."""
+    """Task to instance id, which an update may change."""
     return {
         instance.task_id: instance_id(container.id, instance.component, instance.task_id)
         for container in plan.containers
@@ -72,9 +71,9 @@ def ask(
     timeout_s: float,
     say: Callable[[str], None],
 ) -> control_pb2.UpdateReply | None:
-    """The answer to an update; None when a master that took over completed it without being asked.
+    """The answer to an update; None when a master that took over completed it without a request.
 
-    A ClusterError when it was rolled back or overtaken, or when its end cannot be seen before the deadline.
+    ClusterError when it was rolled back or overtaken, or when its end is not visible before the deadline.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -84,7 +83,7 @@ def ask(
         except LostReplyError as error:
             say(f"{error}; looking for the outcome")
         except RpcError:
-            # It was refused, unless it had begun and a master that stops can only say that it stops.
+            # It was refused, unless it had begun and the stopping master can only report that it stops.
             if _look(session, name, old, request.packing_plan) is not Outcome.UNDER_WAY:
                 raise
             say("the topology master stops; looking for the outcome")
@@ -95,7 +94,7 @@ def ask(
 def configure(
     session: Session, name: str, request: control_pb2.RuntimeConfig, timeout_s: float, say: Callable[[str], None]
 ) -> None:
-    """Change settings, if necessary by a master that takes over. DeadlineError without an answer in time.
+    """Change settings, if necessary through a master that takes over. DeadlineError without an answer in time.
 
     NotThereError if the topology was removed, or replaced by another one of its name.
     """
@@ -124,7 +123,7 @@ def configure(
 def _outcome(
     session: Session, name: str, old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan, deadline: float
 ) -> Outcome:
-    """DONE, or NOT_BEGUN when there is a master that can be asked again."""
+    """DONE, or NOT_BEGUN when a master can be asked again."""
     while True:
         # Ask first: a master that answers has read its state, so it does not begin this update later.
         alive = _answers(session, name)

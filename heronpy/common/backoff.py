@@ -1,7 +1,7 @@
 """Exponential backoff, without a clock and without randomness. Pure.
 
 The caller draws the jitter (a number from 0 to 1) so that decisions stay reproducible. Delays grow
-from `initial_s` by `multiplier` up to `max_s` and never beyond, however many attempts are made.
+from `initial_s` by `multiplier` up to `max_s` and never beyond, for any number of attempts.
 """
 
 from __future__ import annotations

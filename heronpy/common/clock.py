@@ -1,7 +1,7 @@
-"""Where time comes from.
+"""Sources of time.
 
-Decisions use monotonic seconds handed in as `now`; only shells own a clock. Wall time is what users read
-and never for decisions, so a wall clock that jumps cannot expire a lease.
+Decisions use monotonic seconds passed as `now`; only shells own a clock. Wall time is only for users and never for
+decisions, so a wall clock that jumps cannot expire a lease.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MonotonicClock:
         return time.monotonic()
 
 
-#: Spreads groups evenly over an interval, however many there are: the golden ratio (Knuth, TAOCP 6.4).
+#: Spreads any number of groups evenly over an interval: the golden ratio (Knuth, TAOCP 6.4).
 _SPREAD = 0.6180339887498949
 #: How early a timer may fire without firing again at once.
 _EARLY_S = 0.002
@@ -40,9 +40,9 @@ _CONTAINERS = 4
 def shared_moment(now: float, interval_s: float, group: int = 0, every: int = 1) -> float:
     """The next moment, in monotonic seconds, of work done once per interval; the processes of a host share the moment.
 
-    Processes that wake at the same moment read each other's messages in one go; at moments of their own, each would
-    wake the others. Groups have different moments, so that not everything on a large host wakes at once. With
-    `every` = n, it is one of n moments.
+    Processes that wake at the same moment read each other's messages in one go; at different moments, each would wake
+    the others. Groups have different moments, so that not everything on a large host wakes at once. With `every` = n,
+    it is one of n moments.
     """
     shift = group * _SPREAD % 1.0 * interval_s
     apart_s = every * interval_s
@@ -60,15 +60,17 @@ def group_of(container: int) -> int:
     return container // _CONTAINERS
 
 
-#: How long a sample counts, and how many are kept.
+#: How long a sample counts, in ns, and the number of samples kept.
 KEPT_NS: Final = 60_000_000_000
 SAMPLES_MAX: Final = 16
-#: How fast two clocks may drift apart, seconds per second: twice what NTP assumes of one, as there are two.
+#: How fast two clocks may drift apart, in seconds per second: twice NTP's assumption for one clock.
 DRIFT: Final = 30e-6
 
 
 class Offset(Struct, frozen=True):
-    """Nanoseconds. `offset`, added to a time of this clock, gives one of the other; it is wrong by at most `error`."""
+    """An offset in nanoseconds. `offset`, added to a time of this clock, gives a time of the other clock; it is wrong
+    by at most `error`.
+    """
 
     offset: int
     error: int
@@ -87,10 +89,9 @@ def offset_of(sent_ns: int, at_ns: int, heard_ns: int) -> Offset:
 class ClockFilter:
     """How far another host's monotonic clock is from this one's, from round trips; at most `SAMPLES_MAX` of them.
 
-    A question is sent, the other side answers with its time, the answer is heard: its time was somewhere between the
-    two. The middle is assumed, and half of the round trip is how wrong that may be. As NTP's clock filter does
-    (RFC 5905), of the samples of the last minute the most exact one is used; an older one is less exact, because clocks
-    drift.
+    A request is sent, and the other side answers with its time, which lies between the two times here. The middle is
+    assumed, with an error of at most half of the round trip. Like NTP's clock filter (RFC 5905), this uses the most
+    exact sample of the last minute; older samples are less exact, because clocks drift.
     """
 
     def __init__(self) -> None:
@@ -104,12 +105,12 @@ class ClockFilter:
         self._samples.append((heard_ns, offset_of(sent_ns, at_ns, heard_ns)))
 
     def best(self, now_ns: int) -> Offset | None:
-        """The estimate for now; None without a sample of the last minute."""
+        """The estimate for now; None without a sample in the last minute."""
         while self._samples and now_ns - self._samples[0][0] > KEPT_NS:
             self._samples.popleft()
         aged = (offset.aged(now_ns - heard_ns) for heard_ns, offset in self._samples)
         return min(aged, key=lambda one: one.error, default=None)
 
     def clear(self) -> None:
-        """The other clock is another one now."""
+        """Forget all samples, because the other clock is a different one now."""
         self._samples.clear()

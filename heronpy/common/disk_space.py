@@ -1,4 +1,4 @@
-"""Full disks: how they are recognised, and a small reserve for the writes that must still succeed."""
+"""Full disks: detecting them, and a small reserve for the writes that must still succeed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def full_folder(*folders: str | os.PathLike[str]) -> Path | None:
 
 
 class Reserve:
-    """A file whose space is released when a write finds none, so that small writes still succeed on a full disk.
+    """A file whose space is released when a write finds no space, so that small writes still succeed on a full disk.
 
     The caller holds a lock that keeps other users of the same file out.
     """
@@ -44,7 +44,7 @@ class Reserve:
         self._size = size_bytes
 
     def keep(self) -> None:
-        """Reserve the space, as far as it is available; one stat call when it is already reserved."""
+        """Reserve the space, as far as available; takes one stat call when it is already reserved."""
         with contextlib.suppress(OSError):
             if self._held() >= self._size:
                 return

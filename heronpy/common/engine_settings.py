@@ -1,4 +1,4 @@
-"""How to declare a setting; the settings of engines, work units and batch runs. `setting_types` has the others."""
+"""Declarations of settings; the settings of engines, work units and batch runs. `setting_types` has the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct, StructMeta
 
 from heronpy.common.units import GB, MB
 
-#: A value of a setting, as YAML and JSON have it.
+#: A value of a setting, as represented in YAML and JSON.
 SettingValue: TypeAlias = "bool | int | float | str | dict[str, SettingValue]"
 
 

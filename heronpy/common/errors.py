@@ -84,7 +84,7 @@ class WireError(HeronError):
 
 
 class LocalWireError(WireError):
-    """We tried to send something that cannot be sent."""
+    """This process tried to send something that cannot be sent."""
 
 
 class RemoteWireError(WireError):
@@ -100,7 +100,7 @@ class InvalidRpcError(RpcError):
 
 
 class LateRpcError(RpcError):
-    """The peer has answered: what was asked did not happen before its deadline."""
+    """The peer has answered that it did not carry out the request before its deadline."""
 
 
 class AnswerError(RpcError):
@@ -159,7 +159,7 @@ class LedgerAwayError(LedgerError, RetryableError):
 
 
 class MovedLedgerError(LedgerError):
-    """The pipeline has another partition map than the one by which this process works."""
+    """The pipeline has another partition map than this process uses."""
 
 
 class RemovedLedgerError(LedgerAwayError):
@@ -171,4 +171,4 @@ class FatalError(HeronError):
 
 
 class GaveUpError(FatalError):
-    """A restart of the task that raises it cannot help either: its topology has failed, with this sentence."""
+    """A restart of the task that raises it cannot help: its topology has failed, with this sentence."""

@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
 OK = ExitCode.OK
 """The process was asked to stop and did."""
 FAILURE = ExitCode.FAILURE
-"""An error of our own; restarting may help."""
+"""An internal error; restarting may help."""
 USAGE = ExitCode.USAGE
 """The process was started with wrong arguments; restarting cannot help."""
 STARTUP_FAILURE = ExitCode.STARTUP_FAILURE
@@ -55,17 +55,17 @@ REFUSED = ExitCode.REFUSED
 """This host cannot hold what the process should start; the last line of its log is the sentence for the user."""
 
 GAVE_UP = ExitCode.GAVE_UP
-"""A task says that no later attempt can succeed; it is not restarted, and its topology has failed."""
+"""A task has announced that no later attempt can succeed; it is not restarted, and its topology has failed."""
 
 CHILD_ENDED = ExitCode.CHILD_ENDED
-"""A process that works for this one has ended, such as Spark's JVM; restarted, with a new one."""
+"""A helper process, such as Spark's JVM, has ended; the process is restarted with a new one."""
 
 TERMINATED = ExitCode.TERMINATED
 """A task exited cleanly after SIGTERM (128 + 15, as shells report it); unless the runtime sent it, a preemption."""
 
 
 NAMED = frozenset(ExitCode)
-"""All of the above."""
+"""All exit codes above."""
 
 
 def describe(code: int) -> str:

@@ -16,7 +16,7 @@ def open_lock(file: Path) -> int:
 
 
 def try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Try to take the lock; True if we hold it now."""
+    """Try to take the lock; True if this process holds it now."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except OSError as error:
@@ -35,7 +35,7 @@ def unlock(descriptor: int) -> None:
 
 @contextmanager
 def locked(file: Path) -> Iterator[int]:
-    """Wait for the lock of a file, and hold it; its descriptor."""
+    """Wait for the lock of a file, and hold it; yields its descriptor."""
     descriptor = open_lock(file)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Folders and files private to this user: the one place that makes folders with their parents.
+"""Folders and files private to this user: the only module that makes folders with their parents.
 
 `Path.mkdir(mode=..., parents=True)` gives the mode to the last folder only: the ones above it get what the
 umask leaves, and anyone who may write to one of those can replace everything below it. `make_folders` gives
@@ -20,9 +20,9 @@ from heronpy.common.errors import ConfigError
 #: Write permission of group and others.
 WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _PRIVATE: Final = 0o700
-#: Most files that are read whole have no more.
+#: Most files that are read completely are not larger.
 _MOST_BYTES: Final = 1 << 16
-#: Names the volumes that only this process's pod mounts; orchestrators make them writable for everybody in there.
+#: Names the volumes that only this process's pod mounts; orchestrators make them writable for everybody in the pod.
 POD_FOLDERS: Final = "HERON_POD_FOLDERS"
 #: The limit of Linux.
 _LINKS_MAX: Final = 40
@@ -42,7 +42,7 @@ def make_folders(folder: str | os.PathLike[str]) -> None:
         if path.parent == path:
             raise
         make_folders(path.parent)
-        # Once: a file system such as /proc says the same of a folder whose parent is there.
+        # Only once, because a file system such as /proc gives the same error for a folder whose parent exists.
         _make_folder(path)
 
 
@@ -58,12 +58,12 @@ def _make_folder(path: Path) -> None:
 
 
 def make_output(folder: str | os.PathLike[str]) -> None:
-    """Make a folder that users read with other programs, and its parents, with the rights of their umask."""
+    """Make a folder, and its parents, that users read with other programs; the rights follow their umask."""
     Path(folder).mkdir(parents=True, exist_ok=True)
 
 
 def open_private(path: str | os.PathLike[str], flags: int) -> int:
-    """Open a file for writing; it is made with mode 0600, and a link in its place is refused (OSError)."""
+    """Open a file for writing; a new file has mode 0600, and a link in its place is refused (OSError)."""
     return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
@@ -74,7 +74,7 @@ def write_private_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True, mode: int = 0o600) -> None:
-    """Write a file: whole or not at all, and never readable by others in between.
+    """Write a file atomically; it is never readable by other users in between.
 
     A file that is not `durable` is written again after a crash of the machine, so nothing waits for the disk.
     """
@@ -119,7 +119,7 @@ def read_own(path: str | os.PathLike[str], max_bytes: int) -> bytes:
             raise ConfigError(
                 f"{path} is writable by other users, so it is not read; run: chmod go-w {_quoted(Path(path))}"
             )
-        # Room for all that a file may have is dear when it has little.
+        # Allocating the maximum size would be expensive for a small file.
         data = file.read(min(max_bytes, _MOST_BYTES) + 1)
         if len(data) > _MOST_BYTES:
             data += file.read(max_bytes + 1 - len(data))
@@ -131,7 +131,7 @@ def read_own(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 def check_root(folder: str | os.PathLike[str], what: str, sticky: bool = False) -> None:
     """ConfigError unless only this user and root can replace the contents of a folder.
 
-    `what` names the folder in the error. A missing folder passes: it will be made. `sticky` also accepts a
+    `what` names the folder in the error. A missing folder passes, because it will be made. `sticky` also accepts a
     folder such as /tmp, where all users may write but may not touch each other's files; the caller then has
     to check the owners of the contents. Folders above it, and links on the way, must belong to this user or root, and
     must not be writable by all users; the rights of a group there are an administrator's choice.
@@ -141,7 +141,7 @@ def check_root(folder: str | os.PathLike[str], what: str, sticky: bool = False) 
         here = os.lstat(path)
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        _check_above(path, what)  # making it will report what is in the way
+        _check_above(path, what)  # making the folder will report the obstacle
         return
     except OSError as error:
         raise ConfigError(f"cannot check {what} {path}: {error.strerror}") from None
@@ -207,9 +207,9 @@ def _way_to(path: Path) -> Iterator[Path]:
 
 
 def _trusted_owners() -> set[int]:
-    """Users who may own the folders above ours: this user and root.
+    """Users who may own the folders above this user's folders: this user and root.
 
-    In a user namespace root of the machine may have no number, and shows as the overflow user.
+    In a user namespace root of the machine may have no number, and appears as the overflow user.
     """
     trusted = {os.geteuid(), 0}
     try:
@@ -221,7 +221,7 @@ def _trusted_owners() -> set[int]:
 
 
 def another_user(uid: int) -> str:
-    """The owner of something that this user does not trust, by number and, where the system knows it, by name."""
+    """The owner of an object that this user does not trust, by number and, if the system knows it, by name."""
     import pwd  # needed only when something is refused
 
     try:
@@ -238,10 +238,10 @@ def _quoted(path: Path) -> str:
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:
-    """The path from the root, with `~` and without `..`.
+    """The absolute path, with `~` expanded and without `..`.
 
     A path that contains `..` is resolved as the system does, since the parent of a link is that of its
-    target; other links stay, because people know a folder by the name they gave it.
+    target; other links stay, because users know a folder by the name that they gave it.
     """
     given = Path(path).expanduser().absolute()
     parts = given.parts

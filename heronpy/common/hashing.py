@@ -38,7 +38,7 @@ from typing import Any
 _MASK = 0xFFFFFFFFFFFFFFFF
 _GOLDEN = 0x9E3779B97F4A7C15
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
-#: Modulus of the rule for numbers that neither 64 bits nor a double can hold (a Mersenne prime).
+#: Modulus of the rule for numbers that fit neither into 64 bits nor into a double (a Mersenne prime).
 _PRIME = (1 << 61) - 1
 #: Types whose rule is cached; user code may create classes without end.
 _RULES_MAX = 4096
@@ -325,7 +325,7 @@ def _pickle(value: Any) -> bytes:
     pickler.fast = True
     try:
         pickler.dump(value)
-    except (RecursionError, ValueError):  # it contains itself, so it needs the memo
+    except (RecursionError, ValueError):  # it contains itself, so the memo is needed
         return pickle.dumps(value, protocol=4)
     return buffer.getvalue()
 
@@ -360,7 +360,7 @@ _EXACT: dict[type, Rule] = {
     type(...): lambda value: _digest(b"ellipsis"),
 }
 
-#: In this order: a class of two kinds takes the rule of the one whose equality it uses.
+#: In this order: a class of two kinds takes the rule of the kind whose equality it uses.
 _BY_BASE: tuple[tuple[Any, Rule], ...] = (
     (str, _text),
     (collections.UserString, lambda value: _text(value.data)),

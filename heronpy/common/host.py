@@ -1,4 +1,4 @@
-"""Which host this is, so that what one host wrote is not taken for another's."""
+"""Identifies this host, so that files of one host are not mistaken for another's."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from msgspec import Struct
 
 
 class Host(Struct, frozen=True):
-    """A host as others can know it again."""
+    """A host as others can recognise it."""
 
     name: str
-    """For people; several hosts may have the same."""
+    """Name for people; several hosts may have the same name."""
     machine: str
-    """Digest of what the installed system is called; "" when it has no id. Copies of an image share it."""
+    """Digest of the id of the installed system; "" when it has none. Copies of an image share it."""
     boot: str
-    """Digest of what this run of the kernel is called; "" when it is hidden."""
+    """Digest of the id of this run of the kernel; "" when it is hidden."""
 
     def is_same(self, other: Host) -> bool:
-        """Whether both are one host, which may have been started again since. Containers of one kernel are one host."""
+        """Whether both are the same host, which may have been rebooted since. Containers of one kernel are one host."""
         if self.boot and self.boot == other.boot:
             return True
         return bool(self.machine) and (self.machine, self.name) == (other.machine, other.name)
@@ -33,7 +33,7 @@ class Host(Struct, frozen=True):
 
     @classmethod
     def from_text(cls, text: str) -> Host | None:
-        """The host of a line; None without a host, or if the line is damaged."""
+        """The host in a line; None if there is none, or the line is damaged."""
         parts = text.strip().split(" ", 2)
         if len(parts) != 3:
             return None
@@ -63,32 +63,32 @@ def _digest(path: str) -> str:
 
 @cache
 def clock_id() -> int:
-    """A number of 32 bits, not 0, of the monotonic clock of this host; after a reboot it is another one."""
+    """A 32-bit number, not 0, that identifies the monotonic clock of this host; it changes with a reboot."""
     with open("/proc/sys/kernel/random/boot_id", "rb") as file:
         return zlib.crc32(file.read().strip()) or 1
 
 
 class Life(Enum):
-    """Whether a process is known to live."""
+    """Whether a process is alive, as far as known."""
 
     LIVES = "lives"
     ENDED = "ended"
-    #: Its host was started again since.
+    #: Its host was rebooted since.
     REBOOTED = "rebooted"
     #: It belongs to another host, or to another namespace of process ids.
     UNKNOWN = "unknown"
 
 
 class KnownProcess(Struct, frozen=True):
-    """A process, so that another process knows it again."""
+    """A process, identified so that another process can recognise it."""
 
     pid: int
     started: int
     """In clock ticks since the boot."""
     namespace: int
-    """Of its number."""
+    """Process id."""
     host: str
-    """As `Host.to_text` has it."""
+    """The host in the format of `Host.to_text`."""
 
     @classmethod
     def of(cls, pid: int) -> KnownProcess:
@@ -102,7 +102,7 @@ class KnownProcess(Struct, frozen=True):
         return host.name if host is not None else ""
 
     def life(self) -> Life:
-        """Whether it lives."""
+        """Whether it is alive."""
         host, here = Host.from_text(self.host), this_host()
         if host is None or not host.is_same(here):
             return Life.UNKNOWN

@@ -1,8 +1,8 @@
 """The names of things: processes, containers, tasks and epochs. Pure.
 
-Every process derives the same name from the same numbers, so names are never sent. A name
-chosen by a user becomes part of file names, of state paths, and of commands that people paste:
-`topology_name_problem` and `part_name_problem` are the rules for new names, `name_problem` for one that is looked up.
+Every process derives the same name from the same numbers, so names are never sent. A name chosen by a user becomes part
+of file names, of state paths, and of commands that people paste. `topology_name_problem` and `part_name_problem` are
+the rules for new names, and `name_problem` for names that are looked up.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def parse_instance_id(name: str) -> tuple[ContainerId, str, TaskId]:
 
 
 def short_name(name: str) -> str:
-    """`count-7` of `container_1_count_7`, as views call a task where there is little room; another name as it is."""
+    """`count-7` for `container_1_count_7`, for views with little room; other names unchanged."""
     try:
         _, component, task = parse_instance_id(name)
     except ValueError:
@@ -72,7 +72,7 @@ def short_name(name: str) -> str:
 
 
 def is_called(name: str, word: str) -> bool:
-    """Whether a word names an instance as views write it.
+    """Whether a word means an instance.
 
     `container_1_count_7` is also called `count-7`, `count_7`, `count (task 7)`, `task 7` and `7`.
     """
@@ -97,12 +97,12 @@ def container_epoch_of(epoch: int) -> int:
 
 
 def is_first_start(epoch: int, container_epoch: int) -> bool:
-    """Whether no process of its name has run in its container since that had this epoch."""
+    """Whether no process of its name has run in its container since the container had this epoch."""
     return epoch <= child_epoch(container_epoch, 1)
 
 
 def short_hash(text: str) -> str:
-    """Twelve hex digits that stand for a long name where paths are limited."""
+    """Twelve hex digits that represent a long name where paths are limited."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -128,7 +128,7 @@ def part_name_problem(name: str) -> str | None:
 
 
 def name_problem(name: str) -> str | None:
-    """Why a name cannot be part of a path or be shown, as the end of a sentence; None when it can."""
+    """Why a name cannot be part of a path or be shown, as the end of a sentence; None when it is valid."""
     if not name.strip():
         return "is empty"
     if "/" in name or "\\" in name:

@@ -1,6 +1,6 @@
 """Log files: the bounded, rotating writer and the reader that follows it.
 
-The executor copies what a process prints into a `RotatingLog`: `P.log`, then `P.log.1`, `P.log.2`
+The executor copies the output of a process into a `RotatingLog`: `P.log`, then `P.log.1`, `P.log.2`
 and so on, newest first.  Invariants: the files of one process never exceed their number times their
 size; a disk that is full or forbidden costs log bytes, which are counted, and never the caller; the
 reader sees every byte once and in order across rotations, in bounded memory.
@@ -105,8 +105,8 @@ class RotatingLog:
         line_end = bytes(view[:room]).rfind(b"\n") + 1 if room > 0 else 0
         if line_end or room <= 0:
             return line_end
-        # No line ends within the room: a line that began in this file, or that no file could hold
-        # whole, is split; any other line starts the next file.
+        # No line ends within the room: a line that began in this file, or that is too long for any file, is split; any
+        # other line starts the next file.
         return room if self._mid_line or self._size == 0 else 0
 
     def _append(self, view: memoryview) -> int:
@@ -170,9 +170,10 @@ def rotate(path: str | os.PathLike[str], files_max: int) -> None:
 
 
 def divide_logs(directory: str | os.PathLike[str], when: float, message: str) -> None:
-    """End every log of the directory that has something with this record: what comes then is of another topology.
+    """End every log of the directory that has content with this record, because later records are of another topology.
 
-    Not a log that ends with such a record already. What cannot be written stays as it is: it costs a line of a log.
+    A log that already ends with such a record is left alone. A log that cannot be written stays unchanged, which only
+    lacks a line.
     """
     for process in log_processes(directory):
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -240,7 +241,7 @@ def last_logs(
     level: str | None = None,
     wanted: Callable[[Record], bool] = lambda record: True,
 ) -> list[Record]:
-    """The last `count` records that `read_logs` gives and that are wanted, oldest first; read from the end."""
+    """The last `count` wanted records of `read_logs`, oldest first; read from the end."""
     path, shown, size = Path(directory) / f"{process}.log", level_filter(level), TAIL_BYTES
     while 0 < count and size <= TAIL_BYTES_MAX:
         lines, whole = _tail(path, size)
@@ -257,7 +258,7 @@ def _tail(path: Path, size: int) -> tuple[list[str], bool]:
     """The lines of the last `size` bytes from the first record on, and whether these are the whole file."""
     parts: list[bytes] = []
     known: set[tuple[int, int]] = set()
-    # The newest first: a file that is rotated meanwhile comes a second time, and none is left out.
+    # Newest first: a file that is rotated meanwhile is read twice, and none is missed.
     for _, _, file in reversed(_files(path)):
         with contextlib.suppress(OSError):
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -281,7 +282,9 @@ def _tail(path: Path, size: int) -> tuple[list[str], bool]:
 
 
 def level_filter(level: str | None) -> Callable[[str], bool]:
-    """Whether a record of a level is severe enough; one without ("") always is. ConfigError for an unknown level."""
+    """Whether a record of a level is severe enough; a record without a level ("") always is. ConfigError for an unknown
+    level.
+    """
     lowest = _level_number(level) if level else 0
     return lambda given: not given or _LEVEL_NUMBERS.get(given, 20) >= lowest
 
@@ -333,7 +336,7 @@ def _files(path: Path) -> list[_File]:
         names = os.listdir(path.parent)
     highest = max((int(match[1]) for name in names if (match := pattern.fullmatch(name))), default=0)
     found: dict[tuple[int, int], tuple[int, Path]] = {}
-    # The newest first, and on beyond the highest: a rotation moves a file to where nobody has looked yet.
+    # Newest first, and on beyond the highest number: a rotation moves a file to a number that was not examined yet.
     number, there = 0, True
     while number <= highest or there:
         file, there = (path.with_name(f"{path.name}.{number}") if number else path), False
@@ -358,7 +361,7 @@ def _lines(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) ->
             yield line.decode("utf-8", "backslashreplace")
         if len(rest) > MESSAGE_MAX * 4:
             yield rest.decode("utf-8", "backslashreplace")
-            rest = RAW.encode()  # what follows is not the start of a line, so it is never a record
+            rest = RAW.encode()  # the rest does not start a line, so it is never a record
     if rest:
         yield rest.decode("utf-8", "backslashreplace")
 
@@ -413,9 +416,10 @@ def _chunks(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -
                 yield from _read_on(descriptor)
                 status = os.fstat(descriptor)
                 if newest == (status.st_dev, status.st_ino):
-                    return  # the file that was newest when we began has been read
+                    return  # the file that was newest at the beginning has been read
                 if newest is not None and all(file[0] != newest for file in _files(path)):
-                    return  # it is gone, and with it all that are older: a fast writer could be followed forever
+                    # the file is gone together with all older ones; otherwise a fast writer could be followed forever
+                    return
             following = _open_next(path, descriptor)
             if following >= 0:
                 if descriptor >= 0:

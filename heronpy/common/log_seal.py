@@ -1,4 +1,4 @@
-"""Which of the bytes that a process prints are records of its own logging.
+"""Separates the records of a process's own logging from its other output.
 
 A child's stdout and stderr are one pipe, and user code, C extensions and subprocesses write to it past
 Python's streams. Before any of them runs, the child declares a random seal at the start of the pipe; from
@@ -20,7 +20,7 @@ from heronpy.common.log_format import CONTINUATION, RAW, escape
 
 #: Passes the seal to a new interpreter, which removes it from its environment immediately.
 VARIABLE: Final = "HERON_LOG_SEAL"
-# The seal contains this character; records never do, because they are escaped.
+# A character of the seal that records never contain, because they are escaped.
 _MARK: Final = "\x1e"
 _DECLARATION: Final = b"\x1eheron-log "
 _seal = ""
@@ -64,7 +64,7 @@ class Line(Struct, frozen=True):
 
 
 class Separator:
-    """Tells the records of one incarnation of a child from its raw output. Pure."""
+    """Separates the records of one incarnation of a child from its raw output. Pure."""
 
     def __init__(self, raw_max: int, record_max: int) -> None:
         """Longer lines, in bytes, continue as a separate raw line."""

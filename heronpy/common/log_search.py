@@ -1,7 +1,7 @@
 """Finds text in a log file from its end towards its beginning, in bounded pieces.
 
-Invariants: at most `BYTES_MAX` bytes are searched, and about `FOUND_MAX_BYTES` given out, per call; a line is a hit
-once, and is given once, be it as a hit or as context; a line of more than CHUNK bytes counts as several.
+Invariants: at most `BYTES_MAX` bytes are searched, and about `FOUND_MAX_BYTES` returned, per call; a line is returned
+once, either as a hit or as context; a line of more than CHUNK bytes counts as several.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ BYTES_MAX = 64 * CHUNK
 FOUND_MAX_BYTES = 256 * 1024
 HITS_MAX, CONTEXT_MAX = 200, 50
 TEXT_MAX_BYTES = 1000
-#: What is given of a hit, of a line of context, and of the first line of a record.
+#: Maximum length of a hit, of a line of context, and of the first line of a record in an answer.
 LINE_MAX, CONTEXT_LINE_MAX, HEAD_MAX = 8192, 2048, 300
-#: How far context and the beginning of a record are looked for.
+#: Distance within which context and the beginning of a record are searched.
 AROUND = 64 * 1024
 
 
@@ -31,7 +31,7 @@ class Hit:
 
     offset: int
     line: bytes
-    #: The first line of the record that it continues; empty: it is one itself, or none was found.
+    #: The first line of the record that it continues; empty if it begins a record itself, or none was found.
     head: bytes
     #: Oldest first.
     before: list[bytes] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Hit:
 
     @property
     def size(self) -> int:
-        """Bytes of what is given out."""
+        """Bytes of the returned lines."""
         return sum(map(len, (self.line, self.head, *self.before, *self.after)))
 
 
@@ -47,7 +47,7 @@ class Found(Struct, frozen=True):
     """The hits of one call, newest first."""
 
     hits: list[Hit]
-    #: What ends here was not searched; 0: nothing is left.
+    #: The text before this offset was not searched; 0 if all of it was.
     until: int
     searched: int
 
@@ -75,7 +75,7 @@ def _folded(data: bytes) -> bytes:
 def search_back(
     descriptor: int, text: bytes, until: int, hits_max: int, context: int, ignore_case: bool = False
 ) -> Found:
-    """Search what ends at `until`, the newest lines first."""
+    """Search the text that ends at `until`, newest lines first."""
     places, left, searched = _places(descriptor, text, until, min(hits_max, HITS_MAX), ignore_case)
     hits: list[Hit] = []
     given = 0
@@ -101,10 +101,10 @@ def _places(
         begin = max(0, end - CHUNK)
         data = os.pread(descriptor, end - begin, begin)
         if not data:
-            return places, 0, searched  # it was truncated
+            return places, 0, searched  # the file was truncated
         data = _folded(data) if ignore_case else data
         first = 0
-        if begin:  # the line that began before is searched with the next piece
+        if begin:  # the line that began earlier is searched with the next piece
             newline = data.find(b"\n")
             first = newline + 1 if 0 <= newline < len(data) - 1 else 0
         stop = len(data)

@@ -48,12 +48,12 @@ _USER_LEVELS: Final = {
 
 
 def level_of(name: str | None) -> int:
-    """The level of `logging` for a level that user code names; INFO for none and for an unknown one."""
+    """The level of `logging` for a level named by user code; INFO for an empty or unknown one."""
     return _USER_LEVELS.get((name or "info").lower(), logging.INFO)
 
 
 class LogFormatter(logging.Formatter):
-    """Formats a record of `logging` as one record of our log."""
+    """Formats a record of `logging` as one record of the log."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ def setup(process: str, level: str = "INFO", descriptor: int = 1) -> None:
         root.removeHandler(old)
     root.addHandler(handler)
     if root.level != getattr(logging, level.upper()):
-        root.setLevel(level.upper())  # writes to every logger there is
+        root.setLevel(level.upper())  # writes to all existing loggers
     logging.captureWarnings(True)
 
 
@@ -132,7 +132,7 @@ class _PrintCapture(io.TextIOBase):
 
     @property
     def buffer(self) -> _PrintBytes:
-        """Where `sys.stdout.buffer.write` goes: the same lines."""
+        """The target of `sys.stdout.buffer.write`: the same lines."""
         return _PrintBytes(self)
 
     def fileno(self) -> int:
@@ -169,7 +169,7 @@ class _PrintCapture(io.TextIOBase):
 
     def _log(self, line: str) -> None:
         if getattr(self._emitting, "busy", False):
-            return  # a handler printed while it handled our line
+            return  # a handler printed while it handled this line
         self._emitting.busy = True
         try:
             self._logger.info("%s", line.rstrip("\r"))
@@ -197,7 +197,7 @@ class _PrintBytes(io.RawIOBase):
 
 
 def capture_prints() -> None:
-    """Turn what user code prints into records of loggers "stdout" and "stderr"."""
+    """Turn output that user code prints into records of loggers "stdout" and "stderr"."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

@@ -1,4 +1,4 @@
-"""How many tuples are missing from the result of a topology, in the words of every view. Pure.
+"""How many tuples are missing from the result of a topology, in the form that all views use. Pure.
 
 A number has no word before it if each tuple was counted, `about` if some are estimated, and `at least` if it is a
 bound. The text is `an unknown number` if nothing bounds the number, which may be 0.
@@ -12,7 +12,7 @@ from heronpy.common.units import counted
 
 UNKNOWN: Final = "an unknown number"
 FINISHED: Final = "FINISHED"
-#: What follows that state when tuples are missing from the result.
+#: The suffix of a state when tuples are missing from the result.
 WITH_LOSSES: Final = " WITH LOSSES"
 
 
@@ -41,7 +41,7 @@ def losses_text(totals: Missing) -> str:
     """The number of missing tuples: `12`, `at least` or `about 12`, `an unknown number`; empty for none."""
     lost = 0 if totals.lost_unknown else totals.lost
     count = totals.dead_letters + lost + totals.not_resent
-    # Uncounted losses come on top of the counted ones.
+    # Uncounted losses are added to the counted ones.
     uncounted = (totals.lost_estimated or totals.lost_unknown) and not lost
     least = not lost and (uncounted or totals.letters_at_least or (totals.at_least and totals.not_resent))
     if not count:
@@ -60,7 +60,7 @@ def missing_text(totals: Missing) -> str:
 
 
 def state_label(state: str, totals: Missing | None) -> str:
-    """The state of a topology, as `FINISHED WITH LOSSES`."""
+    """The state of a topology, such as `FINISHED WITH LOSSES`."""
     lossy = state == FINISHED and totals is not None and losses_text(totals)
     return f"{state}{WITH_LOSSES}" if lossy else state
 
@@ -82,7 +82,7 @@ def lost_text(totals: Missing) -> str:
 
 
 def letters_estimated(totals: Missing) -> bool:
-    """Whether the number of dead letters is not exact: a tuple may come again, to another task, after a restore."""
+    """Whether the number of dead letters is inexact, because a tuple may be given to another task after a restore."""
     return bool(totals.restores and totals.dead_letters)
 
 

@@ -11,8 +11,8 @@ CANDIDATES = 5
 def nearest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
     """The known name most similar to `name`, or None if none is close.
 
-    `least` is the least similarity that counts as close, from 0 to 1, as `difflib.SequenceMatcher.ratio` computes it.
-    The leading parts of dotted names that are the same say nothing, so what follows them must be as close.
+    `least` is the minimum similarity from 0 to 1, as `difflib.SequenceMatcher.ratio` computes it. Equal leading parts
+    of dotted names are ignored, so the rest must be similar enough.
     """
     import difflib  # every process imports this module, but few meet an error
 
@@ -39,7 +39,7 @@ def _without_common_parts(one: str, other: str) -> tuple[str, str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)`, to follow the unknown name in a sentence; empty when no known name is close."""
+    """` (did you mean 'x'?)`, to be put after the unknown name in a sentence; empty when no known name is close."""
     near = nearest(name, known)
     return f" (did you mean '{near}'?)" if near else ""
 

@@ -1,4 +1,4 @@
-"""Permits for coroutines of one event loop: each takes one at a time, in the order in which they asked."""
+"""Permits for coroutines of one event loop: each takes one at a time, in the order of their requests."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 
 class Permits:
-    """Coroutines `take`, their loop `offer`s. `wanted` is called when one has to wait, or gives its permit back.
+    """Coroutines `take` permits, and their loop `offer`s them. `wanted` is called when a coroutine has to wait, or
+    returns its permit.
 
-    Invariants: while one waits, none is free; `given` of the permits went to coroutines that have not run since.
+    Invariants: while a coroutine waits, no permit is free; `given` is the number of permits of coroutines that have not
+    run since.
     """
 
     def __init__(self, wanted: Callable[[], None]) -> None:
@@ -29,7 +31,7 @@ class Permits:
         waiting = self._waiting
         while waiting and count > 0:
             waiter = waiting.popleft()
-            # One that was cancelled has not run since.
+            # A cancelled coroutine has not run since.
             if not waiter.done():
                 waiter.set_result(None)
                 self.given += 1
@@ -37,7 +39,7 @@ class Permits:
         self.free = max(0, count)
 
     async def take(self) -> None:
-        """Take one, or wait for it. A coroutine that is cancelled here has taken none."""
+        """Take a permit, or wait for one. A coroutine that is cancelled here has taken none."""
         if self.free > 0:
             self.free -= 1
             return

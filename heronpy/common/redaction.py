@@ -1,8 +1,8 @@
-"""Taking secrets out of what is shown or packed for others. Pure.
+"""Removes secrets from data that is shown or packed for others. Pure.
 
-A value is secret when its name says so (password, token, key, ...); in text also what follows such a name, the user and
-password of an address, and what is written like a well-known kind of key. It is a filter of last resort: it cannot know
-a secret that looks like any other word.
+A value is secret when its name says so (password, token, key, ...). In text, the word after such a name is secret too,
+the user and password of an address, and words in the form of well-known kinds of keys. It is a filter of last resort:
+it cannot detect a secret that looks like any other word.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _WORD = (
     r"|api[-_.]?key|access[-_.]?key|cookie)"
 )
 _NAME = re.compile(rf"{_WORD}|(?:^|[-_.])(?:key|keys|curve|tls|cert)(?:$|[-_.])", re.IGNORECASE)
-#: Names of settings that match, and whose values are no secrets.
+#: Names of settings that match but whose values are not secret.
 _HARMLESS = re.compile(
     r"(?:^|[-_.])(?:key_groups|keys_max|key_bytes|memo_keys|path|file|folder|dir|timeout\w*|enabled)$", re.IGNORECASE
 )
-#: What follows a name: a quoted text, or a word.
+#: The value after a name: a quoted text, or a word.
 _VALUE = r"(?:bearer\s+|basic\s+)?(?:\"[^\"]*\"|'[^']*'|[^\s,;&}\])]+)"
 # Repetitions are bounded, so that a long line takes no longer than its length.
 _IN_TEXT: Final = (
@@ -40,7 +40,7 @@ _IN_TEXT: Final = (
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), HIDDEN),
     # Long words of capital and small letters and digits: keys, or lines of them.
     (re.compile(r"(?<![\w+/])(?=\S{0,99}[a-z])(?=\S{0,99}[A-Z])(?=\S{0,99}\d)[A-Za-z0-9+/=]{36,}"), HIDDEN),
-    # secret://name is a reference: its name is no secret, but nothing is lost without it.
+    # secret://name is a reference: its name is not secret, but hiding it does no harm.
     (re.compile(r"\bsecret://[^\s\"']+"), HIDDEN),
 )
 
@@ -58,7 +58,7 @@ def redacted_text(text: str) -> str:
 
 
 def redacted(value: object, name: str = "") -> object:
-    """A value of JSON without its secrets: everything under a secret name, and what is found in its texts."""
+    """A value of JSON without its secrets: values under secret names, and secrets within texts."""
     if isinstance(value, bool | None):
         return value
     if isinstance(value, Mapping):
@@ -73,7 +73,7 @@ def redacted(value: object, name: str = "") -> object:
 
 
 def redacted_texts(value: object) -> object:
-    """A value of JSON whose names are the runtime's own and hide nothing: only its texts are looked at."""
+    """A value of JSON whose names are the runtime's own and not secret: only its texts are filtered."""
     if isinstance(value, str):
         return redacted_text(value)
     if isinstance(value, Mapping):

@@ -440,7 +440,7 @@ class MetricsSettings(Room, frozen=True):
 
 
 class TraceSettings(Room, frozen=True):
-    """Tracing: how long a sample of tuples takes, in total and hop by hop."""
+    """Tracing: how long a sample of tuples takes, in total and by hop."""
 
     per_s: float = _setting(
         5.0,
@@ -560,4 +560,4 @@ OPERATORS_KEYS: Final = frozenset(
         for name in kind.described
     }
 )
-"""Keys that protect others from a topology; its own configuration cannot set them."""
+"""Keys that protect other topologies; a topology's own configuration cannot set them."""

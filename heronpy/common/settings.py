@@ -1,10 +1,10 @@
-"""Typed settings: where values come from, how they are checked, and what wins.
+"""Typed settings: the origin of values, their checks, and their precedence.
 
-Later wins: defaults in `setting_types`, `<conf>/<cluster>/<room>.yaml`, the topology's own config, the
-config of one component (instance room only), `--config-property`.  Outside the YAML files a key is
-`heron.<room>.<field>`.  Invariants: every resolved value has its declared type and lies in its
-range; the origin of each is known; an unknown `heron.*` or `topology.*` key is an error that names
-the nearest one, unless Apache Heron has it; any other key belongs to the user and passes unchanged.
+Later sources take precedence: defaults in `setting_types`, `<conf>/<cluster>/<room>.yaml`, the topology's own config,
+the config of one component (instance room only), `--config-property`.  Outside the YAML files a key is
+`heron.<room>.<field>`.  Invariants: every resolved value has its declared type and lies in its range; the origin of
+each is known; an unknown `heron.*` or `topology.*` key is an error that names the nearest one, unless Apache Heron has
+it; any other key belongs to the user and is kept unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ S = TypeVar("S")
 DEFAULT: Final = "default"
 COMMAND_LINE: Final = "--config-property"
 TOPOLOGY: Final = "topology config"
-#: Of a cluster's folder the one file that has no settings; see `heronpy.jobs.base`.
+#: The only file of a cluster's folder without settings; see `heronpy.jobs.base`.
 JOBS_FILE: Final = "jobs.yaml"
 _YAML_MAX_BYTES: Final = 1 << 20
 _UNITS: Final = {"_bytes": "bytes", "_bytes_max": "bytes", "_s": "s", "_ms": "ms", "_us": "us", "_percent": "percent"}
@@ -114,7 +114,7 @@ class HasSettings(Protocol):
 
 
 def describe() -> Iterator[Setting]:
-    """Every setting there is, in the order of the rooms."""
+    """Every setting, in the order of the rooms."""
     for room, cls in ROOMS.items():
         for name, item in cls.described.items():
             suffix = max((end for end in _UNITS if name.endswith(end)), key=len, default="")
@@ -177,7 +177,7 @@ def find_conf(config_path: str | os.PathLike[str] | None = None) -> list[Path]:
 
 
 def split_overrides(overrides: Iterable[str]) -> dict[str, str]:
-    """The `key=value` texts of --config-property as a map; the last of equal keys wins."""
+    """The `key=value` texts of --config-property as a map; the last of equal keys is used."""
     result: dict[str, str] = {}
     for text in overrides:
         key, equals, value = text.partition("=")
@@ -246,9 +246,9 @@ def _apply_profiles(result: Resolved) -> None:
 
 
 def prefer(result: Resolved, component: str, profile: str, name: str, why: str) -> None:
-    """Give a component the default of another profile for one setting, unless somebody has chosen profile or value.
+    """Give a component another profile's default for one setting, unless the user has chosen profile or value.
 
-    `why` is shown where the value comes from.
+    `why` is shown as the origin of the value.
     """
     own = result.component_settings.get(component, {})
     chosen = {result.origins["instance.profile"], result.origins[f"instance.{name}"]} != {DEFAULT}
@@ -366,7 +366,7 @@ def _apply_component(result: Resolved, component: str, key: str, value: Any) -> 
 
 
 def _known(key: str, origin: str) -> Setting | None:
-    """The setting with this key; None if the key is not one of our settings."""
+    """The setting with this key; None if heronpy has no such setting."""
     if not isinstance(key, str):
         return None
     key = ALIASES.get(key, key)
@@ -408,12 +408,14 @@ def _check_order(result: Resolved) -> None:
 
 
 def clusters_of(conf_dirs: Iterable[Path]) -> list[str]:
-    """The clusters that have a folder of settings in one of these."""
+    """The clusters with a folder of settings in one of these directories."""
     return sorted({entry.name for path in conf_dirs if path.is_dir() for entry in path.iterdir() if entry.is_dir()})
 
 
 def check_cluster(cluster: str, conf_dirs: Sequence[Path], others: Iterable[str] = ()) -> None:
-    """ConfigError, with the nearest name, when no folder has settings of the cluster; `others` are elsewhere."""
+    """ConfigError, with the nearest name, when no folder has settings of the cluster; `others` are further
+    valid names.
+    """
     if not conf_dirs or any((path / cluster).is_dir() for path in conf_dirs):
         return
     known = sorted({*clusters_of(conf_dirs), *others})
@@ -450,7 +452,9 @@ def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[A
 
 
 def read_yaml(file: Path) -> dict[str, tuple[Any, int]]:
-    """Key to value and line of a file; ConfigError, with the file and the line, when it is not one of `key: value`."""
+    """Key to value and line of a file; ConfigError, with the file and the line, when it is not a map of `key:
+    value`.
+    """
     try:
         with open(file, "rb") as opened:
             content = opened.read(_YAML_MAX_BYTES + 1)
@@ -459,7 +463,8 @@ def read_yaml(file: Path) -> dict[str, tuple[Any, int]]:
     if len(content) > _YAML_MAX_BYTES:
         raise ConfigError(f"{file} is larger than {_YAML_MAX_BYTES} bytes")
     if content.isascii() and all(not line.strip() or line.lstrip().startswith(b"#") for line in content.splitlines()):
-        return {}  # only comments, as in the files that come with heronpy: reading them would take most of a command
+        # it has only comments, like the files shipped with heronpy, whose parsing would take most of a command's time
+        return {}
     import yaml
 
     try:

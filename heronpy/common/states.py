@@ -1,4 +1,4 @@
-"""The states of topologies, tasks and processes on the wire: which are up, and what people call them. Pure."""
+"""The states of topologies, tasks and processes on the wire: which of them are up, and their names for people. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 from heronpy.common.units import format_duration
 from heronpy.proto import control_pb2
 
-#: A task in one of these has initialised and runs, or has ended as it should.
+#: A task in one of these states has initialised and runs, or has ended properly.
 UP_STATES: Final = frozenset(
     {control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED}
 )
-#: A queue that is full for less than these seconds does not say that its task is slow.
+#: A queue that is full for less than this time does not show that its task is slow.
 BRIEF_S: Final = 0.1
-#: Each with the field of StartTimes at which it ends, and what is done.
+#: Each phase with the field of StartTimes at which it ends, and its work.
 START_PHASES = {
     "package": ("packaged_at", "the program is loaded, planned and packed"),
     "launch": ("launched_at", "scheduler, containers and topology master start"),
@@ -29,7 +29,7 @@ def lifecycle_name(lifecycle: control_pb2.Lifecycle) -> str:
 
 
 def task_name(task: control_pb2.TaskStatus) -> str:
-    """The name of a task for users: its instance id once it has one."""
+    """The name of a task for users: its instance id if it has one."""
     return task.instance_id or f"{task.component} (task {task.task_id})"
 
 
@@ -49,17 +49,17 @@ def culprit_name(culprit: control_pb2.Culprit) -> str:
 
 
 def holds(culprit: control_pb2.Culprit) -> bool:
-    """Whether senders wait for it; else its share goes elsewhere, or is discarded."""
+    """Whether senders wait for it; otherwise its share goes to other tasks or is discarded."""
     return not (culprit.avoided or culprit.drops)
 
 
 def has_failed(status: control_pb2.StatusReply) -> bool:
-    """Whether the topology has failed, or a task of it cannot start."""
+    """Whether the topology has failed, or one of its tasks cannot start."""
     return status.lifecycle == control_pb2.LIFE_FAILED or bool(status.startup_exceptions)
 
 
 def start_phases(start: control_pb2.StartTimes) -> dict[str, float]:
-    """Seconds of each phase that is over, in order. Clocks of two hosts may differ: then a phase may be negative."""
+    """Seconds of each finished phase, in order. A phase may be negative if the clocks of two hosts differ."""
     found: dict[str, float] = {}
     before = start.begun_at
     for name, (field, _) in START_PHASES.items():

@@ -3,9 +3,9 @@
 Names are those of Apache Heron; keys that only Apache Heron has are at the end. The constants are the keys that
 the runtime itself reads; `heronpy.api.api_constants` has all for users, these among them.
 
-The keys that Apache Heron 0.20 knows and this release does not come with topologies and configuration folders written
-for Apache's release. None of them changes the answer of a topology here, so they are not refused: a command that starts
-something names them once.
+Topologies and configuration folders written for Apache Heron 0.20 may have keys that this release does not know. None
+of them changes the results of a topology here, so they are not refused: a command that starts a topology names them
+once.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ TOPOLOGY_STMGRS: Final = "topology.stmgrs"
 TOPOLOGY_TICK_TUPLE_FREQ_MS: Final = "topology.tick.tuple.freq.ms"
 TOPOLOGY_TICK_TUPLE_FREQ_SECS: Final = "topology.tick.tuple.freq.secs"
 
-#: In the configuration of a spout that has no output on purpose: its work is what it does itself.
+#: In the configuration of a spout that has no output on purpose, because its work is a side effect.
 NO_OUTPUTS: Final = "spout.no.outputs"
 
-#: In the configuration of a spout that works in mode ATLEAST_ONCE only: why, as the rest of a sentence.
+#: In the configuration of a spout that works only in mode ATLEAST_ONCE: the reason, as the rest of a sentence.
 NEEDS_ACKS: Final = "spout.needs.acks"
 
 RELIABILITY_MODES: Final = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 
-#: What is discarded where tuples are dropped upon backpressure: see `heronpy.plan.dropping`.
+#: Which tuples are discarded upon backpressure: see `heronpy.plan.dropping`.
 DROP_NEWEST: Final = "drop_newest"
 SAMPLE: Final = "sample"
 
@@ -104,13 +104,13 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
 TOPOLOGY_KEYS: Final[frozenset[str]] = frozenset(f"topology.{name}" for name in _TOPOLOGY.split()) | set(OTHER_NAMES)
 """Keys of a topology's configuration that only Apache Heron has."""
 
-#: Families of keys that share no name with our rooms.
+#: Families of keys without a counterpart among heronpy's rooms.
 _FAMILIES: Final = frozenset(
     """directory config build class jars internals package topology proxy resources statefulstorage classpath
     runtime downloader uploader release apiserver binaries command check streammgr tmanager metricsmgr metricscache
     metricscachemgr healthmgr ckptmgr aurora kubernetes mesos marathon nomad slurm yarn ecs dlog""".split()
 )
-#: Keys of heron_internals.yaml, scheduler.yaml, packing.yaml and statemgr.yaml that begin like ours.
+#: Keys of heron_internals.yaml, scheduler.yaml, packing.yaml and statemgr.yaml that begin like heronpy's keys.
 _SINGLE: Final = frozenset(
     f"heron.{name}"
     for name in """
@@ -148,7 +148,7 @@ _SINGLE: Final = frozenset(
     instance.tuning.interval.ms
     """.split()
 )
-#: The key or option that replaces one of them.
+#: The key or option that replaces an Apache key.
 _INSTEAD: Final[Mapping[str, str]] = {
     "heron.streammgr.network.backpressure.highwatermark.mb": "heron.stmgr.backpressure_high_bytes",
     "heron.streammgr.network.backpressure.lowwatermark.mb": "heron.stmgr.backpressure_low_bytes",

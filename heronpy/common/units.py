@@ -134,9 +134,9 @@ def is_installed(file: str) -> bool:
 
 
 def line_of(frames: Sequence[tuple[str, int, str]], is_foreign: Callable[[str], bool] = is_installed) -> str:
-    """The innermost line of the user's code, and what it calls where that is not theirs; "" without frames.
+    """The innermost line of the user's code, and the foreign function that it calls; "" without frames.
 
-    A frame is (file, line, function), the innermost comes first.
+    A frame is (file, line, function), innermost first.
     """
     if not frames:
         return ""

@@ -1,1 +1,1 @@
-"""The engines that place containers: clusters that somebody already keeps."""
+"""Engines: the clusters that place containers."""

@@ -1,12 +1,12 @@
-"""The contract of all engines: what the scheduler asks a cluster for, and what the cluster answers. Pure.
+"""The contract of all engines: the scheduler's requests to a cluster, and the answers of the cluster. Pure.
 
 An engine queues, limits and accounts. It restarts nothing by itself: the scheduler alone replaces containers, so that
 two never do it at once. Each container is one object of the engine, whose name has the number of the *submission*, so
 that a successor never waits for the object of its predecessor.
 
-Invariants: each call has a deadline of its own and may be repeated; an error is an `EngineFatalError`, which no later
-attempt can cure, or an `EngineAwayError`, after which the call may or may not have been carried out. An object that
-`list` does not show is not known to have ended, and one whose host is lost is not either: see `Ended`.
+Invariants: each call has its own deadline and may be repeated; an error is an `EngineFatalError`, which is permanent,
+or an `EngineAwayError`, after which the call may or may not have been carried out. An object that `list` does not show,
+or whose host is lost, is not known to have ended: see `Ended`.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class EngineFatalError(EngineError, FatalError):
 
 
 class EngineAwayError(EngineError, RetryableError):
-    """No answer in time, or a refusal for now. Whether the call was carried out is unknown."""
+    """No answer in time, or a temporary refusal. It is unknown whether the call was carried out."""
 
 
 class EngineFullError(EngineAwayError):
-    """Refused while a limit on this user's or account's objects is used up."""
+    """Refused because a limit on this user's or account's objects is used up."""
 
 
 class Ended(Enum):
     """Whether a container has ended, as far as its engine knows."""
 
     NO = "no"
-    #: No process of it is left: the engine has seen them all end.
+    #: None of its processes is left: the engine has seen all of them end.
     CONFIRMED = "confirmed"
-    #: The engine has given it up, as when its host no longer answers; its processes may run on.
+    #: The engine has given it up, for example because its host no longer answers; its processes may still run.
     UNCONFIRMED = "unconfirmed"
 
 
@@ -52,7 +52,7 @@ class EnginePhase(Enum):
 
     #: It waits for resources.
     QUEUED = "queued"
-    #: It has a host, whose preparation goes on.
+    #: It has a host that is being prepared.
     STARTING = "starting"
     RUNNING = "running"
     #: It was asked to end, or its processes are being cleaned up.
@@ -66,24 +66,25 @@ class Request:
 
     topology_id: str
     container: int
-    #: 1 for the first of this container; it only grows, also over restarts of the scheduler.
+    #: 1 for the first submission of this container; it only grows, also over restarts of the scheduler.
     submission: int
     #: Cores, which are requested and not enforced.
     cpu: float
     #: Bytes. The engine ends a container that uses more memory.
     ram_bytes: int
     disk_bytes: int = 0
-    #: Hosts on which it should not run: there rather than nowhere.
+    #: Hosts to avoid. The container may still run on one of them if no other host has room.
     avoid: tuple[str, ...] = ()
-    #: Those of them on which it must not run: nowhere rather than there.
+    #: Hosts of `avoid` that are excluded: the container waits if no other host has room.
     barred: tuple[str, ...] = ()
     #: Containers whose hosts it should avoid, if the engine can distinguish containers of a topology.
     apart_from: tuple[int, ...] = ()
-    #: Hosts of `avoid` that it should avoid for no other reason than these containers: rather there than on the rest.
+    #: Hosts of `avoid` that are avoided only because of these containers. They are preferred to the other hosts of
+    #: `avoid`.
     beside: tuple[str, ...] = ()
-    #: It is not worth waiting for a host so that the containers of the topology are spread.
+    #: Whether the container may start on any host, without waiting for one that spreads the containers of the topology.
     anywhere: bool = False
-    #: What it shows at the endpoint to be admitted: never an argument, variable, comment or line of a log.
+    #: The credential with which it is admitted at the endpoint; never an argument, variable, comment or log line.
     token: str = field(default="", repr=False)
 
 
@@ -95,20 +96,20 @@ class Seen:
     container: int
     submission: int
     phase: EnginePhase
-    #: Empty while it has none.
+    #: Its host; empty while it has none.
     host: str = ""
     ended: Ended = Ended.NO
     #: Why it ended; None unless the end is confirmed.
     reason: ExitReason | None = None
-    #: Of its first process, if it exited; None if unknown, or if a signal ended it.
+    #: Exit code of its first process; None if unknown, or if a signal ended it.
     exit_code: int | None = None
-    #: Somebody else ended it, by a command to the engine.
+    #: Whether a command of another user or program ended it at the engine.
     cancelled: bool = False
-    #: The engine says that it will never start as it was submitted.
+    #: Whether the engine says that it can never start as submitted.
     hopeless: bool = False
-    #: The engine says that no host that its request allows has room now.
+    #: Whether the engine says that no host allowed by its request has room now.
     waits: bool = False
-    #: The engine has chosen a host for it, so that containers are spread, and will start it on no other.
+    #: Whether the engine has chosen a host for it, in order to spread containers, and will start it on no other.
     pinned: bool = False
     #: The engine's own words on its phase or end, for people.
     words: str = ""
@@ -131,31 +132,31 @@ class NodeSize:
 
     cpu: float
     ram_bytes: int
-    #: None if the engine does not count it: then it is not requested, either.
+    #: None if the engine does not count disk space; then it is not requested, either.
     disk_bytes: int | None = None
-    #: The engine's name for where it is, such as a partition.
+    #: The engine's name for the place of these hosts, such as a partition.
     where: str = ""
 
 
 class Untried(Enum):
     """Why a requirement was not tried."""
 
-    #: There is no room now.
+    #: There is no room for the check now.
     WAITS = "wait"
-    #: The engine does not tell.
+    #: The engine does not report it.
     SKIPPED = "skip"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One line of `check`: a requirement, whether it is met, and what to do if not."""
+    """One line of `check`: a requirement, whether it is met, and the fix if it is not."""
 
     what: str
-    #: Nothing is known to be wrong: it is met, or nobody could try it.
+    #: Whether no problem is known: the requirement is met, or it could not be checked.
     ok: bool
     detail: str = ""
     fix: str = ""
-    #: Why it was not tried, if it was not.
+    #: Why it was not checked, if it was not.
     untried: Untried | None = None
 
     @classmethod
@@ -165,7 +166,7 @@ class Found:
 
     @classmethod
     def skipped(cls, what: str, detail: str, fix: str) -> Found:
-        """A check that is impossible from here; `fix` names who can do it."""
+        """A check that is impossible from here; `fix` says who can do it."""
         return cls(what, True, detail, fix, Untried.SKIPPED)
 
 
@@ -173,15 +174,16 @@ class Found:
 class Traits:
     """Differences of an engine from most engines. An engine that differs has them as its attribute `traits`."""
 
-    #: It can keep a container away from hosts; without it none is drained.
+    #: It can keep a container away from hosts; otherwise hosts cannot be drained.
     avoids_hosts: bool = True
-    #: It keeps containers apart by itself (`Request.apart_from`); if not, their hosts have to be known first.
+    #: It keeps containers apart by itself (`Request.apart_from`); otherwise their hosts have to be known first.
     keeps_apart: bool = False
-    #: `cancel` tells the first process of a container to end. If not, the scheduler's control endpoint does, at once.
+    #: `cancel` tells the first process of a container to end. Otherwise the scheduler's control endpoint tells it at
+    #: once.
     tells_to_end: bool = True
-    #: Containers run on when the scheduler ends.
+    #: Containers continue when the scheduler ends.
     outlives_scheduler: bool = True
-    #: Files that a container did not come to remove stay on its host.
+    #: Files that a container could not remove stay on its host.
     keeps_files: bool = True
 
 
@@ -195,7 +197,7 @@ class Engine(Protocol):
     """A cluster as one topology's scheduler uses it; safe to use from any thread, one call at a time."""
 
     def check(self) -> Sequence[Found]:
-        """Check what the engine needs: commands, releases, permissions. It returns missing ones, and raises nothing."""
+        """Check the requirements of the engine: commands, releases, permissions. Problems are returned, not raised."""
 
     def node_sizes(self) -> Sequence[NodeSize]:
         """The kinds of hosts on which a container may be placed; empty if the engine does not report them."""
@@ -203,17 +205,19 @@ class Engine(Protocol):
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
         """Create an object per request; returns their engine ids by (container, submission).
 
-        After an `EngineAwayError` some or all may exist. They are not submitted again under the same number:
-        `list` shows those that exist.
+        After an `EngineAwayError` some or all objects may exist. They are not submitted again under the same number:
+        `list` shows which exist.
         """
 
     def list(self) -> Sequence[Seen]:
-        """All objects of this topology, those that ended lately too. EngineAwayError rather than half a list."""
+        """All objects of this topology, including those that ended lately. Raises EngineAwayError instead of returning
+        a part.
+        """
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """Ask the objects to end, and kill what is left after `grace_s`, or the engine's own grace where it has one.
+        """Ask the objects to end, and kill the remaining processes after `grace_s`, or after the engine's own grace.
 
-        What is gone already is no error.
+        An object that is gone already is not an error.
         """
 
     def watch(self, changed: Callable[[], None]) -> AbstractContextManager[None]:
@@ -223,16 +227,18 @@ class Engine(Protocol):
         """Addresses by which hosts of the cluster may reach this one, best first."""
 
     def ready(self, hosts: Collection[str]) -> set[str]:
-        """Those of these hosts that accept containers now."""
+        """The given hosts that accept containers now."""
 
     def explain(self, engine_id: str) -> Explained:
         """Why an object waits, and until when."""
 
     def termination_report(self, engine_id: str) -> str:
-        """The end of what its first process printed; empty if that is not kept, or cannot be read from here."""
+        """The end of its first process's output; empty if it is not kept or cannot be read from here."""
 
     def look_command(self) -> str:
-        """The command by which a person sees the objects of this topology, those given up too; nothing is asked."""
+        """The command that shows the objects of this topology to a person, including those that were given up. No
+        request is made.
+        """
 
     def topologies(self) -> dict[str, int]:
         """Ids of all topologies of this user, with the number of their objects that have not ended."""

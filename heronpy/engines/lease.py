@@ -1,4 +1,4 @@
-"""The right of a container to act: its lease, as it counts it itself, and the times of all leases. Pure.
+"""The right of a container to act: its lease from its own view, and the times of all leases. Pure.
 
 A container whose host no longer answers may still run. Its successor is activated only when it can no longer do harm:
 
@@ -24,7 +24,7 @@ from heronpy.common.errors import ConfigError
 
 #: How much faster one host's clock may run than another's.
 CLOCK_DRIFT = 0.001
-#: Requests of a container whose answers are waited for; older ones are void.
+#: Number of requests of a container whose answers are awaited; older ones are ignored.
 REQUESTS_MAX = 64
 
 
@@ -37,7 +37,7 @@ class Fencing(Enum):
 
 
 class LeaseTimes(Struct, frozen=True):
-    """The times of all leases, in seconds; ConfigError unless they exclude each other's mistakes."""
+    """The times of all leases, in seconds; ConfigError unless they are consistent."""
 
     renew_s: float = 5.0
     fence_s: float = 40.0
@@ -72,34 +72,34 @@ class LeaseTimes(Struct, frozen=True):
 
 
 class Lease:
-    """The right of one container to act, as the container itself counts it."""
+    """The right of one container to act, from the container's own view."""
 
     def __init__(self, times: LeaseTimes, fencing: Fencing) -> None:
         self._times = times
         self._fencing = fencing
         self._sent: deque[tuple[int, float]] = deque(maxlen=REQUESTS_MAX)
         self._number = 0
-        #: The epoch in which it acts; 0: it does not.
+        #: The epoch in which it acts; 0 if it does not act.
         self.epoch = 0
         #: The highest epoch in which it has acted and stopped.
         self.stopped = 0
-        #: It has to stop at this time, unless there is a grant.
+        #: It has to stop at this time unless it gets a grant.
         self.until = 0.0
 
     def ask(self, now: float) -> int:
-        """The number of a request that is sent now, to the scheduler or to the state manager."""
+        """The number of a request that is sent now to the scheduler or the state manager."""
         self._number += 1
         self._sent.append((self._number, now))
         return self._number
 
     def granted(self, number: int, now: float) -> None:
-        """A request was answered by a grant, or by: there is no scheduler."""
+        """A request was answered by a grant, or by the answer that there is no scheduler."""
         sent = self._sent_at(number)
         if sent is not None and self.epoch:
             self.until = max(self.until, sent + self._times.fence_s)
 
     def activated(self, number: int, epoch: int, now: float) -> bool:
-        """A request was answered by an activation; False if that came too late to be of any use."""
+        """A request was answered by an activation; False if the answer came too late to be used."""
         sent = self._sent_at(number)
         if sent is None or now - sent >= self._times.fence_s or epoch <= max(self.epoch, self.stopped):
             return False
@@ -107,7 +107,7 @@ class Lease:
         return True
 
     def stop(self) -> None:
-        """Its tasks have stopped."""
+        """Record that its tasks have stopped."""
         self.epoch, self.stopped = 0, max(self.epoch, self.stopped)
 
     def is_over(self, now: float) -> bool:
@@ -115,7 +115,7 @@ class Lease:
         return self._fencing is Fencing.LEASE and self.epoch > 0 and now >= self.until
 
     def is_in_doubt(self, now: float) -> bool:
-        """Whether to ask the state manager, too, if there is a scheduler."""
+        """Whether to ask the state manager as well whether there is a scheduler."""
         return self._fencing is Fencing.LEASE and self.epoch > 0 and now >= self.until - self._times.fence_s / 2
 
     def _sent_at(self, number: int) -> float | None:

@@ -1,4 +1,4 @@
-"""Engines by their kind: ours, and what installed packages offer at the entry point `heronpy.engines`.
+"""Engines by their kind: heronpy's own, and those that installed packages offer at the entry point `heronpy.engines`.
 
 An entry point is a function `open(settings, topology_id, command) -> Engine`. Its module is loaded when an engine of
 that kind is opened.
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "heronpy.engines"
-#: Of the text of a pod template.
+#: Size limit of a pod template.
 TEMPLATE_MAX = 1 << 20
 Opener = Callable[[HasSettings, str, Sequence[str]], Engine]
-#: Of the text of Spark's properties.
+#: Size limit of Spark's properties file.
 DEFAULTS_MAX = 1 << 20
 _MASTER_FIX = "set heron.spark_engine.master to spark://HOST:PORT"
 IMAGE_PYTHON = "/usr/local/bin/python3"
 
 
 def open_engine(kind: str, settings: HasSettings, topology_id: str, command: Sequence[str]) -> Engine:
-    """The engine that runs the containers of one topology; `command` is what each container runs there.
+    """The engine that runs the containers of one topology; `command` is the command of each container there.
 
-    ConfigError when there is no engine of that kind, or its settings contradict each other.
+    ConfigError for an unknown kind, or settings that contradict each other.
     """
     if kind in OWN:
         return OWN[kind](settings, topology_id, command)
@@ -48,9 +48,10 @@ def open_engine(kind: str, settings: HasSettings, topology_id: str, command: Seq
 
 
 def way_in(kind: str, settings: HasSettings, cluster: str, port: int) -> str:
-    """An address of this host that leads to a port of the scheduler of an engine's cluster; "" if the engine has none.
+    """An address of this host that leads to a port of the scheduler in an engine's cluster; "" if the engine needs
+    none.
 
-    EngineError when that fails.
+    EngineError when the connection fails.
     """
     if kind != "kubernetes":
         return ""
@@ -62,12 +63,12 @@ def way_in(kind: str, settings: HasSettings, cluster: str, port: int) -> str:
 
 
 def kinds() -> list[str]:
-    """The kinds of engines that there are."""
+    """The available kinds of engines."""
     return sorted({*OWN, *_offered()})
 
 
 def _offered() -> dict[str, EntryPoint]:
-    from importlib.metadata import entry_points  # which takes a local submit longer than all else of this module
+    from importlib.metadata import entry_points  # importing it takes a local submit longer than the rest of this module
 
     return {point.name: point for point in entry_points(group=GROUP)}
 
@@ -86,7 +87,7 @@ def _kubernetes(settings: HasSettings, topology_id: str, command: Sequence[str])
 
 
 def scraped_port(settings: HasSettings) -> int:
-    """Port of container 0's metrics page, if pages are open to other hosts at a port that is known; else 0."""
+    """Port of container 0's metrics page if pages are open to other hosts at a known port; else 0."""
     from heronpy.net.addresses import is_loopback
 
     executor = settings_for(settings, ExecutorSettings)
@@ -185,9 +186,9 @@ class Profile:
 
 
 def profile_of(kind: str, variables: Mapping[str, str] | None = None) -> Profile:
-    """Initial settings of a new cluster: what an engine of that kind finds on this host.
+    """Initial settings of a new cluster, derived from this host for an engine of that kind.
 
-    It includes the settings that several hosts need: a standby topology master on another one.
+    It includes the settings that several hosts need: a standby topology master on another host.
     """
     if kind == "local":
         return Profile({"engine": {"poll_s": 0.5}})
@@ -235,7 +236,7 @@ def _spark_profile(variables: Mapping[str, str]) -> Profile:
 
 
 def master_of(defaults: str) -> str:
-    """The master in the text of a spark-defaults.conf; "" without one (pure)."""
+    """The master in the text of a spark-defaults.conf; "" if there is none (pure)."""
     found = re.findall(r"^\s*spark\.master(?:\s*[=:]\s*|\s+)(\S+)\s*$", defaults, re.MULTILINE)
     return str(found[-1]) if found else ""
 
@@ -245,7 +246,7 @@ def _kubernetes_profile() -> Profile:
     from heronpy.engines.kubernetes.client import Api
 
     python: dict[str, SettingValue] = {"python": IMAGE_PYTHON}
-    # What people of Kubernetes look for first is kubectl logs; the kubelet rotates it.
+    # Users of Kubernetes look at kubectl logs first; the kubelet rotates them.
     echo: dict[str, SettingValue] = {"echo": True}
     notes = {"engine": [f"{IMAGE_PYTHON} is the Python of Docker's official images python:*"]}
     try:

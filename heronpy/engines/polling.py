@@ -1,4 +1,4 @@
-"""How an engine that tells nothing by itself is followed."""
+"""Following an engine that reports nothing by itself: asks it at intervals."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 def _limit(launch: LaunchSpec, arguments: argparse.Namespace) -> str:
     """Limit this process and its future children; returns why that is impossible, or ""."""
-    from heronpy.procs import container_group  # for topologies that ask for room only
+    from heronpy.procs import container_group  # only for topologies that request resources
 
     container, cpu, ram_bytes = arguments.container, arguments.cpu, arguments.ram_bytes
     size = " and ".join([f"{cpu:g} cores"] * bool(cpu) + [f"{format_bytes(ram_bytes)} of memory"] * bool(ram_bytes))
@@ -77,11 +77,12 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
         os.environ["HERON_LAUNCH"] = arguments.launch
         not_limited = _limit(launch, arguments) if arguments.cpu or arguments.ram_bytes else ""
         lift_files()  # all processes of the container inherit it
-        # Once for both: the server needs the same modules, and is not ready sooner if it loads them itself.
+        # Loaded once for both, because the server needs the same modules and would not be ready sooner by loading them
+        # itself.
         from heronpy.executor.shell import Executor
         from heronpy.procs.loop import run_loop
 
-        # Before any thread, socket, event loop or lock exists in this process.
+        # Started before this process has any thread, socket, event loop or lock.
         server = ForkServer.start(
             f"fork-server-{arguments.container}",
             (*preload_of(arguments.container), module_of(launch.state_type)) if preload else (),

@@ -1,4 +1,4 @@
-"""What a container does on its host before it can run.
+"""The preparation of a container on its host before it can run.
 
 It writes the files that its processes read, proves the shared folders, and fetches the package.
 """
@@ -43,7 +43,7 @@ log = logging.getLogger("heronpy.executor")
 
 LAUNCH: Final = "launch.json"
 TOKEN: Final = "join_token.json"
-#: For all of it, waiting for another process that makes the same one included.
+#: Time limit of the whole build, including a wait for another process that builds the same environment.
 BUILD_MAX_S: Final = 900.0
 _LOOK_S: Final = 0.1
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -54,11 +54,11 @@ def build(home: Path, archive: Path, digest: str, timeout_s: float = BUILD_MAX_S
 
     The interpreter of the environment of a wheelhouse, which is made now unless this host has it.
 
-    PackageError, one sentence, when it cannot be made; DeadlineError when that takes too long.
+    PackageError when it cannot be made; DeadlineError when that takes too long.
 
-    `<home>/environments/<digest>/` is a virtual environment that also sees what the interpreter that makes it sees,
-    such as heronpy. Invariants: an entry appears by one rename, so it is complete or absent, even after a crash;
-    processes that need the same one make it once; nothing is downloaded, and no index is asked.
+    `<home>/environments/<digest>/` is a virtual environment that also sees the packages of the interpreter that makes
+    it, such as heronpy. Invariants: an entry appears by one rename, so it is complete or absent, even after a crash;
+    several processes that need the same environment make it once; nothing is downloaded, and no package index is used.
     """
     if not _SHA256.fullmatch(digest):
         raise PackageError(f"{digest[:80]!r} is not the digest of a wheelhouse; submit the topology again")
@@ -98,7 +98,7 @@ def _build(scratch: Path, entry: Path, archive: Path, digest: str, deadline: flo
         _name_scripts(made, entry)
         if os.path.lexists(entry):
             shutil.rmtree(entry)  # it has lost its interpreter
-        with contextlib.suppress(FileExistsError):  # another process was faster: a host whose locks do not hold
+        with contextlib.suppress(FileExistsError):  # another process was faster, on a host without working locks
             os.rename(made, entry)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -117,7 +117,7 @@ def _make(made: Path, deadline: float, trouble: str) -> None:
         reason = (ran.stderr or ran.stdout).strip().splitlines()
         raise PackageError(f"{trouble}: {reason[-1] if reason else 'venv gave no reason'}")
     if sys.prefix != sys.base_prefix:
-        # This interpreter is of a virtual environment itself, whose packages the new one does not see.
+        # This interpreter belongs to a virtual environment, whose packages the new one would not see.
         ours = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
         lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in ours)
         (_site_packages(made) / "heron-interpreter.pth").write_text(lines)
@@ -156,13 +156,13 @@ def _left(deadline: float) -> float:
 
 
 class Spans:
-    """How long the steps of a start took, as text."""
+    """The durations of the steps of a start, as text."""
 
     def __init__(self) -> None:
         self.taken: list[endpoint_pb2.StartSpan] = []
 
     def add(self, name: str, begun_at: float, took_s: float) -> None:
-        """A step that began at that wall time."""
+        """Add a step that began at that wall time."""
         self.taken.append(endpoint_pb2.StartSpan(name=name, begun_at=begun_at, took_s=took_s))
 
     @contextmanager
@@ -174,7 +174,9 @@ class Spans:
 
 
 def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolder, endpoint: str) -> LaunchSpec:
-    """The launch as it is on this host; `endpoint`: the address at which the scheduler has answered. ConfigError."""
+    """The launch as it is on this host; `endpoint`: the address at which the scheduler has answered. Raises
+    ConfigError.
+    """
     submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
     if submitted.topology_id != token.topology_id:
         raise ConfigError("the scheduler at the control endpoint is another topology's; submit the topology again")
@@ -201,7 +203,7 @@ def with_environment(launch: LaunchSpec, home: Path, wheelhouse: str) -> LaunchS
 def write_files(
     welcome: endpoint_pb2.Welcome, token: JoinToken, credential: SessionCredential, launch: LaunchSpec
 ) -> Path:
-    """Write launch, keys, join token and session credential; the path of the launch file."""
+    """Write launch, keys, join token and session credential; returns the path of the launch file."""
     folder = Path(launch.working_dir)
     curve.save(curve.folder_of(launch.working_dir), _pair(welcome.server), _pair(welcome.client))
     replace_file(folder / TOKEN, token.to_text().encode())
@@ -215,7 +217,7 @@ def _pair(pair: endpoint_pb2.KeyPair) -> Pair:
 
 
 def check_shared(welcome: endpoint_pb2.Welcome) -> None:
-    """ConfigError unless each folder that the scheduler shares is the same one under its path here."""
+    """ConfigError unless each shared folder of the scheduler is the same folder under its path here."""
     for folder in welcome.shared:
         if "/" in folder.name or not os.path.isabs(folder.path):
             raise ConfigError(f"the scheduler names no file of a shared folder: {folder.path!r}, {folder.name!r}")
@@ -240,7 +242,7 @@ def _read(path: str, max_bytes: int) -> bytes | None:
 
 
 def fetch_package(welcome: endpoint_pb2.Welcome, launch: LaunchSpec, read: Callable[[str, int], bytes]) -> None:
-    """See to it that this host has the package; PackageError. `read(package, offset)` asks the endpoint."""
+    """Make sure that this host has the package; raises PackageError. `read(package, offset)` asks the endpoint."""
     package = launch.submitted.package
     if package is None:
         return

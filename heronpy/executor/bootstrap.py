@@ -1,8 +1,8 @@
 """`python -Pm heronpy.executor.bootstrap`: the first process of a container on a host of a cluster.
 
-The engine that starts it hands over the join token as standard input, or as a mounted secret in the folder that
-HERON_JOIN_TOKEN_FOLDER names, and which submission it is in the environment. It ends as its executor ended, by the same
-exit code or signal, so that the engine sees the reason.
+The engine passes the join token as standard input, or as a mounted secret in the folder HERON_JOIN_TOKEN_FOLDER, and
+the number of the submission in the environment. The process ends with the exit code or signal of its executor, so that
+the engine sees the reason.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
     with contextlib.suppress(PermissionError):  # already the leader of its session's group
         os.setsid()
     become_subreaper()
-    # For an orderly end with the engine's own process. The kernel sends it as well when only the thread ends that has
-    # started us, so `Container` looks whether the parent is gone.
+    # For an orderly end together with the engine's own process. The kernel also sends it when only the thread that
+    # started this process ends, so `Container` checks whether the parent is gone.
     parent = os.getppid()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if os.getpid() != 1:
@@ -99,12 +99,12 @@ def leave(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     if code < 0:
-        # The executor has left its core already, if it was to leave one.
+        # The executor has written its core file already, if it was to write one.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
-        code = 128 - code  # process 1 of a container ends by no signal of its own
+        code = 128 - code  # process 1 of a container cannot end by a signal of its own
     os._exit(code)
 
 

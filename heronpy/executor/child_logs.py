@@ -1,4 +1,4 @@
-"""The output of a container's processes: its files, the last words of a process that ended, stacks on request."""
+"""The output of a container's processes: log files, final messages of ended processes, stacks on request."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.supervision import Ended
 from heronpy.proto import control_pb2
 
-#: Ends that leave a process no time for words of its own.
+#: Ends that leave a process no time for a final message.
 _SPEECHLESS = frozenset({ExitReason.OOM, ExitReason.KILLED, ExitReason.HUNG, ExitReason.CRASHED})
-#: A process that has just started ignores the request until it can print: it is asked again.
+#: A process that has just started ignores the request until it can print, so the request is repeated.
 STACKS_TIMES, STACKS_WAIT_S, STACKS_QUIET_S = 5, 1.0, 0.1
 #: What faulthandler prints for each thread.
 STACKS_MARK = b"most recent call first"
 DETAIL_MAX = 1024
-#: What the interpreter and libraries print before they abort because memory ran out.
+#: Texts of the interpreter and of libraries before they abort because memory ran out.
 MEMORY_WORDS = ("MemoryError", "OUT OF MEMORY", "std::bad_alloc", "Cannot allocate memory")
 
 
@@ -52,8 +52,8 @@ class ChildLogs:
     ) -> tuple[str, bool]:
         """Why a process ended, according to its own output, and whether it ran out of memory.
 
-        `exception` is the last one that it reported; without one its last line counts. A process that a signal has
-        ended said neither because of it: what it has reported at some time is blamed for nothing but a lack of memory.
+        `exception` is the last one that it reported; without one the last line is used. A process that a signal has
+        ended had no time for either, so an earlier report of it is used only to detect a lack of memory.
         """
         child_log = self._logs.get(name)
         last_line = child_log.last_line() if child_log else ""
@@ -66,7 +66,7 @@ class ChildLogs:
         return words[:DETAIL_MAX], exception.out_of_memory
 
     def ended(self, effect: Ended) -> None:
-        """Say in the log of a process why it has ended if it could not do so itself: a kill leaves it no time."""
+        """Write into the log of a process why it has ended, if a kill left it no time to do so itself."""
         child_log = self._logs.get(effect.spec.name)
         if child_log is not None and effect.reason in _SPEECHLESS and not effect.raised:
             why = effect.reason.value.replace("_", " ")
@@ -86,7 +86,7 @@ class ChildLogs:
         return printed
 
     def forget(self, name: str) -> None:
-        """A process will not start again."""
+        """Forget a process that will not start again."""
         child_log = self._logs.pop(name, None)
         if child_log is not None:
             child_log.close()

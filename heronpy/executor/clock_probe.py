@@ -1,7 +1,7 @@
-"""Asks the topology master what time it is, when it may be on another host.
+"""Asks the topology master for its time, if it may be on another host.
 
-Only over TCP: a master whose socket is a file is on this host. One that turns out to be here is not asked again until
-this executor registers with another one.
+Only over TCP: a master whose socket is a file is on this host. A master that turns out to be on this host is not asked
+again until this executor registers with another one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from heronpy.common.errors import HeronError
 from heronpy.common.host import clock_id
 from heronpy.proto import control_pb2
 
-#: Between two questions, seconds: a dozen samples are of the last minute.
+#: Interval of requests in seconds: a dozen samples cover the last minute.
 EVERY_S: Final = 5.0
 
 
@@ -33,20 +33,20 @@ class ClockProbe:
         """`ask` sends a question to the topology master with which this executor is registered."""
         self._ask, self._now_ns, self._own = ask, now_ns, own
         self._filter = ClockFilter()
-        #: The number of the master's clock; 0: not known yet.
+        #: The number of the master's clock; 0 if unknown.
         self._clock = 0
         self._asking = False
-        #: How many masters it has registered with.
+        #: The number of masters with which it has registered.
         self._masters = 0
 
     def registered(self) -> None:
-        """The topology master is another one, and may be elsewhere."""
+        """Note that there is a new topology master, which may be on another host."""
         self._masters += 1
         self._clock = 0
         self._filter.clear()
 
     async def ask(self) -> None:
-        """One round trip; a master that does not answer, or is of an earlier release, gives none."""
+        """Measure one round trip. A master that does not answer, or is of an earlier release, gives no sample."""
         if self._asking or self._clock == self._own():
             return
         self._asking, master = True, self._masters
@@ -59,7 +59,7 @@ class ClockProbe:
             self._asking = False
         heard_ns = self._now_ns()
         if self._masters != master:
-            return  # it was asked of the one before
+            return  # the request was to the previous master
         if reply.clock != self._clock:
             self._clock = reply.clock
             self._filter.clear()

@@ -1,6 +1,6 @@
 """The shell of a container on another host: joins endpoint, folders, executor and what decides (`container_state`).
 
-Invariants: everything that this process has started or made is gone when `run` returns, but for the packages of its
+Invariants: everything that this process has started or made is gone when `run` returns, except the packages of its
 host; a container that ends sends the ends of its logs first, within `LOGS_S`.
 """
 
@@ -83,22 +83,22 @@ log = logging.getLogger("heronpy.executor")
 
 TICK_S = 0.25
 SLOT_MODULE = "heronpy.executor.slot"
-#: How often a slot may run in one epoch: it goes on from its disk, so nobody has to give it anything again.
+#: How often a slot may run in one epoch: it continues from its disk, so it needs nothing from others.
 SLOT_LIVES = 4
-#: For the ends of all logs together; and if the engine waits for the end.
+#: Time limit for the ends of all logs together; the second applies if the engine waits for the end.
 LOGS_S = 15.0
 LOGS_SOON_S = 5.0
 #: Share of that time for the archive; the rest is for the logs that the endpoint gets instead.
 ARCHIVE_PART = 0.6
 LOG_CHECK_TICKS = 120
-#: For the last word of a container that its engine ends.
+#: Time limit for the final message of a container that its engine ends.
 FAREWELLS_MAX = 8
 FAREWELL_S = 1.0
-#: Exit reason of an unexpected error.
+#: Length limit of an unexpected error as exit reason.
 SAID_MAX_CHARS = 500
-#: For a preparation that is cut short.
+#: Time limit for the end of an interrupted preparation.
 PREPARING_ENDS_S = 3.0
-#: Where engines leave the name that they have for a host.
+#: Variables with the engine's name of a host.
 HOST_NAMES = ("HERON_HOST", "SLURMD_NODENAME")
 
 T = TypeVar("T")
@@ -220,10 +220,10 @@ class Container:
         )
 
     async def _arrive(self, admitted: Admitted) -> None:
-        """Start to renew the lease, and prepare the files of the executor; returns early if the container ends."""
+        """Begin to renew the lease, and prepare the files of the executor; returns early if the container ends."""
         welcome = admitted.welcome
         self._kept_bytes = min(welcome.log_kept_bytes, LOG_END_MAX_BYTES)
-        # The scheduler has checked them against each other; the others are its own business.
+        # The scheduler has checked these times; the other times concern only the scheduler.
         lost_s = 2 * (welcome.fence_s + welcome.stop_grace_s)
         times = LeaseTimes(welcome.renew_s, welcome.fence_s, lost_s, welcome.stop_grace_s, lost_s)
         submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
@@ -277,7 +277,7 @@ class Container:
             self._end.set_result(End(Ending.ASKED, why))
 
     def _on_parent(self) -> None:
-        # One outside of this process's namespace has the number 0, dead or alive.
+        # A parent outside of this process's namespace has the number 0, dead or alive.
         if not self._parent or os.getppid() != self._parent:
             self._on_signal(True, "the process of the engine that started it is gone")
 
@@ -331,7 +331,7 @@ class Container:
             *(("--life", str(life)) if life else ()),
             *((f"--after={after.reason}", f"--after-text={after.text}") if after is not None else ()),
         )
-        # Whatever has no folder of its own goes where it is removed.
+        # Files without a folder of their own go into a folder that is removed.
         environ = {**os.environ, "HERON_HOME": str(folder.path), "HERON_LAUNCH": file}
         self._started = time.time(), time.monotonic()
         try:
@@ -357,7 +357,7 @@ class Container:
         if machine is None or send is None:
             return
         for _ in range(FAREWELLS_MAX):
-            # A scheduler that was not told that we leave would take us for one that can act again.
+            # A scheduler without this message would assume that this container can act again.
             if not machine.leave_unheard or await self._link.leave(machine.leave_unheard):
                 await self._link.renew(send, FAREWELL_S)
                 return
@@ -405,7 +405,7 @@ class Container:
         own_log = OwnLog(str(launch.log_dir / f"{self._name}.log"), settings.file_max_bytes, settings.files_max)
         self._stderr = os.dup(2)
         if settings.echo:
-            # Higher than any descriptor that the executor is given: none is overwritten before it is copied.
+            # Higher than any descriptor of the executor, so that none is overwritten before it is copied.
             self._stdout = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, ECHO_FD + 1)
             echo_fd = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, ECHO_FD + 1)
         own_log.redirect()
@@ -415,7 +415,9 @@ class Container:
         self._own_log = own_log
 
     def _say(self, text: str) -> None:
-        """Write the termination report to stderr, where the engine may keep it. Without a log file the log has it."""
+        """Write the termination report to stderr, where the engine may keep it. Without a log file it goes to
+        the log.
+        """
         if self._own_log is not None:
             with suppress(OSError):
                 os.write(self._stderr, f"{self._name}: {text}\n".encode(errors="replace"))
@@ -448,12 +450,12 @@ class _Settings:
 
 
 def host_name() -> str:
-    """This host, as its engine calls it."""
+    """The engine's name of this host."""
     return next((name for key in HOST_NAMES if (name := os.environ.get(key))), socket.gethostname())
 
 
 def _in_thread(call: Callable[[], T]) -> Future[T]:
-    """Run it in a daemon thread, for which the end of this process does not wait."""
+    """Run the call in a daemon thread, for which the end of this process does not wait."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -487,5 +489,5 @@ def _fencing_of(name: str) -> Fencing:
 
 
 def _now() -> float:
-    """Seconds of the scheduler's kind of clock, which goes on while the host is suspended."""
+    """Seconds of the scheduler's kind of clock, which continues while the host is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

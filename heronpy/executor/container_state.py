@@ -1,7 +1,7 @@
 """The life of one submission of a container on its host: it stands by, acts in an epoch, stops, ends. Pure.
 
 Invariants: the executor is started only in an epoch that the scheduler has given, which is never one in which it has
-acted before; it runs no longer than the lease, but for the grace of its stop; a container that was told to end never
+acted before; it runs no longer than the lease plus the grace of its stop; a container that was told to end never
 starts it again; one request for the lease is on its way at a time; nothing follows `End`.
 """
 
@@ -12,21 +12,21 @@ from enum import Enum
 
 from heronpy.engines.lease import Fencing, Lease, LeaseTimes
 
-#: A running executor that gives no sign of life for this long is killed.
+#: A running executor without a sign of life for this long is killed.
 SILENT_S = 30.0
 #: The first sign of life may take longer: it loads its modules, maybe with many others on its host.
 FIRST_SIGN_S = 120.0
 #: No event for this long means that this process was paused: the silence of the executor then proves nothing.
 OWN_STALL_S = 5.0
-#: A standby asks again no sooner than this part of `renew_s`, whatever it is answered.
+#: A standby repeats its request after at least this part of `renew_s`, for any answer.
 PAUSE = 0.1
-#: However often the connection to the endpoint is lost, it is asked no sooner than this after the last time.
+#: Minimum time between requests to the endpoint, even if the connection is lost often.
 BACK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a submission follows another, as the endpoint says."""
+    """Why a submission replaced another one, according to the endpoint."""
 
     reason: str
     text: str
@@ -44,7 +44,7 @@ class Word(Enum):
 class Ending(Enum):
     """Why a container ends."""
 
-    #: The executor ended by itself; with its status.
+    #: The executor ended by itself; with its wait status.
     EXECUTOR = "executor"
     #: The engine requested the end.
     ASKED = "asked"
@@ -79,12 +79,12 @@ class AnswerLate:
 
 @dataclass(frozen=True, slots=True)
 class LinkBack:
-    """The connection to the endpoint was lost and is there again: what was asked before may never be answered."""
+    """The connection to the endpoint was lost and is back; earlier requests may never be answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateAnswered:
-    """The state manager says whether there is a scheduler; None: it did not answer."""
+    """The state manager has answered whether there is a scheduler; None: it did not answer."""
 
     number: int
     has_scheduler: bool | None
@@ -104,7 +104,7 @@ class ExecutorEnded:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """The engine speaks: it will end the container soon, or, `now`, wants it to end itself."""
+    """A signal of the engine: it will end the container soon, or, with `now`, asks it to end itself."""
 
     now: bool
     why: str
@@ -112,7 +112,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class LeaveHeard:
-    """The endpoint has heard that this container has to leave."""
+    """The endpoint has received that this container has to leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ Event = (
 # ---- effects --------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Ask the endpoint for the lease; it may answer `wait_s` later."""
+    """Ask the endpoint for the lease; it may delay the answer by `wait_s`."""
 
     number: int
     epoch: int
@@ -155,7 +155,7 @@ class StartExecutor:
     epoch: int
     after: Cause | None = None
     life: int = 0
-    """How often it has ended before in this epoch."""
+    """Number of earlier ends in this epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +167,14 @@ class StopExecutor:
 
 @dataclass(frozen=True, slots=True)
 class KillExecutor:
-    """Kill every process of it; said again until they are gone."""
+    """Kill all processes of the executor; repeated until they are gone."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End the container. `status`: the executor's, where it ended by itself."""
+    """End the container. `status` is the executor's, if it ended by itself."""
 
     ending: Ending
     why: str
@@ -195,10 +195,10 @@ class Phase(Enum):
 
 
 class ContainerState:
-    """`handle(event, now)` returns what to do, in order; `now` counts CLOCK_BOOTTIME seconds.
+    """`handle(event, now)` returns the effects, in order; `now` counts CLOCK_BOOTTIME seconds.
 
-    `stop_grace_s`: from asking the executor to end until it is killed. `lives`: how often it may run in one epoch, as a
-    slot may; what it runs ends with it, so nothing of the last one is left.
+    `stop_grace_s`: from asking the executor to end until it is killed. `lives`: how often it may run in one epoch, more
+    than once for a slot. Its processes end with it, so none of the previous run is left.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class ContainerState:
         self._times = times
         self._lives, self._life = lives, 0
         self._lease = Lease(times, fencing)
-        #: The state manager is reached without the scheduler, so it can be asked about it.
+        #: The state manager is reached without the scheduler, so it can be asked about the scheduler.
         self._state_apart = state_apart
         self.phase = Phase.PREPARING
         self._asked: int | None = None
@@ -218,7 +218,7 @@ class ContainerState:
         self._after: Cause | None = None
         self._leave_why = ""
         self._leave_at: float | None = None
-        #: What follows once the executor has stopped; None: it stands by again.
+        #: The next step after the executor has stopped; None: it becomes a standby again.
         self._then: End | None = None
         self._why = ""
         self._kill_at = 0.0
@@ -232,12 +232,12 @@ class ContainerState:
 
     @property
     def leave_unheard(self) -> str:
-        """Why it has to leave, as long as the endpoint has not heard of it; empty otherwise."""
+        """Why it has to leave, until the endpoint has received that; empty otherwise."""
         return self._leave_why if self._leave_at is not None else ""
 
     def farewell(self, now: float) -> Send | None:
-        """The last message of a container that its engine ends, once nothing of it runs, so that nobody waits for its
-        lease.
+        """The last message of a container that its engine ends, after all its processes have ended, so that nothing
+        waits for its lease.
 
         None if it has never acted, or ends for another reason, which its engine reports.
         """
@@ -246,7 +246,7 @@ class ContainerState:
         return Send(self._lease.ask(now), 0, self._lease.stopped, 0.0)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """One event. Ticks come at least once a second."""
+        """Handle one event. Ticks come at least once a second."""
         if now - self._last_now > OWN_STALL_S:
             self._silent_at = max(self._silent_at, now + SILENT_S)
         self._last_now = now
@@ -269,7 +269,7 @@ class ContainerState:
                 if number == self._asked:
                     self._asked, self._next_at = None, max(now, self._asked_at + self._times.renew_s)
             case LinkBack():
-                # Soon: another scheduler takes containers for running once it has heard of them.
+                # Soon, because another scheduler considers containers as running after their first request.
                 self._asked, self._next_at = None, self._asked_at + BACK_S
             case StateAnswered(number, has_scheduler):
                 if number == self._state_asked:
@@ -349,7 +349,7 @@ class ContainerState:
             if self.phase is Phase.ACTING:
                 effects += self._stop(f"it had no grant for {self._times.fence_s:g} s", now)
             elif self.phase in (Phase.PREPARING, Phase.STANDBY):
-                self._lease.stop()  # nothing has run yet
+                self._lease.stop()  # no process has run yet
         if self.phase is Phase.ACTING and now >= self._silent_at:
             self._then = End(Ending.HUNG, "its executor gave no sign of life, and was killed")
             effects += self._stop(self._then.why, now, grace=False)

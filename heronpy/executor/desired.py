@@ -1,8 +1,8 @@
-"""Which processes a container should run, from the packing plan, and how each is started. Pure.
+"""The processes that a container should run according to the packing plan, and how each is started. Pure.
 
 Invariant: container 0 has the topology master (and the Spark gateway and checkpoint replicator, if any); any
 other container of the plan has its stream manager and its tasks, and its share of the standby topology
-masters, assigned round robin; a container that is not in the plan has nothing.
+masters, assigned round robin; a container that is not in the plan has none.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Place(Struct, frozen=True):
     launch_file: str
     container: int
     epoch: int
-    #: Why the container was started again, as its scheduler says: the value of an ExitReason, and words for people.
+    #: Why the container was started again, from its scheduler: the value of an ExitReason, and a text for people.
     after: str = ""
     after_text: str = ""
-    #: Why its container is not limited to what its topology asks for; empty: it is, or nothing is asked for.
+    #: Why its container is not limited to the requested resources; empty if it is, or if none are requested.
     not_limited: str = ""
 
 
@@ -112,7 +112,7 @@ def desired_processes(
 def command_of(
     spec: ProcessSpec, number: int, place: Place, roles: Roles, *, after: ExitReason | None, preload: bool
 ) -> Command:
-    """The command for start `number` of a process; `after` says how its predecessor ended, None without one."""
+    """The command for start `number` of a process; `after` says how its predecessor ended; None if there was none."""
     argv = ["--launch", place.launch_file]
     if spec.role not in (TMASTER, STANDBY, SPARK_GATEWAY, REPLICATOR):
         argv += ["--container", str(place.container)]
@@ -121,7 +121,7 @@ def command_of(
     if spec.role == INSTANCE:
         argv += ["--task", str(spec.task_id)]
         if after is not None:
-            # A task whose predecessor crashed looks for the tuple that caused it.
+            # A task whose predecessor crashed searches for the tuple that caused it.
             argv += ["--after", after.value]
     argv += ["--epoch", str(child_epoch(place.epoch, number))]
     return Command(

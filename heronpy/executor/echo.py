@@ -1,7 +1,7 @@
 """The logs of a container once more, on the standard output of its first process: `kubectl logs`, Slurm's job output.
 
-Each line begins with the name of its process. Invariants: whoever writes a log never waits for whoever reads that
-output: what waits is bounded, and what is left out is counted, and said in the output itself; an output that is a file
+Each line begins with the name of its process. Invariants: writers of logs never wait for the reader of that output: the
+waiting lines are bounded, and omitted lines are counted and reported in the output itself; an output that is a file
 ends at the size that all log files of a process may have; lines of two processes never mix.
 """
 
@@ -20,10 +20,10 @@ log = logging.getLogger("heronpy.executor")
 MARK = b" | "
 #: Most bytes of lines that wait to be written.
 WAITING_MAX_BYTES = 1 << 20
-#: A write of no more than this is one piece to a pipe; a longer line is cut.
+#: A write of at most this size is atomic on a pipe; longer lines are cut.
 PIECE_MAX_BYTES = 4096
 CLOSE_S = 1.0
-#: Where the executor finds the output of the first process.
+#: The executor's descriptor of the first process's output.
 ECHO_FD = 4
 
 
@@ -36,7 +36,7 @@ class Echo:
         self._max_bytes = file_max_bytes if stat.S_ISREG(os.fstat(fd).st_mode) else None
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
-        #: Lines that were left out, and those of them that the output does not tell of yet.
+        #: Number of omitted lines, and the number of those not yet reported in the output.
         self.left_out = 0
         self._untold = 0
         self._full = self._over = False
@@ -45,7 +45,7 @@ class Echo:
         self._thread.start()
 
     def put(self, name: str, lines: bytes) -> None:
-        """Whole lines of a process's log; never waits."""
+        """Complete lines of a process's log; never waits."""
         pieces = [piece for line in lines.splitlines() for piece in _pieces(name.encode() + MARK, line)]
         with self._wake:
             for piece in pieces:
@@ -90,7 +90,7 @@ class Echo:
             said = "this file has its full size, so no more lines come here; the log files go on"
             text = f"{self._name} | echo: {said}\n".encode()
         elif full:
-            text = b""  # somebody has said it
+            text = b""  # another process has reported it
         try:
             view = memoryview(text)
             while view:
@@ -129,7 +129,7 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._echo.put(self._process, self.format(record).encode("utf-8", "backslashreplace"))
-        except Exception:  # a log never harms its caller
+        except Exception:  # logging never harms its caller
             self.handleError(record)
 
 
@@ -140,7 +140,7 @@ def _pieces(mark: bytes, line: bytes) -> list[bytes]:
 
 
 def open_echo(fd: int, name: str, file_max_bytes: int, files_max: int) -> Echo | None:
-    """The echo of a process that has been given an output; None without one."""
+    """The echo of a process that was given an output; None if it was not."""
     if fd < 0:
         return None
     os.set_inheritable(fd, False)

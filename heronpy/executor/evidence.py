@@ -1,4 +1,4 @@
-"""What the processes of a container do right now: their stacks, a profile, their objects by type.
+"""The current activity of a container's processes: their stacks, a profile, their objects by type.
 
 Answers `DumpStacks`, `Profile` and `Heap` at the container's file service, for each of its processes and for the
 executor itself. py-spy samples from outside if it is installed and may attach; else a process samples itself, see
@@ -37,7 +37,7 @@ DURATION_MIN_S, DURATION_MAX_S = 0.1, 300.0
 #: Time that a sampler needs to start and to write.
 SLACK_S = 20.0
 LOOK_S = 0.05
-#: More of what py-spy has written is not read.
+#: Maximum bytes of py-spy's output that are read.
 RAW_MAX_BYTES = 64 << 20
 REASON_MAX = 300
 PY_SPY, ITSELF = "py-spy", "the process itself"
@@ -51,7 +51,7 @@ class Evidence:
     """Takes evidence of a container's processes.
 
     `pid_of` gives the pid of a process that runs, else 0; `send` signals it; `stacks` makes it print its stacks by
-    calling what it is given, and gives what it printed. `own` is the name of the executor itself.
+    calling the given function, and returns its output. `own` is the name of the executor itself.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Evidence:
 
     @contextlib.contextmanager
     def _turn(self, name: str) -> Iterator[int]:
-        """Reserve a process, so that nobody else takes evidence of it; yields its pid."""
+        """Reserve a process, so that no other request takes evidence of it; yields its pid."""
         pid = self._pid(name)
         if not pid:
             raise InvalidRpcError(f"{name} does not run in this container")

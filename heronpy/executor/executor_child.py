@@ -1,6 +1,6 @@
 """The executor as a child of the container's first process, with everything that descends from it.
 
-The first process adopts what is orphaned on its way (subreaper, or process 1 of a container) and reaps it. Invariants:
+The first process adopts and reaps orphaned descendants (as subreaper, or as process 1 of a container). Invariants:
 an end is reported once, after no process below this one is left; the child dies with this process.
 """
 
@@ -19,7 +19,7 @@ from heronpy.procs.linux import children_by_scan
 
 log = logging.getLogger("heronpy.executor")
 
-#: Where the executor finds the pipe for its signs of life.
+#: Descriptor of the pipe for the executor's signs of life.
 SIGNS_FD = 3
 #: Signals whose handlers Python or this process has changed.
 _SIGNALS = tuple(getattr(signal, f"SIG{name}") for name in ("TERM", "INT", "HUP", "USR1", "CHLD", "PIPE", "XFSZ"))
@@ -40,7 +40,7 @@ class ExecutorChild:
     def start(self, argv: Sequence[str], environ: dict[str, str], output: int, echo: int = -1) -> None:
         """Start it in its own session, with `echo` as ECHO_FD if there is one.
 
-        OSError when there is no such program, or no process left.
+        OSError when the program does not exist, or no further process can be made.
         """
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -70,7 +70,7 @@ class ExecutorChild:
             os.close(null)
         self._signs = reader
         self._loop.add_reader(reader, self._read_signs)
-        # Not earlier: whoever starts a program to prepare something waits for its end himself.
+        # Not earlier, because code that starts a program for the preparation waits for its end itself.
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
         self._loop.call_soon(self._reap)
 
@@ -83,7 +83,7 @@ class ExecutorChild:
 
     @staticmethod
     def kill() -> None:
-        """Kill everything below this process, also what has left its session."""
+        """Kill everything below this process, including processes that have left its session."""
         for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -93,7 +93,7 @@ class ExecutorChild:
             if os.read(self._signs, 4096):
                 self._on_sign()
                 return
-            self._forget_signs()  # nobody holds the other end any more
+            self._forget_signs()  # the other end has no holder any more
 
     def _forget_signs(self) -> None:
         if self._signs >= 0:
@@ -110,7 +110,7 @@ class ExecutorChild:
                 self._on_ended(status)
 
     def kill_all(self) -> list[int]:
-        """Kill and reap everything below this process; the numbers of what would not go."""
+        """Kill and reap everything below this process; returns the pids that did not end."""
         deadline = time.monotonic() + GONE_S
         while left := descendants(os.getpid()):
             self.kill()
@@ -131,7 +131,7 @@ class ExecutorChild:
 
 
 def descendants(pid: int) -> list[int]:
-    """The living processes below a process; zombies that wait for their parents among them."""
+    """The living processes below a process, including zombies that wait for their parents."""
     found, todo = [], _children(pid)
     while todo:
         one = todo.pop()

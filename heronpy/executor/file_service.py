@@ -1,9 +1,10 @@
-"""The file service of a container: logs and dead letters, by the names that it lists alone; evidence of its processes.
+"""The file service of a container: logs and dead letters, only by the names that it lists, and evidence of its
+processes.
 
-Invariants: only regular files directly in two folders are opened, through a descriptor of the folder and never
-through a link, so that no name leads elsewhere; a name that the service does not list is refused; an answer has at most
-`READ_MAX_BYTES` and `LISTED_MAX` names. On one machine all containers write into one folder: each service lists what
-its container has written, that of container 0 also what belongs to no container.
+Invariants: only regular files directly in two folders are opened, through a descriptor of the folder and never through
+a link, so that no name leads elsewhere; a name that the service does not list is refused; an answer has at most
+`READ_MAX_BYTES` and `LISTED_MAX` names. On one machine all containers write into one folder: each service lists the
+files of its container, and that of container 0 also files of no container.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from heronpy.storage.dead_letters import FOLDER as LETTERS
 LOGS = "log-files"
 READ_MAX_BYTES = 256 * 1024
 LISTED_MAX = 20_000
-#: Requests at once; further ones are refused.
+#: Maximum number of concurrent requests; further ones are refused.
 ANSWERING_MAX = 8
 #: Most concurrent searches, which read whole files.
 SEARCHING_MAX = 2
-#: A log, or a file of dead letters, and the rotated ones: `P.log`, `P.log.1`.
+#: A log or a file of dead letters, and its rotated files: `P.log`, `P.log.1`.
 _FILE = re.compile(r"(?P<process>[^\x00-\x1f/\\.][^\x00-\x1f/\\]*?)\.(?P<kind>log|jsonl)(\.[0-9]{1,4})?")
 _SUFFIXES = {LOGS: "log", LETTERS: "jsonl"}
 
@@ -46,9 +47,10 @@ def socket_name(container: int) -> str:
 
 
 def belongs(process: str, container: int, alone: bool = False) -> bool:
-    """Whether a process of this name is of this container, or of none and this is container 0.
+    """Whether a process of this name belongs to this container, or to none if this is container 0.
 
-    With `alone` no other container writes into its folder, so what names none is its own: a standby topology master.
+    With `alone` no other container writes into its folder, so a name without a container also belongs to it: a standby
+    topology master.
     """
     own = (stmgr_id(container), executor_id(container), bootstrap_id(container))
     if process in own or process.startswith(f"container_{container}_"):
@@ -71,7 +73,7 @@ class ContainerFiles:
         return self.search(request) if isinstance(request, control_pb2.SearchFile) else self.listed()
 
     def listed(self) -> control_pb2.ListFilesReply:
-        """All files, by name."""
+        """All files, sorted by name."""
         reply = control_pb2.ListFilesReply()
         for folder in (LOGS, LETTERS):
             for name, status in sorted(self._entries(folder), key=lambda entry: entry[0]):
@@ -148,7 +150,7 @@ class ContainerFiles:
         try:
             above = self._open_folder(folder)
             try:
-                # O_NONBLOCK: a FIFO in its place must not hold us.
+                # O_NONBLOCK, so that a FIFO in its place cannot block this process.
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
                 return os.open(name, flags, dir_fd=above)
             finally:
@@ -176,9 +178,10 @@ class ContainerFiles:
 
 
 class FileService:
-    """Answers `ListFiles`, `ReadFile`, `SearchFile` and what `more` answers, by the field's name; needs a running loop.
+    """Answers `ListFiles`, `ReadFile`, `SearchFile` and the further requests in `more`, by the field's name; needs a
+    running loop.
 
-    Over TCP only holders of the topology's key get in.
+    Over TCP only holders of the topology's key are admitted.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Stacks as texts and as structs: what py-spy and the interpreter print, and what travels. Pure."""
+"""Stacks as texts and as structs: the output of py-spy and the interpreter, and the message format. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from heronpy.views.evidence import Profile, Row, WeightedStack
 #: Most bytes of an answer with stacks; the lightest stacks are left out.
 ANSWER_MAX_BYTES = 1 << 20
 FRAME_MAX, DEPTH_MAX, LINE_MAX = 200, 200, 1000
-#: A stack goes on below this file with the process that forked this one.
+#: Below this file, a stack continues with the process that forked this one.
 FORK_LOOP = "heronpy/procs/fork_loop.py"
-#: What the interpreter prints of its threads; whatever else stands in a log is nobody's business here.
+#: The interpreter's output about its threads; all other text in a log is ignored.
 _PRINTED = re.compile(
     r'(Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):|  File ".*", line \d+ in .*|  \.\.\.|  <.*>'
 )
@@ -45,7 +45,7 @@ def printed_stacks(text: str) -> str:
 def folded(text: str, rate: int, idle: bool) -> list[Row]:
     """The stacks that `py-spy record --format raw` writes: frames with `;` between them, a space, the samples.
 
-    Threads that wait are left out unless `idle`: py-spy takes some of them for running.
+    Waiting threads are left out unless `idle`; py-spy considers some of them running.
     """
     rows = []
     for line in text.splitlines():
@@ -59,7 +59,7 @@ def folded(text: str, rate: int, idle: bool) -> list[Row]:
 
 
 def _short(frame: str) -> str:
-    """The last two parts of the path, as in our own sampler."""
+    """The last two parts of the path, as in heronpy's own sampler."""
     match = _FRAME.fullmatch(frame)
     if match is None:
         return frame
@@ -67,7 +67,7 @@ def _short(frame: str) -> str:
 
 
 def profile_of(rows: Iterable[Row], sampler: str, note: str, max_bytes: int = ANSWER_MAX_BYTES) -> Profile:
-    """The heaviest stacks, as far as there is room; the seconds of the others are in `left_out_s`."""
+    """The heaviest stacks that fit; the seconds of the others are in `left_out_s`."""
     found = Profile(frames=[], stacks=[], seconds=0.0, left_out_s=0.0, sampler=sampler, note=note)
     numbers: dict[str, int] = {}
     used = 0

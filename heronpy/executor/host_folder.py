@@ -1,9 +1,9 @@
-"""The folders of one submission of a container on its host, and what dead predecessors have left there.
+"""The folders of one submission of a container on its host, and those of dead predecessors.
 
-`<home>/containers/<topology id>.<container>.<submission>@<host>/` holds everything but the sockets, whose paths must be
-short, and the packages, which all containers of the host share. Each folder has a lock that its first process holds;
-one whose lock is free has no living owner. A lock says nothing of another host, whether it is held or not there yet, so
-the names of folders have a digest of their host, and in a home that several hosts reach each looks at its own only.
+`<home>/containers/<topology id>.<container>.<submission>@<host>/` holds everything except the sockets, whose paths must
+be short, and the packages, which all containers of the host share. Each folder has a lock that its first process holds;
+a folder with a free lock has no living owner. Locks have no meaning across hosts, so the names of folders contain a
+digest of their host, and in a home that several hosts reach each host examines only its own folders.
 
 Invariants: every folder is private to this user (0700, no link); nothing is removed while its owner may live.
 """
@@ -41,9 +41,9 @@ _FIX: Final = "set heron.engine.home to a folder that you may write to on every 
 
 
 def home_of(given: str) -> Path:
-    """The folder of this user on this host: `given`, the operator's, or one in the folder for temporary files.
+    """The folder of this user on this host: the operator's `given`, or one in the folder for temporary files.
 
-    It is made, and refused if another user could replace what is in it (ConfigError).
+    It is created if necessary. ConfigError if another user could replace its content.
     """
     home = Path(given) if given else Path(tempfile.gettempdir()) / f"heron-{os.getuid()}"
     if not home.is_absolute():
@@ -57,7 +57,7 @@ def home_of(given: str) -> Path:
 
 
 class HostFolder:
-    """The folders of one submission; it lives, for others, as long as this object is open."""
+    """The folders of one submission; for other processes it is alive while this object is open."""
 
     def __init__(self, home: Path, topology_id: str, container: int, submission: int) -> None:
         self._all = home / "containers"
@@ -68,7 +68,7 @@ class HostFolder:
         self._lock = -1
 
     def open(self) -> None:
-        """Make the folders, and remove those of dead predecessors on this host; ConfigError when that cannot be."""
+        """Create the folders, and remove those of dead predecessors on this host; ConfigError if that fails."""
         try:
             self._open()
         except OSError as error:
@@ -124,7 +124,7 @@ class HostFolder:
             os.close(descriptor)
 
     def close(self) -> list[str]:
-        """Remove everything but the packages; what could not be removed. Idempotent."""
+        """Remove everything except the packages; returns what could not be removed. Idempotent."""
         if self._lock < 0:
             return []
         left = []
@@ -135,7 +135,7 @@ class HostFolder:
                 left.append(f"{folder} ({error.strerror})")
         os.close(self._lock)
         self._lock = -1
-        with contextlib.suppress(OSError):  # others may need it
+        with contextlib.suppress(OSError):  # other containers may need it
             os.rmdir(self.sockets.parent)
         return left
 

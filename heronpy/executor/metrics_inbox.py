@@ -1,6 +1,6 @@
-"""Where the processes of a container push their metrics and exceptions.
+"""The socket to which the processes of a container push their metrics and exceptions.
 
-Invariants: at most one report per process (the newest, with the spans of those that it replaces) and at most
+Invariants: at most one report per process (the newest, with the spans of the reports that it replaces) and at most
 `EXCEPTIONS_MAX` exceptions wait for the topology master; the excess is dropped and counted, as is garbage on the
 socket.
 """
@@ -18,17 +18,17 @@ from heronpy.net.zsock import LoopSocket, configure
 from heronpy.proto import control_pb2
 
 EXCEPTIONS_MAX = 1024
-#: Spans of one process that wait.
+#: Maximum number of waiting spans of one process.
 SPANS_MAX = 100
-#: Last reports of processes that were replaced or removed before those were sent.
+#: Maximum number of unsent last reports of replaced or removed processes.
 ENDED_MAX = 256
 _DRAIN_MAX = 1000
-#: What comes within this is read together: the tasks of a host report at shared moments.
+#: Messages within this time are read together, because the tasks of a host report at shared moments.
 PAUSE_S = 0.05
 
 
 class MetricsInbox:
-    """Binds the socket and keeps what arrives."""
+    """Binds the socket and keeps the received reports."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class MetricsInbox:
         self._reports: dict[str, control_pb2.MetricsReport] = {}
         self._fresh: set[str] = set()
         self._ended: deque[control_pb2.MetricsReport] = deque(maxlen=ENDED_MAX)
-        #: Of each process, the last report of its previous incarnation: what a topology master had not stored when it
-        #: died, its successor learns from here.
+        #: Of each process, the last report of its previous incarnation, which tells a new topology master the figures
+        #: that its predecessor had not stored.
         self._told: dict[str, control_pb2.MetricsReport] = {}
         self._exceptions: deque[control_pb2.ExceptionReport] = deque()
         self._last_exception: dict[str, control_pb2.ExceptionReport] = {}
@@ -59,7 +59,7 @@ class MetricsInbox:
         self._socket = LoopSocket(self._sock, self.receive, pause_s=PAUSE_S)
 
     def receive(self, parts: list[bytes]) -> None:
-        """One message: a report or an exception of a process of this container. Nothing that is in it raises."""
+        """Handle one message: a report or an exception of a process of this container. No content of it raises."""
         envelope = parse(parts[0]) if len(parts) == 1 else None
         field, body = body_of(envelope) if envelope is not None else ("", None)
         if body is None or field not in ("metrics_report", "exception_report"):
@@ -93,7 +93,7 @@ class MetricsInbox:
         self._on_exception()
 
     def drain(self) -> None:
-        """Read everything that has arrived, so that the last reports of a dead process are known."""
+        """Read all received messages, so that the last reports of a dead process are known."""
         for _ in range(_DRAIN_MAX):
             try:
                 parts = self._sock.recv_multipart(zmq.DONTWAIT)
@@ -107,7 +107,7 @@ class MetricsInbox:
         return self._last_exception.get(process)
 
     def begin(self, process: str) -> None:
-        """A new incarnation starts: earlier exceptions do not explain its end."""
+        """Note that a new incarnation starts, so that earlier exceptions do not explain its end."""
         self._last_exception.pop(process, None)
 
     def _carry(self, earlier: control_pb2.MetricsReport, later: control_pb2.MetricsReport) -> None:
@@ -156,11 +156,11 @@ class MetricsInbox:
         self._ended = deque([*self._told.values(), *self._ended], maxlen=ENDED_MAX)
 
     def put_back(self, batch: control_pb2.MetricsBatch) -> None:
-        """A batch could not be sent; newer reports win, exceptions keep their order."""
+        """Put back a batch that could not be sent; newer reports win, and exceptions keep their order."""
         for report in reversed(batch.reports):
             newest = self._reports.get(report.process)
             if newest is not None and newest.epoch == report.epoch:
-                if report.process in self._fresh:  # it came since; else it is the same one
+                if report.process in self._fresh:  # a newer one came since, or it is the same
                     self._carry(report, newest)
                 self._fresh.add(report.process)
             elif len(self._ended) < ENDED_MAX:

@@ -28,7 +28,7 @@ log = logging.getLogger("heronpy.executor")
 REQUEST_MAX_BYTES = 8192
 REQUEST_MAX_S = 5.0
 CONNECTIONS_MAX = 32
-#: A serious client has sent its request within this.
+#: Time within which a well-behaved client has sent its request.
 ASK_S = 0.25
 
 #: A page is built at most this often, regardless of the number of requests.
@@ -82,7 +82,7 @@ class MetricsPage:
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or not self._wanted_port:
                     raise
-                # Another process took it while the container was down; its tasks matter more than its page.
+                # Another process took the port while the container was down; its tasks matter more than its page.
                 self._server = await self._listen_anywhere()
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
@@ -146,7 +146,9 @@ class MetricsPage:
         await self._reply(visit.writer, *self.answer(head))
 
     def _evict(self) -> None:
-        """Close the oldest connection with a late request; without one, the oldest, which does not read its answer."""
+        """Close the oldest connection with a late request, or else the oldest connection, which does not read its
+        answer.
+        """
         due = asyncio.get_running_loop().time() - ASK_S
         silent = (visit for visit in self.visits if not visit.asked and visit.since < due)
         oldest = next(silent, next(iter(self.visits)))

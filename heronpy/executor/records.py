@@ -25,7 +25,7 @@ def process_record(
     now: float,
     footprint: control_pb2.Footprint | None = None,
 ) -> control_pb2.ProcessRecord:
-    """`now` is monotonic, like the supervisor's deadlines."""
+    """The record of a process; `now` is monotonic, like the supervisor's deadlines."""
     outlook = view.outlook
     record = view.record(started_at, epoch)
     record.task_id = view.spec.task_id
@@ -88,7 +88,7 @@ def end_report(event: Ended, container: int, now: float, explained: bool) -> con
     """Why a process ended, as an exception of its task (F11).
 
     None after a proper end, or when the process itself has reported an exception that explains it.
-    A MemoryError is such an exception, with its line; memory that ran out otherwise is reported whatever came before.
+    A MemoryError is such an exception, with its line; running out of memory in other ways is always reported.
     Without a traceback, it counts as a repetition of the last exception of its kind.
     """
     crashed = event.reason is ExitReason.CRASHED

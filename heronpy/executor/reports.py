@@ -1,4 +1,4 @@
-"""What an executor reports about its container: to the topology master, and on its page."""
+"""The executor's reports about its container: to the topology master, and on its page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from heronpy.proto import control_pb2, endpoint_pb2
 if TYPE_CHECKING:
     from heronpy.metrics.prometheus import Page
 
-#: While something waits for a CPU for this share of the time, it is measured who takes it. Else nobody needs to know.
+#: If something waits for a CPU for this share of the time, the use of CPU by each process is measured.
 PRESSED = 0.1
 
 
@@ -43,7 +43,7 @@ class Reports:
         footprints: FootprintMeter,
         clock: Callable[[], control_pb2.ClockOffset | None] = lambda: None,
     ) -> None:
-        """`clock` tells how that of this host differs from the topology master's."""
+        """`clock` returns the difference between this host's clock and the topology master's."""
         self._place = place
         self._clock = clock
         self._supervisor = supervisor
@@ -60,7 +60,7 @@ class Reports:
 
     @property
     def calm(self) -> bool:
-        """Every process runs, none has done more than report, and none has a memory limit that it could exceed."""
+        """Whether every process runs, none has done more than report, and none could exceed a memory limit."""
         views = self._supervisor.views()
         limits = any(view.spec.memory_max_bytes for view in views)
         return self._usage.calm and not limits and all(view.state is ProcessState.RUNNING for view in views)
@@ -83,7 +83,7 @@ class Reports:
             self._own.forget()
             self._spark.forget()
             return
-        # All others are children of this process.
+        # All other processes are children of this process.
         own = self._own.rate([os.getpid()], now)
         gateways = [view.pid for view in views if view.spec.role == SPARK_GATEWAY]
         spark = self._spark.rate(gateways, now) if gateways else None
@@ -93,7 +93,7 @@ class Reports:
             usage.spark_used = spark
 
     def ended(self, effect: Ended) -> None:
-        """A process that should run has ended: count it, and report the reason to the topology master."""
+        """Count the end of a process that should run, and report the reason to the topology master."""
         name = effect.spec.name
         self._out_of_memory[name] += effect.reason is ExitReason.OOM
         explained = self._inbox.last_exception(name) is not None
@@ -133,7 +133,7 @@ class Reports:
 
     def metrics_text(self) -> tuple[str, str]:
         """Content type and body of /metrics."""
-        # Imported here: few executors are asked.
+        # Imported here, because few executors get such requests.
         from heronpy.metrics import prometheus
 
         if self._page is None:
@@ -141,7 +141,7 @@ class Reports:
         return prometheus.CONTENT_TYPE, self._page.text(self.all())
 
     def all(self) -> list[control_pb2.MetricsReport]:
-        """The newest report of every process of the container, this one's last."""
+        """The newest report of every process of the container, with this process last."""
         return [*self._inbox.reports(), *self._own_reports()]
 
     def health_text(self, registered: bool) -> tuple[str, str]:

@@ -1,9 +1,9 @@
-"""What a container says to its scheduler's control endpoint, by the addresses of its join token, in turn.
+"""The requests of a container to its scheduler's control endpoint, at the addresses of its join token, in turn.
 
-A container that ends leaves the ends of its logs at the endpoint, and an exit code for its engine.
+A container that ends sends the ends of its logs to the endpoint, and leaves an exit code for its engine.
 
-Invariants: each call has a deadline; join token and session credential appear in no text; an endpoint that does not
-answer is looked for at the other addresses.
+Invariants: each call has a deadline; join token and session credential appear in no text; if an endpoint does not
+answer, the other addresses are tried.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from heronpy.storage.objects.port import ObjectsError
 log = logging.getLogger("heronpy.executor")
 
 CALL_S = 5.0
-#: Calls in a row without an answer, after which the next address is tried.
+#: Number of consecutive unanswered calls after which the next address is tried.
 MISSED_MAX = 2
-#: Tries to read one piece of a package, whose pauses grow to a few seconds.
+#: Attempts to read one piece of a package, with pauses that grow to a few seconds.
 PIECE_TRIES = 8
 _WORDS = {
     endpoint_pb2.VERDICT_GRANTED: Word.GRANTED,
@@ -78,9 +78,10 @@ class SchedulerLink:
         on_back: Callable[[], None] | None = None,
         secret: bytes = b"",
     ) -> None:
-        """`on_back`: the endpoint is there again, perhaps that of another scheduler, which has not heard of us.
+        """`on_back` is called when the endpoint is back, perhaps of another scheduler that does not know this
+        container.
 
-        `secret`: of a submission that was admitted already.
+        `secret` is the secret of a submission that was admitted already.
         """
         self._on_back = on_back
         self._token = token
@@ -92,7 +93,7 @@ class SchedulerLink:
 
     @property
     def address(self) -> str:
-        """The address of the endpoint that is used now."""
+        """The address of the endpoint in use."""
         return self._token.addresses[self._at]
 
     async def admit(self, hello_at: Callable[[str], endpoint_pb2.Hello], within_s: float) -> Admitted:
@@ -134,7 +135,8 @@ class SchedulerLink:
         try:
             answer = await self._call(request, send.wait_s + late_s)
         except HeronError as error:
-            # Only a verdict ends a container: a scheduler that ends, or an endpoint that knows nobody yet, refuses.
+            # Only a verdict ends a container: a scheduler that is ending, or an endpoint that has just started, also
+            # refuses.
             log.warning("the scheduler does not answer: %s", error)
             return AnswerLate(send.number)
         if not isinstance(answer, endpoint_pb2.Renewed) or answer.number != send.number:
@@ -161,11 +163,11 @@ class SchedulerLink:
         raise AssertionError("unreachable")
 
     async def log_end(self, process: str, data: bytes, cut: bool) -> bool:
-        """Hand over the end of a log."""
+        """Send the end of a log."""
         return await self._say(endpoint_pb2.LogEnd(credential=self._credential, process=process, data=data, cut=cut))
 
     async def spans(self, spans: Iterable[endpoint_pb2.StartSpan]) -> bool:
-        """Say how long the steps of the start took."""
+        """Report the durations of the steps of the start."""
         return await self._say(endpoint_pb2.StartSpans(credential=self._credential, spans=spans))
 
     async def _say(self, body: Message) -> bool:
@@ -206,7 +208,7 @@ class SchedulerLink:
         self._missed = 0
 
     def close(self) -> None:
-        """Calls that still wait raise LostReplyError. Idempotent."""
+        """Close the link; calls that still wait raise LostReplyError. Idempotent."""
         self._closed = True
         self._disconnect()
 
@@ -221,9 +223,9 @@ def _ignore(_: control_pb2.Envelope) -> None:
 
 
 def archive_logs(archive: LogArchive, run: Run, folder: Path, archived: set[str]) -> None:
-    """Put all logs of a container into the archive, the rotated ones last, and add to `archived` whose log is there.
+    """Put all logs of a container into the archive, rotated ones last, and add their processes to `archived`.
 
-    It may be left alone before it is done. A store that does not answer ends it: the endpoint gets the rest.
+    The caller may abandon it before it is done. It ends if the store does not answer; the endpoint gets the rest.
     """
     try:
         for name in newest_first(path.name for path in folder.glob("*.log*")):
@@ -239,7 +241,7 @@ async def send_logs(
 ) -> None:
     """Send the end of each log, starting with the processes in `first`, until the endpoint accepts no more.
 
-    Of archived logs only the last line of the very first one is sent, which has the reason of the end.
+    For archived logs only the last line of the very first one is sent, because it has the reason of the end.
     """
     for path in sorted(folder.glob("*.log"), key=lambda path: (path.stem not in first, path)):
         if path.stem in archived and path.stem != first[0]:
@@ -266,7 +268,7 @@ def _end_of(path: Path, count: int) -> tuple[bytes, bool]:
 
 
 def code_of(end: End) -> int:
-    """The exit code, negative for the number of a signal: the executor's, where it ended by itself."""
+    """The exit code, negative for the number of a signal; the executor's code, if it ended by itself."""
     match end.ending:
         case Ending.EXECUTOR:
             return os.waitstatus_to_exitcode(end.status)

@@ -1,7 +1,7 @@
 """The executor's shell: joins process host, metrics inbox, metrics page and the connection to the topology master.
 
-Invariants: the container keeps working while the topology master or the state manager is unreachable; when
-this process ends, for whatever reason, all its processes end (the fork server ensures that).
+Invariants: the container keeps working while the topology master or the state manager is unreachable; when this process
+ends for any reason, all its processes end (the fork server ensures that).
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ log = logging.getLogger("heronpy.executor")
 HEARTBEAT_S = 2.0
 #: While no process works, processes are measured and heartbeats sent in one of this many rounds.
 CALM_ROUNDS = 2
-#: A new try to reach a topology master after an unexpected failure.
+#: Pause before the next attempt to reach a topology master after an unexpected failure.
 RETRY_S = 1.0
 EXCEPTION_DELAY_S = 0.05
-#: Reports that come within this share a message; more than the pause of the inbox.
+#: Reports within this time share a message; longer than the pause of the inbox.
 REPORTS_DELAY_S = 0.06
 #: Upper estimates of the files that a process has open.
 FDS_PER_PROCESS = 40
@@ -113,7 +113,7 @@ class Executor:
         )
         self._echo: Echo | None = None
         if echo_fd >= 0:
-            from heronpy.executor.echo import open_echo  # for containers of engines
+            from heronpy.executor.echo import open_echo  # only for containers of engines
 
             self._echo = open_echo(echo_fd, self._name, self._logging.file_max_bytes, self._logging.files_max)
         self._logs = ChildLogs(Path(launch.log_dir), self._logging, self._echo.put if self._echo is not None else None)
@@ -123,17 +123,17 @@ class Executor:
         self._exit_code: int = exit_codes.OK
         self._group = group_of(place.container)
         self._jobs = Jobs(group=self._group)
-        # A third of what counts as lost, as for other processes.
+        # A third of the time after which a process counts as lost, as for other processes.
         lost_s = settings_for(launch, TmasterSettings).executor_lost_s
         self._rounds = min(CALM_ROUNDS, max(1, int(lost_s / 3 / HEARTBEAT_S)))
         self._clocks: ClockProbe | None = None
         self._beat_soon = self._export_soon = False
         self._exported_at = 0.0
         self._export_timer: asyncio.TimerHandle | None = None
-        #: Tasks that have run under an earlier executor; None until they are looked for.
+        #: Tasks that have run under an earlier executor; None until they were read.
         self._has_run: frozenset[int] | None = None
         self._last_beat = time.monotonic()
-        #: Where whoever started this process looks for signs of life.
+        #: Descriptor on which the parent reads signs of life.
         self._signs_fd = signs_fd
 
     # ---- life -------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Executor:
         )
         keys = keys_of(launch)
         if keys is not None:
-            from heronpy.executor.clock_probe import EVERY_S, ClockProbe  # one host has one clock
+            from heronpy.executor.clock_probe import EVERY_S, ClockProbe  # on one host all processes share a clock
 
             self._clocks = clocks = ClockProbe(self._link.call)
             self._jobs.every(EVERY_S, lambda: self._jobs.start(clocks.ask()))
@@ -348,7 +348,7 @@ class Executor:
         self._export_when_due()
 
     def _on_exception(self) -> None:
-        # Users wait for these; a burst shares one message.
+        # Users wait for these changes; a burst shares one message.
         if not self._export_soon:
             self._export_soon = True
             asyncio.get_running_loop().call_later(EXCEPTION_DELAY_S, self._export)
@@ -385,7 +385,7 @@ class Executor:
             self._export_timer.cancel()
             self._export_timer = None
         if not self._link.registered:
-            return  # once it is, all of it goes out
+            return  # the next report sends everything
         batch, self._exported_at = self._inbox.take_batch(), time.monotonic()
         if batch is not None and not self._link.send(batch):
             self._inbox.put_back(batch)
@@ -419,7 +419,7 @@ class Executor:
             self._link.register_again()
         self._host.handle(Tick())
         if self._signs_fd >= 0:
-            with contextlib.suppress(OSError):  # a full pipe says enough
+            with contextlib.suppress(OSError):  # a full pipe is a sufficient sign
                 os.write(self._signs_fd, b".")
         if not self._may_skip(HEARTBEAT_S):
             self._beat()

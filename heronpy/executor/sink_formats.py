@@ -1,4 +1,4 @@
-"""What the sinks of metrics write: lines of JSON, and Graphite's plain text. Names and units are Heron's. Pure."""
+"""The output formats of metrics sinks: lines of JSON, and Graphite's plain text. Names and units are Heron's. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 
 from heronpy.proto import control_pb2
 
-#: What would end or split a part of Graphite's paths.
+#: Characters that would end or split a part of Graphite's paths.
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def json_lines(topology: str, at: float, reports: Iterable[control_pb2.MetricsReport]) -> bytes:
     """A line per process: its place, and its metrics by `NAME` or `NAME/LABEL`; a distribution is a sum and a count.
 
-    `at` is in seconds since 1970. What is no number is null.
+    `at` is in seconds since 1970. Values that are not numbers are null.
     """
     lines = []
     for report in reports:
@@ -39,7 +39,7 @@ def json_lines(topology: str, at: float, reports: Iterable[control_pb2.MetricsRe
 def graphite_lines(prefix: str, topology: str, at: float, reports: Iterable[control_pb2.MetricsReport]) -> bytes:
     """`PREFIX.TOPOLOGY.PROCESS.NAME[.LABEL] VALUE TIME`; a distribution has two, `.sum` and `.count`.
 
-    What is no number is left out.
+    Values that are not numbers are left out.
     """
     head = ".".join((*(_fit(part) for part in prefix.split(".") if part), _fit(topology)))
     lines = []

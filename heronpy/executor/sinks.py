@@ -1,8 +1,8 @@
-"""Where an executor's metrics go besides the topology master: a file of JSON lines, Graphite.
+"""Destinations of an executor's metrics in addition to the topology master: a file of JSON lines, Graphite.
 
-Each sink has a thread of its own. Invariants: nobody waits for a sink; at most `QUEUE_MAX` snapshots wait for one, and
-each has at most `SAMPLES_MAX` samples; what does not fit, or cannot be delivered, is dropped and counted; a sink that
-goes on failing is warned of once, and again at most every `WARN_AGAIN_S`.
+Each sink has its own thread. Invariants: nothing waits for a sink; at most `QUEUE_MAX` snapshots wait for a sink, and
+each has at most `SAMPLES_MAX` samples; excess or undeliverable samples are dropped and counted; a failing sink leads to
+one warning, which is repeated at most every `WARN_AGAIN_S`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ log = logging.getLogger("heronpy.executor")
 QUEUE_MAX = 4
 SAMPLES_MAX = 20_000
 WARN_AGAIN_S = 3600.0
-#: To connect, and to send a snapshot.
+#: Time limit for connecting, and for sending a snapshot.
 GRAPHITE_S = 5.0
-#: What waits when the executor ends has this long.
+#: Time for waiting snapshots when the executor ends.
 CLOSE_S = 1.0
 
 FILE, GRAPHITE = "file", "graphite"
@@ -41,18 +41,20 @@ Reports = list[control_pb2.MetricsReport]
 class Writer(Protocol):
     """Delivers snapshots; OSError when it cannot."""
 
-    #: Named in warnings.
+    #: Name of the sink in warnings.
     where: str
 
     def write(self, at: float, reports: Reports) -> None:
-        """Deliver one, or raise. May wait."""
+        """Deliver a snapshot, or raise. May block."""
 
     def close(self) -> None:
         """Idempotent."""
 
 
 class JsonFile:
-    """Appends to `path`; at `max_bytes` it becomes path.1, that path.2, up to `files_max` files. Lines are whole."""
+    """Appends to `path`; at `max_bytes` the file becomes path.1, path.1 becomes path.2, and so on, up to `files_max`
+    files. Lines are never split.
+    """
 
     def __init__(self, path: Path, topology: str, max_bytes: int, files_max: int) -> None:
         self.where = str(path)
@@ -60,7 +62,7 @@ class JsonFile:
         self._max_bytes, self._files_max = max_bytes, files_max
 
     def write(self, at: float, reports: Reports) -> None:
-        # Only here: most executors have no sink, and msgspec costs them memory.
+        # Imported here: most executors have no sink, and msgspec costs them memory.
         from heronpy.executor.sink_formats import json_lines
 
         data = json_lines(self._topology, at, reports)
@@ -87,15 +89,15 @@ class JsonFile:
                 view = view[os.write(descriptor, view) :]
         except OSError:
             with contextlib.suppress(OSError):
-                os.ftruncate(descriptor, size)  # no half of a line
+                os.ftruncate(descriptor, size)  # no partial line
             raise
 
     def close(self) -> None:
-        """Nothing is open between two snapshots."""
+        """Do nothing, because no file is open between two snapshots."""
 
 
 class GraphiteLink:
-    """Sends over one connection, which is made again after it broke."""
+    """Sends over one connection, which is opened again after it broke."""
 
     def __init__(self, host: str, port: int, prefix: str, topology: str) -> None:
         self.where = f"{host}:{port}"
@@ -143,7 +145,7 @@ class _Worker:
         self._waiting: queue.Queue[tuple[float, Reports]] = queue.Queue(QUEUE_MAX)
         self._ending = threading.Event()
         self._warned_at = float("-inf")
-        #: Both threads drop.
+        #: Both threads drop snapshots.
         self._dropping = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
         self._thread.start()
@@ -197,11 +199,11 @@ class _Worker:
 
 
 class Sinks:
-    """The sinks that the settings ask for."""
+    """The sinks that the settings enable."""
 
     def __init__(self, topology: str, executor: str, working_dir: Path, settings: MetricsSettings) -> None:
         self._workers: list[_Worker] = []
-        #: Samples beyond SAMPLES_MAX, of each snapshot once.
+        #: Samples beyond SAMPLES_MAX; a snapshot counts once.
         self._beyond = 0
         if settings.file_sink:
             path = working_dir / "metrics" / f"{executor}.jsonl"
@@ -213,7 +215,7 @@ class Sinks:
 
     @property
     def names(self) -> list[str]:
-        """The sinks there are."""
+        """Names of the enabled sinks."""
         return [worker.name for worker in self._workers]
 
     @property
@@ -223,7 +225,7 @@ class Sinks:
 
     @property
     def discarded(self) -> dict[str, int]:
-        """Samples that were not, by sink."""
+        """Undelivered samples, by sink."""
         return {worker.name: worker.discarded + self._beyond for worker in self._workers}
 
     def offer(self, at: float, reports: Iterable[control_pb2.MetricsReport]) -> None:
@@ -240,7 +242,7 @@ class Sinks:
             worker.offer(at, chosen)
 
     def close(self) -> None:
-        """End all; what waits has CLOSE_S."""
+        """End all sinks; waiting snapshots get CLOSE_S."""
         for worker in self._workers:
             worker.end()
         deadline = time.monotonic() + CLOSE_S

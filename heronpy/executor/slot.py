@@ -1,10 +1,11 @@
-"""`python -m heronpy.executor.slot`: what a slot of a pool runs: the executors of containers of several topologies.
+"""`python -m heronpy.executor.slot`: the process of a pool's slot, which runs the executors of containers of several
+topologies.
 
-It stands where another container's first process starts an executor, so its lease, signs of life and orphans are looked
-after. Which executors run follows from the pool's map and specifications, which it keeps on its disk: while scheduler
-and state manager are away, what is its own is restarted, also by a slot that was restarted itself. Invariants: an
-executor runs only in a shard that the map gives to this slot in this epoch; a map is answered only when it is on the
-disk and nothing else runs.
+It takes the place of an executor under another container's first process, which looks after its lease, signs of life
+and orphans. The pool's map and specifications, which it keeps on its disk, determine the executors to run. While
+scheduler and state manager are away, it restarts its own executors, even after a restart of the slot itself.
+Invariants: an executor runs only in a shard that the map gives to this slot in this epoch; a map is acknowledged only
+when it is on the disk and no other executor runs.
 """
 
 from __future__ import annotations
@@ -70,10 +71,10 @@ from heronpy.storage.packages import PackageStore
 log = logging.getLogger("heronpy.executor")
 
 SIGN_S: Final = 2.0
-#: The map is read again after this, in case a notification was missed; and when that failed.
+#: The map is read again after this time, in case a notification was missed, and after a failed read.
 POLL_S: Final = 60.0
 AGAIN_S: Final = 1.0
-#: A topology whose files cannot be made is tried again after this.
+#: Pause before the files of a topology are made again after a failure.
 PREPARE_AGAIN_S: Final = 10.0
 _RESTART_MAX_PAUSE_S: Final = 60.0
 _GONE: Final = frozenset((ProcessState.STOPPED, ProcessState.FAILED, ProcessState.BACKOFF))
@@ -100,10 +101,10 @@ class Slot:
                 settings.container_restart_window_s,
             )
         )
-        #: By the name of a process, what it is; it stays until the process is gone.
+        #: Process name to its run, until the process is gone.
         self._runs: dict[str, Run] = {}
         self._epochs: dict[str, int] = {}
-        #: By topology id: where it is on this host; why that could not be made, and when that is tried again.
+        #: By topology id: its launch on this host; the last error, and the time of the next attempt.
         self._ready: dict[str, LaunchSpec] = {}
         self._preparing: set[str] = set()
         self._failed: dict[str, float] = {}
@@ -114,7 +115,7 @@ class Slot:
 
     # ---- life -------------------------------------------------------------------------------
     async def run(self) -> int:
-        """Run what the map gives, until the process is stopped."""
+        """Run the executors of the map, until the process is stopped."""
         loop = asyncio.get_running_loop()
         self._dirty, self._say, self._stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
         for signum in (signal.SIGTERM, signal.SIGINT):
@@ -145,7 +146,7 @@ class Slot:
     def _sign(self) -> None:
         self._own_log.rotate_if_large()
         if self._signs_fd >= 0:
-            with contextlib.suppress(OSError):  # a full pipe says enough
+            with contextlib.suppress(OSError):  # a full pipe is a sufficient sign
                 os.write(self._signs_fd, b".")
         self._host.handle(Tick())
 
@@ -154,7 +155,7 @@ class Slot:
         loop, watched, complaint = asyncio.get_running_loop(), False, ""
 
         def changed(_: str) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: we are ending
+            with contextlib.suppress(RuntimeError):  # the loop is closed, because this process is ending
                 loop.call_soon_threadsafe(self._dirty.set)
 
         kept = await asyncio.to_thread(self._disk.read)
@@ -184,7 +185,7 @@ class Slot:
                 async with asyncio.timeout(pause_s):
                     await self._dirty.wait()
 
-    def _read(self) -> tuple[Map, dict[int, tuple[Spec, ...]]] | None:  # in a thread
+    def _read(self) -> tuple[Map, dict[int, tuple[Spec, ...]]] | None:  # called in a thread
         pool = self._launch.topology
         found = self._state.get(paths.pool_map(pool))
         if found is None:
@@ -222,7 +223,7 @@ class Slot:
 
     # ---- files of a topology ----------------------------------------------------------------
     def _remove_old(self) -> None:
-        """Remove the files of topologies that have left the pool and run here no more."""
+        """Remove the files of topologies that have left the pool and have no process here any more."""
         known = {spec.topology_id for spec in self._holding.specs} | {
             one.spec.topology_id for one in self._runs.values()
         }
@@ -273,12 +274,14 @@ class Slot:
         self._say.set()
 
     def _may_measure(self, name: str) -> bool:
-        """A Spark driver may use its heap at any time, so what is reserved for it counts."""
+        """Whether to measure a process. A Spark driver may use its heap at any time, so its reservation counts
+        instead.
+        """
         run = self._runs[name]
         return run.container > 0 or not self._ready[run.spec.topology_id].needs_spark
 
     async def _answer(self) -> None:
-        """Tell what runs, whenever that changes."""
+        """Report the running executors when they change."""
         path = paths.pool_slot(self._launch.topology, self._number)
         while True:
             await self._say.wait()
@@ -356,7 +359,7 @@ class Slot:
         self._stopped.set()
 
 
-def _arrive(slot: LaunchSpec, spec: Spec, read: Callable[[str, int], bytes]) -> LaunchSpec:  # in a thread
+def _arrive(slot: LaunchSpec, spec: Spec, read: Callable[[str, int], bytes]) -> LaunchSpec:  # called in a thread
     """Make the folders and files of a topology below those of the slot, and fetch its package."""
     submitted = Submitted.from_bytes(spec.submitted.encode(), f"the specification of '{spec.topology}'")
     name = short_hash(spec.topology_id)
@@ -381,13 +384,13 @@ def _arrive(slot: LaunchSpec, spec: Spec, read: Callable[[str, int], bytes]) -> 
     return launch
 
 
-def _remove(launch: LaunchSpec) -> None:  # in a thread
+def _remove(launch: LaunchSpec) -> None:  # called in a thread
     for folder in (launch.sockets_dir, launch.working_dir):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def beside_state(launch: LaunchSpec) -> LaunchSpec:
-    """The launch of a slot, which on the scheduler's own host reaches the files of the state without the scheduler."""
+    """The launch of a slot. On the scheduler's own host it accesses the files of the state without the scheduler."""
     submitted = launch.submitted
     if not settings_for(launch, EngineSettings).on_one_host or submitted.state_type != "local":
         return launch
@@ -409,7 +412,7 @@ def main(argv: list[str] | None = None) -> int:
         own_log.redirect()
         setup(f"slot-{arguments.container}", settings.level)
         lift_files()
-        # Before any thread, socket, event loop or lock exists in this process.
+        # Started before this process has any thread, socket, event loop or lock.
         server = ForkServer.start("fork-server", (*PRELOAD, module_of(launch.state_type)))
     except (HeronError, OSError) as error:
         print(f"slot {arguments.container}: {error}", file=sys.stderr, flush=True)

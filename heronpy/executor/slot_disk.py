@@ -1,7 +1,9 @@
-"""What a slot keeps on its own disk: its map and its specifications, so that it goes on while everybody else is away.
+"""The files of a slot on its own disk: its map and its specifications, so that it continues while all other processes
+are away.
 
-They are of one epoch: a slot that acts in another one begins empty. Invariant: a slot answers no map that is not here,
-nor is any older one then, so a slot that has crashed starts nothing that another one was given meanwhile.
+They belong to one epoch: a slot that acts in another epoch begins empty. Invariant: when a slot acknowledges a map,
+this map is on its disk and no older one is, so a crashed slot never starts executors that another slot was given
+meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from heronpy.pools.shards import BUCKETS, Map, Spec, pack, unpack
 log = logging.getLogger("heronpy.executor")
 
 MAP: Final = "map"
-#: Of a file; it is far more than a state manager keeps.
+#: Size limit of a file; far larger than any node of a state manager.
 _MAX_BYTES: Final = 256 << 20
 
 
@@ -36,11 +38,11 @@ class SlotDisk:
     def __init__(self, folder: Path, epoch: int) -> None:
         self._folder, self._epoch = folder, epoch
         self._number = 0
-        #: Buckets that could not be written.
+        #: Buckets that could not be written yet.
         self._owed: dict[int, tuple[Spec, ...]] = {}
 
     def read(self) -> tuple[Map, dict[int, tuple[Spec, ...]]] | None:
-        """What was kept last in this epoch; None when there is nothing, or it is damaged or may be of another user."""
+        """The last files of this epoch; None if there are none, or if they are damaged or may be from another user."""
         try:
             kept = unpack(_Kept, read_own(self._folder / MAP, _MAX_BYTES), "the map")
             if kept.epoch != self._epoch:
@@ -59,7 +61,7 @@ class SlotDisk:
             return None
 
     def keep(self, found: Map, buckets: Mapping[int, tuple[Spec, ...]]) -> None:
-        """Write a map, after the buckets that have changed; where the disk is full, keep none.
+        """Write a map, after the buckets that have changed; if the disk is full, keep none.
 
         OSError when an older one cannot be removed.
         """

@@ -1,4 +1,4 @@
-"""What the trees of processes in a slot use: the proportional size and the cores, as a high quantile of ten minutes.
+"""The resource use of process trees in a slot: proportional memory size and cores, as a high quantile of ten minutes.
 
 A measurement walks the page tables of each process, so it is made once a minute, in a thread.
 """
@@ -20,10 +20,10 @@ _QUANTILE: Final = 0.95
 
 
 class TreeLoads:
-    """By the name of the first process of a tree."""
+    """Loads by the name of the first process of a tree."""
 
     def __init__(self) -> None:
-        #: The first process, and at which time its tree had used how many CPU seconds.
+        #: The first process, the time of the measurement, and the CPU seconds of its tree then.
         self._last: dict[str, tuple[int, float, float]] = {}
         self._samples: dict[str, deque[Size]] = {}
         self._told: dict[str, Size] = {}
@@ -43,7 +43,7 @@ class TreeLoads:
             before = self._last.get(name)
             self._last[name] = pid, now, cpu_s
             if before is not None and before[0] == pid and now > before[1]:
-                # A process that has ended takes its CPU seconds along.
+                # The CPU seconds of a process that has ended are lost.
                 used = Size(max(0.0, cpu_s - before[2]) / (now - before[1]), pss)
                 self._samples.setdefault(name, deque(maxlen=SAMPLES)).append(used)
 
@@ -59,7 +59,7 @@ class TreeLoads:
         return {name: load for name, load in self._told.items() if name in self._samples}
 
     def forget(self, name: str) -> None:
-        """The tree runs here no more."""
+        """Forget a tree that no longer runs here."""
         self._last.pop(name, None)
         self._samples.pop(name, None)
 

@@ -1,4 +1,4 @@
-"""What holds a topology back: figures of a time window, a diagnosis with its evidence, and its wording. Pure.
+"""Finds what slows a topology down: figures of a time window, a diagnosis with its evidence, and its wording. Pure.
 
 `signals` turns the answers of a topology master into figures, `diagnose` decides, `texts` words the result. No I/O
 here, so a recorded history gives the same diagnosis again.

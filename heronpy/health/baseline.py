@@ -1,9 +1,9 @@
-"""What a tuple of each component usually takes: the median wall time of a day's healthy minutes. Pure.
+"""The usual time of a tuple in each component: the median wall time of a day's healthy minutes. Pure.
 
 A minute is healthy when the component was not the cause of anything: it was not full, the spouts were not held, and
-none of its tasks ended. Code that waits for long in each of these has always done so; a dependency that is slower than
-usual is another matter, and more tasks do not help it. Kept are counts of minutes per hour and size, so the memory is
-bounded by the components of a day; a successor gets one median of each component.
+none of its tasks ended. Code that waits for a long time in each healthy minute has always done so. A dependency that is
+slower than usual is a different problem, which more tasks do not solve. The baseline keeps counts of minutes per hour
+and duration, so its memory is bounded by the components of a day. A successor gets one median of each component.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from heronpy.proto import control_pb2
 
 #: A dependency is slow if it takes this multiple of its usual time.
 SLOWED = 3.0
-#: Minutes, at least, that say what is usual; and hours for which they count.
+#: Minimum number of minutes that make a usual time; and hours for which they count.
 MINUTES_MIN, HOURS = 10, 24
-#: Sizes are this part of an octave apart: 19 %.
+#: Durations are grouped in steps of this part of an octave: 19 %.
 _PARTS = 4
-#: With tasks that are busy, or spouts that are held, for more of it a minute is not healthy.
+#: A minute is not healthy if tasks are busy, or spouts are held, for a larger share than this.
 BUSY, HELD = 0.8, 0.2
 
 
@@ -28,9 +28,9 @@ class Baseline:
     """See the module."""
 
     def __init__(self) -> None:
-        #: By hour: minutes by component and size.
+        #: By hour: minutes by component and duration.
         self._hours: dict[int, Counter[tuple[str, int]]] = {}
-        #: Seconds by component, of those of which enough minutes are known.
+        #: Seconds by component, for components with enough known minutes.
         self.usual_s: dict[str, float] = {}
 
     def add(self, number: int, rows: Mapping[str, Mapping[str, float | None]]) -> None:
@@ -72,7 +72,7 @@ class Baseline:
         ]
 
     def take_over(self, kept: Iterable[control_pb2.MinutesLedger.Usual]) -> None:
-        """Continue with what a predecessor knew; what makes no sense is left out."""
+        """Continue with a predecessor's baseline; invalid entries are left out."""
         for one in kept:
             if one.component and isfinite(one.wall_s) and one.wall_s > 0 and 0 < one.minutes <= 60 * HOURS:
                 self._count(one.number, one.component, one.wall_s, one.minutes)

@@ -1,4 +1,4 @@
-"""What holds a topology back: every diagnosis that fits the figures, the one to act on first comes first. Pure.
+"""Diagnoses: all findings that fit the figures, ordered so that the first is the one to act on first. Pure.
 
 The order of the rules is the order of precedence: tasks that are down explain slow ones, and the cause of a wait comes
 before the wait.
@@ -19,20 +19,20 @@ from heronpy.health.stopped import STOPPED_BY, stopped
 from heronpy.proto import control_pb2
 from heronpy.views.findings import CALM, Finding, Verdict
 
-#: So many batches of Spark wait before their number alone says that they come late.
+#: With this number of waiting Spark batches, the number alone means that they come late.
 SPARK_WAITING = 3
-#: A component that does this share less per busy second than before an update.
+#: A component has become worse if it does this share less per busy second than before an update.
 WORSE = 0.3
-#: Fewer tasks than this share of the present ones suffice.
+#: Tasks are spare if fewer than this share of the current ones suffice.
 SPARE = 0.9
 #: Tuples are late if they take this multiple of their usual time.
 LATE = 5.0
 
 
 def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
-    """All findings, most urgent first; one HEALTHY finding without any other.
+    """All findings, most urgent first; a single HEALTHY finding if there are no others.
 
-    `before` is what was found last: a cause of then is said until it has gone. Until figures have settled after a
+    `before` has the previous findings: their causes stay until they are gone. Until figures have settled after a
     change, rates and shares mix two configurations, so they are not judged.
     """
     found = [finding for rule in _ALWAYS for finding in rule(signals)]
@@ -48,7 +48,7 @@ def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
     if not explained and not changing:
         found = [*_untriaged(signals), *found]
     if not changing and not any(one.verdict not in CALM for one in found):
-        # Nothing is wrong yet, and nothing is known to be right.
+        # No problem is known yet, and it is not known either that all is well.
         found = [*_young(signals)] or found
     return sorted(found, key=_place(found)) or [_healthy(signals)]
 
@@ -73,11 +73,11 @@ def _young(signals: Signals) -> Iterator[Finding]:
 
 
 def _untriaged(signals: Signals) -> Iterator[Finding]:
-    """The spouts are held, or tuples take far longer than usual, and no cause is known."""
+    """The finding that spouts are held, or tuples take far longer than usual, without a known cause."""
     latency = trends.latency(signals)
     late = latency is not None and latency.now_s >= max(signals.times.late_s, LATE * latency.usual_s)
     if late and (machines := list(pace.full_machines(signals))):
-        yield from machines  # nothing is held, and everything waits for a core
+        yield from machines  # nothing is held, and everything waits for a CPU
     elif late or pace.held_share(signals) >= pace.HELD:
         figures = {"held": signals.held}
         if latency is not None:
@@ -127,10 +127,10 @@ def _down(signals: Signals) -> Iterator[Finding]:
         return
     for component in signals.components:
         tasks = signals.of(component)
-        # A task that ends again and again is down between its restarts: what it ends of says more.
+        # A task that ends again and again is down between its restarts; the reason of its ends is more useful.
         down = [task.name for task in tasks if not task.up and not pace.ends_again(signals, task.name)]
         if down:
-            # The cause of the topology's state is one for all components.
+            # The cause of the topology's state is the same for all components.
             why = next((task.error for task in tasks if task.name in down and task.error), signals.cause)
             ends = [signals.restarted.get(name) or signals.out_of_memory.get(name) for name in down]
             last = next((end for end in ends if end is not None), (0, ""))
@@ -156,7 +156,7 @@ def _hung(signals: Signals) -> Iterator[Finding]:
 
 
 def _waits_for_spark(task: TaskSignals, signals: Signals) -> bool:
-    """Whether the task waits in our own code until Spark has processed a batch."""
+    """Whether the task waits in heronpy's own code until Spark has processed a batch."""
     return task.component in signals.spark_sinks and signals.spark_waiting > 0
 
 
@@ -176,7 +176,7 @@ def _crashing(signals: Signals) -> Iterator[Finding]:
 
 
 def _bad_update(signals: Signals) -> Iterator[Finding]:
-    # On a machine without CPU left, tasks do less per busy second whatever their program is.
+    # On a machine without free CPU, tasks do less per busy second with any program.
     if signals.updated_s is None or pace.is_starved(signals):
         return
     for component in signals.components:
@@ -188,7 +188,7 @@ def _bad_update(signals: Signals) -> Iterator[Finding]:
         had = trends.before_update(signals)
         if had is not None:
             figures |= {"plan": had.plan_now, "plan_before": had.plan}
-        # What `heron update` takes to go back.
+        # The arguments of `heron update` for going back.
         names = tuple(f"{name}:{number}" for name, number in had.tasks.items()) if had is not None else ()
         yield Finding(Verdict.BAD_UPDATE, component, figures=figures, quote=signals.update, names=names)
 
@@ -214,11 +214,11 @@ def _spark(signals: Signals) -> Iterator[Finding]:
     if not waiting:
         return
     comes_s = trends.spark_comes_s(signals) if signals.spark_waiting >= SPARK_WAITING and batch_s is not None else None
-    # Two batches of a sink wait at most, and the next one grows: their number alone does not tell.
+    # At most two batches of a sink wait while the next one grows, so their number alone does not show lateness.
     late = lag_s > 2 * (batch_s or 0.0) and (
         signals.spark_waiting >= SPARK_WAITING or lag_s >= signals.times.spark_late_s
     )
-    # Of batches that take half a second one always waits.
+    # With batches that take half a second, one batch always waits.
     paces = bool(pace.waits_for_acks(signals)) and max(lag_s, batch_s or 0.0) >= signals.times.behind_s
     holds = any(task.silent_s > signals.times.hung_s and _waits_for_spark(task, signals) for task in signals.tasks)
     if comes_s is not None or paces or holds or (late and (batch_s is not None or lag_s >= signals.times.spark_late_s)):
@@ -248,7 +248,7 @@ def _losses(signals: Signals) -> Iterator[Finding]:
 
 def _changing(signals: Signals) -> Iterator[Finding]:
     settle_s = signals.times.restored_s if signals.restored else signals.times.settle_s
-    # Of a young topology the window still grows, and with it what is left would stay.
+    # The window of a young topology still grows, and the part of a change in it would stay.
     settled_s = min(settle_s, signals.asked_s if signals.asked_s is not None else signals.window_s)
     settled = (control_pb2.LIFE_RUNNING, control_pb2.LIFE_DEGRADED, control_pb2.LIFE_FAILED)
     if signals.lifecycle not in settled:
@@ -291,7 +291,7 @@ def _over_provisioned(signals: Signals) -> Iterator[Finding]:
 
 
 _Rule = Callable[[Signals], Iterator[Finding]]
-#: Rules that always apply, and rules that need figures without a change.
+#: Rules that always apply, and rules that need figures without a recent change.
 _ALWAYS: tuple[_Rule, ...] = (_failed, _down, _waits_outside, full_disks, _hung, memory, _crashing, stopped, _losses)
 _SETTLED: tuple[_Rule, ...] = (
     _bad_update, pace.slow_components, pace.spouts_too_few, _checkpoints, _spark, _catching_up, _no_input,

@@ -16,17 +16,17 @@ from heronpy.views.quotes import UNSEEN
 if TYPE_CHECKING:
     from heronpy.health.signals import Signals
 
-#: How urgent a finding is; a verdict that is not named needs action, as 2 says.
+#: The urgency of a finding. A verdict that is missing here needs action, as 2 says.
 _RANKS = {Verdict.FAILED: 4, Verdict.DOWN: 3, Verdict.HUNG: 3, Verdict.MEMORY: 3, Verdict.CRASHING: 3,
           Verdict.LOSSES: 3, Verdict.STOPPED: 3, Verdict.MACHINE: 1, Verdict.CHANGING: 1}  # fmt: skip
-#: These quote a line of code, all others what was said while the topology ran.
+#: Verdicts that quote a line of code; the others quote messages of the running topology.
 _QUOTE_CODE = frozenset((Verdict.HUNG, Verdict.DEPENDENCY, Verdict.SLOW_TASK))
-#: These quote what a process said last.
+#: Verdicts that quote the last message of a process.
 _QUOTE_PROCESSES = frozenset((Verdict.FAILED, Verdict.DOWN, Verdict.MEMORY, Verdict.CRASHING))
 
 
 def finding_of(finding: Finding, cluster: str, topology: str) -> shapes.Finding:
-    """One finding in words, and its sentence without the values that it may quote."""
+    """One finding as text, and its sentence without the user's values."""
     said = sentence(finding, topology)
     return shapes.Finding(
         verdict=finding.verdict.value,

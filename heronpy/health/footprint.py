@@ -9,20 +9,20 @@ from heronpy.health import trends
 from heronpy.health.signals import Signals, TaskSignals
 from heronpy.views.findings import Finding, Verdict
 
-#: Processes below a task, the share of the machine's memory that they have, and its threads: more is a leak.
+#: Processes below a task, their share of the machine's memory, and threads of a task; more counts as a leak.
 PROCESSES_MANY, MEMORY_MUCH, THREADS_MANY = 200, 0.5, 1000
-#: Of the descriptors that a task may open.
+#: Share of the descriptors that a task may open.
 DESCRIPTORS_NEAR = 0.8
 #: Bytes of log per second: 30 MB a minute.
 LOG_MUCH = 500_000.0
-#: A disk is nearly full when both less than this part of its size and less than this number of bytes are left.
+#: A disk is nearly full when less than this share of its size and less than this number of bytes are free.
 DISK_PART, DISK_BYTES = 0.05, 5 << 30
-#: A task this close to its limit of memory.
+#: Share of its memory limit at which a task counts as close to the limit.
 NEAR_LIMIT = 0.9
 
 
 def memory(signals: Signals) -> Iterator[Finding]:
-    """Tasks that ran out of memory, or will."""
+    """Tasks that ran out of memory, or will run out of it."""
     for name, (times, text) in signals.out_of_memory.items():
         figures: dict[str, float] = {"times": times}
         lasts_s, component = (
@@ -48,7 +48,7 @@ def memory(signals: Signals) -> Iterator[Finding]:
 
 
 def _of_ended(signals: Signals, name: str) -> trends.Growth | None:
-    """How the memory of a task grew before its last process ended, or grows in its present process."""
+    """How the memory of a task grew before its last process ended, or grows in its current process."""
     hot = signals.hot_spots.get(name)
     if hot is None:
         return None
@@ -62,11 +62,12 @@ def _growth(signals: Signals, component: str) -> tuple[TaskSignals, dict[str, fl
 
 
 def _soon_full(signals: Signals, tasks: list[TaskSignals]) -> tuple[TaskSignals, dict[str, float]] | None:
-    """The first task to reach its limit, from the last seconds, within the time for which its growth has been steady.
+    """The task that reaches its limit first according to the last seconds, within the time for which its growth has
+    been steady.
 
-    Growth that slows down and still passes for steady reaches the limit, too: memory that approaches its end
-    exponentially, with a last third of at least 0.75 of its first after a time t, still grows by as much as in 2.3 t at
-    its present rate.
+    Growth that slows down but still counts as steady can reach the limit, too. Example: memory approaches its end
+    exponentially, and after a time t the last third of its growth is at least 0.75 of its first. Then it still grows by
+    the amount of 2.3 t at its current rate.
     """
     found: list[tuple[float, TaskSignals, dict[str, float]]] = []
     for task in tasks:
@@ -129,7 +130,7 @@ def full_disks(signals: Signals) -> Iterator[Finding]:
 
 
 def footprints(signals: Signals) -> Iterator[Finding]:
-    """For each component the task that takes most, if that is too much."""
+    """For each component the task that uses most, if that is too much."""
     for component in signals.components:
         tasks = signals.of(component)
         yield from _worst(tasks, Verdict.PROCESSES, lambda task: _processes(task, signals))

@@ -15,7 +15,7 @@ from heronpy.proto import control_pb2, topology_pb2
 from heronpy.views.load import LoadAnswer
 from heronpy.views.past import Event, Timeline, series_name
 
-#: A task was full if other tasks took its share for this part of the window, whatever its state is now.
+#: A task was full if other tasks took its share for this part of the window, even if it is not full now.
 AVOIDED_MS_PER_S = 100.0
 #: The metrics to request: counters over the window, gauges as of now.
 METRICS = (
@@ -41,7 +41,7 @@ _ENDED = frozenset({control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED})
 
 
 def window_of(window_s: float, age_s: float, events: Iterable[Event] | None, now: float, times: Times = TIMES) -> float:
-    """The time to look at: no figure is older than the topology, nor than a change that has settled."""
+    """The window to use: no figure is older than the topology, or older than a change that has settled."""
     found = max(1.0, min(window_s, age_s))
     for event in events or ():
         age_s = now - event.at
@@ -65,10 +65,10 @@ def signals_of(
     hot_spots: Mapping[str, HotSpots] | None = None,
     load: LoadAnswer | None = None,
 ) -> Signals:
-    """The figures from one set of answers. `now` is wall time, as there; events older than `recent_s` are ignored.
-    `asked_s` is the window that was asked for, `age_s` the time since the figures of the topology began.
+    """The figures from one set of answers. `now` is wall time; events older than `recent_s` are ignored. `asked_s` is
+    the requested window, and `age_s` the time since the figures of the topology began.
 
-    Without events (None) it is unknown what ended or changed.
+    Without events (None), ends and changes are unknown.
     """
     topology = status.plan.topology
     spouts = {spout.comp.name for spout in topology.spouts}
@@ -100,7 +100,7 @@ def signals_of(
             found.dropped[component] = found.dropped.get(component, 0.0) + per_s
     found.lost_unknown = status.totals.lost_unknown
     found.keyed = [bolt.comp.name for bolt in topology.bolts if any(one.gtype in _KEYED for one in bolt.inputs)]
-    # As heronpy.connectors.spark.requirements has it.
+    # Marks of heronpy.connectors.spark.requirements.
     found.spark_sinks = [
         bolt.comp.name
         for bolt in topology.bolts
@@ -114,7 +114,7 @@ def signals_of(
         rows = load.load.components
         found.memory_limits = {row.name: row.memory_limit_bytes for row in rows if row.memory_limit_bytes}
         found.usual_s = {row.name: row.usual_s for row in rows if row.usual_s}
-        # Tuples that wait at a source, where the spout says so, and those that it emits per second.
+        # Tuples that wait at a source, if the spout reports them, and tuples that it emits per second.
         found.backlogs = {
             row.name: (row.backlog_tuples, row.emitted_per_s or 0.0) for row in rows if row.backlog_tuples
         }
@@ -122,11 +122,12 @@ def signals_of(
     found.avoided = [culprit_name(culprit) for culprit in status.culprits if not holds(culprit)]
     found.dropping = [culprit.component for culprit in status.culprits if culprit.drops]
     paces = {culprit.instance_id: culprit.pace for culprit in status.culprits if culprit.pace}
-    # What waits for a full task behind it is slow as well: of those of the last component it is known that they are.
+    # A task that waits for a full task downstream is slow as well. Only tasks of the last component are certainly the
+    # cause.
     last = next((task.component for task in reversed(found.tasks) if task.name in paces), "")
     for one in found.of(last):
         one.pace = paces.get(one.name)
-    # A full task that is avoided has room now and then.
+    # A full task that other tasks avoid has room now and then.
     avoiding = _by_task(metrics, "__time_spent_avoiding_by_compid", found.window_s)
     found.avoided += [name for name, ms in avoiding.items() if ms > AVOIDED_MS_PER_S and name not in found.avoided]
     mode = reliability_mode(topology)
@@ -158,7 +159,7 @@ def signals_of(
 
 
 def history_of(timeline: Timeline) -> History:
-    """The series of an answer; one of another length than it says is left out."""
+    """The series of an answer; a series with a wrong length is left out."""
     found: History = {}
     for series in timeline.series:
         if len(series.values) == len(timeline.times):
@@ -206,7 +207,7 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
 
 
 def _lag_s(task: control_pb2.TaskStatus, received: float, executed: float, busy: float | None) -> float | None:
-    """Seconds to process the queue: the longer one by its bytes and by its tuples.
+    """Seconds to process the queue: the longer of the times by its bytes and by its tuples.
 
     Bytes include frames that wait at the stream manager. Tuples matter for a large frame, which is received once and
     keeps a task busy for minutes. The rates are scaled by the busy share, because one tuple a minute is not a backlog.
@@ -247,7 +248,7 @@ def _by_task(metrics: control_pb2.MetricsReply, name: str, over_s: float) -> dic
 
 
 def _shares(values: Mapping[str, float]) -> tuple[float | None, float | None, float | None]:
-    """Busy, blocked, and of it at the limit of pending tuples."""
+    """Shares of time: busy, blocked, and the part of blocked at the limit of pending tuples."""
     times = [values.get(name) for name in ("__busy-time-ns", "__blocked-time-ns", "__idle-time-ns")]
     whole = sum(time for time in times if time is not None)
     if times[0] is not None and times[1] is not None and times[2] is not None:
@@ -270,13 +271,13 @@ def _add_units(found: Signals, metrics: control_pb2.MetricsReply) -> None:
     backlog: dict[str, float] = {}
     published: defaultdict[str, float] = defaultdict(float)
     for sample in (sample for report in metrics.reports for sample in report.samples if sample.label):
-        if sample.name == "units-backlog-bytes":  # each keeper tells of all of its pipeline
+        if sample.name == "units-backlog-bytes":  # each keeper reports the whole pipeline
             backlog[sample.label] = max(backlog.get(sample.label, 0.0), sample.value)
         elif sample.name == "units-published-bytes":
             published[sample.label] += sample.value / found.window_s
     found.units_published = sum(published.values())
     found.units_backlog = sum(backlog.values()) if backlog else None
-    # As heronpy.ingest.spec names the component that works on them.
+    # The name that heronpy.ingest.spec gives to the component that processes the units.
     found.backlogs |= {f"{name}-worker": (size, published[name]) for name, size in backlog.items()}
 
 
@@ -288,7 +289,7 @@ def _hosts_of_tasks(status: control_pb2.StatusReply) -> dict[int, str]:
 def _add_hosts(found: Signals, status: control_pb2.StatusReply, sums: dict[str, dict[str, float]]) -> None:
     counted = _counted(found, status, sums)
     hosts: dict[str, HostSignals] = {}
-    #: Containers that say what they take, by host: for a moment new ones do not.
+    #: Containers that have reported their usage, by host; new containers report it a moment later.
     told: defaultdict[str, list[bool]] = defaultdict(list)
     for executor in status.executors:
         usage = executor.usage
@@ -307,7 +308,7 @@ def _add_hosts(found: Signals, status: control_pb2.StatusReply, sums: dict[str, 
     for name, host in hosts.items():
         if not all(told[name]):
             host.own = max(host.own, counted[name])
-        # Each container measures at its own time.
+        # Each container measures at a different time.
         host.own = min(host.own, host.used)
         host.spark = min(host.spark, host.own)
     found.hosts = list(hosts.values())
@@ -378,7 +379,7 @@ def _add_events(
 
 
 def _add_end(ends: dict[str, tuple[int, str]], name: str, event: Event) -> None:
-    """Count the exits of a process for any reason; the newest is quoted."""
+    """Count the exits of a process for any reason; the newest one is quoted."""
     times, _ = ends.get(name, (0, ""))
     ends[name] = (times + event.times, event.detail or event.reason.replace("_", " ") or event.text)
 
@@ -388,5 +389,5 @@ def _add_checkpoints(found: Signals, reply: control_pb2.CheckpointsReply, now: f
     found.checkpoint_every_s = every_s
     found.checkpoint_age_s = max(0.0, now - newest) if newest else None
     found.checkpoint_failure = reply.last_failure
-    # One that has just begun waits for everybody.
+    # A checkpoint that has just begun waits for all tasks.
     found.checkpoint_waits = list(reply.pending_names) if reply.pending_s >= found.times.checkpoint_waits_s else []

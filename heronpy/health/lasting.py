@@ -1,7 +1,7 @@
-"""A cause that was found is said until it has gone. Pure.
+"""Repeats a found cause until it is gone. Pure.
 
-While a slow task holds the spouts, its siblings get no tuples, so there is nothing left to compare it with: figures
-that cannot tell any more are no sign that a cause has gone.
+While a slow task holds the spouts, its siblings get no tuples, so it cannot be compared with them. Figures that are no
+longer conclusive do not show that a cause is gone.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from statistics import fmean, median
 from heronpy.health.signals import Signals, TaskSignals
 from heronpy.views.findings import Finding, Verdict
 
-#: The causes that are kept.
+#: The causes that are repeated.
 CAUSES = frozenset({Verdict.DEPENDENCY, Verdict.SKEW, Verdict.SLOW_TASK})
-#: What is said of a component instead of its cause, if that is not known any more.
+#: Findings that take the place of a component's cause when the cause is no longer known.
 _INSTEAD = CAUSES | {Verdict.SLOW_HOST, Verdict.UNDER_PROVISIONED}
-#: A cause has gone when its task is less busy than the first, does this share of what its siblings do per busy second,
-#: gets less than this multiple of the mean of the tuples, computes for more than this share of its busy time, or takes
-#: less than this multiple of the usual time. The limits for finding a cause are stricter.
+#: Limits at which a cause is gone: the task is less busy than the first; does this share of its siblings' work per busy
+#: second; gets less than this multiple of the mean number of tuples; computes for more than this share of its busy
+#: time; or takes less than this multiple of the usual time. The limits for finding a cause are stricter.
 BUSY_GONE, SLOW_GONE, SKEWED_GONE, WAITS_GONE, SLOWED_GONE = 0.6, 0.75, 1.2, 0.6, 2.0
 
 
 def kept(found: Sequence[Finding], before: Sequence[Finding], signals: Signals) -> list[Finding]:
-    """The findings, with the causes of `before` that have not gone in place of others of the same component."""
+    """The findings, where the causes of `before` that are not gone replace other findings of the same component."""
     result = list(found)
     for old in before:
-        # All tasks of a host are found to be slow by comparison, so one that was found first is not the cause.
+        # All tasks of a host are found to be slow by comparison, so a single task that was found first is not the
+        # cause.
         better = {old.verdict, Verdict.SLOW_HOST} if old.verdict is Verdict.SLOW_TASK else {old.verdict}
         same = any(one.verdict in better and one.component == old.component for one in result)
         if old.verdict not in CAUSES or same or _has_gone(old, signals):

@@ -1,7 +1,7 @@
-"""What sets the pace of the spouts, and why: the first cause that fits for each component that is full. Pure.
+"""Finds the component that limits the rate of the spouts, and the first fitting cause for each full component. Pure.
 
 Thresholds follow the practice of Turbine (Mei et al., ICDE 2020), whose scaler distinguishes problems that more tasks
-solve from those that they do not: skew, a slow task, a dependency.
+solve from problems that they do not solve: skew, a slow task, a dependency.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from heronpy.health.signals import HostSignals, Signals, TaskSignals
 from heronpy.health.stopped import stopped, unacked
 from heronpy.views.findings import Finding, Verdict
 
-#: Busy shares: above the first two a bolt sets the pace, below the third it does not.
+#: Busy shares: a bolt above the first two limits the rate, and a bolt below the third does not.
 SATURATED, BUSY, IDLE = sizing.SATURATED, sizing.BUSY, 0.6
-#: Spouts that are held for this share of the window count as held back.
+#: Spouts count as held if they are held for this share of the window.
 HELD = 0.2
 SKEWED = 1.5
 SLOW = 0.5
-#: A task that does less than this share is the cause itself, whatever its component waits for.
+#: A task below this share of the others' rate is the cause itself, even if its component waits for something.
 ILL = 0.25
-#: A full task that does less than this share of its usual pace in the newest seconds has just become slow.
+#: A full task has just become slow if it does less than this share of its usual rate in the newest seconds.
 LATELY = 0.35
-#: Below this much CPU per busy second, a component is waiting for something else; the second one where the machine has
-#: no CPU left, because there it may wait for that; the third one there if it is known how long it waits for a CPU.
+#: A component with less CPU than this per busy second waits for something else. The second limit applies on a machine
+#: without free CPU, where it may wait for that; the third applies there if the time waiting for a CPU is known.
 WAITS, WAITS_STARVED, WAITS_SERVED = 0.3, 0.05, 0.5
-#: Where the time at the limit of pending tuples is not known: spouts that have this share of it now wait for acks.
+#: Used if the time at the limit of pending tuples is unknown: spouts with this share of the limit pending now wait for
+#: acks.
 FULL = 0.9
-#: A machine has no CPU left: the share of its cores in use, and of the time in which something waits for one.
+#: A machine has no free CPU at this share of used cores, and at this share of time in which a thread waits for a core.
 CORES_USED, PRESSURE = 0.9, 0.3
-#: Samples of a task before its line or key is named, and the least share of them.
+#: Minimum samples of a task before its line or key is named, and the minimum share of the samples.
 SAMPLES_MIN, KEYED_MIN, SAMPLES_SHARE = 5, 20, 0.3
 
 
@@ -56,13 +57,13 @@ def _of_key(finding: Finding | None, signals: Signals) -> Finding | None:
 
 
 def with_time(finding: Finding, signals: Signals) -> Finding:
-    """The finding with the time for which its component has been full."""
+    """The finding with the duration for which its component has been full."""
     lasts_s = trends.lasts_s(signals, finding.component, BUSY, HELD)
     return replace(finding, figures={**finding.figures, "for_s": lasts_s}) if lasts_s else finding
 
 
 def measured_bolts(signals: Signals) -> list[TaskSignals]:
-    """Bolts that report how busy they are. Spouts are left out: a spout is busy when nothing else sets the pace."""
+    """Bolts that report how busy they are. Spouts are left out: a spout is busy when nothing else limits the rate."""
     return [task for task in signals.tasks if not task.is_spout and task.busy is not None]
 
 
@@ -75,7 +76,7 @@ def ends_again(signals: Signals, name: str) -> bool:
 
 
 def is_starved(signals: Signals) -> bool:
-    """Whether a machine has no CPU left."""
+    """Whether a machine has no free CPU."""
     return any(map(has_no_cpu_left, signals.hosts))
 
 
@@ -110,19 +111,19 @@ def drains_s(signals: Signals, component: str) -> float | None:
 
 
 def held_share(signals: Signals) -> float:
-    """The share of the window in which spouts were held; 0 if that ended together with the input of one of them."""
+    """The share of the window in which spouts were held; 0 if the holding ended together with the input of a spout."""
     over = signals.held_now == 0.0 and not signals.culprits and any(task.ended for task in signals.tasks)
     return 0.0 if over else signals.held
 
 
 def is_slow(signals: Signals) -> bool:
-    """Whether something sets the pace of the spouts."""
+    """Whether something limits the rate of the spouts."""
     full = signals.culprits or signals.avoided or signals.dropped
     return bool(held_share(signals) >= HELD or full or _behind(signals) or waits_for_acks(signals))
 
 
 def slow_components(signals: Signals) -> Iterator[Finding]:
-    """For each component that sets the pace, the first cause that fits."""
+    """For each component that limits the rate, the first fitting cause."""
     if not is_slow(signals):
         return
     culprits = {*signals.culprits, *signals.avoided, *(task.name for task in _behind(signals))}
@@ -133,7 +134,7 @@ def slow_components(signals: Signals) -> Iterator[Finding]:
         if worst is None or (busy_share(worst) < BUSY and not culprits & {task.name for task in tasks}):
             continue
         if any(ends_again(signals, task.name) for task in signals.of(component)):
-            continue  # that is why, and its shares have the restarts in them
+            continue  # the ends are the cause, and its shares include the restarts
         finding = (
             _at_line(_dependency(tasks, culprits, signals), signals)
             or _of_key(_skew(tasks, signals), signals)
@@ -144,20 +145,20 @@ def slow_components(signals: Signals) -> Iterator[Finding]:
             yield with_time(finding, signals)
         else:
             unexplained.append(tasks)
-    # Before the machine: where no bolt is busy, waiting for a core is not what holds the spouts back most.
+    # Before the machine, because if no bolt is busy, waiting for a core is not what holds the spouts most.
     yield from _limit(signals)
     yield from full_machines(signals, [task for tasks in unexplained for task in tasks])
     starved = {host.name for host in signals.hosts if has_no_cpu_left(host)}
     for tasks in unexplained:
         finding = _too_few(tasks, signals)
-        # Where a task runs may not be known.
+        # The host of a task may be unknown.
         if finding is not None and not (starved and all(task.host in {*starved, ""} for task in tasks)):
             yield finding
 
 
 def full_machines(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterator[Finding]:
-    """A finding that replaces "too few tasks", because more tasks do not help without CPU. It names the busiest of
-    `full`.
+    """A finding that replaces "too few tasks", because more tasks do not help without free CPU. It names the busiest
+    tasks of `full`.
     """
     for host in signals.hosts:
         if has_no_cpu_left(host):
@@ -209,9 +210,10 @@ def _computes(task: TaskSignals) -> bool:
 
 
 def _dependency(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
-    """The dependency of a bolt is slower than usual, or does not answer. Code that always waits has too few tasks.
+    """The finding that the dependency of a bolt is slower than usual, or does not answer. Code that always waits has
+    too few tasks instead.
 
-    Until the usual figures are known, the finding proposes one more task, which tells the two apart.
+    Until the usual figures are known, the finding proposes one more task, which distinguishes the two cases.
     """
     starved, component = is_starved(signals), tasks[0].component
     saturated = [task for task in tasks if busy_share(task) >= SATURATED and task.cpu is not None]
@@ -223,7 +225,7 @@ def _dependency(tasks: list[TaskSignals], culprits: set[str], signals: Signals) 
     if slow is not None and slow.figures["rate"] < ILL * slow.figures["usual"]:
         return None
     if not passing:
-        # A task that has been in one call for this time hangs.
+        # A task that has been in one call for this time counts as hung.
         hangs = any(task.silent_s > signals.times.hung_s for task in waiting)
         figures = {"busy": busy_share(waiting[0]), "window_s": signals.window_s}
         return None if hangs else Finding(Verdict.DEPENDENCY, component, waiting[0].name, figures)
@@ -245,7 +247,9 @@ def _may_be_uneven(component: str, signals: Signals) -> bool:
 
 
 def _skew(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
-    """One task gets far more tuples. Shares are of tuples sent, because a slow task makes those executed uneven."""
+    """The finding that one task gets far more tuples. Shares are of sent tuples, because a slow task makes the executed
+    tuples uneven.
+    """
     if len(tasks) < 2 or not _may_be_uneven(tasks[0].component, signals):
         return None
     gets = signals.gets(tasks[0].component)
@@ -263,9 +267,9 @@ def _skew(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
 
 
 def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
-    """A task that does half as much per busy second as the others, and is busy or holds others up.
+    """The finding that a task does half as much per busy second as the others, and is busy or holds others up.
 
-    In the first minute its mean share of busy time still includes the start, although its queue is full already.
+    In the first minute the mean of its busy share still includes the start, although its queue is full already.
     """
     rates = [(rate, task) for task in map(_of_late, tasks) if (rate := task.per_busy_s) is not None]
     if len(rates) < 2:
@@ -276,12 +280,12 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
         return None
     served = [one.per_served_s or 0.0 for _, one in rates if one is not task]
     if (task.per_served_s or 0.0) >= SLOW * median(served):
-        return None  # it only gets less CPU than the others
+        return None  # it only gets less CPU than the other tasks
     return Finding(Verdict.SLOW_TASK, task.component, task.name, {"rate": slowest, "usual": usual})
 
 
 def _of_late(task: TaskSignals) -> TaskSignals:
-    """The task with its latest figures if they are far below those of the window: it has just become slow."""
+    """The task with its latest figures, if they are far below the window's because it has just become slow."""
     working = task.working or task.busy
     if not task.pace or not working or task.pace >= LATELY * task.executed / working:
         return task
@@ -289,9 +293,9 @@ def _of_late(task: TaskSignals) -> TaskSignals:
 
 
 def _alone_busy(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
-    """A task that is full while its siblings, which are sent as many tuples, wait for tuples.
+    """The finding that one task is full while its siblings, which are sent equally many tuples, wait for tuples.
 
-    The rate of siblings that do nothing, because this task holds the spouts all the time, is not known.
+    The rate of siblings is unknown if they do nothing, because this task holds the spouts all the time.
     """
     worst = max(map(_of_late, tasks), key=busy_share)
     others = [busy_share(task) for task in tasks if task.name != worst.name]
@@ -312,7 +316,7 @@ def _too_few(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
 
 def spouts_too_few(signals: Signals) -> Iterator[Finding]:
     if is_slow(signals) or is_starved(signals):
-        return  # something else sets their pace
+        return  # another component limits their rate
     for component in signals.backlogs:
         figures = sizing.spouts_too_few(component, signals)
         if figures is not None:
@@ -327,13 +331,13 @@ def _limit(signals: Signals) -> Iterator[Finding]:
     if any(not task.up or task.silent_s > signals.times.hung_s or ends_again(signals, task.name) for task in bolts):
         return  # the acks wait for it
     if any(stopped(signals)):
-        return  # no acks come, and none would with more pending
+        return  # no acks come, and a higher limit would not change that
     if batches_waiting(signals):
-        return  # and for Spark they would wait with more pending, too
+        return  # and with a higher limit they would wait for Spark, too
     if names := unacked(signals):
         figures = {"limit": float(signals.max_pending), "window_s": signals.window_s}
         yield Finding(Verdict.LIMIT, names[0], figures=figures, names=names)
-        return  # with more pending, more would wait
+        return  # with a higher limit, more tuples would wait
     busiest = max(map(busy_share, measured_bolts(signals)), default=0.0)
     if busiest < BUSY:
         figures = {"limit": float(signals.max_pending), "busy": busiest}

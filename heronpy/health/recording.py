@@ -1,7 +1,7 @@
 """Signals as a line of JSON, and back: a recorded history gives its diagnoses again. Pure.
 
-A history is a file of JSON lines; those with "signals" are one look each, in order, and all other lines are evidence
-for people. Unknown fields, of a later release, are ignored; missing ones have their default.
+A history is a file of JSON lines; each line with "signals" is one measurement, in order, and all other lines are
+evidence for people. Unknown fields of a later release are ignored, and missing fields have their default.
 """
 
 from __future__ import annotations
@@ -20,29 +20,32 @@ from heronpy.health.signals import HostSignals, HotSpots, Signals, TaskSignals
 
 FORMAT = "heron-history"
 VERSION = 1
-#: Digits of a number that are kept: enough for every sentence.
+#: Digits that are kept of a number; they suffice for every sentence.
 _DIGITS = 5
 
 
 def to_json(signals: Signals) -> dict[str, Any]:
     """The signals as JSON, with rounded numbers."""
     found: dict[str, Any] = _rounded(to_builtins(signals))
-    del found["times"], found["load"]  # of the rules; and what the scaler reads, of which the signals are made
+    # constants of the rules, and figures of the scaler from which the signals are made
+    del found["times"], found["load"]
     return found
 
 
 def line(signals: Signals, at: float) -> str:
-    """One look, at this wall time, as a line without its end."""
+    """One measurement at this wall time as a line, without its line end."""
     return json.dumps({"at": round(at, 1), "signals": to_json(signals)}, separators=(",", ":"))
 
 
 def head(topology: str) -> str:
-    """The first line of a file, without its end."""
+    """The first line of a file, without its line end."""
     return json.dumps({"format": FORMAT, "version": VERSION, "topology": topology}, separators=(",", ":"))
 
 
 def replay(lines: Iterable[str], name: str) -> Iterator[tuple[float, Signals]]:
-    """The looks of a history with their wall times; ConfigError names a file that is not a history, and the line."""
+    """The measurements of a history with their wall times. ConfigError names a file that is not a history, and the
+    line.
+    """
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
@@ -109,5 +112,5 @@ def _value(hint: Any, value: Any, name: str) -> Any:
     if hint is float and number:
         return float(value)
     if hint not in (str, bool, float) and origin is None and number and value == int(value):
-        return int(value)  # int, and the life cycle
+        return int(value)  # int, and the lifecycle state
     raise TypeError(f"{name} is {str(value)[:40]!r}")

@@ -12,10 +12,10 @@ from heronpy.health.times import TIMES, Times
 from heronpy.proto import control_pb2
 from heronpy.views.load import Load
 
-#: Tuples per task, at least, that tell how evenly they are shared out.
+#: Minimum tuples per task that show how evenly they are shared.
 SHARED_MIN = 20
 
-#: Of a component ("": the topology), by series: minutes, the oldest first, None where unknown.
+#: By component ("": the topology) and series: values by minute, oldest first, None if unknown.
 History = dict[str, dict[str, list[float | None]]]
 
 
@@ -26,44 +26,45 @@ class TaskSignals(Struct):
     component: str
     is_spout: bool
     up: bool
-    #: Tuples per second executed and emitted.
+    #: Tuples executed and emitted per second.
     executed: float = 0.0
     emitted: float = 0.0
-    #: Tuples per second acked and failed; None: not known.
+    #: Tuples acked and failed per second; None: unknown.
     acked: float | None = None
-    #: Tuples per second that were sent to it, processed or not; None: its stream manager does not say.
+    #: Tuples per second that were sent to it, processed or not; None: its stream manager does not report them.
     sent: float | None = None
-    #: Share of the window spent in user code, and waiting for room to emit. Without `blocked`, `busy` includes it.
+    #: Shares of the window spent in user code, and waiting for room to emit. If `blocked` is None, `busy` includes it.
     busy: float | None = None
     blocked: float | None = None
     #: Share of the window in which a spout waited for acks, at topology.max.spout.pending.
     at_limit: float | None = None
-    #: In user code, for one tuple; None: nothing was executed.
+    #: Seconds in user code per tuple; None: nothing was executed.
     wall_s: float | None = None
-    #: Busy seconds per second of the window: less than `busy` of a task that was down for a part of it.
+    #: Busy seconds per second of the whole window: less than `busy` if the task was down for a part of it.
     working: float | None = None
     #: CPU seconds per second.
     cpu: float | None = None
-    #: Seconds per second in which its thread could run and got no CPU.
+    #: Seconds per second in which its thread was runnable but got no CPU.
     cpu_wait: float | None = None
     queue_bytes: int = 0
-    #: How long the queue takes at the rate of its busy time; None when nothing arrives, and nothing is done.
+    #: Seconds to process the queue at the rate of its busy time; None when nothing arrives and nothing is processed.
     lag_s: float | None = None
     pending: int = 0
-    #: Tuples per second of the time with work, of the newest seconds; None: not known, it is not full, or waits for a
-    #: full task behind it.
+    #: Tuples per second of the time with work, in the newest seconds. None: unknown, or the task is not full, or it
+    #: waits for a full task downstream.
     pace: float | None = None
     #: Time since its loop last made a turn.
     silent_s: float = 0.0
     memory_bytes: int | None = None
     host: str = ""
-    #: Why it is not up, as far as it or its stream manager has said so.
+    #: Why it is not up, as reported by the task or its stream manager.
     error: str = ""
-    #: Whether it has output streams: a spout without, as a worker of work units that writes a table, emits nothing.
+    #: Whether it has output streams. A spout without them emits nothing, such as a worker of work units that writes a
+    #: table.
     emits: bool = True
-    #: A spout whose input has ended.
+    #: Whether it is a spout whose input has ended.
     ended: bool = False
-    #: Processes below its own, and their memory; its open descriptors, and the most there may be; 0: not known.
+    #: Number of its descendant processes, and their memory; its open descriptors, and their limit; 0: unknown.
     descendants: int = 0
     descendant_bytes: int = 0
     descriptors: int = 0
@@ -80,11 +81,11 @@ class TaskSignals(Struct):
 
     @property
     def per_served_s(self) -> float | None:
-        """The same without the time in which it got no CPU, to be compared with that of other tasks."""
+        """The same without the time in which it got no CPU, for comparison with other tasks."""
         working = self.working if self.working is not None else self.busy
         if self.per_busy_s is None or working is None or self.cpu_wait is None:
             return self.per_busy_s
-        # Not all of that time is busy time: a task that waits for tuples also gets its CPU late.
+        # Not all of that time is busy time: a task that waits for tuples may also get its CPU late.
         return self.executed / max(working - self.cpu_wait, self.cpu or 0.0, 0.01)
 
 
@@ -93,49 +94,52 @@ class HostSignals(Struct):
 
     name: str
     cores: int
-    #: Share of the last seconds in which something waited for a CPU.
+    #: Share of the last seconds in which a thread waited for a CPU.
     pressure: float
-    #: CPU seconds per second of all its processes, and of the topology's.
+    #: CPU seconds per second of all processes, and of the topology's processes.
     used: float
     own: float
-    #: Of `own`: the Spark driver and its workers.
+    #: The part of `own` for the Spark driver and its workers.
     spark: float = 0.0
 
 
 class HotSpots(Struct):
-    """Where a task was in user code, sampled each second, and which keys came; shares of samples. "": not known."""
+    """Hot code lines of a task in user code, sampled each second, and its most frequent keys; shares of samples. "":
+    unknown.
+    """
 
     samples: int = field(default=0, name="looks")
     keyed: int = 0
     line: str = ""
     at_line: float = 0.0
-    #: What the fields of its grouping were most often.
+    #: The most frequent values of its grouping's fields.
     key: str = ""
     of_key: float = 0.0
-    #: Where its last exception was raised.
+    #: The line that raised its last exception.
     raised: str = ""
-    #: Its type, and what most exceptions of that type and line say; how many of them do, and how many there are.
+    #: Its type with the common text of most exceptions of that type and line; how many have the text, and how many
+    #: there are.
     alike: str = ""
     alike_times: int = 0
     raised_times: int = 0
-    #: Seconds before now, and bytes: the memory of its process of late, the oldest first, and of the process before it.
+    #: Seconds before now, and bytes: the recent memory of its process, oldest first, and of its previous process.
     memory: list[tuple[float, float]] = field(default_factory=list)
     memory_before: list[tuple[float, float]] = field(default_factory=list)
 
     def has_raised(self, words: str) -> bool:
-        """Whether a process with these last words ended of what it raised: one that was killed did not."""
+        """Whether a process with this last message ended because of its exception, and was not killed."""
         return not self.alike or _type_of(words) == _type_of(self.alike)
 
     def in_common(self, words: str) -> str:
-        """What most of its exceptions say, if these last words are of one of several; else "".
+        """The common text of most of its exceptions, if this last message is one of several; else "".
 
-        The last one names the tuple that came by; what all of them say is closer to the cause.
+        The last message names one tuple; the common text is closer to the cause.
         """
         return self.alike if self.has_raised(words) and self.alike_times and self.raised_times > 1 else ""
 
 
 def _type_of(exception: str) -> str:
-    """The type in the text of an exception: `ValueError` of `ValueError: no number`."""
+    """The type in the text of an exception, such as `ValueError` in `ValueError: no number`."""
     return exception.partition(":")[0]
 
 
@@ -147,7 +151,7 @@ class AllHotSpots(Struct, kw_only=True):
 
 
 class Signals(Struct):
-    """One topology. `window_s` is the time covered by rates and shares."""
+    """The figures of one topology. `window_s` is the time covered by rates and shares."""
 
     topology: str
     lifecycle: control_pb2.Lifecycle
@@ -157,52 +161,52 @@ class Signals(Struct):
     #: Share of the window in which spouts were held, and the tasks or links that hold them now.
     held: float = 0.0
     culprits: list[str] = field(default_factory=list)
-    #: Tasks that are full, and that senders leave out or for which tuples are discarded.
+    #: Full tasks that senders avoid, or whose tuples are discarded.
     avoided: list[str] = field(default_factory=list)
     #: Share of the last seconds in which spouts were held.
     held_now: float | None = None
-    #: By spout: seconds since it has emitted last. Those that were never seen to emit are missing.
+    #: By spout: seconds since its last emit. Spouts that were never seen to emit are missing.
     still_s: dict[str, float] = field(default_factory=dict)
-    #: The window that was asked for: of a young topology it is not reached yet. None: not known.
+    #: The requested window, which a young topology has not reached yet. None: unknown.
     asked_s: float | None = None
-    #: Time since its figures began; None: not known.
+    #: Time since its figures began; None: unknown.
     age_s: float | None = None
-    #: Time since the change by a user, or restore, whose figures settle last; None if none is known.
+    #: Time since the change by a user, or the restore, whose figures settle last; None if there is none.
     changed_s: float | None = None
     #: Whether this was a restore.
     restored: bool = False
     change: str = ""
-    #: The same of the last update or change of settings alone.
+    #: Time since the last update or change of settings, without restores.
     updated_s: float | None = None
     update: str = ""
     events_known: bool = True
-    #: What the topology master did not tell in time.
+    #: Requests that the topology master did not answer in time.
     unanswered: list[str] = field(default_factory=list)
-    #: What processes wait for outside of the topology, such as room on a disk: a sentence each.
+    #: External conditions that processes wait for, such as room on a disk; one sentence each.
     outages: list[str] = field(default_factory=list)
-    #: Processes that ended in the last minutes, out of memory and otherwise: name to (times, text).
+    #: Recently ended processes, out of memory and otherwise: name to (times, text).
     out_of_memory: dict[str, tuple[int, str]] = field(default_factory=dict)
     restarted: dict[str, tuple[int, str]] = field(default_factory=dict)
-    #: Between two ends for lack of memory, of those that had several.
+    #: Seconds between two ends for lack of memory, for processes with several.
     memory_lasts_s: dict[str, float] = field(default_factory=dict)
     #: Tuples given up in the window, by component.
     given_up: dict[str, float] = field(default_factory=dict)
-    #: Tuples per second emitted to a bolt, by component, whether they have reached it or not.
+    #: Tuples per second emitted to a bolt, by component, including tuples that have not reached it.
     arrivals: dict[str, float] = field(default_factory=dict)
-    #: Components with a grouping that may give one task more tuples than another; None: not known.
+    #: Components with a grouping that may give one task more tuples than another; None: unknown.
     keyed: list[str] | None = None
     #: Tuples per second that were discarded because its tasks were full, by component.
     dropped: dict[str, float] = field(default_factory=dict)
     #: Components with a task that is full now, and for which tuples are discarded.
     dropping: list[str] = field(default_factory=list)
     lost: float = 0.0
-    #: Nobody has counted some of what was lost since the topology began: as its totals say.
+    #: Whether some losses since the topology began were never counted, as its totals say.
     lost_unknown: bool = False
-    #: What is lost on the way is sent again: at least and effectively once.
+    #: Whether lost tuples are sent again: at least and effectively once.
     sends_again: bool = False
     max_pending: int | None = None
     acking: bool = False
-    #: Effectively once: age of the newest checkpoint, and the reason of the last one that did not complete.
+    #: Effectively once: age of the newest checkpoint, and why the last incomplete one failed.
     checkpoint_age_s: float | None = None
     checkpoint_every_s: float | None = None
     checkpoint_failure: str = ""
@@ -211,13 +215,13 @@ class Signals(Struct):
     spark_waiting: float = 0.0
     spark_batch_s: float | None = None
     spark_lag_s: float = 0.0
-    #: Of the window: committed batches, failed ones, and attempts in which the function of a sink raised.
+    #: In the window: committed batches, failed batches, and attempts in which a sink's function raised.
     spark_committed: float = 0.0
     spark_failed: float = 0.0
     spark_raised: float = 0.0
     #: Components that hand batches to Spark.
     spark_sinks: list[str] = field(default_factory=list)
-    #: Work units: bytes of log files that are not published yet, and published per second; None without pipelines.
+    #: Work units: unpublished bytes of log files, and bytes published per second; None without pipelines.
     units_backlog: float | None = None
     units_published: float = 0.0
     hosts: list[HostSignals] = field(default_factory=list)
@@ -225,20 +229,21 @@ class Signals(Struct):
     machine_memory: dict[str, int] = field(default_factory=dict)
     #: Size and free bytes of the disk with the topology's folder, by machine.
     disks: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: Limit of the memory of one task, by component; those without a limit are missing.
+    #: Memory limit of one task, by component; components without a limit are missing.
     memory_limits: dict[str, int] = field(default_factory=dict)
-    #: By component: the time of a tuple in user code, in the healthy minutes of a day; missing ones are not known.
+    #: By component: the usual time of a tuple in user code, from the healthy minutes of a day; unknown ones are
+    #: missing.
     usual_s: dict[str, float] = field(default_factory=dict)
-    #: By spout: what waits at its source, and how much of that is done per second, in one unit.
+    #: By spout: the backlog at its source, and how much of it is processed per second, in the same unit.
     backlogs: dict[str, tuple[float, float]] = field(default_factory=dict)
     #: The last hour, and how long ago its last minute ended.
     history: History = field(default_factory=dict)
     history_age_s: float = 0.0
     #: By task.
     hot_spots: dict[str, HotSpots] = field(default_factory=dict, name="looks")
-    #: Of the rules.
+    #: Constants of the rules.
     times: Times = TIMES
-    #: The figures by component, as they were answered.
+    #: The figures by component, as answered.
     load: Load | None = None
 
     def of(self, component: str) -> list[TaskSignals]:
@@ -246,9 +251,9 @@ class Signals(Struct):
         return [task for task in self.tasks if task.component == component]
 
     def gets(self, component: str) -> dict[str, float] | None:
-        """Tuples per second that were sent to each task of a component; None: too few to compare the tasks.
+        """Tuples per second that were sent to each task of a component; None: too few for a comparison of the tasks.
 
-        Where stream managers of an earlier release do not say it, what the tasks executed.
+        If stream managers of an earlier release do not report it, the executed tuples are used.
         """
         tasks = self.of(component)
         told = all(task.sent is not None for task in tasks)

@@ -1,7 +1,7 @@
-"""How many tasks would do: for the doctor, and for whoever acts on what it says. Pure.
+"""The number of tasks that would suffice, for the doctor and the scaler. Pure.
 
-What one task can do is what it does per busy second; of an asynchronous bolt that is at its concurrency, because it is
-wholly busy when all of that is in use.
+The capacity of one task is its rate per busy second. For an asynchronous bolt it is the rate at its full concurrency,
+because the bolt counts as fully busy when all of it is in use.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from heronpy.health.signals import Signals, TaskSignals
 
 #: Target utilisation.
 AIM = 0.7
-#: Tasks that are all busy for this share of the time are too few, and spouts for the second.
+#: Tasks are too few if all of them are busy for this share of the time; the second limit is for spouts.
 BUSY, SATURATED = 0.8, 0.9
 
 
 def needed(arrival: float, per_task: float, backlog: float = 0.0, drain_s: float = inf, pause_s: float = 0.0) -> int:
-    """The tasks that keep up with what arrives per second, and work off a backlog meanwhile.
+    """The number of tasks that keep up with the arrivals per second, and process a backlog at the same time.
 
-    `per_task` is what one can do per second, and `pause_s` the time in which nothing is done, because tasks are added.
+    `per_task` is the rate of one task, and `pause_s` the pause in which nothing is processed because tasks are added.
     """
     return max(1, ceil((arrival + (backlog + arrival * pause_s) / drain_s) / (per_task * AIM)))
 
@@ -34,12 +34,13 @@ def too_few(tasks: Sequence[TaskSignals], signals: Signals) -> dict[str, float] 
     if not rates or least < BUSY:
         return None
     now = sum(task.executed for task in tasks)
-    # Extrapolates the rate while the spouts were not held to the whole window. Until they are, more comes than is done.
+    # Extrapolates the rate while the spouts were not held to the whole window. Before they are held, more tuples arrive
+    # than are processed.
     arrival = max(now, signals.arrivals.get(tasks[0].component, 0.0)) / max(1 - signals.held, trends.FREE_LEAST)
     figures = {"tasks": float(len(tasks)), "arrival": arrival, "rate": now, "busy": least}
     usual = trends.usual_demand(signals)
     if usual is not None:
-        # A burst, as one of what waited for the start, is over when tasks are added for it.
+        # A burst, such as the tuples that waited for the start, is over when tasks have been added for it.
         figures["arrival"] = arrival = max(now, arrival * usual)
     if usual is None and signals.age_s is not None and signals.age_s < signals.times.settle_s:
         figures["known_in_s"] = signals.times.settle_s - signals.age_s
@@ -49,14 +50,14 @@ def too_few(tasks: Sequence[TaskSignals], signals: Signals) -> dict[str, float] 
 
 
 def spouts_too_few(component: str, signals: Signals) -> dict[str, float] | None:
-    """The figures of a spout whose tasks are all busy and do not work off what waits at its source in time."""
+    """The figures of a spout whose tasks are all busy and do not process its source's backlog in time."""
     tasks = [task for task in signals.of(component) if task.is_spout and not task.ended]
     least = min((task.busy or 0.0 for task in tasks), default=0.0)
     waiting, rate = signals.backlogs.get(component, (0.0, 0.0))
     if least < SATURATED or not rate:
         return None
     drain_s, tasks_n = signals.times.drain_s, len(tasks)
-    # What arrives is not known, so these are the fewest that would do.
+    # The arrivals are unknown, so this is the minimum number of tasks.
     enough = needed(0.0, rate / sum(task.busy or 0.0 for task in tasks), waiting, drain_s)
     if enough <= tasks_n:
         return None
@@ -65,7 +66,9 @@ def spouts_too_few(component: str, signals: Signals) -> dict[str, float] | None:
 
 
 def spare(signals: Signals, component: str) -> dict[str, float] | None:
-    """The figures of a component of which fewer tasks would have sufficed for long, whether that is worth a change."""
+    """The figures of a component for which fewer tasks have sufficed for a long time, if the difference is worth a
+    change.
+    """
     minutes = max(1, ceil(signals.times.spare_s / 60))
     busy, tasks = (signals.minutes(component, series)[-minutes:] for series in ("busy", "tasks"))
     known = [(share, number) for share, number in zip(busy, tasks, strict=False) if share is not None and number]

@@ -1,4 +1,4 @@
-"""Spouts that have emitted and emit nothing any more, and what holds them. Pure."""
+"""Spouts that have emitted before and now emit nothing, and the reason. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from heronpy.views.findings import Finding, Verdict
 MISSED = 30.0
 #: A free spout has stopped if it had emitted in each of at least this number of minutes before.
 USUAL_MIN = 10
-#: Of topology.max.spout.pending, and of the last seconds.
+#: Shares of topology.max.spout.pending, and of the last seconds.
 FULL, HELD_NOW = 0.9, 0.9
-#: What may be the cause of a stop: said before it.
+#: Possible causes of a stop, which come before it.
 STOPPED_BY = frozenset(
     {Verdict.DEPENDENCY, Verdict.SKEW, Verdict.SLOW_TASK, Verdict.SLOW_HOST, Verdict.UNDER_PROVISIONED,
      Verdict.BAD_UPDATE, Verdict.SPARK, Verdict.CHECKPOINTS}
@@ -24,12 +24,12 @@ STOPPED_BY = frozenset(
 
 
 def stopped(signals: Signals) -> Iterator[Finding]:
-    """A finding for each spout that has stopped, though its input has not ended and nobody has paused it."""
+    """A finding for each spout that has stopped, although its input has not ended and it was not paused."""
     if signals.lifecycle not in (control_pb2.LIFE_RUNNING, control_pb2.LIFE_DEGRADED):
         return
     for component, still_s in signals.still_s.items():
         tasks = [task for task in signals.of(component) if task.up and not task.ended]
-        # What a change has interrupted counts from then on.
+        # For a spout that a change has interrupted, the time since the change counts.
         since_s = still_s if signals.changed_s is None else min(still_s, signals.changed_s)
         if not tasks or since_s < signals.times.still_s:
             continue
@@ -63,7 +63,7 @@ def _held(signals: Signals, tasks: list[TaskSignals]) -> tuple[dict[str, float],
 
 
 def unacked(signals: Signals) -> tuple[str, ...]:
-    """The bolts that have processed tuples in the window, and acked and failed none."""
+    """The bolts that have processed tuples in the window without acking or failing any."""
     names = [name for name in signals.components if name in signals.arrivals and name not in signals.spark_sinks]
     return tuple(
         name
@@ -90,6 +90,6 @@ def _before(signals: Signals, component: str, still_s: float) -> float | None:
 
 
 def _is_unusual(signals: Signals, component: str, still_s: float) -> bool:
-    """Whether the component had always emitted. A source that is read now and then often rests."""
+    """Whether the component had always emitted. A spout that reads its source now and then often rests."""
     known = _minutes_before(signals, component, still_s)
     return still_s >= signals.times.quiet_s and len(known) >= USUAL_MIN and all(known)

@@ -1,4 +1,4 @@
-"""A finding as a sentence, and what to do next. Pure."""
+"""A finding as a sentence, and the next step. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def sentence(finding: Finding, topology: str) -> str:
 
 
 def advice(finding: Finding, cluster: str, topology: str) -> str:
-    """What to do next; "" if no action is needed."""
+    """The next step; "" if no action is needed."""
     give = _ADVICE.get(finding.verdict)
     return give(finding, f"{cluster} {topology}") if give is not None else ""
 
@@ -76,7 +76,7 @@ def _down(f: Finding, topology: str) -> str:
 
 
 def _quoted(f: Finding) -> str:
-    """The last message. It may have values of users, and is missing for readers who may not see them."""
+    """The last message. It may contain users' values, and is missing for readers without the permission to see them."""
     return f": {f.quote}" if f.quote else ""
 
 
@@ -125,7 +125,7 @@ def _leak(f: Finding) -> str:
 
 
 def _keep_less(f: Finding, where: str) -> str:
-    # By its size alone what fills evenly is the same as what grows for ever.
+    # Size alone does not distinguish steady growth that ends from growth that does not end.
     fills = "a cache may be full before; else " if round(f.figures.get("left_s", 0.0)) else ""
     return (
         f"heron heap {where} {f.task} shows what it keeps; {fills}keep less, or raise the limit of its tasks"
@@ -134,14 +134,14 @@ def _keep_less(f: Finding, where: str) -> str:
 
 
 def _in_line(f: Finding) -> str:
-    """The line in which the task is found, from one sample a second."""
+    """The code line of the task, from one sample per second."""
     return f"; {_percent(f.figures['at_line'])} of the time in {f.quote}" if "at_line" in f.figures else ""
 
 
 def _of_key(f: Finding) -> str:
     if "of_key" not in f.figures:
         return ""
-    # The key is a value: who may not see values has its share.
+    # The key is a user's value; readers without the permission see only its share.
     return f"; {_percent(f.figures['of_key'])} of its tuples have {f.quote or 'one key'}"
 
 
@@ -154,7 +154,7 @@ def _crashing(f: Finding, topology: str) -> str:
     # The count is only useful together with the quoted message.
     share = f" ({n['alike']:.0f} of {n['raised']:.0f} times)" if "raised" in n and f.quote else ""
     at = f", in {f.names[0]}" if f.names else ""
-    # What is down has not been started again after the last time.
+    # A process that is down has not been restarted after its last end.
     what = f"ended {_times(f)} and is down" if "down" in n else f"was restarted {_times(f)}"
     return f"{f.task} {what}{_quoted(f)}{share}{at}"
 
@@ -220,7 +220,7 @@ def _free_cpu(f: Finding, where: str) -> str:
             " (heron.spark.batch_rows, heron.spark.batch_interval_s), or run it elsewhere (spark://HOST:PORT)"
         )
     profile = f" (heron profile {where} {f.task})" if f.task else ""
-    # Tasks that wait for something else are not held up by the CPU alone.
+    # Tasks that wait for something else are not limited by the CPU alone.
     more = ": more tasks will not help" if "computes" in n else ""
     return f"{stop}give the topology more cores, or let it do less{profile}{more}"
 
@@ -316,7 +316,7 @@ def _losses(f: Finding, topology: str) -> str:
         return f"{f.component} was too small for its input: {lacks} in the last {window}, so they were discarded"
     if "lost" in n:
         again = "; tuples with an id are sent again" if n.get("sent_again") else ""
-        # What a killed process had in hand is estimated, and nothing bounds what waited in a stream manager.
+        # The tuples held by a killed process are estimated, but the tuples in a stream manager have no bound.
         lost = "an unknown number of tuples" if n.get("unknown") else f"about {counted(int(n['lost']), 'tuple')}"
         return f"{lost} lost on the way in the last {window}{again}"
     return f"{f.component} gave up {counted(int(n['dead_letters']), 'tuple')} as dead letters in the last {window}"
@@ -353,7 +353,7 @@ def _start_again(f: Finding, where: str) -> str:
     if "hung" in f.figures:
         return f"heron stacks {where} {f.task}" if f.task else f"heron top {where}"
     if "held" in f.figures or "checkpoint" in f.figures:
-        task = next((name for name in f.names if " " not in name), "")  # it may be a link
+        task = next((name for name in f.names if " " not in name), "")  # the name may be a link
         return f"heron top {where}" + (f"; heron stacks {where} {task}; {_AWAITED}" if task else "")
     if "pending" in f.figures and f.names:
         return _ack(f)

@@ -1,6 +1,6 @@
-"""What the minutes of the last hour say beyond the window of a diagnosis. Pure.
+"""Evaluates the minutes of the last hour, beyond the window of a diagnosis. Pure.
 
-Minutes that are unknown count for nothing; with too few known ones there is no answer.
+Unknown minutes are ignored; with too few known minutes there is no result.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from msgspec import Struct
 from heronpy.health.signals import Signals
 from heronpy.health.times import TIMES, Times
 
-#: Fewest minutes on each side of an update, and the most.
+#: Minimum and maximum number of minutes on each side of an update.
 SIDE_MIN, SIDE_MAX = 3, 30
-#: Below this busy share a rate per busy second says little.
+#: Below this busy share a rate per busy second is unreliable.
 BUSY_MIN = 0.1
-#: Of the minutes that are looked at, the part that must be known.
+#: The share of the examined minutes that must be known.
 KNOWN = 0.91
-#: Minutes that say how long tuples take of late, and the fewest before them that say what is usual.
+#: Minutes for the recent latency, and the minimum number of earlier minutes for the usual latency.
 LATE_MIN, USUAL_MIN = 3, 10
-#: The least share of its time in which a spout is taken to be free to emit.
+#: Minimum share of its time in which a spout counts as free to emit.
 FREE_LEAST = 0.1
 #: Minutes of memory use, and of a queue or backlog that grows or falls.
 MEMORY_MIN, TREND_MIN = 5, 5
 
-#: How alike the thirds of a trail of memory are that grows steadily.
+#: The required similarity of the thirds of a memory trail that grows steadily.
 STEADY, NO_SLOWER = 0.5, 0.75
 
 Minutes = Sequence[float | None]
@@ -46,7 +46,7 @@ def shift(signals: Signals, component: str) -> Shift | None:
     rates = _per_busy_s(signals, component)
     if signals.updated_s is None or not rates:
         return None
-    # It, and the next one, mix both.
+    # That minute and the next one mix both configurations.
     changed = _updated_in(signals, len(rates))
     before = [rate for rate in rates[max(0, changed - SIDE_MAX) : max(0, changed)] if rate is not None]
     after = [rate for rate in rates[changed + 2 :][:SIDE_MAX] if rate is not None]
@@ -87,9 +87,9 @@ def before_update(signals: Signals) -> Before | None:
 
 
 class Latency(Struct, frozen=True):
-    """99th percentile of the time from the emit of a tuple at its spout to its end, seconds: of late, and before.
+    """Recent and earlier 99th percentile of the time from a tuple's emit to its end, in seconds.
 
-    The end is at the component, a sink, or with `acked` the full ack at the component, its spout.
+    The end is at the sink `component`. With `acked` it is the full ack at the spout `component`.
     """
 
     component: str
@@ -112,8 +112,8 @@ def latency(signals: Signals) -> Latency | None:
 
 
 def usual_demand(signals: Signals) -> float | None:
-    """What the spouts emit while they are free to, in most of the last minutes, as a share of the same over the window;
-    at most 1. None while too little is known.
+    """The emit rate of free spouts in most of the last minutes, as a share of that in the window; at most 1. None while
+    too little is known.
     """
     spouts = {task.component for task in signals.tasks if task.is_spout}
     emitted = [signals.minutes(spout, "emitted")[-TREND_MIN:] for spout in spouts]
@@ -145,9 +145,9 @@ def memory_p95(signals: Signals, component: str) -> float | None:
 
 
 class Growth(Struct, frozen=True):
-    """Memory that grows: bytes per second, and for how many seconds it has done so.
+    """Memory growth: bytes per second, and its duration in seconds.
 
-    `most` are the bytes that it will grow by, if it goes on to grow ever more slowly as it does; inf: it does not.
+    `most` is the remaining growth in bytes if it continues to slow down as now; inf if it does not slow down.
     """
 
     per_s: float
@@ -158,7 +158,7 @@ class Growth(Struct, frozen=True):
 def memory_growth(signals: Signals, component: str) -> Growth | None:
     """How the largest memory of a task grows; None unless it grew in each of the last minutes.
 
-    The slower half counts. A cache or state that fills up grows ever more slowly and ends somewhere; a leak does not.
+    The slower half counts. The growth of a cache or state slows down and ends; that of a leak does not.
     """
     known = _known(signals.minutes(component, "largest_bytes"))
     grown = [later - earlier for earlier, later in pairwise(known)]
@@ -176,8 +176,8 @@ def memory_growth(signals: Signals, component: str) -> Growth | None:
 def steady_growth(trail: Sequence[tuple[float, float]], times: Times = TIMES) -> Growth | None:
     """How the memory of one process grows; None unless it has grown steadily for half a minute, up to the last point.
 
-    Steadily: each third of that time has its share of the growth, the last one no less than the first, and nothing is
-    given back. A cache or a warm-up grows ever more slowly, a collector gives back.
+    Steadily means: each third of that time has its share of the growth, the last third no less than the first, and no
+    memory is freed. The growth of a cache or a warm-up slows down, and a garbage collector frees memory.
     """
     known = [(-age_s, size) for age_s, size in trail]
     known = [point for point in known if point[0] >= known[0][0] + times.warm_s]
@@ -212,14 +212,14 @@ def lasts_s(signals: Signals, component: str, busy: float, held: float) -> float
         if not full and not (number < len(holds) and (holds[number] or 0.0) >= held):
             break
         found += 1
-    # The first of them may have begun in its middle.
+    # The first of these minutes may be partial.
     return 60.0 * max(0, found - 1)
 
 
 def empties_s(signals: Signals, component: str) -> float | None:
     """Seconds until the queues of a component are empty at their present rate; None if they do not fall."""
     known = _known(signals.minutes(component, "queue_bytes"))
-    # Since its peak: a burst that came minutes ago was a rise then.
+    # Since its peak, because a burst some minutes ago was a rise then.
     rose = max((at for at, (earlier, later) in enumerate(pairwise(known), 1) if later > earlier), default=0)
     known = known[rose:]
     if len(known) < SIDE_MIN:
@@ -229,7 +229,7 @@ def empties_s(signals: Signals, component: str) -> float | None:
 
 
 def spark_comes_s(signals: Signals) -> float | None:
-    """Seconds between two new Spark batches; None unless more of them wait than some minutes ago."""
+    """Seconds between two new Spark batches; None unless more batches wait than some minutes ago."""
     waiting = _known(signals.minutes("", "spark_waiting"))
     done = _known(signals.minutes("", "spark_done"))
     if len(waiting) < SIDE_MIN or len(done) < SIDE_MIN:

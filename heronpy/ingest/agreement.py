@@ -16,7 +16,7 @@ from heronpy.ingest.ledger.types import PART, File, Pipeline, Row, Span, SpanSta
 from heronpy.ingest.ledger.validate import validate
 from heronpy.ingest.outputs.lineage import Lineage, Range, folder_name
 
-#: Most units that one sentence names.
+#: Maximum number of units that one sentence names.
 NAMES_MAX = 50
 
 _File = tuple[str, int]
@@ -27,7 +27,7 @@ def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]
     """Why ledgers lack units that their table has, as a clause; "" if they do not.
 
     `given`: the ids that each ledger has handed out; `newest`: the highest generation of the table; `units`: generation
-    and id of the published units, both read before the ledgers were asked. An id is handed out before its unit is
+    and id of the published units, both read before the requests to the ledgers. An id is handed out before its unit is
     published, even across a power cut. So a published id that the ledger has yet to hand out shows an older ledger.
     """
     nexts = {}
@@ -35,7 +35,7 @@ def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]
         if one.generation < newest:
             return f"generation {newest} has begun in the table, and the ledger has generation {one.generation}"
         nexts[one.generation, one.next_unit // PART] = one.next_unit
-    # Ids of a ledger that is no longer asked belong to an unknown part.
+    # Ids of a ledger that gets no requests any more belong to an unknown part.
     later = [(one, unit) for one, unit in units if unit >= nexts.get((one, unit // PART), unit + 1)]
     if not later:
         return ""

@@ -41,7 +41,8 @@ AGAIN_S, AGAIN_MAX_S = 0.1, 5.0
 TELL_S = 5.0
 #: How long the end of the process waits for the thread that sends signs of life.
 BEAT_END_S = 2.0
-#: Interval of the signs of life of a worker that has an attempt, and how long an attempt in vain may go on.
+#: Interval of the signs of life of a worker with an attempt, and how long an attempt that no longer counts may
+#: continue.
 ATTEMPT_S, STOP_S = 1.0, 2.0
 
 
@@ -61,7 +62,7 @@ class Asking:
         self._told = ""
         self._closed = threading.Event()
         self._beating: threading.Thread | None = None
-        #: The running attempt, and the last one of which the ledger has said that it no longer counts.
+        #: The running attempt, and the last one that no longer counts according to the ledger.
         self._attempt: ShowAlive | None = None
         self._in_vain: ShowAlive | None = None
 
@@ -105,11 +106,11 @@ class Asking:
         self._spout.wait(self._pause_s)
 
     def begin(self, unit: int, attempt: int, generation: int) -> None:
-        """An attempt runs user code from now on: the signs of life ask whether it still counts."""
+        """Record that an attempt runs user code from now on: the signs of life ask whether it still counts."""
         self._attempt = ShowAlive(unit, attempt, generation)
 
     def end(self) -> None:
-        """No attempt runs user code."""
+        """Record that no attempt runs user code any more."""
         self._attempt = None
 
     @property
@@ -134,7 +135,7 @@ class Asking:
                 continue
             if attempt is not None and attempt is self._in_vain:
                 if now >= told_at + STOP_S:
-                    # User code is busy with one row for long: another process takes the next unit sooner.
+                    # User code is busy with one row for a long time: another process takes the next unit sooner.
                     log.warning("unit %d: this attempt is in vain and does not stop, so its process ends", attempt.unit)
                     leave(exit_codes.TERMINATED)
                 continue

@@ -15,7 +15,7 @@ from heronpy.ingest.outputs.lineage import Lineage, Range
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.unit import LogUnit, MovedError, SuspectPage
 
-#: Most rows that are taken at once, and the time that they should take.
+#: Maximum number of rows that are taken at once, and the time that taking them should need.
 MANY_MAX, MANY_S = 512, 0.005
 
 
@@ -139,7 +139,7 @@ class Attempt:
 
 
 def unit_of(work: Work, options: UnitOptions, page: SuspectPage) -> LogUnit:
-    """The unit of an attempt; the first attempt names no lines in the page."""
+    """The unit of an attempt. The first attempt does not write lines into the page."""
     return LogUnit(
         work,
         options.files.root,
@@ -173,5 +173,5 @@ def row_error(unit: LogUnit, error: Exception) -> RowError | MovedError:
         return moved
     except HeronError:
         pass
-    # A function that works ahead of what it reads says that no line is more suspect than others.
+    # A function that works ahead of its reads marks the error: no line is more suspect than others.
     return RowError(None if getattr(error, "of_many", False) else unit.suspect)

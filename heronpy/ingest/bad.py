@@ -161,8 +161,9 @@ def record_name(generation: int, found: Line) -> str:
 
 
 class BadRecord(Struct, frozen=True):
-    """The record of a bad range, for display. `data`: None if the bytes could not be read; `cut`: whether `data` is
-    only the beginning."""
+    """The record of a bad range, for display. `data` is None if the bytes could not be read; `cut` tells whether `data`
+    is only the beginning.
+    """
 
     path: str
     traceback: str

@@ -34,7 +34,7 @@ def followed_state(files: Iterable[KnownFile], root: str, header_lines: int = 0)
         except ValueError:
             raise LedgerError(f"the ledger does not know how {file.key} begins, so no stream can continue it") from None
         if copy is None or mark.cut > file.size:
-            # It is gone, or its end is not known: only its beginning is compared.
+            # The file is gone, or its end is unknown: only its beginning is compared.
             mark = mark._replace(cut=0, before=digest(b""))
         device, _, inode = copy.inode.partition(":") if copy is not None else ("0", "", "0")
         path = join(root, copy.path if copy is not None else file.key)

@@ -22,7 +22,7 @@ REST_S = 1.0
 #: attempt was acked, because then the bolts may be broken, and not the row.
 ROW_FAILS, ROW_FAILS_ALONE = 5, 100
 
-#: Ids across all attempts of this process, so that late acks of earlier attempts are ignored.
+#: Ids for all attempts of this process, so that late acks of earlier attempts are ignored.
 _IDS = count(1)
 
 

@@ -8,7 +8,7 @@ from heronpy.ingest.ledger.commands import Figures
 from heronpy.ingest.ledger.requests import Settled
 from heronpy.ingest.ledger.types import UnitState
 
-#: Gauges of keepers; each covers the whole pipeline, so the largest value of several keepers counts.
+#: Gauges of keepers. Each keeper reports for the whole pipeline, so the largest value counts.
 BACKLOG, WAITING, OLDEST = "units-backlog-bytes", "units-waiting-bytes", "units-oldest-seconds"
 UNFINISHED, BAD_BYTES, BAD_RANGES = "units-unfinished-bytes", "units-bad-bytes", "units-bad-ranges"
 STATES = {

@@ -32,11 +32,10 @@ from heronpy.ingest.watch import Watch
 A = TypeVar("A")
 
 #: Intervals: looking for committed units, with and without known units; and removal of files that are not needed.
-#: removed.
 PUBLISH_S, QUIET_S, CLEAN_S = 0.1, 0.5, 60.0
 #: After a cut or a publication, units may exist for at least this long.
 LIVELY_S = 10.0
-#: Interval of the figures, which read all rows; a bounded run ends by them.
+#: Interval of the figures, which read all rows. The end of a bounded run is detected by the figures.
 FIGURES_S, BOUNDED_S = 5.0, 0.5
 #: How long the end of a bounded run waits for unreadable bytes of bad ranges.
 RECORDS_S = 10.0
@@ -48,7 +47,7 @@ class LogFileError(HeronError):
 
 #: Pause before a missing stage is looked for again, in case it is restored; it doubles each time.
 AGAIN_S, AGAIN_MAX_S = 1.0, 30.0
-#: Most units that are skipped at once, and how often new ones are reported.
+#: Maximum number of units that are skipped at the same time, and the interval at which new ones are reported.
 GONE_MAX, TELL_S = 512, 10.0
 
 
@@ -178,7 +177,7 @@ class LogKeeper(Spout):
 
     # ---- a round ----------------------------------------------------------------------------
     def _round(self, now: float) -> float:
-        """Do what is due; returns the seconds until there is something to do."""
+        """Do everything that is due; returns the seconds until the next round."""
         if self._watch is None:
             self._watch = self._open()
         if now >= self._watch.due:
@@ -378,10 +377,10 @@ class LogKeeper(Spout):
         self.end_of_input()
 
     def _looked(self, figures: commands.Figures) -> None:
-        """What a subclass does with the figures."""
+        """A hook: what a subclass does with the figures."""
 
     def _conclude(self) -> None:
-        """Everything of a bounded run is published: record its end."""
+        """Record the end of a bounded run, because all of its units are published."""
         self._stages.mark_end(self._run)
 
     def _is_recorded(self, watch: Watch) -> bool:

@@ -10,14 +10,14 @@ from heronpy.proto import components_of, topology_pb2
 #: The options and, for a worker, its function.
 OPTIONS_KEY: Final = "ingest.options"
 ROWS_KEY: Final = "ingest.rows"
-#: What a submit can check: the ledger, and whether it is the default, which the settings may replace; the table and the
+#: A submit reads it: the ledger, and whether it is the default, which the settings may replace; the table and the
 #: pattern.
 LEDGER_KEY: Final = "ingest.ledger"
 DEFAULT_KEY: Final = "ingest.ledger.default"
 TABLE_KEY: Final = "ingest.table"
 LOGS_KEY: Final = "ingest.logs"
-#: The pipeline, those that it waits for (with commas between), the site, which the submit sets when the settings name
-#: it, and folders of copies.
+#: The pipeline; the pipelines that it waits for, separated by commas; the site, which the submit sets when the settings
+#: name it; and folders of copies.
 PIPELINE_KEY: Final = "ingest.pipeline"
 AFTER_KEY: Final = "ingest.after"
 SITE_KEY: Final = "ingest.site"

@@ -1,5 +1,6 @@
-"""A list: a file of lines that stand for more work than their bytes, such as splits or buckets. Its units are made at
-once, with the weights of their lines."""
+"""A list: a file of lines, each of which stands for more work than its own bytes, such as a split or a bucket. Its
+units are made at once, with the weights of their lines.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from heronpy.growing.identity import HEAD_BYTES, Mark, digest, first_line, mark_
 from heronpy.ingest.ledger.requests import EnterList, SeenFile, Share
 from heronpy.ingest.marks import head_text, tail_text
 
-#: A line with its end, and the bytes that it stands for.
+#: A line with its end, and the bytes of work that it represents.
 Weighed = tuple[bytes, int]
 
 
@@ -23,7 +24,7 @@ def packed(lines: Sequence[Weighed], goal: int) -> tuple[Share, ...]:
     shares: list[Share] = []
     begin = end = weight = 0
     for line, more in lines:
-        # Before a line that would make the unit more than half too big, rather than behind it.
+        # End the unit before a line that would make it more than half too big, instead of after that line.
         if weight and weight + more > goal + goal // 2:
             shares.append(Share(begin, end, weight))
             begin, weight = end, 0

@@ -164,7 +164,7 @@ class LogUnits:
             output = output.of_pipeline(name)
             unit_wait_s = output.unit_wait_s if unit_wait_s is None else unit_wait_s
         if isinstance(output, SparkBatches):
-            # Its rows wait in one folder, for one Spark, in the order of one ledger.
+            # Its rows wait in one folder for one Spark, in the order of one ledger.
             several = text.lstrip().startswith("[")
             for what, present in (("the site", site), ("replicas", replicas), ("several ledgers", several)):
                 if present:

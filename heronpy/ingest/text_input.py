@@ -44,5 +44,5 @@ def text_options(
 
 
 def text_rows(unit: LogUnit, emit_offset: bool) -> Iterator[list[Any]]:
-    """What the spout emits for the lines of a unit."""
+    """The values that the spout emits for the lines of a unit."""
     return map(list, unit.located()) if emit_offset else ([line] for line in unit.lines())

@@ -30,7 +30,7 @@ _LOOK_BYTES = 64 * 1024
 
 
 class MovedError(HeronError):
-    """A file is not at its place in the ledger, or cannot be read; its bytes are not at fault."""
+    """A file is not at its place in the ledger, or cannot be read. Its bytes are not the cause."""
 
 
 class UnreadError(MovedError):
@@ -132,7 +132,9 @@ class LogUnit:
 
     @property
     def place(self) -> tuple[str, int]:
-        """Where it begins: the key of a file, and an offset. Unlike the id, it does not depend on timing."""
+        """The place where the unit begins: the key of a file, and an offset. Unlike the id, it does not depend on
+        timing.
+        """
         return self._work.chunks[0].key, self._work.chunks[0].begin
 
     def __repr__(self) -> str:
@@ -258,7 +260,7 @@ class LogUnit:
                         digest.update(lines.data)
                         yield Block(chunk.key, lines.offset, lines.data)
             except OSError as error:
-                # An error of the disk with the logs: neither the bytes nor the function are at fault.
+                # The disk with the logs has an error: neither the bytes nor the function are the cause.
                 self._broken = UnreadError(f"{self._root}/{path} cannot be read, it is tried again: {error}")
                 raise self._broken from error
             except UnfinishedLineError as error:
@@ -271,7 +273,7 @@ class LogUnit:
 
 
 def _header_end(descriptor: int, lines: int) -> int:
-    """The offset behind the header of a file; behind all of its beginning if the header is longer."""
+    """The offset after the header of a file; after its marked beginning if the header is longer."""
     beginning, offset = os.pread(descriptor, BLOCK_BYTES, 0), 0
     for _ in range(lines):
         offset = beginning.find(b"\n", offset) + 1
@@ -299,7 +301,7 @@ def opened(root: str, chunk: Chunk) -> Iterator[int]:
 
 
 def middle(work: Halve, root: str) -> tuple[int, int] | None:
-    """File and offset of the line start nearest to the middle of all bytes, except the first; None without one.
+    """File and offset of the line start nearest to the middle of all bytes, except the first; None if there is none.
 
     Raises MovedError if a file cannot be read.
     """

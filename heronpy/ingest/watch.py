@@ -250,7 +250,7 @@ class Watch:
                 context = bytes_before(descriptor, cut)
                 head = os.pread(descriptor, min(HEAD_BYTES, cut), 0)
         except UNREADABLE:
-            return False  # the next scan finds out what it is
+            return False  # the next scan determines what the file is
         if digest(head[: mark.head_bytes]) == mark.head:
             grown = max(mark.head_bytes, len(head))
             file.mark = Mark(mark.first, grown, digest(head[:grown]), cut, digest(context))

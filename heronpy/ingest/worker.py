@@ -64,7 +64,7 @@ class LogWorker(Spout):
         self._join(options_here(config), config[ROWS_KEY], context.process.after)
 
     def _join(self, options: UnitOptions, rows: Rows, after: str = "") -> None:
-        """Work for a pipeline from now on; `after`: how the predecessor of this process ended."""
+        """Join a pipeline from now on; `after`: how the predecessor of this process ended."""
         self._options, self._rows, context = options, rows, self._context
         if self._options.output is not None:
             self._options.output.load()
@@ -89,7 +89,7 @@ class LogWorker(Spout):
         self._tell_at = 0.0
         self._backlog: int | None = None
         self._backlog_at = 0.0
-        #: Whether it ends in the middle of an attempt that counts as a try; the successor reports it.
+        #: Whether this process ends in the middle of an attempt that counts as a try; its successor reports it.
         self._breaks = False
         self._asking.show_alive(self._options.config.silent_s)
 
@@ -105,7 +105,7 @@ class LogWorker(Spout):
         return tasks[:1] == [self._context.get_task_id()]
 
     def next_tuple(self) -> None:
-        """One request, or one slice of an attempt."""
+        """Make one request, or do one slice of an attempt."""
         if self._ended:
             return
         if self._attempt is not None and self._request is None:
@@ -139,7 +139,7 @@ class LogWorker(Spout):
         return commands.Show()
 
     def close(self) -> None:
-        """Returns its unit, so that no one has to wait, unless the unit has broken this process."""
+        """Return the unit, so that no other worker has to wait for it, unless the unit has broken this process."""
         self._discard()
         if self._breaks:
             self._asking.close()
@@ -196,7 +196,7 @@ class LogWorker(Spout):
             case requests.Opened():
                 self._notice(answer.generation)
             case _:
-                pass  # Again, Taken: the next lease goes on
+                pass  # Again, Taken: continue with the next lease
 
     def _notice(self, generation: int) -> None:
         """Report that the ledger was replaced since this worker began."""
@@ -298,12 +298,12 @@ class LogWorker(Spout):
             self.report_error(error)
             self._give_back(str(error), DISK_S)
         except MemoryError:
-            # Only a new process frees the memory.
+            # Only a new process frees the memory of this one.
             self._breaks = True
             raise
 
     def _blamed(self, cause: BaseException) -> None:
-        """What a subclass does first about an error of the function."""
+        """A hook: what a subclass does first about an error of the function."""
 
     def _discard(self) -> None:
         self._asking.end()
@@ -324,12 +324,12 @@ class RowWorker(LogWorker):
     """
 
     def ack(self, tup_id: Any) -> None:
-        """A row is processed."""
+        """Record that a row is processed."""
         if isinstance(self._attempt, EmittedAttempt):
             self._attempt.acked(tup_id)
 
     def fail(self, tup_id: Any) -> None:
-        """A row has failed; it is emitted again."""
+        """Record that a row has failed; it is emitted again."""
         if isinstance(self._attempt, EmittedAttempt):
             self._attempt.failed(tup_id)
 

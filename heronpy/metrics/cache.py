@@ -1,12 +1,11 @@
 """The last hours of every metric, in bounded memory. Pure.
 
-Each series is a step function: a value is stored when it changes, at most once per bucket of time. A
-series that grows too long drops every second step of its older half, so older data has a coarser
-resolution; steps older than `keep_s` are dropped. Counters and histograms continue across restarts of
-their process: the count of earlier incarnations is kept as a base, and those of tasks that an update has
-removed are kept summed by component. A new topology master continues with the counts of its predecessor.
-Invariants: times and totals of a series never decrease; at most `series_max` series, further ones are
-counted in `discarded`.
+Each series is a step function: a value is stored when it changes, at most once per bucket of time. A series that grows
+too long drops every second step of its older half, so older data has a coarser resolution; steps older than `keep_s`
+are dropped. Counters and histograms continue across restarts of their process: the count of earlier incarnations is
+kept as a base. The counts of tasks that an update has removed are kept as sums by component. A new topology master
+continues with the counts of its predecessor. Invariants: times and totals of a series never decrease; at most
+`series_max` series, further ones are counted in `discarded`.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from heronpy.proto import control_pb2
 
 #: Steps of one series before it is thinned.
 STEPS_MAX = 240
-#: How long after a restart of the topology master its processes may report for the first time.
+#: How long after a restart of the topology master its processes may take for their first report.
 RESUME_S = 30.0
-#: How long a removed process may be silent: it may still drain, and its last counts may be under way.
+#: How long a removed process may be silent: it may still drain, and its last counts may be on their way.
 LEAVE_S = 10.0
 
-#: A task that has not counted more of these has not worked.
+#: A task whose counts of these have not grown has not worked.
 _WORK = frozenset({"__emit-count", "__execute-count"})
 _UNITS = frozenset({"units-attempts", "units-published"})
 
-#: Processes other than tasks that mark their last report as the last; without the mark, their last counts are unknown.
+#: Processes other than tasks that mark their last report. Without the mark, their last counts are unknown.
 _GATEWAY = "spark-gateway"
 
 _GAUGE, _HISTOGRAM = control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
@@ -48,7 +47,7 @@ class _Steps:
     origin: float = 0.0
 
     def add(self, bucket_at: float, now: float, raw: float, total: bool) -> bool:
-        """Take a value; whether it is another than before."""
+        """Take a value; returns whether it differs from the last one."""
         if total:
             if raw < self.raw:
                 self.base += self.raw
@@ -74,7 +73,7 @@ class _Steps:
             setattr(self, name, steps[0:half:2] + steps[half:])
 
     def expire(self, before: float) -> None:
-        """Drop steps that no query can reach; the last one before `before` still counts."""
+        """Drop steps that no query can reach; the last step before `before` is kept."""
         first = bisect_right(self.times, before) - 1
         if first > 0:
             self.origin = self.values[first - 1]
@@ -82,7 +81,7 @@ class _Steps:
             del self.values[:first]
 
     def raise_by(self, total: float) -> None:
-        """Add a total to what it has been at all times, so that it is no growth."""
+        """Add a total to all past values, so that it does not count as growth."""
         self.base += total
         self.origin += total
         self.values = array("d", (value + total for value in self.values))
@@ -93,7 +92,7 @@ class _Steps:
         return self.values[index] if index >= 0 else self.origin
 
     def time_at(self, moment: float) -> float:
-        """When that value was taken; the moment itself when nothing has changed since then."""
+        """When that value was recorded; the moment itself if nothing has changed since then."""
         index = bisect_right(self.times, moment) - 1
         return self.times[index] if 0 <= index < len(self.times) - 1 else moment
 
@@ -101,7 +100,7 @@ class _Steps:
 @dataclass(slots=True)
 class _Series:
     kind: int
-    #: "" is the value, "sum" and "count" and bounds ("le") belong to histograms.
+    #: "" is the value; "sum", "count" and the bounds ("le") belong to histograms.
     parts: dict[ledger.Part, _Steps] = field(default_factory=dict)
 
 
@@ -127,20 +126,20 @@ class MetricsCache:
         self._swept = float("-inf")
         self._resumed = resumed
         self._began: float | None = None
-        #: Counts of processes that have ended are not known.
+        #: Counts of ended processes are unknown.
         self._lacking = resumed
         #: Samples of series beyond the limit.
         self.discarded = 0
-        #: Grows with what nobody else can tell a successor: counts of processes that are replaced or removed.
+        #: Grows with counts of replaced or removed processes, which a successor cannot learn from another process.
         self.changes = 0
-        #: They grow when a task has worked, and when one has worked on units.
+        #: Grow when a task has worked, and when a task has worked on units.
         self.growth = self.units = 0
 
     def __len__(self) -> int:
         return self._count
 
     def add(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Take a report; one of an older incarnation than the last is ignored."""
+        """Take a report; a report of an incarnation older than the last is ignored."""
         if self._began is None:
             self._began = now
         process = self._processes.get(report.process)
@@ -189,7 +188,7 @@ class MetricsCache:
         if series.kind == _HISTOGRAM:
             count = series.parts.get("count")
             if count is not None and count.raw == sample.count and series.parts["sum"].raw == sample.sum:
-                return  # nothing was observed, so no bucket has grown
+                return  # there were no observations, so no bucket has grown
             buckets = [(bucket.le, float(bucket.count)) for bucket in sample.buckets]
             parts = [("sum", sample.sum), ("count", float(sample.count)), *buckets]
         else:
@@ -197,7 +196,7 @@ class MetricsCache:
         for part, value in parts:
             steps = series.parts.get(part)
             if steps is None:
-                # Counts from before this cache existed are not growth.
+                # Counts from before this cache existed do not count as growth.
                 steps = series.parts[part] = _Steps(origin=value if inherited else 0.0)
             if steps.add(bucket_at, now, value, series.kind != _GAUGE):
                 self.growth += key[0] in _WORK
@@ -215,7 +214,9 @@ class MetricsCache:
                     steps.expire(now - self._keep_s)
 
     def forget(self, process: str, now: float) -> None:
-        """A process is no longer part of the topology: a little later its totals join those of its component."""
+        """Record that a process is no longer part of the topology; a little later its totals join those of its
+        component.
+        """
         gone = self._processes.get(process)
         if gone is not None and gone.left is None:
             gone.left = now
@@ -262,7 +263,7 @@ class MetricsCache:
     def ledger(self, topology_id: str) -> control_pb2.MetricsLedger:
         """All counts, for a successor."""
         counted = []
-        # What only this cache knows comes first, then tasks.
+        # Counts that only this cache knows come first, then tasks.
         ordered = sorted(self._processes.values(), key=lambda one: (one.report.pid > 0, not one.report.component))
         for process in ordered:
             one = ledger.CountedProcess(process.report)
@@ -294,7 +295,7 @@ class MetricsCache:
         """Answer a request.
 
         With `interval_s`, counters and histograms cover that many recent seconds, or up to a bucket more:
-        the reply states the actual interval. Without it, they cover everything since the start. Gauges
+        the reply states the actual interval. Without `interval_s`, they cover the time since the start. Gauges
         always have their newest value. Empty lists of names and instances mean all. `instances` are
         process names.
         """
@@ -306,7 +307,7 @@ class MetricsCache:
             reply.resumed_s = max(0.0, now - self._began)
         names, instances = set(request.names), set(request.instances)
         selected = list(self._select(request.component, instances))
-        # One that a predecessor knew has no pid before it reports.
+        # A process known only to a predecessor has no pid before it reports.
         seen = [one.seen for one in selected if one.report.task_id and one.report.pid and one.left is None]
         reply.apart_s = max(seen, default=0.0) - min(seen, default=0.0)
         for process in selected:
@@ -321,7 +322,7 @@ class MetricsCache:
 
     @staticmethod
     def _covered_from(process: _Process, names: set[str], since: float) -> float:
-        """The time of the oldest value that growth is measured from."""
+        """The time of the oldest value from which growth is measured."""
         return min(
             (
                 steps.time_at(since)
@@ -343,7 +344,7 @@ class MetricsCache:
 
     def _samples(self, process: _Process, names: set[str], since: float | None) -> Iterable[control_pb2.Sample]:
         for (name, label), series in process.series.items():
-            # A removed task uses no memory and has no queue any more, but has counted.
+            # A removed task has no memory use and no queue any more, but its counts remain.
             if not _wanted(names, name, label) or (process.left is not None and series.kind == _GAUGE):
                 continue
             sample = control_pb2.Sample(name=name, label=label, type=control_pb2.Sample.Type.Name(series.kind))

@@ -1,12 +1,12 @@
-"""What other programs make of our pages: alert rules for Prometheus and a dashboard for Grafana. Pure.
+"""Alert rules for Prometheus and a dashboard for Grafana, on the metrics pages of heronpy. Pure.
 
-The dashboard shows what a topology does, and what holds it back, over either kind of page. Each alert works with the
-executors' pages or with the tracker's; a rule whose series are not scraped never fires. They are about symptoms that a
-person should look at; `heron doctor` names the cause.
+The dashboard shows the work of a topology and its limits, from either kind of page. Each alert works with the
+executors' pages or with the tracker's; a rule whose series are not scraped never fires. Alerts describe symptoms that
+need attention; `heron doctor` names the cause.
 
 Expressions are made of registered names. The executors' pages have a series per task, the tracker's page the sums of
-components. Whoever scrapes only one of them must see the same: `either` takes what the executors say, else what the
-tracker says.
+components. Scraping only one of them must give the same result: `either` takes the executors' value, else the
+tracker's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from heronpy.metrics.sums import SUMS
 GROUP = "heron"
 #: States of `heron_topology_state` in which a topology does not do its work.
 BAD_STATES = ("FAILED", "DEAD", "NO MASTER", "NO ANSWER")
-#: What names a topology, and a component of it. The first three are labels of the targets of `heron metrics targets`.
+#: Labels that identify a topology and a component. The first three are labels of the targets of `heron metrics
+#: targets`.
 TOPOLOGY = "cluster, role, environ, topology"
 COMPONENT = f"{TOPOLOGY}, component"
 _DATA = {"type": "prometheus", "uid": "${datasource}"}
@@ -31,7 +32,7 @@ _RATE = "$__rate_interval"
 
 
 def of_task(name: str) -> str:
-    """The name on the executors' pages of a metric of Heron's name."""
+    """The name of a Heron metric on the executors' pages."""
     metric = METRICS[name]
     suffix = {Kind.COUNTER: "_total", Kind.HISTOGRAM: "_bucket", Kind.GAUGE: ""}[metric.kind]
     return own_name(metric) + suffix
@@ -48,7 +49,7 @@ def by(labels: str, aggregate: str, expression: str) -> str:
 
 
 def either(executors: str, tracker: str) -> str:
-    """What the executors' pages say, else what the tracker's says."""
+    """The executors' value, else the tracker's."""
     return f"{executors} or {tracker}"
 
 
@@ -58,13 +59,13 @@ class Alert:
 
     name: str
     expr: str
-    #: A duration as Prometheus writes it.
+    #: A duration in the format of Prometheus.
     lasts: str
-    #: `critical`: now; `warning`: today.
+    #: `critical`: act now; `warning`: act today.
     severity: str
     #: With `{{ $labels.x }}` and `{{ $value }}`.
     summary: str
-    #: What to run.
+    #: The command to run.
     fix: str
 
     def as_rule(self) -> dict[str, Any]:
@@ -78,7 +79,7 @@ class Alert:
         }
 
 
-#: Labels of what is told of a pipeline of work units.
+#: Labels of metrics of a pipeline of work units.
 PIPELINE = f"{TOPOLOGY}, pipeline"
 _P = "{{ $labels.pipeline }}"
 _T, _C = "{{ $labels.topology }}", "{{ $labels.component }}"
@@ -202,7 +203,7 @@ ALERTS = (
 
 
 def rules() -> dict[str, Any]:
-    """A file of rules, as YAML has it."""
+    """A rules file as a value for YAML."""
     return {"groups": [{"name": GROUP, "rules": [alert.as_rule() for alert in ALERTS]}]}
 
 
@@ -332,7 +333,7 @@ def _source() -> dict[str, Any]:
 
 
 def _variable(label: str, every: bool) -> dict[str, Any]:
-    """A choice among the values of a label; the names are those that either page has."""
+    """A variable for choosing a label value; the label names exist on both pages."""
     pages = f'{{__name__=~"{of_task("__process/__up")}|{of_sum("heron_topology_state")}"}}'
     query = f"label_values({pages}, {label})"
     return {
@@ -345,7 +346,7 @@ def _variable(label: str, every: bool) -> dict[str, Any]:
         "refresh": 2,
         "sort": 1,
         "includeAll": every,
-        # A page that is scraped without the label of a cluster matches, too.
+        # Also matches a page that is scraped without the label of a cluster.
         **({"allValue": ".*", "current": {"text": "All", "value": "$__all"}} if every else {}),
     }
 

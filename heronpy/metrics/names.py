@@ -1,4 +1,4 @@
-"""Every metric that heronpy itself reports: name, meaning, unit, type and what its label stands for. Pure.
+"""Every metric that heronpy itself reports: name, meaning, unit, type and meaning of its label. Pure.
 
 The names are those of Apache Heron, so that dashboards and habits carry over. Heron appends the subject of
 a value to some names ("<name>/<instance>"); that part is a label. Invariant: a name is registered once.
@@ -30,7 +30,7 @@ class Metric(Struct, frozen=True):
     #: "sink", "pipeline", or "".
     label: str
     help: str
-    #: A gauge whose values over several tasks are not summed: the largest counts.
+    #: Whether the largest value counts for several tasks, instead of the sum.
     largest: bool = False
 
 
@@ -294,7 +294,7 @@ _UNITS = (
     Metric("batch-rows-unfit", _C, "", "sink", "Rows of a batch run that do not fit their sink and were left out."),
 )
 
-#: What the Spark gateway tells of its batches.
+#: Metrics of batches that the Spark gateway reports.
 BATCH_METRICS = (
     "spark-rows-committed", "spark-batches-committed", "spark-batches-failed", "spark-attempts-failed", "spark-seconds",
     "spark-lag-seconds", "spark-batches-running", "spark-batches-waiting", "spark-ui-port", "spark-wait-seconds",
@@ -302,7 +302,7 @@ BATCH_METRICS = (
 )  # fmt: skip
 #: The CPU time that a process has measured itself, user and system.
 CPU_METRICS = ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs")
-#: What keepers and workers tell of their pipelines.
+#: Metrics of pipelines that keepers and workers report.
 UNIT_METRICS = tuple(one.name for one in _UNITS if one.label == _PIPELINE)
 
 #: Every metric of heronpy, by name.

@@ -27,7 +27,7 @@ _KINDS = {
     control_pb2.Sample.HISTOGRAM: Kind.HISTOGRAM,
 }
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]+")
-#: The base unit of each of our units, which ends the name, and how many of ours it has.
+#: The base unit of each unit, which ends the name, and how many units make a base unit.
 _BASE_UNITS = {
     "ns": ("seconds", 1e9),
     "us": ("seconds", 1e6),
@@ -35,13 +35,13 @@ _BASE_UNITS = {
     "seconds": ("seconds", 1.0),
     "bytes": ("bytes", 1.0),
 }
-#: Units within a name, and Heron's word for a number, which Prometheus keeps for histograms.
+#: Units within a name, and Heron's word for a number, which Prometheus reserves for histograms.
 _UNIT_WORDS = {"ns", "usec", "ms", "sec", "secs", "seconds", "byte", "bytes"}
 _COUNT = "count"
 
 
 class _Series(NamedTuple):
-    """What is the same on each page of one sample: everything but its numbers."""
+    """The parts of a sample that are the same on each page: everything except its numbers."""
 
     #: Name on the page, HELP and TYPE of its family, type.
     shown: str
@@ -49,7 +49,7 @@ class _Series(NamedTuple):
     kind: Kind
     #: The lines without their numbers.
     heads: list[str]
-    #: How many of its units a base unit has.
+    #: Number of its units in a base unit.
     per_base: float
 
 
@@ -97,7 +97,7 @@ class Page:
     def _chosen(
         self, reports: Iterable[control_pb2.MetricsReport]
     ) -> tuple[list[tuple[_Key, control_pb2.Sample, dict[str, str]]], int]:
-        """The samples that go on the page with their places, and the number of the others."""
+        """The samples for the page with their places, and the number of other samples."""
         found: list[tuple[_Key, control_pb2.Sample, dict[str, str]]] = []
         discarded = 0
         for report in reports:
@@ -137,11 +137,11 @@ def _series(sample: control_pb2.Sample, place: dict[str, str]) -> _Series:
     kind = _KINDS.get(sample.type, Kind.GAUGE)
     found = find(sample.name)
     if found is None:
-        # A user's own metric: a prefix keeps it from colliding with ours.
+        # A metric of the user: a prefix keeps it from colliding with heronpy's metrics.
         metric, rest = Metric(sample.name, kind, "", "key", f"Metric {sample.name} of the topology."), ""
         name = f"heron_user_{_fit(sample.name)}"
     else:
-        metric, rest = found  # what follows the metric's name in that of the sample is a label
+        metric, rest = found  # the rest of the sample's name after the metric's name is a label
         name, kind = own_name(metric), kind if Kind.HISTOGRAM in (kind, metric.kind) else metric.kind
     labels = place | _label(metric, sample.label or rest)
     per_base = _BASE_UNITS.get(metric.unit, ("", 1.0))[1]
@@ -161,7 +161,7 @@ def _key(process: str, sample: control_pb2.Sample) -> _Key:
 
 
 def _bounds(sample: control_pb2.Sample) -> dict[float, int]:
-    """The counts by bound, with that of infinity at the end."""
+    """The counts by bound, with infinity at the end."""
     found = {bucket.le: bucket.count for bucket in sample.buckets}
     return {**found, math.inf: found.get(math.inf, sample.count)}
 
@@ -175,7 +175,7 @@ def _place(topology: str, report: control_pb2.MetricsReport) -> dict[str, str]:
 
 @cache
 def own_name(metric: Metric) -> str:
-    """The name of one of our metrics on the page, without `_total`: the unit, a base unit, comes last."""
+    """The name of a heronpy metric on the page, without `_total`; it ends in the base unit."""
     words = _fit(metric.name.replace("-", "_")).split("_")
     if metric.unit:
         words = [word for word in words if word not in _UNIT_WORDS]

@@ -1,9 +1,9 @@
 """Quantiles of distributions that processes report, the same for every view. Pure.
 
-Within a bucket values are taken as evenly spread on both sides of their mean: where nearly all are in one bucket, it
-follows from the sum of all, and the median of calls of 53 ms in a bucket from 50 to 100 ms is 53 ms. Where it is not
-known, it is taken to be the middle, as Prometheus's `histogram_quantile` does. In the bucket without an upper bound
-nothing is known but its lower one: the quantile is at least that, and says so.
+Within a bucket, values count as evenly spread on both sides of their mean. If nearly all values are in one bucket, the
+mean follows from the sum: the median of calls of 53 ms in a bucket from 50 to 100 ms is 53 ms. If the mean is unknown,
+the middle of the bucket is used, as Prometheus's `histogram_quantile` does. In the bucket without an upper bound, the
+quantile is marked as at least the lower bound.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from heronpy.proto import control_pb2
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "seconds": 1.0}
 
-#: A call that has lasted this long is taken for a latency, where no other ended.
+#: A call that has lasted this long counts as a latency if no other call has ended.
 IN_CALL_S = 1.0
-#: How much the mean of a bucket may be wrong, as a share of its width, because of what lies in others.
+#: Possible error of a bucket's mean, as a share of its width, because of values in other buckets.
 UNSURE = 0.1
 
 
 class Quantile(NamedTuple):
-    """The value, or what it is at least."""
+    """The value, or its lower bound."""
 
     value: float
     at_least: bool
@@ -37,10 +37,10 @@ class Quantile(NamedTuple):
 def quantile_in(
     bounds: Sequence[float], each: Sequence[float], part: float, total: float | None = None
 ) -> Quantile | None:
-    """The value below which this part of the values lies; None without values.
+    """The value below which this share of the values lies; None without values.
 
-    `bounds` are the upper bounds of the buckets, ascending, and `each` how many values are in each: not cumulative.
-    `total` is the sum of all values.
+    `bounds` are the upper bounds of the buckets, ascending. `each` has the number of values in each bucket, not
+    cumulative. `total` is the sum of all values.
     """
     rank = part * sum(each)
     if rank <= 0:
@@ -49,7 +49,7 @@ def quantile_in(
     for bound, count in zip(bounds, each, strict=True):
         if count and passed + count >= rank and isfinite(bound):
             mean, at = _mean_in(bounds, each, lower, bound, total), 2 * (rank - passed) / count
-            # What is beyond the mean may be anywhere up to the bound: a high quantile is not understated.
+            # Values above the mean may lie anywhere up to the bound, so that a high quantile is not understated.
             value = lower + (mean - lower) * at if at <= 1 else mean + (bound - mean) * (at - 1)
             return Quantile(value, False)
         passed += count
@@ -58,7 +58,7 @@ def quantile_in(
 
 
 def _mean_in(bounds: Sequence[float], each: Sequence[float], lower: float, upper: float, total: float | None) -> float:
-    """The mean of the values of one bucket; its middle if that is not known."""
+    """The mean of the values of one bucket; its middle if the mean is unknown."""
     middle = (lower + upper) / 2
     if not total or (each[-1] and not isfinite(bounds[-1])):
         return middle
@@ -82,7 +82,7 @@ def quantile(samples: Iterable[control_pb2.Sample], part: float) -> Quantile | N
 
 
 def quantiles(samples: Iterable[control_pb2.Sample], parts: Sequence[float]) -> list[Quantile | None]:
-    """Several of them."""
+    """Several quantiles over the same samples."""
     merged: dict[float, float] = {}
     total = 0.0
     for sample in samples:

@@ -1,9 +1,9 @@
 """How a user's commands on another host reach the topologies of a cluster: by their schedulers' control endpoints.
 
-`<HERON_HOME>/access/<cluster>`, mode 0700, files 0600, has the key pair of the user's clients, which the schedulers
-of that user and cluster admit, and a file for each topology that says where its endpoint is and what its public key is.
-Schedulers write them; `heron cluster access` brings them to another host, where `.origin` names the one that they are
-from. A client with this key may do what the user's commands do, and nothing that only containers do.
+`<HERON_HOME>/access/<cluster>`, mode 0700, files 0600, has the key pair of the user's clients, which the schedulers of
+that user and cluster admit, and a file for each topology with the address and the public key of its endpoint.
+Schedulers write them; `heron cluster access` copies them to another host, where `.origin` names their source. A client
+with this key has the rights of the user's commands, and no rights of containers.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from heronpy.net.curve import Pair
 from heronpy.net.join_token import TEXT_MAX_CHARS, JoinToken
 from heronpy.net.private import make_private, read_private
 
-#: How an `Authenticator` knows the clients.
+#: The name of clients for an `Authenticator`.
 USER: Final = "client"
 _ENDPOINT: Final = ".endpoint.json"
-#: Most topologies and bytes that are brought from another host.
+#: Maximum number of topologies and bytes that are copied from another host.
 TOPOLOGIES_MAX: Final = 10_000
 BROUGHT_MAX_BYTES: Final = 16 << 20
 
@@ -49,12 +49,12 @@ class EndpointPlace(Struct, frozen=True):
 
 
 def client_of(cluster: str) -> Pair | None:
-    """The key pair of the user's clients; None when this host has none. ConfigError for one that others can read."""
+    """The key pair of the user's clients; None when this host has none. ConfigError for a key that others can read."""
     return curve.read_pair(folder_of(cluster), KEY) if has_key(cluster) else None
 
 
 def make_client(cluster: str) -> Pair:
-    """The same; made if it is missing. ConfigError when another user could have put it there."""
+    """The same pair, made if it is missing. ConfigError when another user could have made it."""
     folder = folder_of(cluster)
     make_private(folder)
     found = client_of(cluster)
@@ -71,14 +71,14 @@ def make_client(cluster: str) -> Pair:
 
 
 def write_endpoint(cluster: str, topology: str, place: EndpointPlace) -> None:
-    """Say where the endpoint of a topology is, for the user's clients. ConfigError or OSError when that fails."""
+    """Write the address of a topology's endpoint, for the user's clients. ConfigError or OSError when that fails."""
     folder = folder_of(cluster)
     make_private(folder)
     replace_file(folder / f"{topology}{_ENDPOINT}", _text_of(place))
 
 
 def forget_endpoint(cluster: str, topology: str, topology_id: str) -> None:
-    """The topology is gone; what a later one of its name has written stays."""
+    """Remove the record of a topology that is gone; the record of a later topology of its name stays."""
     with suppress(ConfigError, OSError):
         place = known_endpoint(cluster, topology)
         if place is not None and place.topology_id == topology_id:
@@ -115,7 +115,7 @@ def topologies_of(cluster: str) -> list[str]:
 
 # ---- from one host to another ---------------------------------------------------------------
 def to_text(cluster: str, host: str) -> str:
-    """Everything, a secret key with it, as one line of JSON; ConfigError when there is no key."""
+    """All records, including the secret key, as one line of JSON; ConfigError when there is no key."""
     client = client_of(cluster)
     if client is None:
         raise ConfigError(
@@ -133,7 +133,7 @@ def to_text(cluster: str, host: str) -> str:
 
 
 def bring(cluster: str, text: str) -> int:
-    """Replace what this host has by what `to_text` of another host says; returns how many topologies there are.
+    """Replace this host's records by the result of `to_text` of another host; returns the number of topologies.
 
     Raises ConfigError, without quoting the text, if it is invalid, or if this host itself has a cluster of that name.
     """
@@ -193,7 +193,7 @@ def _place_of(data: bytes) -> EndpointPlace | None:
     """The place in an access record; None if the record has no endpoint."""
     try:
         found = json.loads(data)
-        # A join token has the same rules; the client's key is no part of it.
+        # A join token has the same rules, but the client's key is not a part of it.
         key = str(found["server"])
         token = JoinToken.from_text(json.dumps({**found, "client": [key, key]}), "")
     except (ValueError, KeyError, TypeError, ConfigError):

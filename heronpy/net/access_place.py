@@ -1,4 +1,4 @@
-"""Where the access of a user's commands to a cluster is on this host: see `access`. It loads nothing large."""
+"""The place of the access of a user's commands to a cluster on this host: see `access`. It imports no large modules."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def has_key(cluster: str) -> bool:
 
 
 def origin_of(cluster: str) -> str:
-    """The host from which the access was brought; "" if this host has made it, or without an access."""
+    """The host from which the access was copied; "" if this host has made it, or has none."""
     file = folder_of(cluster) / ORIGIN
     return read_private(file, ORIGIN_MAX_BYTES).decode(errors="replace").strip() if file.exists() else ""

@@ -1,7 +1,7 @@
-"""On which address and ports the processes of a host listen for other hosts.
+"""The address and ports on which the processes of a host listen for other hosts.
 
-Hosts differ in the names and order of their interfaces, so an address is found by what it is for: the network that the
-operator names, or else the way to a peer that all hosts have in common. IPv4 only.
+Hosts differ in the names and order of their interfaces, so an address is chosen by its purpose: the network that the
+operator names, or else the route to a peer of all hosts. IPv4 only.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def ports_of(text: str) -> range | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only processes of the same host reach this address or name."""
+    """Whether only processes of the same host can reach this address or name."""
     if host == "localhost":
         return True
     try:
@@ -61,7 +61,8 @@ def is_loopback(host: str) -> bool:
 def page_host(wanted: str, address: str, bind_host: str) -> str:
     """The address of metrics pages with heron.executor.metrics_host `wanted`.
 
-    `address` is that of this host for other hosts, if it has one; `bind_host` that of a topology on one machine.
+    `address` is the address of this host for other hosts, if it has one; `bind_host` is that of a topology on one
+    machine.
     """
     return (address or bind_host) if wanted == PAGE_ON_HOST else wanted
 
@@ -79,7 +80,9 @@ def told_at(endpoint_host: str, endpoints: Sequence[str]) -> list[str]:
 
 
 def in_any_order(ports: range) -> Iterator[int]:
-    """All of them once, from a random one on: processes that start together seldom want the same."""
+    """All of these ports once, beginning with a random one, so that processes that start together seldom try
+    the same.
+    """
     start = random.randrange(len(ports))
     yield from ports[start:]
     yield from ports[:start]
@@ -88,8 +91,8 @@ def in_any_order(ports: range) -> Iterator[int]:
 def address_here(network: str, towards: str) -> str:
     """The address of this host on which its processes listen.
 
-    The one inside `network` (CIDR), if that is not empty; else the one from which this host reaches `towards`, a
-    ZeroMQ endpoint or host:port. Nothing is sent. Raises ConfigError without such an address.
+    The address inside `network` (CIDR), if that is not empty; else the address from which this host reaches `towards`,
+    a ZeroMQ endpoint or host:port. Nothing is sent. Raises ConfigError if there is none.
     """
     wanted = network_of(network)
     if wanted is None:

@@ -1,7 +1,7 @@
 """Answers that are only read: a struct of `heronpy.views` travels as MessagePack in an `Answer`. Pure.
 
 A topology master or an executor makes the struct, and a client reads the same one with all types checked. The kind
-tells an answer of another release from a damaged one.
+distinguishes an answer of another release from a damaged one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from heronpy.proto import control_pb2
 
 T = TypeVar("T", bound=Struct)
 
-#: Sockets take messages of up to 16 MiB, and an answer has a head.
+#: Sockets take messages of up to 16 MiB, and an answer has other fields, too.
 BYTES_MAX: Final = 15 << 20
 
 
@@ -32,7 +32,7 @@ def packed(answer: Struct) -> control_pb2.Answer:
 
 
 def read(found: object, shape: type[T]) -> T:
-    """The struct that an answer carries; AnswerError when it carries none, another one or a damaged one."""
+    """The struct in an answer; AnswerError when it has none, another kind or a damaged one."""
     if not isinstance(found, control_pb2.Answer) or found.kind != shape.__name__:
         raise AnswerError(
             f"the answer is not of type {shape.__name__}: its sender is of another release; use the"

@@ -1,6 +1,6 @@
 """Decides who may connect to the TCP sockets of this process: answers ZeroMQ's ZAP requests (RFC 27).
 
-ZeroMQ asks once per connection, never per message, and obeys the answer. A `Authenticator` admits only the client key
+ZeroMQ asks once per connection, never per message, and obeys the answer. An `Authenticator` admits only the client key
 of its topology, and the keys of `users`, and counts all others. There is one per process and context, because ZeroMQ
 asks at one fixed endpoint. Its owner closes it before the sockets it guards.
 """
@@ -32,12 +32,12 @@ _ZAP: Final = "inproc://zeromq.zap.01"
 _VERSION: Final = b"1.0"
 #: Addresses whose refusal is logged; further ones are only counted.
 PEERS_MAX: Final = 256
-#: Handshakes that fail before ZeroMQ asks: a plain client, another server's key, noise.
+#: Handshakes that fail before a ZAP request: a plain client, another server's key, noise.
 _FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _EVENTS: Final = _FAILURES | zmq.EVENT_ACCEPTED
-#: What such a failure tells when the other side has closed the connection, and not we because of its silence.
+#: Errors of such a failure when the other side has closed the connection, and not this side because of silence.
 _LEFT: Final = frozenset({errno.EPIPE, errno.ECONNRESET})
-#: At a time; one more closes the oldest.
+#: Maximum number at a time; a further connection closes the oldest.
 STRANGERS_MAX: Final = 128
 #: A handshake takes some milliseconds; ZeroMQ itself ends it after zsock.HANDSHAKE_MS.
 PATIENCE_S: Final = 2.5
@@ -48,10 +48,10 @@ GREETED_BYTES: Final = 256
 LOOK_S: Final = 0.01
 #: ZeroMQ reports within this time that a connection was closed here, unless it has ended it before.
 CLAIM_S: Final = 1.0
-#: Most such reports that are still expected.
+#: Maximum number of such reports that are still expected.
 CLAIMS_MAX: Final = 4096
 _RESET: Final = struct.pack("ii", 1, 0)
-#: In struct tcp_info: tcpi_bytes_acked and tcpi_bytes_received.
+#: Fields of struct tcp_info: tcpi_bytes_acked and tcpi_bytes_received.
 _COUNTS: Final = struct.Struct("=120xQQ")
 
 
@@ -82,10 +82,10 @@ class HandshakeLimiter:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        #: In the order of their arrival. The descriptors are copies, so no number can be another connection's.
+        #: In the order of arrival. The descriptors are copies, so their numbers are not reused for other connections.
         self._waiting: dict[socket.socket, float] = {}
         self._timer: asyncio.TimerHandle | None = None
-        #: When connections were closed here whose end has not been claimed, oldest first.
+        #: Times at which connections were closed here and their end was not claimed yet, oldest first.
         self._closed_at: deque[float] = deque(maxlen=CLAIMS_MAX)
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class HandshakeLimiter:
         try:
             known = socket.socket(fileno=os.dup(descriptor))
         except OSError:
-            return  # already gone, or out of descriptors: then only ZeroMQ's own timeout applies
+            return  # it is already gone, or there are no descriptors left: then only ZeroMQ's own timeout applies
         if known.family not in (socket.AF_INET, socket.AF_INET6):
             known.close()
             return
@@ -139,7 +139,7 @@ class HandshakeLimiter:
 
     def _refuse(self, known: socket.socket) -> None:
         with suppress(OSError):  # it is already gone
-            # A reset, so that nothing of it stays in the kernel either.
+            # A reset, so that the kernel does not keep any of it either.
             known.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             known.shutdown(socket.SHUT_RDWR)
             self._closed_at.append(self._loop.time())
@@ -164,7 +164,9 @@ class Authenticator:
     def __init__(
         self, keys: Keys, context: zmq.Context[Any] | None = None, users: Mapping[bytes, str] | None = None
     ) -> None:
-        """`users`: further public keys, in Z85, with their owners, which `ControlServer.user` returns; not ""."""
+        """`users`: further public keys, in Z85, with their owners, which `ControlServer.user` returns. An owner is not
+        "".
+        """
         self._domain = keys.domain.encode()[:255]
         admitted = {keys.client.public: "", **(users or {})}
         #: Key, in ZeroMQ's form, to its user.
@@ -194,7 +196,7 @@ class Authenticator:
             self._limiter.accepted(value)
             return
         if value in _LEFT and not self._limiter.claim():
-            # Processes of the topology do so that end while they connect: nobody was refused.
+            # Processes of the topology that end while they connect do this, so nothing was refused.
             self.left += 1
             return
         endpoint = parts[1]
@@ -211,7 +213,7 @@ class Authenticator:
         return len(self._limiter)
 
     def answer(self, parts: list[bytes]) -> None:
-        """One request: envelope, "", version, id, domain, address, identity, mechanism, credentials."""
+        """Answer one request: envelope, "", version, id, domain, address, identity, mechanism, credentials."""
         if len(parts) < 4:
             return
         envelope, request = parts[:2], parts[2:]

@@ -86,7 +86,7 @@ def save(folder: Path, server: Pair, client: Pair) -> None:
 
 
 def remove(working_dir: str) -> None:
-    """Delete the keys, once no process needs them."""
+    """Delete the keys when no process needs them any more."""
     shutil.rmtree(folder_of(working_dir), ignore_errors=True)
 
 

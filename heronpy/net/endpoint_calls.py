@@ -1,9 +1,9 @@
-"""The calls of one session at the control endpoint: what is sent, and again, and whose answer has come. Pure.
+"""The calls of one session at the control endpoint: sending, repeating, and matching answers. Pure.
 
 The session keeps its number for as long as its process uses the state. Invariants: the changes of a session are sent
 one after the other, each under its number until it is answered or given up, so each is carried out once. A change that
-was under way when the endpoint said that the session is gone is marked `again` once that was opened again. A change
-that is given up is not sent again, and once the endpoint hears of that it refuses what may still be on its way.
+was open when the endpoint reported that the session is gone is marked `again` when the session was opened again. A
+change that is given up is not sent again, and the endpoint, once informed, refuses copies that are still on their way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Result = endpoint_pb2.StateAnswer | StateError
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One request of the session; `end` gets its answer, or the reason why no answer comes."""
+    """One request of the session; `end` gets its answer, or the reason why there is no answer."""
 
     body: endpoint_pb2.StateCall
     what: str
@@ -41,7 +41,7 @@ def ignore(_: Result) -> None:
 
 
 class Calls:
-    """See the module. `session`: a number that nobody else chooses. `on_kept` gets the answers to signs of life."""
+    """See the module. `session` is a unique number. `on_kept` gets the answers to signs of life."""
 
     def __init__(
         self,
@@ -55,15 +55,15 @@ class Calls:
         self._number = 0
         self._said_at = 0.0
         self.under_way: dict[int, Call] = {}
-        #: How often the session was opened, and whether it is.
+        #: The number of times that the session was opened, and whether it is open.
         self.opened = 0
         self.is_open = False
-        #: What the endpoint has said last about why it refuses.
+        #: The endpoint's last reason for a refusal.
         self.complaint = ""
         self._open()
 
     def start(self, body: endpoint_pb2.StateCall, end: Callable[[Result], None] = ignore) -> Call:
-        """Ask, until it is answered or given up."""
+        """Send a request until it is answered or given up."""
         call = Call(body, str(body.WhichOneof("what")), end, next(self._requests))
         body.session = self._session
         body.credential.CopyFrom(self._credential)
@@ -75,13 +75,13 @@ class Calls:
         return self.under_way.pop(call.request, None) is not None
 
     def ask_anew(self) -> None:
-        """There is a connection: what was on its way over the last one is lost."""
+        """Send all open requests again on a new connection, because requests on the last one are lost."""
         self._said_at = 0.0
         for call in self.under_way.values():
             call.sent_at, call.again_s = 0.0, AGAIN_S
 
     def due(self, now: float) -> tuple[list[Call], float]:
-        """The calls to send now, and in how many seconds the next one is due."""
+        """The calls to send now, and the seconds until the next one is due."""
         keep_in_s = AGAIN_MAX_S
         if self.is_open:
             keep_in_s = self._said_at + self._session_s / 3 - now
@@ -104,14 +104,14 @@ class Calls:
         return due, max(0.001, min(keep_in_s, wait_s))
 
     def answered(self, request: int, answer: endpoint_pb2.StateAnswer, refusal: int = 0, why: str = "") -> Call | None:
-        """The endpoint has answered, or refused: the call that has ended with that, if any."""
+        """Handle an answer or refusal of the endpoint; returns the call that has ended with it, if any."""
         call = self.under_way.get(request)
         if call is None:
             return None
         if refusal:
             self.complaint = why
             if refusal == control_pb2.REFUSAL_AGAIN or call.what == "open":
-                return None  # it is sent again
+                return None  # the call is sent again
         elif answer.error == endpoint_pb2.STATE_SESSION_GONE and call.what != "close":
             if self.is_open:
                 self._gone()
@@ -123,7 +123,7 @@ class Calls:
         return call
 
     def _sendable(self) -> Iterator[Call]:
-        """The requests that may be sent: the `open` alone before the session is open; of the changes only the first."""
+        """The requests that may be sent: only `open` before the session is open; only the first of the changes."""
         has_change = False
         for call in self.under_way.values():
             if (call.what == "open") is self.is_open or (call.what in _CHANGES and has_change):
@@ -153,6 +153,6 @@ class Calls:
         self.start(body)
 
     def _awaits(self) -> int:
-        """The number of the oldest request for a value without an answer; without one, the next number."""
+        """The number of the oldest unanswered request for a value; if there is none, the next number."""
         values = [request for request, call in self.under_way.items() if call.what == "get"]
         return min(values) if values else max(self.under_way, default=-1) + 1

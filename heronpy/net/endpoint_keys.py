@@ -1,9 +1,9 @@
 """The keys of a control endpoint, in `<working_dir>/keys/endpoint`: two key pairs as in `curve`, and a secret key.
 
-The pairs are others than those of the links between containers: the join token has the client's. Whoever holds a join
-token may say hello for a submission that nobody has said hello for, and so act for it: a join token is as secret as the
-topology itself. What a submission may ask besides needs its own secret, which the endpoint derives from the secret key
-and says in its answer to the hello; so nothing of it has to be kept.
+The pairs differ from those of the links between containers; the join token has the client's pair. A process with a join
+token may say hello for a submission that has not said hello yet, and so act for it: a join token is as secret as the
+topology itself. All other requests of a submission need its own secret, which the endpoint derives from the secret key
+and sends in its answer to the hello. So the secrets need not be stored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HEX: Final = re.compile(rb"[0-9a-f]{64}\n?")
 
 @functools.lru_cache(4096)
 def _derived(key: bytes, name: str) -> bytes:
-    """A key derived from `key`; cached, because each request is compared with one."""
+    """A key derived from `key`; cached, because each request is compared with it."""
     return hmac.digest(key, name.encode(), "sha256")
 
 
@@ -42,7 +42,7 @@ class EndpointKeys:
     """Secret key of 32 bytes, from which the secrets of session credentials are derived."""
 
     def secret_of(self, container: int, submission: int) -> bytes:
-        """The secret of a submission, after its hello was accepted."""
+        """The secret of a submission whose hello was accepted."""
         return _derived(self.secret_key, f"{self.keys.domain}.{container}.{submission}")
 
     def is_valid(self, container: int, submission: int, secret: bytes) -> bool:
@@ -56,7 +56,7 @@ def folder_of(working_dir: str) -> Path:
 
 
 def make(working_dir: str) -> None:
-    """New keys; call it after `curve.generate`, which removes them."""
+    """Make new keys; call it after `curve.generate`, which removes them."""
     folder = folder_of(working_dir)
     curve.save(folder, Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))
     replace_file(folder / _SECRET, secrets.token_hex(32).encode() + b"\n")

@@ -1,7 +1,7 @@
 """One session with the control endpoint: connecting, and a thread that owns the socket. `endpoint_calls` decides.
 
-Any thread may `call`. Invariants: no call waits longer than its patience, and one from an event loop's thread only a
-moment. Losing the connection is not losing the session: that ends when the endpoint says so.
+Any thread may `call`. Invariants: no call waits longer than its patience, and a call from an event loop's thread only a
+moment. Losing the connection does not end the session: only the endpoint ends it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PATIENCE_S: Final = 10.0
 #: For a caller whose thread runs an event loop, with a connection and without one.
 PATIENCE_OF_LOOP_S: Final = 2.0
 PATIENCE_OF_LOOP_AWAY_S: Final = 0.1
-#: An address that does not let us in for this long is followed by the next one of the join token.
+#: After this time without admission, the next address of the join token is tried.
 _ADDRESS_S: Final = 3.0
 #: Calls that wait for an answer, of all threads together.
 CALLS_MAX: Final = 48
@@ -42,11 +42,13 @@ _CLOSE_S: Final = 1.0
 
 
 class FullError(StateAwayError):
-    """Too many calls of this process wait for the endpoint: this one was not begun."""
+    """Too many calls of this process wait for the endpoint; this call was not begun."""
 
 
 class EndpointLink:
-    """A session that is kept up until `close`. StateAwayError when the endpoint does not answer within `PATIENCE_S`."""
+    """A session that is kept open until `close`. StateAwayError when the endpoint does not answer within
+    `PATIENCE_S`.
+    """
 
     def __init__(
         self,
@@ -59,8 +61,8 @@ class EndpointLink:
     ) -> None:
         self._token = token
         self._session_s = session_s
-        #: All are called from the link's thread and must not wait. When the session was opened again, with how often a
-        #: watched node has changed, and after each sign of life.
+        #: Callbacks from the link's thread, which must not wait: when the session was opened again; with the number of
+        #: changes of a watched node; and after each sign of life.
         self._on_session, self._on_changed, self._on_life = on_session, on_changed, on_life
         self._context = zmq.Context()
         self._mutex = threading.Lock()
@@ -69,9 +71,9 @@ class EndpointLink:
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._refusal = ""
         self._stopping = False
-        #: Why the endpoint will never let this container in.
+        #: Why the endpoint will never admit this container.
         self._refused = ""
-        #: The session was opened, or refused, for the first time.
+        #: Set when the session was opened, or refused, for the first time.
         self._first = threading.Event()
         self._connected = False
         self._heard_at = 0.0
@@ -92,11 +94,11 @@ class EndpointLink:
 
     @property
     def opened(self) -> int:
-        """How often the session was opened. Watches and ephemerals of an earlier opening may be lost."""
+        """The number of times that the session was opened. Watches and ephemerals of an earlier opening may be lost."""
         return self._calls.opened
 
     def call(self, body: endpoint_pb2.StateCall, what: str) -> endpoint_pb2.StateAnswer:
-        """Ask, and wait for the answer; StateAwayError when none comes."""
+        """Send a request and wait for the answer; StateAwayError when none comes."""
         if len(self._calls.under_way) >= CALLS_MAX:
             raise FullError(f"{CALLS_MAX} calls wait for the scheduler's control endpoint at {self.address} already")
         patience_s = self.patience()
@@ -108,12 +110,12 @@ class EndpointLink:
             with self._mutex:
                 is_given_up = self._calls.give_up(call)
             if not is_given_up:
-                return answer.result(patience_s)  # it comes just now
+                return answer.result(patience_s)  # the answer has just come
             self.check_open()
             raise self._away(patience_s, f"{what} was not served") from None
 
     def start(self, body: endpoint_pb2.StateCall, end: Callable[[Result], None] = ignore) -> Call:
-        """Ask, and do not wait: `end` gets the answer, in the link's thread, and must not wait."""
+        """Send a request without waiting: `end` gets the answer in the link's thread, and must not wait."""
         with self._mutex:
             self.check_open()
             call = self._calls.start(body, end)
@@ -136,7 +138,7 @@ class EndpointLink:
             raise StateError(self._refusal)
 
     def close(self) -> None:
-        """End the session, and with it everything that belongs to it."""
+        """End the session, together with everything that belongs to it."""
         if self._refusal:
             return
         if self._calls.is_open and self._connected:
@@ -221,7 +223,7 @@ class EndpointLink:
         with self._mutex:
             due, wait_s = self._calls.due(now)
             for call in due:
-                with contextlib.suppress(zmq.Again):  # it is sent again
+                with contextlib.suppress(zmq.Again):  # the request is sent again
                     sock.send(seal(wrap(call.body, call.request)), zmq.DONTWAIT)
         return wait_s
 

@@ -1,14 +1,14 @@
 """State at the control endpoint of the scheduler: for containers on hosts that do not reach its files.
 
-The root is the file of the join token; the container's session credential lies next to it (`join_token.py`). A process
-that is killed loses its ephemerals and locks once it was silent for a session; one that closes its manager, at once.
-After a restart of the scheduler, or a silence of its own, a process opens its session again: it still has the
-ephemerals that are left, and makes the others again unless another process has them now. A lock is not restored: its
-holder gets a warning.
+The root is the file of the join token; the container's session credential lies next to it (`join_token.py`). A killed
+process loses its ephemerals and locks after the session timeout; a process that closes its manager loses them at once.
+After a restart of the scheduler, or its own silence, a process opens its session again: it keeps the ephemerals that
+are left, and creates the others again unless another process has them now. A lock is not restored: its holder gets a
+warning.
 
-A write that the scheduler's end left without an answer is repeated: the endpoint looks whether version and content say
-that it was done. So when two processes write the same bytes over the same version in that moment, both are told that
-theirs was.
+A write without an answer because the scheduler ended is repeated: the endpoint concludes from version and content
+whether it was done. So when two processes write the same bytes over the same version at that moment, both are told that
+their write succeeded.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from heronpy.statemgr.paths import check_path
 
 log = logging.getLogger("heronpy.net")
 
-#: Leaves room in a control message for the rest of it.
+#: Leaves room for the other fields of a control message.
 MAX_BYTES: Final = 15 << 20
-#: How often a lock that another holds is asked for.
+#: Interval of requests for a lock that another process holds.
 _LOCK_AGAIN_S: Final = 0.05
 
 _KINDS: Final[dict[int, type[HeronError]]] = {
@@ -84,7 +84,7 @@ class EndpointStateManager:
     def _open(self, token: JoinToken, credential: SessionCredential, settings: StatemgrSettings | None) -> None:
         self._abandoned = False
         self._mutex = Lock()
-        #: Ephemerals of this manager, as last written.
+        #: Ephemerals of this manager, with their last written values.
         self._mine: dict[str, bytes] = {}
         self._watches = Watches()
         session_s = (settings or StatemgrSettings()).session_timeout_s
@@ -108,7 +108,7 @@ class EndpointStateManager:
                 self._mine[path] = bytes(data)
 
     def get(self, path: str) -> tuple[bytes, int] | None:
-        """Data and version of a node; of a watched one perhaps from memory (see `endpoint_watch`)."""
+        """Data and version of a node; for a watched node they may come from memory (see `endpoint_watch`)."""
         self._check(path)
         known, value, stamp = self._watches.known(path)
         if known and self._link.is_sure():
@@ -129,7 +129,7 @@ class EndpointStateManager:
     def delete(self, path: str, version: int | None = None) -> None:
         """Remove a node."""
         with self._mutex:
-            # Before it is asked for: a session that is opened again meanwhile does not put the node back.
+            # Before the request, so that a session that is opened again meanwhile does not restore the node.
             mine = self._mine.pop(path, None)
         try:
             self._put(path, b"", version, remove=True)
@@ -188,7 +188,7 @@ class EndpointStateManager:
                     ) from None
                 time.sleep(min(left_s, _LOCK_AGAIN_S))
             except StateAwayError:
-                self._start_unlock(path)  # it may have been given after all
+                self._start_unlock(path)  # the lock may have been granted after all
                 raise
         opened = self._link.opened
         try:
@@ -251,7 +251,7 @@ class EndpointStateManager:
 
     # ---- watches, and sessions that are opened again; all in the link's thread ----------------
     def _arm(self) -> None:
-        """Set watches that the endpoint does not know yet."""
+        """Set the watches that the endpoint does not have yet."""
         for path, stamp in self._watches.unasked():
             with suppress(StateError):
                 self._link.start(endpoint_pb2.StateCall(watch=path), partial(self._armed_late, path, stamp))
@@ -275,7 +275,7 @@ class EndpointStateManager:
     def _put_back(self, path: str, result: Result) -> None:
         self._watches.forget(path)
         if isinstance(result, StateError):
-            return  # this process ends, or the endpoint does not let it in
+            return  # this process ends, or the endpoint does not admit it
         if result.error == endpoint_pb2.STATE_NODE_EXISTS:
             with self._mutex:
                 self._mine.pop(path, None)

@@ -1,12 +1,12 @@
 """Watches at the scheduler's control endpoint, and the values of the watched nodes.
 
-The endpoint counts the changes of a node since it watches it, and says the count with each change and in each answer to
-a sign of life, so a change whose message was lost is noticed then. When a session was opened again, each watch fires
-once the endpoint reports changes again, because nobody knows what happened in between.
+The endpoint counts the changes of a watched node, and sends the count with each change and in each answer to a sign of
+life, so that a lost message is noticed. When a session was opened again, each watch fires as soon as the endpoint
+reports changes again, because changes in between are unknown.
 
-A watched node is read once after each change: until the next one its value is in memory. Like a read from a ZooKeeper
-server, that one may be behind for as long as a change needs to get here, and for a session at most when the connection
-is lost; any write of this process to the node, and any refusal of one, makes it read the node again.
+A watched node is read once after each change; until the next change its value is kept in memory. Like a read from a
+ZooKeeper server, this value may lag by the delay of a change, and by at most a session timeout when the connection is
+lost. After any write of this process to the node, or a refused write, the node is read again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class EndpointWatch:
     callback: Callable[[str], None]
     owner: Watches
     active: bool = True
-    #: Whether the next call is scheduled, which also reports changes until then.
+    #: Whether the next call is scheduled; it also reports all changes until then.
     queued: bool = False
 
     def cancel(self) -> None:
@@ -46,7 +46,7 @@ class EndpointWatch:
 @dataclass(slots=True, eq=False)
 class _Place:
     watches: list[EndpointWatch] = field(default_factory=list)
-    #: The endpoint reports its changes, or is asked to.
+    #: Whether the endpoint reports its changes, or was asked to.
     armed: bool = False
     asked: bool = False
     count: int = 0
@@ -56,11 +56,11 @@ class _Place:
 
 
 class Watches:
-    """All watches of a state manager; callbacks run one after another in a thread of theirs."""
+    """All watches of a state manager; callbacks run one after another in their own thread."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        #: Also those that nobody watches any more: the endpoint goes on reporting them until the session ends.
+        #: Also nodes that are no longer watched, because the endpoint continues to report them until the session ends.
         self._places: dict[str, _Place] = {}
         #: At most one entry per watch.
         self._queue: queue.SimpleQueue[EndpointWatch | None] = queue.SimpleQueue()
@@ -68,7 +68,7 @@ class Watches:
 
     # ---- watches ------------------------------------------------------------------------------
     def add(self, path: str, callback: Callable[[str], None]) -> tuple[EndpointWatch, bool]:
-        """A watch, and whether the endpoint reports the changes of its node already."""
+        """A watch, and whether the endpoint already reports the changes of its node."""
         watch = EndpointWatch(path, callback, self)
         with self._mutex:
             place = self._places.setdefault(path, _Place())
@@ -90,7 +90,9 @@ class Watches:
             return [(path, place.stamp) for path, place in found]
 
     def armed(self, path: str, stamp: int, answer: endpoint_pb2.StateAnswer, late: bool = False) -> None:
-        """The endpoint has answered that it reports the changes of a node; `late`: some may have been missed before."""
+        """Record that the endpoint reports the changes of a node from now on; `late`: earlier changes may have been
+        missed.
+        """
         with self._mutex:
             place = self._places.get(path)
             if place is None:
@@ -113,7 +115,7 @@ class Watches:
                 place.watches.remove(watch)
 
     def changed(self, path: str, count: int) -> None:
-        """The endpoint says how often a node has changed."""
+        """Record the endpoint's count of changes of a node."""
         with self._mutex:
             place = self._places.get(path)
             if place is None or count <= place.count:
@@ -123,7 +125,7 @@ class Watches:
         self._put(fired)
 
     def renew(self) -> None:
-        """The session was opened again: the endpoint must be asked for everything again."""
+        """Ask the endpoint for everything again, because the session was opened again."""
         with self._mutex:
             self._places = {path: place for path, place in self._places.items() if place.watches}
             for place in self._places.values():
@@ -151,7 +153,7 @@ class Watches:
             return True, place.value, place.stamp  # type: ignore[return-value]
 
     def learned(self, path: str, value: Value, stamp: int) -> None:
-        """A value was read after `known` gave the stamp."""
+        """Record a value that was read after `known` returned the stamp."""
         with self._mutex:
             place = self._places.get(path)
             if place is not None and place.armed and place.stamp == stamp:

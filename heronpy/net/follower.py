@@ -1,8 +1,8 @@
 """The connection of a stream manager or executor to the current topology master.
 
-The state manager knows its location; one with a higher epoch means a new registration. Invariants: a master gets
-nothing but the registration until it has accepted it; losing the master or the state manager does not disturb the
-rest of the process.
+The state manager has its location; a location with a higher epoch means a new registration. Invariants: a master gets
+only the registration until it has accepted it; losing the master or the state manager does not disturb the rest of the
+process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from heronpy.statemgr.base import StateManager
 log = logging.getLogger("heronpy.net")
 
 TIMEOUT_S = 2.0
-#: Recovers a missed watch notification after this; state in files looks more often by itself.
+#: Recovers a missed notification after this time; state in files is checked more often.
 LOOK_AGAIN_S = 15.0
 LOOK_AGAIN_UNREGISTERED_S = 0.2
 #: How long the end of a process may wait for the topology master.
@@ -62,7 +62,7 @@ class MasterFollower:
         loop = asyncio.get_running_loop()
 
         def changed(_: str) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the process is ending
+            with contextlib.suppress(RuntimeError):  # the loop is closed, because this process is ending
                 loop.call_soon_threadsafe(self._wake.set)
 
         watch = state.watch(self._path, changed)
@@ -120,13 +120,13 @@ class MasterFollower:
         return self.registered and self._client is not None and self._client.send(body)
 
     async def call(self, body: Message) -> Any:
-        """Send a request and return the body of its reply; DeadlineError if none answers, RpcError when refused."""
+        """Send a request and return the body of its reply; DeadlineError without an answer, RpcError when refused."""
         if self._client is None or not self.registered:
             raise DeadlineError("this process is not registered with a topology master")
         return await self._client.call(body, TIMEOUT_S)
 
     async def last_word(self, state: StateManager, body: Message) -> bool:
-        """Send a message that nothing follows, once `follow` has ended; whether the topology master has taken it.
+        """Send the final message after `follow` has ended; returns whether the topology master has taken it.
 
         It waits for at most `LAST_WORD_S`, and not at all for a master that has left.
         """

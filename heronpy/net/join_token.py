@@ -30,17 +30,17 @@ _FILE_MAX_BYTES: Final = 1024
 
 
 class JoinToken(Struct, frozen=True):
-    """The addresses and keys that the containers of one topology get."""
+    """The addresses and keys for the containers of one topology."""
 
     topology_id: str
-    #: Where the control endpoint listens, best first.
+    #: Addresses of the control endpoint, best first.
     addresses: tuple[str, ...]
     #: The endpoint's public key, in Z85.
     server: bytes
     client: Pair
 
     def keys(self) -> Keys:
-        """The keys to connect to the endpoint; they do not allow to listen."""
+        """The keys to connect to the endpoint; they do not permit listening."""
         return Keys(self.topology_id, Pair(self.server, b""), self.client)
 
     def to_text(self) -> str:
@@ -71,11 +71,11 @@ class JoinToken(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SessionCredential:
-    """What a container on another host proves itself with at the endpoint: its secret, in a private file.
+    """The proof of identity of a container on another host: its secret, in a private file.
 
     One submission of a container, and its secret.
 
-    The endpoint says the secret once, in its answer to the hello of a submission; the file lies next to the join token,
+    The endpoint sends the secret once, in its answer to the hello of a submission. The file is next to the join token,
     and the processes of the container read it there.
     """
 
@@ -93,7 +93,9 @@ class SessionCredential:
 
     @classmethod
     def load(cls, folder: Path) -> SessionCredential:
-        """Read `save`; ConfigError, which says nothing of the content, when it is missing, damaged or not private."""
+        """Read the file of `save`; ConfigError, which does not quote the content, when it is missing, damaged or not
+        private.
+        """
         path = folder / CREDENTIAL_FILE
         data = read_private(path, _FILE_MAX_BYTES)
         try:

@@ -1,8 +1,8 @@
-"""Folders and files that belong to the user alone: sockets, keys.
+"""Folders and files that only the user can access: sockets, keys.
 
 A socket in the file system is as safe as its folder: libzmq accepts every process that can enter. So a folder of
-sockets or keys is made with mode 0700, and one that another user owns, that others may enter or that is a symbolic link
-is refused, never repaired: its contents may be a trap.
+sockets or keys is made with mode 0700. A folder that another user owns, that others may enter, or that is a symbolic
+link is refused and never repaired, because its contents may be a trap.
 
 A secret that an orchestrator mounts follows another rule, because such a mount belongs to root and consists of links:
 see `read_mounted`.
@@ -19,7 +19,7 @@ from heronpy.common.errors import ConfigError
 
 #: Rights of group and others.
 _OTHERS = 0o077
-#: Rights that nobody may have on a file of a mounted secret: its group may read it.
+#: Rights that no user may have on a file of a mounted secret, which its group may read.
 _NOT_MOUNTED = 0o037
 
 
@@ -81,9 +81,9 @@ def is_mounted(folder: str | os.PathLike[str]) -> bool:
 
 
 def read_mounted(folder: str | os.PathLike[str], name: str, max_bytes: int) -> bytes:
-    """A small file of a mounted secret (`is_mounted`); ConfigError unless it is this user's business alone.
+    """A small file of a mounted secret (`is_mounted`); ConfigError unless only this user can read it.
 
-    Links are followed inside the folder and never out of it. The file belongs to root or this user, and users other
+    Links are followed only inside the folder. The file belongs to root or this user, and users other
     than these and the mount's group can neither read nor write it; the group, which the orchestrator gives to this
     process, can only read.
     """

@@ -1,7 +1,6 @@
-"""Requests by way of a scheduler's control endpoint, for a client that does not reach a topology's processes itself.
+"""Requests through a scheduler's control endpoint, for a client that cannot reach a topology's processes directly.
 
-The endpoint answers with what the process has answered, so that the client raises what it would raise if it had asked
-itself.
+The endpoint passes on the answer of the process, so that the client raises the same errors as for a direct request.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
 
     from heronpy.net.curve import Keys
 
-#: How much later than the process itself its endpoint may answer.
+#: How much later than the process itself the endpoint may answer.
 SLACK_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class To:
-    """A process of a topology, as its endpoint knows it."""
+    """A process of a topology, as the endpoint knows it."""
 
     #: `scheduler`, `tmaster` or `executor`.
     kind: str
@@ -33,7 +32,7 @@ class To:
     container: int = 0
 
     def request(self, body: Message, timeout_s: float) -> endpoint_pb2.Relay:
-        """A request for the process, as the endpoint takes it."""
+        """A request for the process, in the endpoint's format."""
         relay = endpoint_pb2.Relay(request=seal(wrap(body)), timeout_s=timeout_s)
         if self.kind == "executor":
             relay.executor = self.container
@@ -47,7 +46,7 @@ TMASTER: Final = To("tmaster")
 
 
 def relayed(answer: Any) -> Any:
-    """The body of what the process has answered; its refusal is raised, as the class it is.
+    """The body of the process's answer; a refusal is raised as an error of its class.
 
     DeadlineError when the process did not answer the endpoint in time, LostReplyError when it ended, RetryableRpcError
     when it does not run.
@@ -67,7 +66,7 @@ def relayed(answer: Any) -> Any:
 
 
 class RelayClient(RpcClient):
-    """Blocking, as `RpcClient`; `endpoint` and `keys` are those of the control endpoint, `to` is the process to ask."""
+    """Blocking, like `RpcClient`; `endpoint` and `keys` are those of the control endpoint, `to` is the process."""
 
     def __init__(
         self,
@@ -87,5 +86,5 @@ class RelayClient(RpcClient):
         """Send a request and return the body of its reply; see `relayed`."""
         self._calls += 1
         relay = self._to.request(body, timeout_s)
-        relay.awaits = self._calls  # one call at a time: those before this one are over
+        relay.awaits = self._calls  # one call at a time, so all earlier calls are over
         return relayed(super().call(relay, timeout_s + SLACK_S))

@@ -57,11 +57,11 @@ _ERRORS: dict[int, type[RpcError]] = {
     control_pb2.REFUSAL_FENCED: FencedRpcError,
     control_pb2.REFUSAL_AGAIN: RetryableRpcError,
     control_pb2.REFUSAL_INVALID: InvalidRpcError,
-    # No DeadlineError: a peer that says so has answered.
+    # Not a DeadlineError, because a peer that says so has answered.
     control_pb2.REFUSAL_LATE: LateRpcError,
 }
 
-#: How often a blocking call that waits looks whether its peer is still registered.
+#: Interval at which a waiting blocking call checks whether its peer is still registered.
 LOOK_S = 1.0
 
 
@@ -115,10 +115,10 @@ def parse(data: bytes) -> control_pb2.Envelope | None:
 class RpcClient:
     """Blocking client for programs without an event loop, such as the CLI.
 
-    ZeroMQ does not tell a peer that ended before the first connection from one that has not begun: it goes on
-    connecting. So a call that waits asks `registered` every `LOOK_S` whether the peer can still be expected there,
-    and gives up after two noes in a row: a peer that ends may still answer, and one may lose its registration for
-    a moment.
+    ZeroMQ does not distinguish a peer that ended before the first connection from a peer that has not started: it
+    continues to connect. So a waiting call asks `registered` every `LOOK_S` whether the peer is still expected, and
+    gives up after two negative answers in a row, because a peer that ends may still answer, and a peer may lose its
+    registration for a moment.
 
     ConfigError when another user could have made the ipc endpoint, or keys for TCP are missing.
     """
@@ -132,7 +132,7 @@ class RpcClient:
         registered: Callable[[], bool] | None = None,
         topology_id: str = "",
     ) -> None:
-        """`topology_id`: of the topology whose master is asked; the master of another one refuses the calls."""
+        """`topology_id` is the id of the expected topology; the master of another topology refuses the calls."""
         self.endpoint = endpoint
         self._topology_id = topology_id
         self._peer = peer or endpoint
@@ -180,7 +180,7 @@ class RpcClient:
         poller.register(self._sock, zmq.POLLIN)
         poller.register(self._monitor, zmq.POLLIN)
         poller.poll(max(1, int(timeout_s * 1000)))
-        # Whatever it sent before it ended has arrived by the time its end is known.
+        # All messages that the peer sent before its end have arrived by the time its end is known.
         if self._was_lost() and not self._sock.poll(0):
             raise self._lost()
 

@@ -44,9 +44,10 @@ class ControlServer:
         sends_max: int = CONTROL_HWM,
         users: bool = False,
     ) -> None:
-        """`receives_max`, `sends_max`: messages from and to one peer that wait; more of these stay with the peer.
+        """`receives_max`, `sends_max`: maximum number of waiting messages from and to one peer; further ones stay with
+        the peer.
 
-        `users`: `user` is told.
+        `users`: set `user` for each request.
         """
         sock = configure((context or zmq.Context.instance()).socket(zmq.ROUTER), hwm=sends_max, heartbeat=False)
         sock.setsockopt(zmq.RCVHWM, receives_max)
@@ -56,7 +57,7 @@ class ControlServer:
         #: For an `Authenticator` to watch.
         self.sock = sock
         self._on_request = on_request
-        #: Whose request `on_request` is called with, as its `Authenticator` knows them; empty for holders of the
+        #: The user of the request passed to `on_request`, as known to the `Authenticator`; empty for holders of the
         #: topology's key.
         self.user = ""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -76,7 +77,7 @@ class ControlServer:
         self.receive(parts)
 
     def receive(self, parts: list[bytes]) -> None:
-        """One message: the sender's identity and an Envelope. Nothing that is in it raises."""
+        """Handle one message: the sender's identity and an Envelope. No content of it raises."""
         envelope = parse(parts[1]) if len(parts) == 2 else None
         if envelope is None or not envelope.WhichOneof("body"):
             self.garbage += 1
@@ -158,7 +159,7 @@ class ControlClient:
         heartbeat_ms: int = HEARTBEAT_INTERVAL_MS,
         topology_id: str = "",
     ) -> None:
-        """`on_reconnect`: there is a connection again, perhaps to a successor, which has none of our requests.
+        """`on_reconnect`: called for a new connection, perhaps to a successor, which has none of the open requests.
 
         `heartbeat_ms`: see `zsock.configure`. `topology_id`: see `RpcClient`.
         """
@@ -174,7 +175,7 @@ class ControlClient:
         self._monitor: LoopSocket | None = None
         try:
             if on_reconnect is not None:
-                # Before there can be a connection: the first one is not that of a successor.
+                # Before there can be a connection, so that the first one is not mistaken for that of a successor.
                 self._monitor = LoopSocket(sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED), self._on_connected)
             connect(sock, endpoint, keys)
         except BaseException:
@@ -220,12 +221,12 @@ class ControlClient:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request is under way."""
+        """Whether a request is open."""
         return bool(self._waiting)
 
     @property
     def awaits(self) -> int:
-        """All requests with a lower id have their answers, or are given up."""
+        """All requests with a lower id are answered or given up."""
         return min(self._waiting, default=self._last + 1)
 
     async def call(self, body: Message, timeout_s: float = 5.0) -> Any:

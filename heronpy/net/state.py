@@ -1,6 +1,8 @@
-"""The state manager of a topology's processes: that of the configuration, or one at the scheduler's control endpoint.
+"""The state manager of a topology's processes: that of the configuration, or the one at the scheduler's control
+endpoint.
 
-No setting names the second: a launch file does, on hosts that do not reach the files of the scheduler's host.
+The second is named by the launch file on hosts that cannot reach the files of the scheduler's host, and not by a
+setting.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from heronpy.plan.launch import LaunchSpec
     from heronpy.statemgr.base import StateManager
 
-#: The session of a process that only reads, as a multiple of what is set, and what the endpoint allows.
+#: Session timeout of a process that only reads, as a multiple of the setting, within the endpoint's limit.
 _READER_TIMES: Final = 3
 _READER_MAX_S: Final = 300.0
 
@@ -22,8 +24,8 @@ _READER_MAX_S: Final = 300.0
 def open_state_of(launch: LaunchSpec, owns: bool = True) -> StateManager:
     """Open the state manager of a topology's launch file.
 
-    `owns`: this process makes ephemerals or takes locks. One that only reads says less often that it lives where the
-    scheduler's control endpoint has to hear it: it loses nothing that another one waits for.
+    `owns`: this process makes ephemerals or takes locks. A process that only reads sends fewer signs of life to the
+    scheduler's control endpoint, because it owns nothing that another process waits for.
     """
     from msgspec.structs import replace
 
@@ -41,5 +43,5 @@ def open_state_of(launch: LaunchSpec, owns: bool = True) -> StateManager:
 
 
 def module_of(state_type: str) -> str:
-    """The module of a kind, which a fork server loads once for its children."""
+    """The module of a kind. A fork server loads it once for its children."""
     return "heronpy.net.endpoint_state" if state_type == "endpoint" else module_of_kind(state_type)

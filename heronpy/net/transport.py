@@ -1,4 +1,4 @@
-"""How the processes of a topology reach each other: decided here, and nowhere else.
+"""Decides how the processes of a topology reach each other.
 
 One machine: sockets in the file system (ipc), in a private folder of the user; nothing listens on the network.
 Several machines, or on request: TCP, always with the topology's keys (CurveZMQ). `bind` and `connect` refuse
@@ -105,7 +105,7 @@ def check(settings: SecuritySettings) -> None:
 
 
 def check_address(settings: SecuritySettings) -> None:
-    """Refuse an address that this host, which is to listen on it, does not have."""
+    """Refuse an address that this host should listen on but does not have."""
     if choose(settings) is Transport.IPC:
         return
     host = settings.bind_host
@@ -163,7 +163,7 @@ def _is_dead(path: Path) -> bool:
         except ConnectionRefusedError:
             return True
         except OSError:
-            return False  # busy, stopped, or just gone
+            return False  # it is busy, stopped, or just gone
     return False
 
 
@@ -223,9 +223,9 @@ def _bind_network(sock: zmq.Socket[bytes], endpoint: str) -> None:
 def connect(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> None:
     """Connect to a process of this user: its folder (ipc) or its key (TCP) proves its owner.
 
-    ConfigError for a folder that other users can replace, for TCP without keys, and for ipc with keys: whoever has
-    keys talks to other hosts, and a socket of this host belongs to something else. A missing folder is not an error:
-    there is no listener, as after the end of a topology.
+    ConfigError for a folder that other users can replace, for TCP without keys, and for ipc with keys, because keys are
+    for other hosts, and a socket of this host belongs to another process. A missing folder is not an error: it means
+    that there is no listener, for example after the end of a topology.
     """
     if endpoint.startswith(_IPC):
         if keys is not None:
@@ -240,9 +240,9 @@ def connect(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) ->
 
 
 def check_folder(folder: str) -> None:
-    """ConfigError unless only this user can have put the sockets there; FileNotFoundError when it is missing.
+    """ConfigError unless only this user can have made the sockets in the folder; FileNotFoundError when it is missing.
 
-    Its parent must not let others rename it, either: they could put their own in its place.
+    Other users must not be able to rename it in its parent either, because they could replace it.
     """
     above = os.stat(os.path.dirname(folder))
     os.lstat(folder)

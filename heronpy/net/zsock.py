@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 #: A peer that goes silent is disconnected by ZeroMQ itself after this (ZeroMQ hides disconnects).
 HEARTBEAT_INTERVAL_MS = 1000
 HEARTBEAT_TIMEOUT_MS = 3000
-#: For connections to a process that has many: each ping wakes it, and peers send other messages as often.
+#: For connections to a process with many of them: each ping wakes it, and peers send other messages as often.
 RARE_HEARTBEAT_MS = 3000
-#: A peer that has not finished its handshake after this is disconnected; ZeroMQ's own default is 30 s.
+#: A peer that has not finished its handshake after this time is disconnected; ZeroMQ's own default is 30 s.
 HANDSHAKE_MS = 2000
 #: As plain numbers, because operators of enumerations take longer than the system call.
 _EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
@@ -47,7 +47,7 @@ def configure(
     """Set the options that every socket of heronpy shares; returns the socket.
 
     `heartbeat` is for the connecting side of TCP links; for ipc the kernel reports a dead peer immediately. A silent
-    peer is disconnected `heartbeat_ms` later at most than HEARTBEAT_TIMEOUT_MS.
+    peer is disconnected at most `heartbeat_ms` later than HEARTBEAT_TIMEOUT_MS.
     """
     sock.setsockopt(zmq.LINGER, 0)
     sock.setsockopt(zmq.SNDHWM, hwm)
@@ -59,7 +59,7 @@ def configure(
     if heartbeat:
         sock.setsockopt(zmq.HEARTBEAT_IVL, heartbeat_ms)
         sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
-        # The other side, which does not ping, drops a connection after three pings that did not come.
+        # The other side, which does not ping, drops a connection after three missing pings.
         sock.setsockopt(zmq.HEARTBEAT_TTL, 3 * heartbeat_ms)
     if identity is not None:
         sock.setsockopt(zmq.IDENTITY, identity)
@@ -98,18 +98,18 @@ def receive(sock: zmq.Socket[bytes]) -> list[bytes]:
 
 
 def send(sock: zmq.Socket[bytes], parts: list[bytes]) -> None:
-    """Send a message without waiting, or raise as `send_multipart` does, in less than half of its time."""
+    """Send a message without waiting; raises like `send_multipart`, but takes less than half of its time."""
     for part in parts[:-1]:
         sock.send(part, _MORE)
     sock.send(parts[-1], _NOW)
 
 
 class LoopSocket:
-    """Feeds what a ZeroMQ socket receives to `on_message(parts)`, from the running asyncio loop.
+    """Passes the messages of a ZeroMQ socket to `on_message(parts)`, from the running asyncio loop.
 
-    For messages that can wait: with `pause_s`, what comes within that time after a message is read together with the
-    next one, so that many senders at once wake the loop twice and not each. With `users`, the last part is not the
-    sender's: it is the identity that an `Authenticator` has found when it connected, or empty.
+    `pause_s` is for messages that can wait: messages within that time after one are read together with the next, so
+    that many simultaneous senders wake the loop only twice. With `users`, the last part does not come from the sender:
+    it is the identity found by an `Authenticator` when it connected, or empty.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class LoopSocket:
         pause_s: float = 0.0,
         users: bool = False,
     ) -> None:
-        import asyncio  # here, because a blocking client has no loop
+        import asyncio  # imported here, because a blocking client has no loop
 
         self.sock = sock
         self._recv: Callable[[], list[bytes]] = self._recv_with_user if users else partial(receive, sock)
@@ -186,7 +186,7 @@ class LoopSocket:
         try:
             user = frames[-1].get("User-Id")
         except zmq.ZMQError:
-            user = ""  # nobody was asked who that is
+            user = ""  # the sender was not authenticated
         return [*(frame.bytes for frame in frames), user.encode() if isinstance(user, str) else b""]
 
     def _pause(self) -> None:
@@ -210,7 +210,7 @@ class LoopSocket:
                 return False
             raise
         finally:
-            # A send that fails may have swallowed the edge, too. While draining, the end of that sees what came.
+            # A failed send may have swallowed the edge, too. While draining, the end of the draining sees new events.
             if not self._draining:
                 self.rearm()
         return True

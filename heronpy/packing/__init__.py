@@ -1,4 +1,4 @@
-"""Which instance goes to which container. Pure.
+"""Assigns instances to containers. Pure.
 
 `pack` makes the first plan of a topology, `repack` the next one, with as few moves as the algorithm
 allows, and `resize` one that moves nothing. Task ids start at 1 in component order, spouts first, and are never reused;
@@ -61,7 +61,7 @@ def pack(topology: Any, settings: PackingSettings, containers: int | None = None
 def repack(current: Any, topology: Any, settings: PackingSettings, containers: int | None = None) -> Any:
     """The next PackingPlan for a changed topology or number of containers.
 
-    Without `containers`, their number stays (algorithms with limits may open more). Running tasks
+    Without `containers`, their number stays (algorithms with limits may add containers). Running tasks
     keep their ids, and their containers wherever the algorithm allows. The version grows by one; a
     demand that changes nothing returns the current plan itself.
     """
@@ -74,7 +74,7 @@ def repack(current: Any, topology: Any, settings: PackingSettings, containers: i
 
 
 def resize(current: Any, topology: Any, settings: PackingSettings) -> Any:
-    """The current plan with the sizes that its tasks have in a changed topology, or the plan itself if they are equal.
+    """The current plan with the task sizes of a changed topology, or the plan itself if they are equal.
 
     TopologyError when a container would exceed the limit of the topology.
     """

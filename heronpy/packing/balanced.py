@@ -1,14 +1,13 @@
 """Balanced: all containers have the same number of tasks, and of tasks of each component, to within one. Pure.
 
-Both hold after packing and after every repacking; a repacking reaches this with the minimum number of
-moves for the given number of containers. Where there is a choice, downstream instances go where their
-upstream is. Both balances are compatible because only the remainders of components are free to
-choose (see `choose_extras`).
+Both hold after packing and after every repacking; a repacking reaches this with the minimum number of moves for the
+given number of containers. If there is a choice, downstream instances are placed with their upstream instances. Both
+balances are compatible because only the remainders of components are free to choose (see `choose_extras`).
 
-Two things come before evenness. Where the limits of a container leave no even spread, instances are dealt as by
-round robin. And a repacking that keeps the containers moves no more than a share of the running tasks, because a
-task that moves is started again, and without checkpoints all spouts wait for it: what an update changes is usually
-one component, while evenness of a plan that was made in another way may ask for nearly all tasks.
+Two rules come before evenness. If the limits of a container prevent an even spread, instances are dealt as by round
+robin. And a repacking that keeps the containers moves at most a share of the running tasks, because a moved task is
+started again, and without checkpoints all spouts wait for it. An update usually changes one component, but making a
+plan of another algorithm even may require moving nearly all tasks.
 
 The remainders are placed as a minimum cost flow. A component of p instances over C containers gives each p // C, and
 one more to p % C of them: the *extras*. Only the extras can be chosen. Their number per container must differ by at
@@ -42,7 +41,7 @@ from heronpy.packing.bins import (
 from heronpy.packing.demand import ComponentDemand, Demand
 from heronpy.packing.round_robin import RoundRobin
 
-#: The node that stands for "containers may differ by one extra".
+#: The node that represents "containers may differ by one extra".
 _SINK = -1
 #: Weight in a score: far below any load, and far above any number of extras.
 _NEAR, _FREE = 1e-9, 1e9
@@ -61,7 +60,7 @@ class Extras(Struct):
     #: every container must have low to high extras; high is low or low + 1
     low: int = 0
     high: int = 0
-    #: what each container passes to the sink; more extras than this are an excess, fewer a deficit
+    #: The amount that each container passes to the sink; more extras than this are an excess, fewer a deficit.
     passed: list[int] = field(default_factory=list)
 
 
@@ -74,9 +73,9 @@ def choose_extras(
 ) -> list[set[int]]:
     """For each component the containers that get one instance more than the others.
 
-    `wanted[k]` is their number (below `containers`), `free[k]` the containers where one costs no move,
-    `upstream[k]` the components that feed k. On a tie, containers with less load are taken (`weights[k]` is
-    that of one instance), then those with more of the upstream, so that tuples stay local.
+    `wanted[k]` is their number (below `containers`), `free[k]` has the containers in which an extra costs no move,
+    `upstream[k]` the components that feed k. On a tie, containers with less load are taken (`weights[k]` is that of one
+    instance), then containers with more upstream instances, so that tuples stay local.
     """
     extras = Extras(containers, free=list(free), held=[set() for _ in range(containers)])
     # The extras so far, plus their load as a fraction that never adds up to one.
@@ -93,7 +92,7 @@ def choose_extras(
 
 
 def _cheapest(extras: Extras, k: int, count: int, upstream: Sequence[int], score: list[float]) -> set[int]:
-    """The containers for the extras of one component by itself: free ones, then the least loaded."""
+    """The containers for the extras of one component alone: free ones, then the least loaded."""
     if count == 0:
         return set()
     score = score.copy()
@@ -176,7 +175,7 @@ def _arcs(extras: Extras, node: int, cost: int, offered: dict[int, int]) -> list
     for k in extras.held[node]:
         free, chosen = extras.free[k], extras.chosen[k]
         leaving = 1 if node in free else 0
-        # Another container offers this component as cheaply: nothing new can be reached.
+        # Another container offers this component at the same cost or less, so nothing new can be reached.
         if k in offered and offered[k] <= cost + leaving:
             continue
         offered[k] = cost + leaving
@@ -273,7 +272,7 @@ def _settle(bins: Bins, demand: Demand, homeless: list[Item], added: list[list[I
         movers = _movers(bins, target, lost.get(name, []))
         moved += movers
         waiting = iter([*movers, *fresh.get(name, ())])
-        # In turn, the emptiest container first: as round robin deals them, whose plans people know.
+        # In turn, beginning with the emptiest container, as round robin does.
         places.sort(key=lambda place: len(bins.bins[place[0]]))
         for turn in range(max((count for _, count in places), default=0)):
             for number, count in places:

@@ -26,7 +26,7 @@ _SLACK = 1 + 1e-9
 
 
 class Item:
-    """An instance, placed or to be placed; always the same task."""
+    """An instance, placed or to be placed; it always belongs to the same task."""
 
     __slots__ = ("component", "index", "size", "task_id")
 
@@ -100,13 +100,13 @@ class Bins:
         return result
 
     def copy(self) -> Bins:
-        """The same items in bins of their own."""
+        """A copy with the same items in new bins."""
         result = Bins(self.demand)
         result.take(self)
         return result
 
     def take(self, other: Bins) -> None:
-        """Have what the other has instead."""
+        """Take over the content of another object."""
         self.bins = [one.copy() for one in other.bins]
         self._numbers, self._free_from = set(other._numbers), other._free_from
 
@@ -269,7 +269,7 @@ class Change(Struct):
     next_task_id: int = 1
 
     def groups(self) -> list[list[Item]]:
-        """Everything to place, in groups of equal size, running tasks first."""
+        """All items to place, in groups of equal size, running tasks first."""
         by_component: dict[str, list[Item]] = {}
         for item in self.homeless:
             by_component.setdefault(item.component, []).append(item)
@@ -362,7 +362,7 @@ def added_items(bins: Bins, demand: Demand, next_task_id: int) -> tuple[list[lis
 
 
 def evict_overflow(bins: Bins) -> list[Item]:
-    """Take out of every bin what its limits no longer allow, largest instances first."""
+    """Remove the items from each bin that exceed its limits, largest instances first."""
     evicted = []
     for one in bins:
         while bins.overflows(one):
@@ -400,7 +400,7 @@ def place_least_loaded(bins: Bins, items: list[Item], *, may_open: bool, fix: st
     heap = [(len(one), one.types.get(component, 0), one.id, i) for i, one in enumerate(bins_list)]
     heapq.heapify(heap)
     for item in items:
-        # All items have the same size: a bin without room for this one has none for the others.
+        # All items have the same size: a bin without room for this item has none for the others.
         while heap and not bins.fits(bins_list[heap[0][3]], item.size):
             heapq.heappop(heap)
         if not heap:

@@ -1,14 +1,13 @@
-"""What has to be packed: components, the size of their instances, and the capacity of a container. Pure.
+"""The input of packing: components, the size of their instances, and the capacity of a container. Pure.
 
 Sizes are (cpu, ram bytes, disk bytes). A dimension counts only if the topology asks for it: an instance
 has the size given by its component map, else the default size if containers are limited in that
 dimension, else zero. There are no limits other than the configured ones.
 
-A request is what each container needs of its host, for whoever gives it room: never nothing. A packing plan has the
-sizes that the topology asks for, and zero where it asks for none: then nothing limits the packing. A request fills
-these with the sizes that the settings assume of a task, and it has a container 0, which no plan has. Disk is the
-exception: it is requested where the topology asks for it alone, because many a cluster does not account for it and has
-none to give.
+A request has the resources that a container needs on its host, and is never empty. A packing plan has the sizes that
+the topology requests, and zero for a dimension without a request, which does not limit the packing. A request replaces
+zeros by the sizes that the settings assume for a task, and it includes container 0, which no plan has. Disk is an
+exception: it is requested only if the topology requests it, because many clusters do not account for disk space.
 """
 
 from __future__ import annotations
@@ -45,18 +44,18 @@ class ComponentDemand(Struct, frozen=True):
     parallelism: int
     size: Size
     upstream: tuple[str, ...]
-    #: Memory above which an instance is restarted; 0: as the settings say.
+    #: Memory above which an instance is restarted; 0: as in the settings.
     memory_limit_bytes: int = 0
 
 
 class Demand(Struct, frozen=True):
-    """Everything that a packing algorithm needs to know."""
+    """The input of a packing algorithm."""
 
     topology: str
     topology_id: str
     #: Spouts first, then bolts, as defined: the order of task ids.
     components: tuple[ComponentDemand, ...]
-    #: The number of containers that the caller asked for; None if any.
+    #: The requested number of containers; None for any.
     containers: int | None
     #: The number of containers in the topology's configuration.
     stmgrs: int
@@ -72,7 +71,7 @@ class Demand(Struct, frozen=True):
     #: Components with a configured size, by dimension.
     explicit: tuple[frozenset[str], frozenset[str], frozenset[str]]
     cpu_first: bool
-    #: Of the running tasks, those that a repacking may move while the number of containers stays.
+    #: Percent of the running tasks that a repacking may move while the number of containers stays.
     moves_percent: float
 
     @property
@@ -229,7 +228,7 @@ def _limits(config: Mapping[str, Any], share: bool) -> tuple[Limit, tuple[bool, 
         )
         if requested is not None and hint is not None and requested > hint:
             raise ConfigError(f"'{requested_key}' is above '{hint_key}'; lower the former or raise the latter")
-        # A container gets what it requests, so that bounds its instances as the hint does.
+        # The instances of a container share what it requests, so that limits them like the hint.
         found.append(requested if share and requested is not None else hint or requested)
         shared.append(share and requested is not None)
     cpu, ram, disk = found
@@ -300,7 +299,7 @@ class ResourceRequest(Struct, frozen=True):
     """Cores."""
     ram_bytes: int
     disk_bytes: int
-    """0: none is asked for."""
+    """0 if none is requested."""
 
     def __add__(self, other: ResourceRequest) -> ResourceRequest:
         return ResourceRequest(
@@ -308,9 +307,9 @@ class ResourceRequest(Struct, frozen=True):
         )
 
 
-#: Container 0: an executor and the topology master with the metrics and history that it keeps.
+#: Container 0: an executor, and the topology master with its metrics and history.
 MASTER = ResourceRequest(0.5, 512 * MB, 0)
-#: What Spark's driver has besides the heap of its JVM: the share that Spark itself reserves for one, and the least.
+#: Memory of Spark's driver in addition to its JVM's heap: the share that Spark itself reserves, and the minimum.
 _DRIVER_OVERHEAD = 0.1
 _DRIVER_OVERHEAD_MIN_BYTES = 384 * MB
 #: Sizes that a sentence names.
@@ -326,7 +325,8 @@ def requests_of(
     """
     padding, ram_padding = padding_of(config_of(topology), settings)
     factor = 1 + padding / 100
-    # The slots of a pool, which have no tasks of their own, have the sizes that their plan says, and no master.
+    # The slots of a pool have no tasks of their own: their sizes are those of their plan, and they have no topology
+    # master.
     is_pool = bool(plan.containers) and not any(container.instances for container in plan.containers)
     found = {} if is_pool else {0: MASTER}
     if spark_driver_bytes:
@@ -353,9 +353,9 @@ def _sum(sizes: Iterable[float], default: float) -> float | None:
 
 
 def room_text(requests: Mapping[int, ResourceRequest], engine: str) -> str:
-    """What a submit asks for, and of whom, in words: each size of container, and the sum.
+    """The resources that a submit requests, and from which engine, as text: each size of container, and the sum.
 
-    `engine` is asked for it; without one, "", nobody is, and the sizes are what the packing reckons with.
+    With an empty `engine` nothing is requested, and the sizes are those assumed by the packing.
     """
     total = sum(requests.values(), ResourceRequest(0.0, 0, 0))
     alike: dict[ResourceRequest, list[int]] = {}
@@ -382,7 +382,7 @@ def _size(size: ResourceRequest) -> str:
 
 
 def size_text(cpu: float, ram_bytes: int, disk_bytes: int | None) -> str:
-    """A size in words; without disk when that is 0, which asks for none, or None, not known."""
+    """A size as text; without disk if that is 0 (not requested) or None (unknown)."""
     if not disk_bytes:
         return f"{cpu:g} cores and {format_bytes(ram_bytes)} of memory"
     return f"{cpu:g} cores, {format_bytes(ram_bytes)} of memory and {format_bytes(disk_bytes)} of disk"

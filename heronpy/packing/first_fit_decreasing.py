@@ -54,7 +54,7 @@ def _first_fit(bins: Bins, items: list[list[Item]]) -> None:
     bins.bins.sort(key=lambda one: one.id)
     candidates: list[Bin] = list(bins)
     for group, least in zip(groups, smallest, strict=True):
-        # Bins without room for any remaining item are not tried again.
+        # Bins without room for any remaining item are skipped from now on.
         candidates = [one for one in candidates if bins.fits(one, least)]
         candidates = _place_group(bins, group, candidates)
 
@@ -62,7 +62,7 @@ def _first_fit(bins: Bins, items: list[list[Item]]) -> None:
 def _place_group(bins: Bins, group: list[Item], candidates: list[Bin]) -> list[Bin]:
     place = 0
     for item in group:
-        # Items of a group are alike, so the search continues from the last bin with room.
+        # Items of a group have the same size, so the search continues from the last bin with room.
         while place < len(candidates) and not bins.fits(candidates[place], item.size):
             place += 1
         if place == len(candidates):
@@ -75,7 +75,7 @@ def _place_group(bins: Bins, group: list[Item], candidates: list[Bin]) -> list[B
 
 
 def _smallest_after(groups: list[list[Item]]) -> list[Size]:
-    """For each group, the least size per dimension among it and the groups after it."""
+    """For each group, the minimum size per dimension of it and the groups after it."""
     result: list[Size] = []
     for group in reversed(groups):
         size = group[0].size

@@ -32,7 +32,7 @@ class RoundRobin:
 
     name: ClassVar[str] = "round_robin"
     fixed_containers: ClassVar[bool] = True
-    #: What the user can do when an instance fits nowhere.
+    #: The user's options when an instance fits nowhere.
     fix: ClassVar[str] = _FIX
 
     def pack(self, demand: Demand, items: list[list[Item]]) -> Bins:
@@ -55,7 +55,7 @@ class RoundRobin:
 
 
 def deal(bins: Bins, items: list[list[Item]], *, may_open: bool) -> None:
-    """Deal items in turn, largest components first; with `may_open` open bins where none fits."""
+    """Deal items in turn, largest components first; with `may_open`, open a bin for an item that fits nowhere."""
     position = 0
     for group in sorted(items, key=lambda group: (-group[0].size[1], -group[0].size[0])):
         position = _deal_group(bins, group, position, may_open)
@@ -71,7 +71,7 @@ def _deal_group(bins: Bins, group: list[Item], position: int, may_open: bool) ->
                 turn = 0
             if bins.fits(bins.bins[order[turn]], item.size):
                 break
-            # All items of the group are alike: the next one will not fit here either.
+            # All items of the group have the same size, so none of them fits here.
             del order[turn]
         else:
             if not may_open or not bins.fits(bins.open(), item.size):

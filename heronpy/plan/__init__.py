@@ -1,1 +1,1 @@
-"""What runs where, as pure data: logical, packing and physical plans, groupings and differences."""
+"""Logical, packing and physical plans, groupings and differences, as pure data."""

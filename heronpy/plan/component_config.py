@@ -57,7 +57,7 @@ class SerializedValue(Struct, frozen=True):
     is_python: bool
 
     def __repr__(self) -> str:
-        """Says what it is where a sentence shows a value that does not fit."""
+        """Text for a sentence about a value that does not fit."""
         return "None" if self.is_python and self.data in _NONES else "a serialized object"
 
     def load(self) -> Any:
@@ -71,15 +71,15 @@ class SerializedValue(Struct, frozen=True):
         try:
             return _PlainUnpickler(io.BytesIO(self.data)).load() if self.is_python else None
         except Exception:
-            return None  # whatever is wrong with it, its owner will say
+            return None  # its owner reports what is wrong with it
 
 
-#: None as each protocol has it.
+#: None as encoded by each protocol.
 _NONES = {pickle.dumps(None, protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)}
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Loads data and refuses all else: a name to look up could be any function."""
+    """Loads data and refuses everything else, because a name could refer to any function."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
@@ -165,7 +165,7 @@ def tick_interval_s(config: Mapping[str, Any]) -> float | None:
     return None
 
 
-#: Keys that this release knows but does not support, though each would change what a topology does.
+#: Keys that this release knows but does not support, although each would change the behaviour of a topology.
 UNSUPPORTED_KEYS: dict[str, str] = {
     "topology.component.output.bps": "rate limits are not available; limit the rate in next_tuple",
     "topology.timer.events": "timers are not available; use tick tuples (topology.tick.tuple.freq.ms)",
@@ -180,7 +180,7 @@ IGNORED_KEYS: frozenset[str] = frozenset(
         stateful.checkpointmanager.ram stateful.ckptmgr.ram stateful.spill.state
         stateful.spill.state.location""".split()
 ) | (topology_keys.TOPOLOGY_KEYS - set(topology_keys.OTHER_NAMES))
-#: These matter only under EFFECTIVELY_ONCE.
+#: Keys that matter only under EFFECTIVELY_ONCE.
 _STATEFUL_KEYS = "topology.stateful."
 
 
@@ -210,7 +210,9 @@ def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
 
 
 def add_our_names(topology: topology_pb2.Topology) -> None:
-    """Copy entries whose key has another name in Apache Heron to our name, for the topology and its components."""
+    """Copy entries whose key has another name in Apache Heron to heronpy's name, for the topology and its
+    components.
+    """
     for config in (topology.topology_config, *(part.comp.config for part in components_of(topology).values())):
         there = {pair.key for pair in config.kvs}
         for pair in list(config.kvs):
@@ -253,13 +255,14 @@ _UPDATED_KEYS = {
 }
 
 
-#: How many tuples an asynchronous bolt processes at once: its own key alone of the settings changes while it runs.
+#: How many tuples an asynchronous bolt processes at once. It is the only setting key that can change while a topology
+#: runs.
 ASYNC_CONCURRENCY: Final = "heron.instance.async_concurrency"
 CONCURRENCY_MAX: Final = 512
 
 
 def live_concurrency(topology: topology_pb2.Topology, component: str) -> int:
-    """The concurrency that the configuration of a component says; 0: that which it was submitted with."""
+    """The concurrency in the configuration of a component; 0: the value from the submit."""
     return int(config_of(components_of(topology)[component]).get(ASYNC_CONCURRENCY, 0))
 
 
@@ -289,7 +292,7 @@ def runtime_key_problem(key: str, value: str) -> str | None:
 
 
 def split_setting(text: str, components: Iterable[str]) -> tuple[str, str, str]:
-    """Component ("": the topology), key and value of `[component:]key:value`; ConfigError for any other form."""
+    """Component ("" for the topology), key and value of `[component:]key:value`; ConfigError for any other form."""
     known = list(components)
     head, separator, rest = text.partition(":")
     if not separator or not head.strip():

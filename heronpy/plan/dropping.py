@@ -1,27 +1,27 @@
-"""Which tuples a topology with `topology.droptuples.upon.backpressure` keeps when a task is full. Pure."""
+"""The tuples that a topology with `topology.droptuples.upon.backpressure` keeps when a task is full. Pure."""
 
 from __future__ import annotations
 
 from heronpy.common.topology_keys import DROP_NEWEST, SAMPLE
 
-#: With SAMPLE all is discarded from here on, in units of the mark of a queue.
+#: With SAMPLE, all tuples are discarded above this fill, in units of a queue's limit.
 SAMPLED_MAX = 2.0
 
 
 class DropPolicy:
-    """What is kept, by task. Up to the mark that is everything.
+    """Decides by task which tuples are kept. Up to the queue's limit all are kept.
 
-    DROP_NEWEST keeps nothing beyond it. SAMPLE keeps a share that falls from 1 at the mark to 0 at twice the mark. It
-    spreads that share evenly over what comes: of the share 1/4 every fourth is kept.
+    DROP_NEWEST keeps none beyond the limit. SAMPLE keeps a share that falls from 1 at the limit to 0 at twice the
+    limit, and spreads it evenly: with a share of 1/4 every fourth tuple is kept.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name if name == SAMPLE else DROP_NEWEST
-        #: SAMPLE: the shares since the last one that was kept.
+        #: SAMPLE: the sum of shares since the last kept tuple.
         self._shares: dict[int, float] = {}
 
     def keeps(self, task: int, fill: float) -> bool:
-        """Whether what comes now for a task is kept; its queue holds `fill` times its mark."""
+        """Whether the next tuples for a task are kept; its queue is filled to `fill` times its limit."""
         if fill <= 1.0:
             return True
         if self.name != SAMPLE or fill >= SAMPLED_MAX:

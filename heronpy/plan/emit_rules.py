@@ -1,4 +1,4 @@
-"""What may be emitted and where it goes: the rules shared by the runtime and the simulator. Pure.
+"""Which tuples may be emitted, and to which tasks they go: the rules shared by the runtime and the simulator. Pure.
 
 The order of the checks is fixed, so that the same mistake gives the same error everywhere: the stream is declared,
 the values are a list with one value per field, every consumer's grouping finds its tasks, each value can be
@@ -36,7 +36,7 @@ declared = lru_cache(maxsize=256)(schema_of)
 
 
 class ArrowColumns(NamedTuple):
-    """The many tuples of one emit that are an Arrow record batch of the schema that their stream declares.
+    """The tuples of one emit as an Arrow record batch of the schema that their stream declares.
 
     The tuples of a record batch of the declared schema.
     """
@@ -50,7 +50,7 @@ class ArrowColumns(NamedTuple):
         return rows
 
     def part(self, low: int, high: int) -> ArrowColumns:
-        """The tuples low .. high-1, as far as there are any; nothing is copied."""
+        """The tuples low .. high-1, clipped to the size; nothing is copied."""
         return ArrowColumns(self.batch.slice(low, high - low))
 
     def rows(self) -> list[list[Any]]:
@@ -59,15 +59,15 @@ class ArrowColumns(NamedTuple):
 
 
 def is_arrow(columns: Any) -> bool:
-    """Whether columns were given as a RecordBatch or Table; of a stream with a schema, which has loaded pyarrow."""
+    """Whether columns were given as a RecordBatch or Table, for a stream with a schema, which has loaded pyarrow."""
     pa = arrow()
     return isinstance(columns, pa.RecordBatch | pa.Table)
 
 
 def conform(columns: Any, schema: pa.Schema) -> ArrowColumns | str:
-    """The RecordBatch or Table as one batch of the schema, or what is wrong with it.
+    """The RecordBatch or Table as one batch of the schema, or the problem as text.
 
-    Its fields may be in another order; their types must be those of the schema.
+    Its fields may be in another order; their types must match the schema.
     """
     pa = arrow()
     names = columns.schema.names
@@ -89,9 +89,9 @@ def conform(columns: Any, schema: pa.Schema) -> ArrowColumns | str:
 
 
 def travels_as_arrow(choosers: Iterable[Chooser], direct_task: int | None, *, serializes: bool, hooked: bool) -> bool:
-    """Whether what is given as Arrow leaves the task as Arrow, and not tuple by tuple.
+    """Whether Arrow input leaves the task as Arrow and not tuple by tuple.
 
-    A custom grouping, a hook and the topology's own serializer look at each tuple; a direct stream has one receiver.
+    A custom grouping, a hook and the topology's own serializer need each tuple; a direct stream has one receiver.
     """
     usual = direct_task is None and not serializes and not hooked
     return usual and all(isinstance(chooser, Shuffle | Fields | All | Lowest) for chooser in choosers)
@@ -129,7 +129,7 @@ class ColumnRules:
         self._schema = schema
 
     def columns(self, columns: Any, rows: Any) -> Columns | ArrowColumns:
-        """The columns that were given, by field or by tuple; as they are if the stream has their Arrow schema."""
+        """The given columns, by field or by tuple; unchanged if the stream has their Arrow schema."""
         if (columns is None) == (rows is None):
             given = "neither columns nor rows" if rows is None else "both columns and rows"
             raise TopologyError(f"component {self._component} called emit_batch with {given}; give exactly one")
@@ -207,7 +207,7 @@ class ColumnRules:
         return [list(names).index(field) for field in self._fields]
 
     def _values(self, field: str, column: Any) -> list[Any]:
-        """The values of one column; a list is returned as it is and only read."""
+        """The values of one column; a list is returned unchanged and only read."""
         if type(column) is list:
             return column
         for method in ("to_pylist", "tolist"):
@@ -239,11 +239,11 @@ def _listed(values: Any) -> Any:
 
 
 def is_list(value: Any) -> bool:
-    """Whether something that user code gave can be meant as a list of values."""
+    """Whether a value from user code can be a list of values."""
     return hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, _NOT_LISTS)
 
 
-#: Upper bound of the bytes that a frame of one tuple has besides its payload.
+#: Upper bound of the bytes of a frame of one tuple, without its payload.
 ENVELOPE_BYTES = 64 << 10
 
 
@@ -311,7 +311,7 @@ class EmitRules:
     def freeze(self, stream: str, values: Iterable[Any], of_arrow: bool = False) -> tuple[list[Any], int]:
         """The values, safe from later changes while they wait for their batch, and their encoded size in bytes.
 
-        `of_arrow` says that they stand for Arrow values, which need no pickle.
+        `of_arrow`: they represent Arrow values, which need no pickle.
         """
         if self._serialize is not None:
             frozen = [self._serialize(value) for value in values]

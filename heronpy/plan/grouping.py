@@ -1,8 +1,8 @@
-"""Which tasks a tuple goes to. Pure.
+"""Groupings: the choice of tasks for a tuple. Pure.
 
 One chooser per (stream, consumer component) in the emitting task; `targets(values)` returns task
 ids. Choosers are pure: where randomness is needed (the first task of a shuffle), the caller passes
-it. Tasks are always sorted, so that every emitter numbers them alike and equal keys meet.
+it. Tasks are always sorted, so that every emitter numbers them equally and equal keys reach the same task.
 
 Key groups are the unit in which keyed state moves between tasks. A key always belongs to the same of G groups; a
 component's tasks own consecutive ranges of groups. So the grouping of tuples and the placement of state agree, and a
@@ -70,7 +70,7 @@ class Shuffle:
         return tasks
 
     def avoid(self, full: Container[int]) -> None:
-        """Go round the tasks that are not full, or round all if all are."""
+        """Rotate among the tasks that are not full, or among all if all are full."""
         self.open = self._near([task for task in self.tasks if task not in full] or self.tasks)
         self._next %= len(self.open)
 
@@ -84,7 +84,7 @@ class Shuffle:
 
 
 class LocalOrShuffle(Shuffle):
-    """A shuffle over the tasks of the sender's own container with room; over all with room when it has none."""
+    """A shuffle over the tasks with room of the sender's own container; over all tasks with room if there is none."""
 
     __slots__ = ("_local",)
 
@@ -154,7 +154,7 @@ class Lowest:
 
 
 class Direct:
-    """The task that the emit names; an emit without one is an error."""
+    """The task that the emit names; an emit without a task is an error."""
 
     __slots__ = ("_allowed", "tasks")
 
@@ -163,7 +163,7 @@ class Direct:
         self._allowed = frozenset(self.tasks)
 
     def target(self, task: int) -> int:
-        """The named task; TopologyError unless it is one of the consumer's."""
+        """The named task; TopologyError unless it belongs to the consumer."""
         if task not in self._allowed or isinstance(task, bool):
             raise TopologyError(
                 f"task {task!r} does not consume the direct stream; emit to one of {_shown(self.tasks)}"
@@ -175,7 +175,7 @@ class Direct:
 
 
 class Custom:
-    """The tasks that the user's `choose_tasks(values)` returns; TopologyError unless they are the consumer's."""
+    """The tasks that the user's `choose_tasks(values)` returns; TopologyError unless they belong to the consumer."""
 
     __slots__ = ("_allowed", "_choose", "instance", "tasks")
 

@@ -1,9 +1,9 @@
-"""The launch of a topology as a process of it sees it: what was submitted, and where it is on this host.
+"""The launch of a topology for its processes: the submitted data, and the places on this host.
 
-`launch.json` holds what was submitted, the same on each host; `here.json` next to it holds the host's own part. Both
-are written before the first process of the topology starts there, readable by the owner only, and not changed while one
-runs; every process gets the path of the former as `--launch`. Plans live in the state manager, not here. Invariant: a
-file that loads has every field of its type, each with its declared type, and no other.
+`launch.json` holds the submitted data, equal on each host; `here.json` next to it holds the host's own part. Both are
+written before the first process of the topology starts there, readable by the owner only, and not changed while one
+runs; every process gets the path of `launch.json` as `--launch`. Plans live in the state manager, not here. Invariant:
+a file that loads has every field of its type, each with its declared type, and no other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_BYTES = 16 * 1024 * 1024
 _AGAIN = "submit the topology again"
 
 T = TypeVar("T", bound=Struct)
-#: What a pool runs, see `Submitted.program`.
+#: The program of a pool's containers, see `Submitted.program`.
 SLOT: Final = "slot"
 
 
@@ -74,7 +74,7 @@ def read_json(kind: type[T], path: str | os.PathLike[str], what: str) -> T:
 
 
 def write_json(item: Struct, path: str | os.PathLike[str], durable: bool = True) -> None:
-    """Write the file: whole or not at all, readable by its owner only.
+    """Write the file atomically, readable by its owner only.
 
     A file that is not `durable` is written again after a crash of the machine, so nothing waits for the disk.
     """
@@ -105,7 +105,7 @@ def _has_type(value: Any, declared: str) -> bool:
 LAUNCH_VARIABLE = "HERON_LAUNCH"
 #: Next to the launch file.
 HERE_FILE = "here.json"
-#: A longer folder would not leave room for the names of sockets, whose paths may have 107 bytes.
+#: A longer folder would leave no room for the names of sockets, whose paths may have 107 bytes.
 _TEMPORARY_MAX_CHARS = 40
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 #: Room to field to value.
@@ -113,12 +113,12 @@ Settings = dict[str, dict[str, SettingValue]]
 
 
 class Submitted(Struct, frozen=True):
-    """What was submitted: all that a process of a topology must know wherever it runs.
+    """The submitted data: everything that a process of a topology must know on any host.
 
     It is made once at submit and never changed; it is in the state manager and in each host's launch file. Invariant:
-    it names no file, interpreter, key, limit, port or program of the submitting host. What names one is for people
-    (`source`, `origins`, `argv`), or a setting that the user gave as an absolute path, which then means that path on
-    every host.
+    it names no file, interpreter, key, limit, port or program of the submitting host. Exceptions are fields for people
+    (`source`, `origins`, `argv`), and a setting that the user gave as an absolute path, which means that path on every
+    host.
     """
 
     topology: str
@@ -132,19 +132,21 @@ class Submitted(Struct, frozen=True):
     engine: str = ""
     """Kind of the engine that runs its containers; "" for this machine."""
     program: str = ""
-    """What its containers run: "" for an executor each; `slot` for executors of other topologies, as a pool does."""
+    """The program of its containers: "" for an executor each; `slot` for executors of other topologies, as in a
+    pool.
+    """
     pool: str = ""
-    """The pool whose slots run its containers; "" for containers of its own."""
+    """The pool whose slots run its containers; "" if it has its own containers."""
     environment: str = ""
     """Digest of the wheelhouse of its dependencies (`heron.engine.environment`); "" for none."""
     state_root: str = ""
-    """The root of the state if every host reaches it under this name; "" for a kind that is in files of one host."""
+    """The root of the state if every host reaches it under this name; "" for state in files of one host."""
     package: str | None = None
     """The digest of the package; None when everything is installed."""
     package_main: str | None = None
     """The package's file that is loaded as `__main__`; None when the package is imported."""
     package_archive: str | None = None
-    """The package's file that holds all of it, for tasks that load from it; None if a folder was submitted."""
+    """The package as one file, for tasks that load from it; None if a folder was submitted."""
     needs_spark: bool = False
     dispatch_homes: dict[str, str] = field(default_factory=dict)
     """Component to the folder in which it hands groups of work units to Spark."""
@@ -155,7 +157,7 @@ class Submitted(Struct, frozen=True):
     component_settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
     """Component to the fields of room `instance` that it overrides."""
     source: str = ""
-    """Folder or archive from which the package was made, for people: tracebacks name it. "" without a package."""
+    """Folder or archive from which the package was made, for people: tracebacks name it. "" if there is no package."""
     argv: list[str] = field(default_factory=list)
     """`sys.argv` of the program at submit; tasks get the same."""
     argv_names_topology: bool = False
@@ -169,7 +171,8 @@ class Submitted(Struct, frozen=True):
     def from_bytes(cls, data: bytes, source: str) -> Submitted:
         """Read `to_bytes`; ConfigError, which names `source`, when it is damaged or of another release.
 
-        A state manager may be open to others than the user, so one that names a file outside the package is refused.
+        Other users may be able to write to a state manager, so a launch that names a file outside the package is
+        refused.
         """
         found = parse_json(cls, data.decode(errors="replace"), source)
         if found.package is not None and not _DIGEST.fullmatch(found.package):
@@ -184,11 +187,11 @@ class Submitted(Struct, frozen=True):
 
 
 class Here(Struct, frozen=True):
-    """Where a topology is on this host: paths and the interpreter.
+    """The places of a topology on this host: paths and the interpreter.
 
     The folders of one topology on one host, all absolute.
 
-    Each host that runs processes of a topology makes its own, where they run, and writes it next to its launch file; it
+    Each host with processes of a topology makes its own record there, and writes it next to its launch file. The record
     never leaves the host.
     """
 
@@ -197,19 +200,19 @@ class Here(Struct, frozen=True):
     python: str
     """Interpreter that runs the user's code."""
     state_root: str = ""
-    """Folder of a state that is in files of this host; "" for another kind."""
+    """Folder of a state in files of this host; "" for another kind."""
     packages: str = ""
     """Folder of the stored packages."""
     checkpoints: str = ""
-    """Where checkpoints are if the settings name no folder."""
+    """The folder of checkpoints if the settings name none."""
     address: str = ""
-    """IPv4 address on which processes of this host listen for other hosts; "" where the settings name it."""
+    """IPv4 address on which processes of this host listen for other hosts; "" if the settings name it."""
     token: str = ""
-    """File of the join token; "" where the containers are on the scheduler's host."""
+    """File of the join token; "" if the containers are on the scheduler's host."""
 
 
 def make_here(submitted: Submitted, launch_file: str | os.PathLike[str]) -> Here:
-    """What holds on this host, for a launch file in the topology's working folder."""
+    """The record of this host, for a launch file in the topology's working folder."""
     return Here(
         working_dir=str(absolute(launch_file).parent),
         sockets_dir=str(sockets_dir(submitted.topology_id)),
@@ -233,7 +236,7 @@ def settings_anywhere(settings: Settings, checkpoints: str) -> Settings:
 
 
 def checkpoints_dir(cluster: str) -> Path:
-    """Where the checkpoints of a cluster are if its settings name no folder."""
+    """The folder of a cluster's checkpoints if its settings name none."""
     return heron_home() / "checkpoints" / cluster
 
 
@@ -322,7 +325,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """IPv4 address on which processes of this host listen for other hosts; "" where the settings name it."""
+        """IPv4 address on which processes of this host listen for other hosts; "" if the settings name it."""
         return self.here.address
 
     @property
@@ -333,7 +336,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def _state_is_at_endpoint(self) -> bool:
-        """Whether the state is in files of the scheduler's host, which is another one."""
+        """Whether the state is in files of the scheduler's host, and that is another host."""
         return bool(self.here.token) and self.submitted.state_type in ("local", "endpoint")
 
     @property
@@ -362,17 +365,17 @@ class LaunchSpec(Struct, frozen=True):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> LaunchSpec:
-        """Read a launch file, and what was written next to it on this host."""
+        """Read a launch file, and the host's part next to it."""
         return cls(load_submitted(path), read_json(Here, _beside(path), "launch file"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write both files, each whole or not at all."""
+        """Write both files, each atomically."""
         save_submitted(self.submitted, path)
         save_here(self.here, path)
 
 
 def load_submitted(path: str | os.PathLike[str]) -> Submitted:
-    """What a launch file says of the submit."""
+    """The submitted data in a launch file."""
     return read_json(Submitted, path, "launch file")
 
 
@@ -382,7 +385,7 @@ def save_submitted(submitted: Submitted, path: str | os.PathLike[str]) -> None:
 
 
 def save_here(here: Here, path: str | os.PathLike[str]) -> None:
-    """Write what holds on this host, next to a launch file."""
+    """Write the host's part next to a launch file."""
     write_json(here, _beside(path), durable=False)
 
 

@@ -25,7 +25,7 @@ class StreamDef(Struct, frozen=True):
     name: str
     fields: tuple[str, ...]
     direct: bool = False
-    #: The serialised Arrow schema; empty without one.
+    #: The serialised Arrow schema; empty if there is none.
     schema: bytes = b""
 
 
@@ -160,7 +160,7 @@ class LogicalPlan(Struct, frozen=True, dict=True):
         return seen
 
     def cycle(self) -> list[str] | None:
-        """A shortest cycle as a path that ends with its first name; None without a cycle."""
+        """A shortest cycle as a path that ends with its first name; None if there is no cycle."""
         for group in self.groups():
             members = set(group)
             if len(group) > 1 or group[0] in self.downstream(group[0]):
@@ -176,7 +176,7 @@ class LogicalPlan(Struct, frozen=True, dict=True):
                     path = [start, name]
                     while path[-1] != start:
                         path.append(came_from[path[-1]])
-                    return path[::-1]  # it was collected backwards
+                    return path[::-1]  # the path was collected backwards
                 if following in members and following not in came_from:
                     came_from[following] = name
                     waiting.append(following)
@@ -221,7 +221,7 @@ def _input(message: Any) -> InputDef:
 
 
 def _strongly_connected(graph: Mapping[str, list[str]]) -> list[list[str]]:
-    """Tarjan's algorithm without recursion; groups come out with the last ones first."""
+    """Tarjan's algorithm without recursion; groups are returned in reverse order."""
     number: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

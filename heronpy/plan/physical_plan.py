@@ -1,4 +1,4 @@
-"""Where each task is now: building a physical plan. A plan never changes; a new one has a higher version. Pure."""
+"""Building a physical plan: the place of each task. A plan never changes; a new one has a higher version. Pure."""
 
 from __future__ import annotations
 

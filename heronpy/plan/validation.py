@@ -1,7 +1,7 @@
 """Problems of a topology that its description alone shows. Pure.
 
 Each problem is one sentence that names the thing and the fix. Problems that depend on another one
-(reachability says nothing while an input is unknown) are reported only after that is fixed.
+(reachability is meaningless while an input is unknown) are reported only after that is fixed.
 """
 
 from __future__ import annotations

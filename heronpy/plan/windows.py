@@ -37,11 +37,11 @@ SECONDS_MIN = 0.001
 
 DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_PENDING = 100
-#: What a timeout needs beyond the windows: ticks and queues take time, and more of it the longer they are.
+#: The time that a timeout needs beyond the windows, because ticks and queues take time; as a share, and at least.
 SLACK_SHARE, SLACK_MIN_S = 0.1, 1.0
 #: A spout task that may emit fewer tuples per second than this during a window practically stalls.
 RATE_MIN = 10
-#: What the limit of streamlets allows for: tuples per second of one spout task, and tuples in total.
+#: The assumptions of the limit for streamlets: tuples per second of one spout task, and tuples in total.
 DERIVED_RATE, DERIVED_PENDING_MAX = 10_000, 1_000_000
 
 _STREAMLET_BOLTS = "heronpy.streamlet."
@@ -51,12 +51,12 @@ class Hold(Struct, frozen=True):
     """The longest time that windows keep the tuples of a spout pending."""
 
     seconds: float
-    #: The windows on the slowest path: component and the seconds that it adds.
+    #: The windows on the slowest path: component, and seconds that it adds.
     windows: tuple[tuple[str, float], ...]
 
     @property
     def needs_s(self) -> float:
-        """The least message timeout that allows for it."""
+        """The minimum message timeout for this hold."""
         return self.seconds + max(SLACK_MIN_S, SLACK_SHARE * self.seconds)
 
     @property
@@ -66,7 +66,7 @@ class Hold(Struct, frozen=True):
 
     @property
     def pending(self) -> int:
-        """The least number of pending tuples with which a spout task does not stall."""
+        """The minimum number of pending tuples with which a spout task does not stall."""
         return min(math.ceil(self.seconds * RATE_MIN), DERIVED_PENDING_MAX)
 
 
@@ -83,14 +83,14 @@ def window_s(component: ComponentDef) -> float:
 def sliding_hold_s(duration_s: float, slide_s: float) -> float:
     """The longest time in seconds that a sliding window keeps a tuple.
 
-    A tuple leaves at a slide. Where windows overlap, it is the first one after its last window; where they do not,
-    the first one after it came.
+    A tuple leaves at a slide: the first slide after its last window if windows overlap, otherwise the first slide after
+    its arrival.
     """
     return duration_s + slide_s if slide_s < duration_s else slide_s
 
 
 def seconds_problem(value: Any) -> str | None:
-    """What is wrong with a duration of a window, to be put behind its name; None when nothing is."""
+    """The problem of a window's duration, to be appended to its name; None if there is none."""
     try:
         seconds = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -109,7 +109,7 @@ def duration_problems(component: ComponentDef) -> Iterator[str]:
 def holds(plan: LogicalPlan, *, certain: bool) -> dict[str, Hold]:
     """Spout to the hold of the windows downstream, for spouts that have any.
 
-    `certain` leaves out those that matter only if a user's own window bolt anchors its results.
+    `certain` leaves out windows that matter only if a user's own window bolt anchors its results.
     """
     following: dict[str, Hold] = {}
     for group in reversed(plan.groups()):
@@ -119,7 +119,7 @@ def holds(plan: LogicalPlan, *, certain: bool) -> dict[str, Hold]:
         own = [(name, seconds) for name, seconds in own if seconds]
         if certain and any(not _anchors(plan.components[name]) for name, _ in own):
             rest = Hold(0.0, ())
-        # A tuple may go around a cycle several times; only once is certain.
+        # A tuple may pass a cycle several times, but certainly passes it once.
         hold = Hold(rest.seconds + sum(seconds for _, seconds in own), (*own, *rest.windows))
         following.update(dict.fromkeys(group, hold))
     return {name: following[name] for name in plan.spouts() if following[name].seconds}
@@ -147,7 +147,7 @@ def problems(plan: LogicalPlan) -> Iterator[str]:
 
 
 def warnings(plan: LogicalPlan) -> Iterator[str]:
-    """A sentence for each thing that may exceed the message timeout, and for each spout that windows slow down."""
+    """A sentence for each path that may exceed the message timeout, and for each spout that windows slow down."""
     if not _acking(plan):
         return
     certain = holds(plan, certain=True)
@@ -198,7 +198,7 @@ def _anchors(component: ComponentDef) -> bool:
 
 
 def _rate(hold: Hold) -> str:
-    """How the least number of pending tuples was computed."""
+    """How the minimum number of pending tuples was computed."""
     if hold.pending == DERIVED_PENDING_MAX:
         return "the most that streamlets get"
     return f"{RATE_MIN:g} tuples a second for {hold.seconds:g} s"
@@ -237,7 +237,7 @@ def _tick_s(config: Mapping[str, Any]) -> float:
 
 
 def _seconds(value: Any) -> float:
-    """The duration of a window; 0 for one that its bolt will refuse."""
+    """The duration of a window; 0 for a duration that its bolt will refuse."""
     return 0.0 if seconds_problem(value) else float(value)
 
 

@@ -1,4 +1,4 @@
-"""What this process's control group allows it: processes and threads, and memory (versions 1 and 2)."""
+"""The limits of this process's control group: processes and threads, and memory (versions 1 and 2)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from pathlib import Path, PurePosixPath
 
 
 def pids_left(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
-    """The smallest room that the group and its parents leave; None if none of them sets a limit (F26)."""
+    """The smallest remaining number of processes in the group and its parents; None if none of them sets a
+    limit (F26).
+    """
     found = []
     for folder in _folders(cgroup_file, Path(root), "pids"):
         most, used = _number(folder / "pids.max"), _number(folder / "pids.current")
@@ -29,7 +31,7 @@ def _folders(cgroup_file: str, root: Path, controller: str) -> list[Path]:
         lines = Path(cgroup_file).read_text(encoding="utf-8").splitlines()
     except OSError:
         return [root]
-    found = [root]  # in a container with its own view this is the group itself
+    found = [root]  # in a container with its own view, the root is the group itself
     for line in lines:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

@@ -1,9 +1,9 @@
 """The output of a child: a pipe that an event loop copies into the child's bounded log file.
 
-`ChildLog` belongs to the supervisor of a child and outlives its incarnations; `OwnLog` is the file
-behind a process's own stdout and stderr. Invariants: memory per child is bounded; the last output of a
-dead child is in its log before its end is reported; each line of the log is a line of a record
-that the child's own logging wrote, or is marked as raw output (see `log_seal`).
+`ChildLog` belongs to the supervisor of a child and outlives its incarnations; `OwnLog` is the file behind a process's
+own stdout and stderr. Invariants: memory per child is bounded; the last output of a dead child is written to its log
+before its end is reported; each line of the log is a line of a record that the child's own logging wrote, or is marked
+as raw output (see `log_seal`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RAW_LINE_MAX_BYTES = 16 * 1024
 _RECORD_LINE_MAX_BYTES = 2 * 1024 * 1024
 #: Logger of the record that a supervisor adds when a child has ended.
 ENDS_LOGGER = "heronpy.executor"
-#: The levels of what is logged without need.
+#: Levels of routine records.
 _ROUTINE = ("DEBUG", "INFO")
 #: Factor and bytes that escaping and the mark may add to a line.
 _ESCAPED_TIMES = 4
@@ -97,7 +97,7 @@ class ChildLog:
             self._echo(self._name, data)
 
     def last_line(self) -> str:
-        """The last non-empty line, after reading the rest of the pipe; what we log in passing explains no end."""
+        """The last non-empty line, after reading the rest of the pipe; routine records do not explain an end."""
         for fd in list(self._pipes):
             self._readable(fd, turns=64)
         for separator in self._pipes.values():
@@ -105,7 +105,7 @@ class ChildLog:
         return last_line_of(self._tail, routine=False)
 
     def note(self, text: str) -> None:
-        """Add a record of our own about the child that has ended; it is no last line of it."""
+        """Add a supervisor's record about an ended child; it does not count as the child's last line."""
         data = f"{format_record(time.time(), 'WARN', self._name, ENDS_LOGGER, text)}\n".encode()
         self._log.write(data)
         if self._echo is not None:
@@ -152,11 +152,13 @@ def last_line_in(path: str | os.PathLike[str]) -> str:
 
 
 def last_line_of(tail: bytes, routine: bool = True) -> str:
-    """The last non-empty line, without time, level and process; maybe not of the runtime's routine records."""
+    """The last non-empty line, without time, level and process; with `routine` false, without routine records of the
+    runtime.
+    """
     for line in reversed(tail.decode(errors="replace").splitlines()):
         record = parse_line(line)
         if record is not None and record.logger == DIVIDER_LOGGER:
-            return ""  # what stands above it is of an earlier topology
+            return ""  # the text before it belongs to an earlier topology
         if record is not None and not routine and record.level in _ROUTINE and record.logger.startswith("heron"):
             continue
         text = (record.message if record else unmarked(line)).strip()

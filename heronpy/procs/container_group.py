@@ -1,7 +1,7 @@
-"""A control group of a container's own, whose limits are the room that its topology asks for (versions 1 and 2).
+"""A container's own control group, whose limits are the resources requested by its topology (versions 1 and 2).
 
-Invariants: it lies below the group of whoever makes it, so no limit is ever wider than before; a group is removed only
-when no process is in it.
+Invariants: it lies below the group of its creator, so no limit is ever wider than before; a group is removed only when
+no process is in it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def enter(
     cgroup_file: str = "/proc/self/cgroup",
     root: str = "/sys/fs/cgroup",
 ) -> None:
-    """Put a process, and the children that it will have, into a group with these limits; 0: none of that kind.
+    """Put a process, and the children that it will have, into a group with these limits; 0 means no limit.
 
     OSError when this machine or user has no control groups that can be written.
     """
@@ -49,7 +49,9 @@ def enter(
 def resize(
     name: str, cpu: float, ram_bytes: int, cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup"
 ) -> None:
-    """Give a group other limits, if there is one; memory only more, because less would end processes that have it."""
+    """Change the limits of a group, if it exists. Memory is only increased, because less would end processes that use
+    it.
+    """
     for controller, limit in (("memory", ram_bytes), ("cpu", cpu)):
         with suppress(OSError):
             parent, unified = _group_of(controller, cgroup_file, Path(root))
@@ -72,7 +74,7 @@ def _limit(folder: Path, controller: str, limit: float, unified: bool) -> None:
 
 
 def remove(prefix: str, cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> None:
-    """Remove the groups with such names whose processes have ended; one that cannot be removed stays."""
+    """Remove the groups with such names whose processes have ended; a group that cannot be removed stays."""
     for controller in ("memory", "cpu"):
         with suppress(OSError):
             parent, _ = _group_of(controller, cgroup_file, Path(root))
@@ -98,7 +100,7 @@ def _group_of(controller: str, cgroup_file: str, root: Path) -> tuple[Path, bool
     for controllers, path in groups:
         if controller in controllers.split(","):
             for base in (root / controllers, root / controller):
-                # In a container with its own view of the groups the path is not there, and the root is the group.
+                # In a container with its own view of the groups the path does not exist, and the root is the group.
                 for folder in (base / path.lstrip("/"), base):
                     if folder.is_dir():
                         return folder, False

@@ -1,4 +1,5 @@
-"""How the runtime of a process that runs user code says that it ends on purpose, and with which exit code.
+"""Announcements by which the runtime of a process with user code says that it ends on purpose, and with which exit
+code.
 
 User code can end its process with any exit code (`os._exit(7)`), also with one that means something to the
 supervisor. So the fork server gives such a process a pipe, and the process's runtime writes each exit code to it
@@ -17,7 +18,8 @@ from typing import Final, NoReturn
 
 #: Passes the pipe to a new interpreter, which removes it from its environment immediately.
 VARIABLE: Final = "HERON_EXIT_NOTICE"
-#: A process announces an exit code or two: that of its own thread, and that of one which ends it meanwhile.
+#: A process announces one or two exit codes: that of its main thread, and that of a thread that ends the process
+#: meanwhile.
 _READ_MAX_BYTES: Final = 64
 _NONE: Final = -1
 _pipe = _NONE
@@ -26,7 +28,7 @@ _owner = 0
 
 # ---- in the process ---------------------------------------------------------------------------------
 def adopt(descriptor: int) -> None:
-    """This process announces its exit to this pipe."""
+    """Announce the exit of this process to this pipe."""
     global _pipe, _owner
     _pipe, _owner = descriptor, os.getpid()
 
@@ -40,9 +42,9 @@ def hand_on() -> dict[str, str]:
 
 
 def claim() -> None:
-    """Take over the pipe that a new interpreter was given, if it was; call this before any user code."""
+    """Take over the pipe of a new interpreter, if it has one; call this before any user code."""
     given = os.environ.pop(VARIABLE, "")
-    # The variable may be left over from another process, and its number then means another file.
+    # The variable may be left over from another process, and its number may belong to another file.
     with contextlib.suppress(OSError, ValueError):
         descriptor = int(given)
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
@@ -68,7 +70,7 @@ def leave(code: int) -> NoReturn:
 def open_pipe() -> tuple[int, int]:
     """Reading end, for the fork server, and writing end, for the process; raises OSError without room for them."""
     reader, writer = os.pipe()
-    # Neither may wait: a descendant of the process may keep the writing end, and may fill it.
+    # Neither end may block: a descendant of the process may keep the writing end, and may fill it.
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
     return reader, writer

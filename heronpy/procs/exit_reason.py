@@ -1,4 +1,4 @@
-"""Why a process ended, from its wait status and what else is known. Pure.
+"""Why a process ended, from its wait status and other facts. Pure.
 
 Each reason has its own restart budget, so that preemptions never use up the budget of crashes, and an
 error in user code surfaces quickly.
@@ -42,13 +42,13 @@ class ExitReason(Enum):
     RESTARTED = "restarted"
 
 
-#: A restart cannot help.
+#: Reasons for which a restart cannot help.
 NEVER_RESTARTED = frozenset({ExitReason.STARTUP_FAILURE, ExitReason.FINISHED, ExitReason.GAVE_UP})
-#: Not the fault of the process: no budget is charged.
+#: Reasons that are not the fault of the process: no budget is charged.
 UNCOUNTED = frozenset(
     {ExitReason.PREEMPTED, ExitReason.REWOUND, ExitReason.LOST_HOST, ExitReason.MOVED, ExitReason.RESTARTED}
 )
-#: The process ended as requested.
+#: Reasons of a requested end.
 ORDERLY = frozenset({ExitReason.PREEMPTED, ExitReason.MOVED, ExitReason.RESTARTED})
 #: Reasons that may have their own budget.
 COUNTED = frozenset(ExitReason) - NEVER_RESTARTED - UNCOUNTED
@@ -57,21 +57,21 @@ COUNTED = frozenset(ExitReason) - NEVER_RESTARTED - UNCOUNTED
 class ExitHints(Struct, frozen=True):
     """Facts that the supervisor knows in addition to the wait status."""
 
-    #: We asked it to stop or to restart.
+    #: The supervisor asked it to stop or to restart.
     asked: bool = False
-    #: We killed it because it hung.
+    #: The supervisor killed it because it hung.
     hung: bool = False
     #: The kernel's counter of out-of-memory kills has moved since the last check.
     oom_moved: bool = False
     #: Whether its last reported exception was a MemoryError, or its last output mentions memory.
     memory_error: bool = False
-    #: What is known of its end has limit and peak of the control group.
+    #: Whether the details of its end include limit and peak of the control group.
     memory_told: bool = False
-    #: We stopped it because it used too much memory.
+    #: The supervisor stopped it because it used too much memory.
     overgrown: bool = False
     #: Whether its resident memory reached its limit.
     at_limit: bool = False
-    #: Whether it runs user code (a task), so that an exit code that its runtime did not announce is the user's.
+    #: Whether it runs user code (a task), so that an unannounced exit code comes from user code.
     user_code: bool = False
     #: The runtime of a process that runs user code announced this exit code (`exit_notice`).
     announced: bool = False
@@ -98,7 +98,7 @@ def classify(status: int, hints: ExitHints) -> ExitReason:
         return ExitReason.REWOUND
     if code == exit_codes.UNAVAILABLE:
         return ExitReason.LOST_HOST
-    # Our daemons exit cleanly only when a signal asks them to; user code may exit by itself.
+    # heronpy's daemons exit cleanly only when a signal asks them to; user code may exit by itself.
     if hints.asked or code == exit_codes.TERMINATED or (code == exit_codes.OK and not hints.user_code):
         return ExitReason.PREEMPTED
     if hints.memory_error or code == _SHELL_KILLED:
@@ -115,7 +115,7 @@ def _by_signal(signum: int, hints: ExitHints) -> ExitReason:
         return ExitReason.OOM if hints.oom_moved or hints.at_limit else ExitReason.KILLED
     if signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         return ExitReason.PREEMPTED
-    # Libraries abort when they get no memory.
+    # Libraries abort when they cannot allocate memory.
     return ExitReason.OOM if hints.memory_error else ExitReason.CRASHED
 
 
@@ -134,9 +134,10 @@ def _by_code(code: int, hints: ExitHints) -> ExitReason:
 
 
 def by_user_code(status: int, hints: ExitHints) -> bool:
-    """Whether user code ended its process with an exit code, such as by `os._exit(7)`, whatever the code means to us.
+    """Whether user code ended its process with an exit code, such as by `os._exit(7)`, even if the code has a meaning
+    for heronpy.
 
-    0 and 1 (an error that nobody caught) and a shell's code of a kill mean the same from everyone.
+    0 and 1 (an uncaught error) and a shell's code of a kill have the same meaning for every program.
     """
     return (
         hints.user_code
@@ -147,9 +148,9 @@ def by_user_code(status: int, hints: ExitHints) -> bool:
 
 
 def describe_end(status: int, hints: ExitHints) -> str:
-    """As `describe_status`, but what user code did is not told in our words for a code.
+    """Like `describe_status`, but an exit code of user code is not given heronpy's meaning.
 
-    An exit code 0 is in order, and so a reason of its own; that nobody but user code chose it has to be said, too.
+    An exit code 0 is an orderly end with its own reason, so it must also be said that only user code chose it.
     """
     code = os.waitstatus_to_exitcode(status)
     if by_user_code(status, hints) or (code == exit_codes.OK and hints.user_code and not hints.announced):
@@ -168,7 +169,7 @@ def detail_of(status: int, hints: ExitHints, words: str) -> str:
     name, _, given = words.partition(":")
     if code == exit_codes.USER_EXCEPTION and name == "SystemExit":
         return f"user code called sys.exit({given.strip()})"
-    # The reason already says what a code of ours means.
+    # The reason already explains an exit code of heronpy.
     return words if code in exit_codes.NAMED else f"{how}: {words}"
 
 

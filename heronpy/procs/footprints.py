@@ -1,7 +1,7 @@
 """Child processes, descriptors, threads and log of tasks, the CPU use of process trees, and the room on the disk.
 
-Each task is looked at every `LOOK_S`, by who measures its processes anyway. A look reads a bounded number of small
-files: the children of `SAMPLED` processes below a task, and the memory of as many.
+Each task is examined every `LOOK_S`, by the process that measures its processes anyway. This reads a bounded number of
+small files: the children of `SAMPLED` processes below a task, and the memory of as many.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ SAMPLED = 16
 _PSS = re.compile(rb"^Pss: +(\d+) kB", re.MULTILINE)
 _OPEN_FILES = re.compile(r"^Max open files +(\d+)", re.MULTILINE)
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-#: Fields of /proc/PID/stat behind the name: CPU time of the user and the system, its own and of children that ended.
+#: Fields of /proc/PID/stat after the name: CPU time of the user and the system, for the process and for its ended
+#: children.
 _TIMES = slice(11, 15)
 #: Most processes that are examined in one tree.
 PROCESSES_MAX = 10_000
-#: The children of a process that uses no CPU are looked for again after this.
+#: The children of a process that uses no CPU are listed again after this time.
 LOOK_AGAIN_S = 10.0
 
 
@@ -44,10 +45,10 @@ class TreeMeter:
 
     CPU seconds of trees, and per second from one call to the next.
 
-    Children are found by `/proc/PID/task/TID/children`, which costs a small file per thread and no look at what others
-    run. A process that has not used CPU since has hardly begun any, so its children are looked for again only now and
-    then. CPU time of children that have ended is in their parent's, so the sum of a tree grows steadily. A kernel
-    without these files tells of the given processes alone.
+    Children are found by `/proc/PID/task/TID/children`, which costs one small file per thread and does not examine
+    other users' processes. A process that has not used CPU since the last time has hardly started any children, so they
+    are listed again only from time to time. CPU time of children that have ended is in their parent's, so the sum of a
+    tree grows steadily. On a kernel without these files only the given processes are measured.
     """
 
     def __init__(self, proc: str | os.PathLike[str] = "/proc") -> None:
@@ -57,9 +58,9 @@ class TreeMeter:
         self._last: tuple[frozenset[int], float, float] | None = None
 
     def seconds(self, pids: Iterable[int], now: float) -> float:
-        """CPU seconds that these processes and all below them have used.
+        """CPU seconds used by these processes and all their descendants.
 
-        Each counts once, those that ended for nothing.
+        Each process counts once, and ended processes count as 0.
         """
         ticks, left, seen = 0, list(pids), set[int]()
         while left and len(seen) < PROCESSES_MAX:
@@ -84,7 +85,9 @@ class TreeMeter:
         return family.children
 
     def rate(self, pids: Iterable[int], now: float) -> float | None:
-        """None at the first call, after `forget`, and when other processes than the last time are asked about."""
+        """CPU seconds per second since the last call; None at the first call, after `forget`, and if the processes
+        differ from the last call's.
+        """
         roots = frozenset(pids)
         used_s, last = self.seconds(roots, now), self._last
         self._last = roots, now, used_s
@@ -93,7 +96,7 @@ class TreeMeter:
         return max(0.0, used_s - last[2]) / (now - last[1])
 
     def forget(self) -> None:
-        """Start over: there is no figure for a time without requests."""
+        """Start over, because no figures are needed for a time without requests."""
         self._last = None
         for pid in list(self._families):
             self._drop(pid)
@@ -115,18 +118,18 @@ def children_of(pid: int, proc: str | os.PathLike[str] = "/proc") -> list[int]:
 
 
 class FootprintMeter:
-    """Remembers what it found last, by the name of the process."""
+    """Remembers its last results by the name of the process."""
 
     def __init__(self, folder: str, log_bytes: Callable[[str], int], proc: str | os.PathLike[str] = "/proc") -> None:
-        """`folder` is on the disk in question; `log_bytes` gives what a process has logged so far."""
+        """`folder` is on the disk to measure; `log_bytes` returns the number of bytes that a process has logged."""
         self._folder, self._log_bytes, self._proc = folder, log_bytes, Path(proc)
         self._found: dict[str, tuple[int, float, int, control_pb2.Footprint]] = {}
         self._disk_at = float("-inf")
-        #: Size of the disk, and its free bytes; 0: not known.
+        #: Size of the disk, and its free bytes; 0 if unknown.
         self.disk = (0, 0)
 
     def measure(self, tasks: Mapping[str, int], now: float) -> None:
-        """Look at the tasks that are due, given by name with their process; forget all others."""
+        """Examine the tasks that are due, given by name with their process; forget all others."""
         for name in self._found.keys() - tasks.keys():
             del self._found[name]
         for name, pid in tasks.items():

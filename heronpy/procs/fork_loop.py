@@ -40,7 +40,7 @@ _OPEN_FDS_MAX = 1 << 20
 
 
 class ForkLoop:
-    """State of one fork server."""
+    """The state of one fork server."""
 
     def __init__(self, sock: socket.socket, title: str) -> None:
         self._sock = sock
@@ -124,7 +124,7 @@ class ForkLoop:
         except OSError as error:
             self._tell({"op": "failed", "request": request["id"], "error": f"cannot open a pipe: {error.strerror}"})
             return
-        # A signal to a child that still has our handlers would be lost; it waits until the child has its own.
+        # A signal to a child that still has the server's handlers would be lost; it waits until the child has its own.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ASKED_BY)
         try:
             pid = os.fork()
@@ -203,7 +203,7 @@ class ForkLoop:
                     os.kill(pid, signal.SIGKILL)
 
     def _kill_all(self) -> None:
-        """Kill every descendant; orphans come to us, so this ends when we have no child left."""
+        """Kill every descendant. Orphans become children of this process, so this ends when it has no child left."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         deadline = time.monotonic() + _KILL_ALL_MAX_S
         while time.monotonic() < deadline:
@@ -225,9 +225,9 @@ def _close(*descriptors: int | None) -> None:
 
 
 def load_modules(names: Iterable[str]) -> dict[str, str]:
-    """Import each module; returns what could not be imported and why."""
+    """Import each module; returns the modules that could not be imported, with the reasons."""
     problems = {}
-    gc.disable()  # modules leave next to no garbage, and collections would take a sixth of this time
+    gc.disable()  # modules leave almost no garbage, and collections would take a sixth of this time
     # A BLAS thread pool in the parent makes every fork unsafe.
     before = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -236,7 +236,7 @@ def load_modules(names: Iterable[str]) -> dict[str, str]:
             importlib.import_module(name)
         except Exception as error:
             problems[name] = f"{type(error).__name__}: {error}"
-    gc.freeze()  # so that no child copies the memory of modules to look at it
+    gc.freeze()  # so that no child copies the memory of modules by examining it
     gc.enable()
     if before is None:
         del os.environ["OPENBLAS_NUM_THREADS"]
@@ -249,7 +249,7 @@ def load_modules(names: Iterable[str]) -> dict[str, str]:
 def run_child(request: dict[str, Any], log_fd: int | None, notice_fd: int | None, parent: int) -> int:
     """Become the requested process; returns its exit code.
 
-    Of the descriptors that it inherits it keeps its output `log_fd`, and `notice_fd`, to which it announces its exit.
+    Of its inherited descriptors it keeps its output `log_fd`, and `notice_fd`, on which it announces its exit.
     """
     os.setsid()
     if not linux.die_with_parent(signal.SIGKILL, parent):

@@ -52,7 +52,7 @@ class Command(Struct, frozen=True):
 
 
 class Ready(Struct, frozen=True):
-    """The server has loaded its modules; `problems` names those it could not load, and why."""
+    """The server has loaded its modules; `problems` has the modules that it could not load, with the reasons."""
 
     problems: dict[str, str]
     threads: int
@@ -78,7 +78,7 @@ class ChildExited(Struct, frozen=True):
 
 
 class ServerGone(Struct, frozen=True):
-    """The server died, and with it every child."""
+    """The server died, together with every child."""
 
 
 ServerEvent = Ready | ChildSpawned | ChildFailed | ChildExited | ServerGone
@@ -219,7 +219,7 @@ class ForkServer:
                 self._watch_writable(True)
                 return
             except OSError:
-                pass  # The server is gone; the reader sees the end of file and says so.
+                pass  # The server is gone; the reader sees the end of file and reports it.
             self._outbox.popleft()
             if fd is not None:
                 os.close(fd)

@@ -1,7 +1,7 @@
-"""What an executor hands to the tasks of its container: the topology and the packing plan, as files.
+"""The files that an executor hands to the tasks of its container: the topology and the packing plan.
 
-They lie next to the sockets of the topology. So tasks open no state manager: it gets a few requests of each container,
-however many tasks that has, and a task can restart while it is down. A file is replaced as a whole.
+They are next to the sockets of the topology. So tasks open no state manager: it gets a few requests per container, for
+any number of tasks, and a task can restart while the state manager is down. A file is replaced as a whole.
 """
 
 from __future__ import annotations

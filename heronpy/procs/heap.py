@@ -1,13 +1,13 @@
-"""Counts the objects of this process by type: how many and how large, never what is in them.
+"""Counts the objects of this process by type: their number and size, never their content.
 
 The collector lists only objects that can be part of a cycle. What these refer to (texts, numbers, arrays, dicts of
-plain values) is found through them. It counts in parts: an object with n references counts 1/n for each that is
-found, so one that several share is counted once, and one that the interpreter shares with everything hardly at all.
-That takes no memory for what was seen already, which a process that is short of memory does not have.
+plain values) is found through them. It counts in parts: an object with n references counts 1/n for each that is found,
+so an object that several share is counted once, and an object that the interpreter shares with everything is hardly
+counted. This needs no memory for the objects seen so far, which a process that is short of memory would not have.
 
-What is frozen (`gc.freeze`) is not listed, either: the runtime that all processes share, but also what a task has made
-until it began to run, such as a cache that its `initialize` has created. So the nearest frozen objects are looked for,
-from the task itself and from the modules of the user.
+Frozen objects (`gc.freeze`) are not listed, either: the runtime that all processes share, but also objects that a task
+has made before it began to run, such as a cache that its `initialize` has created. So the nearest frozen objects are
+looked for, from the task itself and from the modules of the user.
 
 No code of the user runs: sizes and names come from the types of the interpreter.
 """
@@ -37,8 +37,8 @@ from msgspec import Struct
 TOP_MAX = 500
 LIMIT_MIN_S, LIMIT_MAX_S = 0.05, 5.0
 NAME_MAX = 200
-#: Objects are looked at in this many rounds, each spread over all of them: when the time is over, what was seen
-#: stands for the rest.
+#: Objects are examined in this many rounds, each spread over all of them. When the time is over, the examined objects
+#: represent the rest.
 ROUNDS = 32
 #: About how many of a container's references are examined, spread over all of them.
 BELOW_MAX = 20_000
@@ -47,9 +47,9 @@ LOOK_EVERY = 256
 FROZEN_MAX, WIDE = 50_000, 1000
 #: References below this weight are not followed further.
 WEIGHT_MIN = 0.001
-#: Refers to an object while it is looked at: the list of references, the loop's variable, the argument.
+#: References to an object during its examination: the list of references, the loop's variable, the argument.
 _OURS = 3
-#: Types whose length no code of the user tells.
+#: Types whose length does not depend on user code.
 _SIZED = frozenset({list, tuple, dict, set, frozenset, deque})
 _HAS_GC, _GC_HEADER_BYTES = 1 << 14, 16
 _CODE = (type, ModuleType, FunctionType, BuiltinFunctionType, CodeType, FrameType)
@@ -76,7 +76,7 @@ class HeapCount(Struct, frozen=True):
 
 
 class _TimeOver(Exception):
-    """The limit is reached."""
+    """The time limit is reached."""
 
 
 class _Kind:
@@ -86,7 +86,7 @@ class _Kind:
 
     def __init__(self, kind: type) -> None:
         own = next(base.__dict__["__sizeof__"] for base in _BASES(kind) if "__sizeof__" in base.__dict__)
-        # A __sizeof__ in Python is somebody's code.
+        # A __sizeof__ in Python is user code.
         self.sizeof: Callable[[Any], int] = own if isinstance(own, _MEASURES) else object.__sizeof__
         self.header = _GC_HEADER_BYTES if _FLAGS(kind) & _HAS_GC else 0
         self.count = self.bytes = 0.0
@@ -95,11 +95,13 @@ class _Kind:
 def count_types(
     top: int, limit_s: float, roots: Sequence[object] = (), clock: Callable[[], float] = time.perf_counter
 ) -> HeapCount:
-    """Count all objects, for at most about `limit_s` seconds; `top` types are named. `roots` may be frozen."""
+    """Count all objects for at most about `limit_s` seconds; the `top` largest types are named. `roots` may be
+    frozen.
+    """
     begun = clock()
     listed = gc.get_objects()
     frozen = _frozen(roots, listed)
-    # One container may hold most of the memory, so no draw decides whether a large or an old one is seen.
+    # One container may hold most of the memory, so large and old objects are never left to the sampling.
     large, rest = _Walk(clock, begun + limit_s / 2), _Walk(clock, begun + limit_s)
     seen = 0
     with suppress(_TimeOver):
@@ -134,12 +136,12 @@ def count_types(
 
 
 def _frozen(roots: Sequence[object], listed: list[Any]) -> list[Any]:
-    """Objects that the collector does not list, the nearest first, without code and modules."""
+    """Objects that the collector does not list, nearest first, without code and modules."""
     waiting: deque[Any] = deque([*roots, *_user_modules()])
     near = {id(one): one for one in waiting}
     while waiting and len(near) < FROZEN_MAX:
         one = waiting.popleft()
-        # What is in a large container was most likely made later, so it is listed.
+        # The content of a large container was most likely made later, so it is listed.
         for below in gc.get_referents(one) if not _is_large(one, WIDE) else ():
             kind = type(below)
             if gc.is_tracked(below) and id(below) not in near and not issubclass(kind, _CODE):
@@ -174,7 +176,7 @@ class _Walk:
 
     def __init__(self, clock: Callable[[], float], until: float) -> None:
         self.found: dict[type, _Kind] = {}
-        #: Objects that were looked at, and how many they stand for.
+        #: Number of examined objects, and the number that they represent.
         self.looked_at = 0
         self.stand_for = 0.0
         self._clock, self._until = clock, until
@@ -186,7 +188,7 @@ class _Walk:
         while open_:
             below, weight, many = open_[-1]
             for other in below:
-                # A static type is not listed either, but it is no data.
+                # A static type is not listed either, but it is not data.
                 if gc.is_tracked(other) or issubclass(type(other), type):
                     continue
                 part = weight / max(1, sys.getrefcount(other) - _OURS)
@@ -215,7 +217,7 @@ class _Walk:
         kind = type(one)
         if not _is_large(one, BELOW_MAX):
             return iter(gc.get_referents(one)), weight, many
-        # A list of all of them would take as much memory again.
+        # A list of all of them would take the same amount of memory again.
         step = len(one) // BELOW_MAX + 1
         all_ = chain(islice(one.keys(), 0, None, step), islice(one.values(), 0, None, step)) if kind is dict else (
             islice(one, 0, None, step))  # fmt: skip

@@ -1,6 +1,6 @@
 """Joins the pure supervisor to a fork server: effects become forks and signals, exits become events.
 
-The owner says what to run for a specification and where its output goes. Invariants: the supervisor
+The owner decides the program for a specification and the place of its output. Invariants: the supervisor
 gets each exit once; one timer is set to the supervisor's next deadline and nothing polls.
 """
 
@@ -50,18 +50,19 @@ from heronpy.procs.supervision import (
 from heronpy.procs.supervisor import Supervisor
 
 log = logging.getLogger("heronpy.procs")
-#: Limit and peak of a control group, in either version; both count the memory of all its processes.
+#: Limit and peak of a control group, in both versions; both cover the memory of all its processes.
 _FIGURES = (("memory.max", "memory.peak"), ("memory.limit_in_bytes", "memory.max_usage_in_bytes"))
 #: Version 1 reports "no limit" as a value close to the largest integer.
 _NO_LIMIT = 1 << 60
 
 
 class OomCounter:
-    """The kernel's count of out-of-memory kills in our control group (versions 1 and 2), and the group's own figures.
+    """The kernel's count of out-of-memory kills in this process's control group (versions 1 and 2), and the group's own
+    figures.
 
-    `moved()` tells whether the kernel has killed a process since the last call.
+    `moved()` returns whether the kernel has killed a process since the last call.
 
-    A SIGKILL that we did not send is an out-of-memory kill if this counter moved.
+    A SIGKILL that the supervisor did not send is an out-of-memory kill if this counter moved.
     """
 
     def __init__(self, paths: Iterable[str] | None = None) -> None:
@@ -75,7 +76,7 @@ class OomCounter:
         return moved
 
     def figures(self) -> str:
-        """Limit and peak of the control group in words; "" if there is no limit or it is unknown."""
+        """Limit and peak of the control group as text; "" if there is no limit or it is unknown."""
         for folder in (Path(path).parent for path in self._paths):
             for limit_name, peak_name in _FIGURES:
                 limit, peak = _number(folder / limit_name), _number(folder / peak_name)
@@ -91,7 +92,7 @@ class OomCounter:
 def _number(path: Path) -> int | None:
     try:
         return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # no such file in this kernel, or "max"
+    except (OSError, ValueError):  # this kernel does not have the file, or it says "max"
         return None
 
 
@@ -191,7 +192,7 @@ class ProcessHost:
         self._arm()
 
     def reported(self, name: str, number: int, loop_age_s: float, ready: bool = False) -> None:
-        """A sign of life; it only moves deadlines later, so the timer stays."""
+        """Record a sign of life. It only moves deadlines later, so the timer stays."""
         effects = self._supervisor.handle(Reported(name, number, loop_age_s, ready), time.monotonic())
         for effect in effects:
             self._apply(effect)

@@ -1,4 +1,4 @@
-"""What Ctrl-C, SIGTERM and SIGHUP do while a verb works."""
+"""The effects of Ctrl-C, SIGTERM and SIGHUP while a verb runs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from types import FrameType
 from typing import Any
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: After Python has dropped an interrupt, it comes again: by then the import that it fell into has gone on.
+#: If Python has dropped an interrupt, it is raised again after this time, when the interrupted import has continued.
 AGAIN_S = 0.01
-#: Signals that come within this time are one interrupt.
+#: Signals within this time count as one interrupt.
 ONE_S = 1.0
 
 _seen = False
 _raised_at = 0.0
-#: What is told of anything else that Python drops.
+#: The hook for everything else that Python drops.
 _others = sys.unraisablehook
 
 
@@ -28,7 +28,7 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
     """The handler of a signal that ends the command: a KeyboardInterrupt, and a note that `heed` finds.
 
     A second signal within a second raises nothing: it would interrupt the clean-up that the first one began. Python
-    drops what is raised in some places, such as the release of a lock while a module is imported: see `dropped`.
+    drops exceptions raised in some places, such as the release of a lock while a module is imported: see `dropped`.
     """
     global _seen, _raised_at
     now = time.monotonic()
@@ -74,16 +74,16 @@ def _handled(handler: Callable[[int, FrameType | None], Any] | signal.Handlers) 
 
 
 def uninterrupted() -> AbstractContextManager[None]:
-    """A second Ctrl-C must not interrupt the clean-up that the first one began."""
+    """Ignore a second Ctrl-C, which must not interrupt the clean-up after the first one."""
     return _handled(signal.SIG_IGN)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the command as Ctrl-C does: with its clean-up."""
+    """Let SIGTERM and SIGHUP end the command like Ctrl-C, with its clean-up."""
     global _seen
     with _handled(interrupt):
         try:
             yield
         finally:
-            _seen = False  # a notebook goes on after it
+            _seen = False  # a notebook continues after it

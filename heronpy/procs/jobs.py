@@ -17,13 +17,13 @@ class Jobs:
     """Runs jobs. Every failure is logged; `on_failure` is for processes that cannot continue after one."""
 
     def __init__(self, on_failure: Callable[[], None] = lambda: None, group: int = 0) -> None:
-        """Repeated calls are made at the moments of this group, see `shared_moment`."""
+        """Repeated calls are made at the shared moments of this group, see `shared_moment`."""
         self._on_failure = on_failure
         self._group = group
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, job: Coroutine[Any, Any, None]) -> None:
-        """Run a job until it ends or the process does."""
+        """Run a job until it ends, or the process ends."""
         task = asyncio.create_task(self._guard(job))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -36,7 +36,7 @@ class Jobs:
             self._on_failure()
 
     def every(self, interval_s: float, call: Callable[[], None]) -> None:
-        """Repeat a call, also after a failure."""
+        """Repeat a call, also after a failure of it."""
 
         async def repeat() -> None:
             while True:
@@ -47,7 +47,7 @@ class Jobs:
         self.start(repeat())
 
     def call(self, call: Callable[[], None]) -> None:
-        """Run a callback, as of a timer."""
+        """Run a callback, such as that of a timer."""
         try:
             call()
         except Exception:

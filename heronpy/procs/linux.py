@@ -17,7 +17,7 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-#: Where there is no hard limit; the kernel's own for a process (fs.nr_open) is the same by default.
+#: The limit if there is no hard limit; it equals the kernel's default for a process (fs.nr_open).
 FILES_MAX = 1 << 20
 
 
@@ -32,7 +32,7 @@ def die_with_parent(signum: int, parent: int) -> bool:
 
 
 def become_subreaper() -> bool:
-    """Adopt orphaned descendants, so that none escapes by forking twice."""
+    """Adopt orphaned descendants, so that no process escapes by forking twice."""
     return _libc is not None and _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
@@ -79,9 +79,9 @@ def children_by_scan(parent: int) -> list[int]:
 
 
 def lift_files() -> int:
-    """Raise the soft limit of this process, and of those it starts, to the hard one, which is returned.
+    """Raise the soft limit of this process and its children to the hard limit, which is returned.
 
-    An estimate alone would not do: a client that connects and stays silent also holds a descriptor for a moment.
+    An estimate alone would not suffice: a client that connects and stays silent also holds a descriptor for a moment.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_MAX if hard == resource.RLIM_INFINITY else hard

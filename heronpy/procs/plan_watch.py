@@ -1,8 +1,8 @@
 """Follows the packing plan in the state manager, for the scheduler and the executors.
 
-Invariants: `on_plan` gets only plans that differ from the last one, never an older version; while the
-state manager is unreachable, or the plan is unreadable, the last plan stands. A copy on disk lets a restarted
-process start with the last plan even then, and is what the tasks of a container read.
+Invariants: `on_plan` gets only plans that differ from the last one, never an older version; while the state manager is
+unreachable, or the plan is unreadable, the last plan stays valid. A copy on disk lets a restarted process start with
+the last plan even then, and the tasks of a container read it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PlanWatch:
             self._complain(f"cannot watch the packing plan: {error}")
 
     def _changed(self, _: str) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: we are ending
+        with contextlib.suppress(RuntimeError):  # the loop is closed, because this process is ending
             self._loop.call_soon_threadsafe(self._look)
 
     def _look(self) -> bool:

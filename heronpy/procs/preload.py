@@ -5,7 +5,7 @@ A module that is not installed is skipped. None of them may start a thread or op
 
 from __future__ import annotations
 
-#: What the scheduler of this machine needs as well: it loads them before it forks its server, once for both.
+#: Modules that the scheduler of this machine needs as well; it loads them once, before it forks its server.
 SHARED: tuple[str, ...] = (
     "asyncio",
     "zmq",
@@ -25,7 +25,8 @@ SHARED: tuple[str, ...] = (
     "heronpy.storage.stores",
 )
 
-#: In order; the large libraries first, because our own modules need them anyway. For the containers of one machine.
+#: In order, with the large libraries first, because heronpy's own modules need them anyway. For the containers of one
+#: machine.
 PRELOAD: tuple[str, ...] = (
     *SHARED,
     "concurrent.futures",
@@ -51,9 +52,9 @@ _MASTERS, _TASKS = frozenset({"heronpy.tmaster.__main__"}), frozenset({"stmgr.__
 
 
 def preload_of(container: int) -> tuple[str, ...]:
-    """What the fork server of one container loads: without the modules of processes that run in others.
+    """The modules of one container's fork server, without modules of processes that run in other containers.
 
-    A standby topology master, which may be anywhere, loads its own.
+    A standby topology master, which may run anywhere, loads its own.
     """
     others = _MASTERS if container else _TASKS
     return tuple(module for module in PRELOAD if module not in others)

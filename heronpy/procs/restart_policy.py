@@ -1,16 +1,15 @@
 """When an ended process is restarted. Pure.
 
-Each exit reason has its own budget within a sliding window; the pause before a restart doubles
-from `backoff_s` and is reset once the process has run long enough to count as healthy.
-Invariants: a process that was preempted, lost its host or was killed from outside (SIGKILL, and memory
-was not short) is always restarted and never charged, unless `budgets` names `killed`: no number of outside
-kills ends it; a startup failure or a finished process is never restarted; the history
-holds at most `budget + 1` times per reason (F11). In a crash loop nothing expires: however long the
-pauses are, the budget runs out.
+Each exit reason has its own budget within a sliding window; the pause before a restart doubles from `backoff_s` and is
+reset once the process has run long enough to count as healthy. Invariants: a process that was preempted, lost its host
+or was killed from outside (SIGKILL without lack of memory) is always restarted and never charged, however often it
+happens, unless `budgets` names `killed`; a startup failure or a finished process is never restarted; the history holds
+at most `budget + 1` times per reason (F11). In a crash loop no failure expires, so the budget runs out even with long
+pauses.
 
-An exception of user code that has run before is often not its own fault (a database is down for a minute), so
-it has a time budget instead, unless `budgets` names `user_exception`: the pauses grow up to `backoff_max_s`
-and only failing for `exception_budget_s` without a healthy run in between is final.
+An exception of user code that has run before is often not its own fault (a database is down for a minute), so it has a
+time budget instead, unless `budgets` names `user_exception`: the pauses grow up to `backoff_max_s`, and the process is
+given up only after failing for `exception_budget_s` without a healthy run in between.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class RestartLimits(Struct, frozen=True):
     window_s: float = 300.0
     #: Budgets of single reasons, which override `budget`.
     budgets: Mapping[ExitReason, int] = {}
-    #: How long user code that has run may keep raising; 0: its exceptions are counted, like other reasons.
+    #: How long user code that has run may continue to raise; 0: its exceptions are counted, like other reasons.
     exception_budget_s: float = 0.0
 
     def charges(self, reason: ExitReason) -> bool:
@@ -75,7 +74,7 @@ class RestartHistory(Struct):
 
     #: Times of the charged failures, per reason, oldest first.
     failures: dict[ExitReason, deque[float]] = field(default_factory=dict)
-    #: Failures in a row without a healthy run between them.
+    #: Consecutive failures without a healthy run between them.
     streak: int = 0
     #: The pause before the current run.
     last_pause_s: float = 0.0
@@ -87,7 +86,7 @@ class RestartHistory(Struct):
 
 
 class Charges(Struct, frozen=True):
-    """A `RestartHistory` that is immutable and outlives the process that counts, on the same clock."""
+    """An immutable `RestartHistory` that outlives the counting process, on the same clock."""
 
     failures: tuple[tuple[ExitReason, tuple[float, ...]], ...] = ()
     streak: int = 0
@@ -115,10 +114,10 @@ class Charges(Struct, frozen=True):
 class Outlook(Struct, frozen=True):
     """How close a process is to being given up; zeros if no budget is charged."""
 
-    #: The number of this restart in a row, and the maximum; 0 of 0 when only time counts.
+    #: The number of this consecutive restart, and the maximum; 0 of 0 when only time counts.
     charged: int = 0
     budget: int = 0
-    #: Since when it has failed without a healthy run in between (on the supervisor's clock), and for how long it may.
+    #: Since when it has been failing without a healthy run (on the supervisor's clock), and how long it may.
     failing_since: float = 0.0
     failing_max_s: float = 0.0
 
@@ -141,11 +140,13 @@ def decide_restart(
     now: float,
     transient: bool = False,
 ) -> Decision:
-    """Decide on one exit; updates the history. `transient`: user code that has run raised, maybe temporarily."""
+    """Decide on one exit; updates the history. `transient`: user code that has run before raised, maybe because of a
+    temporary condition.
+    """
     if reason in NEVER_RESTARTED:
         return Decision(False, cause=reason.value)
     if reason is ExitReason.REWOUND:
-        # The topology master paces these, and the whole region waits for each of its tasks.
+        # The topology master paces these restarts, and the whole region waits for each of its tasks.
         return Decision(True)
     if ran_s >= max(HEALTHY_RUN_S, HEALTHY_RUN_PAUSES * history.last_pause_s):
         history.streak, history.raised, history.healthy_at = 0, 0, now

@@ -1,11 +1,11 @@
-"""Lets a process tell what it does when its executor asks: with a signal and a file.
+"""Lets a process report its activity at the request of its executor, by a signal and a file.
 
 SIGUSR1 prints all stacks. `sample-PID.ask` in the folder of the topology's sockets (0700) says what SIGUSR2 starts, and
-`sample-PID.json` has the result: the objects by type (see `heap`), or stacks, which `heron profile` has taken in this
-way if py-spy is not installed or may not attach. A CPU-time
-timer (ITIMER_PROF) takes the samples, in the main thread between two bytecodes; a sampling thread
-would run only when the main one releases the interpreter lock, and see little else. The weight of a thread's
-sample is the CPU time it has used since its previous one, so waiting threads weigh nothing.
+`sample-PID.json` has the result: the objects by type (see `heap`), or stacks. `heron profile` takes stacks in this way
+if py-spy is not installed or may not attach. A CPU-time timer (ITIMER_PROF) takes the samples, in the main thread
+between two bytecodes; a sampling thread would run only when the main one releases the interpreter lock, and see hardly
+anything else. The weight of a thread's sample is the CPU time it has used since its previous one, so waiting threads
+weigh nothing.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from heronpy.common.folders import write_private_text
 from heronpy.procs.heap import LIMIT_MAX_S, count_types
 
 _DIGEST = re.compile("[0-9a-f]{64}")
-#: Maximum duration and rate of sampling, whatever the file says.
+#: Maximum duration and rate of sampling, for any values in the file.
 DURATION_MAX_S = 600.0
 RATE_MAX = 1000
-#: Maximum of distinct stacks, and of frames per stack; further stacks are counted as discarded, frames cut.
+#: Maximum of distinct stacks, and of frames per stack; further stacks are counted as discarded, and longer ones are
+#: cut.
 STACKS_MAX = 20_000
 DEPTH_MAX = 200
 THREAD = "sampler"
@@ -41,7 +42,7 @@ _FORKED_BY = str(Path(__file__).with_name("fork_loop.py"))
 
 #: Names, outermost first.
 Stack = tuple[str, ...]
-#: The same while it is taken, innermost first: the thread, then code and line of each frame.
+#: A stack during sampling, innermost first: the thread, then code and line of each frame.
 _Raw = tuple[str, tuple[tuple[CodeType, int], ...]]
 
 
@@ -53,10 +54,10 @@ def paths_of(folder: str, pid: int) -> tuple[Path, Path]:
 def install(folder: str, roots: Sequence[object] = ()) -> None:
     """Make SIGUSR1 print the stacks and SIGUSR2 sample this process; call it from the main thread.
 
-    Objects are also looked for from `roots` on, see `heap`.
+    Objects are also searched from `roots` on, see `heap`.
     """
     running = threading.Lock()
-    # What the fork server has registered keeps the next one from installing its handler again.
+    # The handler registered by the fork server would keep the next one from installing its handler.
     faulthandler.unregister(signal.SIGUSR1)
     faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or 2, all_threads=True)
 
@@ -68,7 +69,7 @@ def install(folder: str, roots: Sequence[object] = ()) -> None:
             wanted = json.loads(ask.read_text(encoding="utf-8"))
             if "heap" in wanted:
                 found = _count(wanted["heap"], roots)
-                # The client that has the answer may ask again at once.
+                # The client that has the answer may send its next request at once.
                 running.release()
                 _answer(answer, found)
                 return
@@ -99,7 +100,7 @@ def _finish(samples: Samples, duration_s: float, rate: int, answer: Path, runnin
             signal.setitimer(signal.ITIMER_PROF, 0)
         rows = [{"stack": stack, "seconds": seconds} for stack, seconds in samples.close().items()]
     finally:
-        # The client that has the answer may ask again at once.
+        # The client that has the answer may send its next request at once.
         running.release()
     _answer(answer, {"rows": rows, "discarded": samples.discarded})
 
@@ -140,7 +141,7 @@ class Samples:
         self._begin = {ident: _cpu_of(ident) for ident in sys._current_frames()}
 
     def take(self, signum: int = 0, frame: FrameType | None = None) -> None:
-        """Take one sample of each thread but our own; `frame` is where the signal arrived."""
+        """Take one sample of each thread except this one; `frame` is where the signal arrived."""
         me, now = threading.get_ident(), time.monotonic()
         gap_s, self._last = now - self._last, now
         names = {thread.ident: thread.name for thread in threading.enumerate()}
@@ -180,7 +181,7 @@ def _frames(frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
 
 
 def _named(place: tuple[CodeType, int]) -> str:
-    """The last two parts of a path, which tell files apart without exposing the machine's folders.
+    """The last two parts of a path, which distinguish files without exposing the machine's folders.
 
     The folder of an unpacked package is left out, because it is only a digest.
     """

@@ -15,18 +15,18 @@ class ProcessSpec(Struct, frozen=True):
     """One process that should run."""
 
     name: str
-    #: What kind of process it is; the launcher turns it into a command.
+    #: The kind of process, which the launcher turns into a command.
     role: str
     task_id: int = 0
     component: str = ""
-    #: Stopped in ascending order: all of a rank are down before the next rank is asked.
+    #: Processes are stopped in ascending order of rank: all of a rank are down before the next rank is asked.
     stop_rank: int = 0
     #: Whether its permanent failure ends the supervisor itself.
     critical: bool = False
     user_code: bool = False
-    #: Under an earlier supervisor its user code has run: an exception at its start counts like one while running.
+    #: Its user code has run under an earlier supervisor: an exception at its start counts like one while running.
     has_run: bool = False
-    #: 0: not watched.
+    #: 0: not checked for hanging.
     hang_timeout_s: float = 0.0
     stop_grace_s: float = 2.0
     #: Resident memory above which it is restarted; 0: no limit.
@@ -44,7 +44,7 @@ class ProcessState(Enum):
     STOPPED = "stopped"
 
 
-#: The states as records tell them.
+#: The states in records.
 STATES = {
     ProcessState.STARTING: control_pb2.PROC_STARTING,
     ProcessState.RUNNING: control_pb2.PROC_RUNNING,
@@ -53,7 +53,7 @@ STATES = {
     ProcessState.FAILED: control_pb2.PROC_FAILED,
     ProcessState.STOPPED: control_pb2.PROC_STOPPED,
 }
-#: The reasons as records tell them.
+#: The reasons in records.
 EXITS: dict[ExitReason | None, control_pb2.ExitReason] = {
     None: control_pb2.EXIT_NONE,
     ExitReason.OK: control_pb2.EXIT_OK,
@@ -90,7 +90,7 @@ class ProcessView(Struct, frozen=True):
     exit_detail: str
     #: Peak resident memory of the incarnation that ended last; 0 if unknown.
     peak_bytes: int = 0
-    #: In BACKOFF: the state of its restart budget, and when the next restart is (monotonic).
+    #: In BACKOFF: the state of its restart budget, and the time of the next restart (monotonic).
     outlook: Outlook = field(default_factory=Outlook)
     restart_at: float | None = None
 
@@ -148,7 +148,7 @@ class Overgrown(Struct, frozen=True):
 
 
 class Reported(Struct, frozen=True):
-    """A sign of life from the process itself."""
+    """A sign of life of the process itself."""
 
     name: str
     number: int
@@ -158,7 +158,7 @@ class Reported(Struct, frozen=True):
 
 
 class RestartAsked(Struct, frozen=True):
-    """Restart these (all if empty), whatever their state; no budget is charged."""
+    """Restart these processes (all if empty) in any state; no budget is charged."""
 
     names: tuple[str, ...]
     why: str = ""
@@ -224,7 +224,7 @@ class Ended(Struct, frozen=True):
     detail: str
     #: Whether an exception of user code, which the process has reported, ended it.
     raised: bool = False
-    #: User code ended it with an exit code.
+    #: Whether user code ended it with an exit code.
     left: bool = False
 
 

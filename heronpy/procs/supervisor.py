@@ -48,14 +48,14 @@ from heronpy.procs.supervision import (
 DUMP_GRACE_S = 0.3
 #: No event for this long means that this process was paused: silence then proves nothing.
 OWN_STALL_S = 5.0
-#: A process that SIGKILL ends above this share of its memory limit ran out of memory, whoever sent the signal.
+#: A process that SIGKILL ends above this share of its memory limit ran out of memory, independent of the sender.
 AT_LIMIT = 0.95
 #: Starts that one supervisor can number (16 bits of a child's epoch).
 NUMBER_MAX = 0xFFFF
 
 
 class _Intent(IntEnum):
-    """Why a process is being stopped; a higher one overrides a lower one."""
+    """Why a process is being stopped; a higher intent overrides a lower one."""
 
     NONE = 0
     HUNG = 1
@@ -80,16 +80,16 @@ class _Process(Struct):
     killed: bool = False
     exit_reason: ExitReason | None = None
     exit_detail: str = ""
-    #: Why its restart was asked for.
+    #: The reason of its requested restart.
     exit_wish: str = ""
     peak_bytes: int = 0
     #: User code that has run once: an exception at a later start counts like one while running.
     has_run: bool = False
-    #: The current or last incarnation ended by an exception in user code.
+    #: Whether an exception in user code ended the current or last incarnation.
     raised: bool = False
-    #: User code ended its last incarnation with an exit code.
+    #: Whether user code ended the last incarnation with an exit code.
     left: bool = False
-    #: `exit_detail` has a limit and the peak of the same measure.
+    #: Whether `exit_detail` has a limit and the peak of the same measure.
     memory_told: bool = False
     outlook: Outlook = field(default_factory=Outlook)
     history: RestartHistory = field(default_factory=RestartHistory)
@@ -100,12 +100,12 @@ class _Process(Struct):
 
 
 class Supervisor:
-    """`handle(event, now)` returns what to do; call it again with a Tick at `next_deadline()`."""
+    """`handle(event, now)` returns the effects; call it again with a Tick at `next_deadline()`."""
 
     def __init__(self, limits: RestartLimits) -> None:
         self._limits = limits
         self._processes: dict[str, _Process] = {}
-        #: Numbers survive removal, so that a name that is used again never repeats an epoch.
+        #: Numbers survive a removal, so that a reused name never repeats an epoch.
         self._numbers: dict[str, int] = {}
         #: Processes that restart together, in order of rank, and are not all down yet.
         self._wave: set[str] = set()
@@ -238,12 +238,12 @@ class Supervisor:
             user_code=process.spec.user_code,
         )
         process.peak_bytes = event.peak_bytes
-        # A task ends like this only by an exception after it has initialised; user code may exit with any code.
+        # A task ends like this only after an exception after its initialisation; user code may exit with any code.
         code = os.waitstatus_to_exitcode(event.status)
         process.left = by_user_code(event.status, hints)
         process.raised = code == exit_codes.USER_EXCEPTION and not process.left
         process.has_run = process.has_run or process.raised
-        # A task that ends by a MemoryError says limit and peak of its address space itself.
+        # A task that ends with a MemoryError reports limit and peak of its address space itself.
         process.memory_told = hints.memory_told or (hints.memory_error and process.raised)
         return self._ended(process, classify(event.status, hints), event.detail, now)
 
@@ -272,7 +272,7 @@ class Supervisor:
         if self._stopping:
             return []
         effects: list[Effect] = []
-        # Processes that are about to start anyway need nothing else.
+        # Processes that are about to start anyway need no further step.
         chosen = [name for name in names or tuple(self._processes) if name not in self._wave]
         asked = [process for name in chosen if (process := self._processes.get(name)) is not None]
         for process in asked:
@@ -370,7 +370,7 @@ class Supervisor:
         ]
 
     def _ended(self, process: _Process, reason: ExitReason, detail: str, now: float) -> list[Effect]:
-        """The incarnation is gone (or could not be started)."""
+        """Handle an incarnation that is gone or could not be started."""
         if reason is not ExitReason.HUNG and process.intent is not _Intent.MEMORY:
             asked = process.intent is _Intent.RESTART and reason is ExitReason.PREEMPTED
             process.exit_detail = f"restarted {process.exit_wish}" if asked else detail
@@ -415,7 +415,7 @@ class Supervisor:
         return effects
 
     def _down(self, process: _Process, now: float) -> list[Effect]:
-        """A process that was asked to stop is down: remove it, start it again, or leave it."""
+        """Handle a process that is down as requested: remove it, start it again, or leave it."""
         name = process.spec.name
         intent, process.intent, process.deadline = process.intent, _Intent.NONE, None
         process.state = ProcessState.STOPPED

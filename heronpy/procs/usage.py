@@ -1,9 +1,9 @@
 """CPU and memory use of processes, and how busy this machine is.
 
-CPU and resident size are one small file of Linux each time, which stays open. The unshared size (USS) and the
-proportional size (PSS) walk page tables, which takes milliseconds, so they are measured at most every `USS_INTERVAL_S`
-per process, for a few processes per call. Those of a process that hardly works, and whose resident size stays, are
-measured ten times less often: else they would be the largest part of what an idle container costs.
+CPU and resident size are in one small file of Linux, which stays open. The unshared size (USS) and the proportional
+size (PSS) walk page tables, which takes milliseconds, so they are measured at most every `USS_INTERVAL_S` per process,
+for a few processes per call. For a process that hardly works and whose resident size stays the same, they are measured
+ten times less often. Otherwise they would be the largest part of an idle container's cost.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from msgspec import Struct
 from heronpy.proto import control_pb2
 
 USS_INTERVAL_S = 30.0
-#: How much less often the unshared size of a process is measured while it is idle: it has used less than this share of
-#: a core, and its resident size has changed by less than this part.
+#: Factor by which the unshared size of an idle process is measured less often. A process is idle if it has used less
+#: than this share of a core, and its resident size has changed by less than this part.
 IDLE_FACTOR = 10
 IDLE_SHARE, SAME_SIZE = 0.01, 1 / 16
 _TICK_S, _PAGE = 1.0 / os.sysconf("SC_CLK_TCK"), resource.getpagesize()
-#: Fields of /proc/PID/stat behind the name: CPU time of the user and the system in ticks, resident size in pages.
+#: Fields of /proc/PID/stat after the name: CPU time of the user and the system in ticks, resident size in pages.
 _USER, _SYSTEM, _RESIDENT = 11, 12, 21
-#: More than the fields that anybody here looks at.
+#: More than the fields that are used.
 _BYTES = 4096
 #: Fields of the line "cpu" in /proc/stat that are time without work: idle and iowait.
 _RESTING = slice(3, 5)
-#: User to steal; the guests' time behind them is part of the user's.
+#: Fields from user to steal; guests' time after them is included in the user's.
 _ALL = slice(0, 8)
 
 
 class KeptFiles:
-    """Small files of /proc that are read again and again, kept open: a third to a quarter of what opening them costs.
+    """Small files of /proc that are read again and again, kept open, which costs a third to a quarter of opening them.
 
-    Descriptors by path. That of a process that has ended reads nothing, whoever has its number now.
+    Descriptors by path. A descriptor of an ended process reads nothing, even if its pid was reused.
     """
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
 
     def read(self, path: str) -> bytes:
-        """The first bytes of a file; OSError if it is not there."""
+        """The first bytes of a file; OSError if it does not exist."""
         kept = self._files.get(path)
         if kept is not None:
             try:
@@ -56,7 +56,7 @@ class KeptFiles:
         return os.pread(opened, _BYTES, 0)
 
     def forget(self, path: str) -> None:
-        """Close a file that is not read soon."""
+        """Close a file that is not read again soon."""
         kept = self._files.pop(path, None)
         if kept is not None:
             os.close(kept)
@@ -67,13 +67,13 @@ class KeptFiles:
 
 
 class Usage(Struct):
-    """Usage of one process; zero if not known yet."""
+    """Usage of one process; zero if not measured yet."""
 
     cpu_s: float = 0.0
     rss_bytes: int = 0
     uss_bytes: int = 0
     #: Each shared page divided among the processes that share it, so that sums count it once. Between measurements it
-    #: moves with the resident size.
+    #: changes with the resident size.
     pss_bytes: int = 0
 
 
@@ -83,7 +83,7 @@ class _Meter(Struct):
     #: CPU seconds and resident size when the unshared size was measured.
     uss_cpu_s: float = 0.0
     uss_rss: int = 0
-    #: What the resident size was above the proportional size then; None: not measured yet.
+    #: Resident size minus proportional size at that time; None if not measured yet.
     others_bytes: int | None = None
 
     def is_idle(self, now: float) -> bool:
@@ -99,7 +99,7 @@ def look_at(pid: int, files: KeptFiles) -> tuple[float, int]:
         fields = files.read(_stat(pid)).rpartition(b")")[2].split()
         return (int(fields[_USER]) + int(fields[_SYSTEM])) * _TICK_S, int(fields[_RESIDENT]) * _PAGE
     except FileNotFoundError:
-        process = psutil.Process(pid)  # no Linux, or no such process
+        process = psutil.Process(pid)  # not Linux, or no such process
         times = process.cpu_times()
         return times.user + times.system, process.memory_info().rss
 
@@ -123,14 +123,14 @@ class UsageMeter:
         look: Callable[[int, KeptFiles], tuple[float, int]] = look_at,
         uss: Callable[[int], tuple[int, int]] = unshared,
     ) -> None:
-        """`interval_s`: how often `measure` is called."""
+        """`interval_s` is the interval of calls of `measure`."""
         self._interval_s = interval_s
         self._look = look
         self._uss = uss
         self._meters: dict[int, _Meter] = {}
         self._files = KeptFiles()
         self._measured_at = float("-inf")
-        #: No process has begun, ended, grown or done more than report since the measurement before the last.
+        #: Whether no process has begun, ended, grown or done more than report since the measurement before the last.
         self.calm = False
 
     def measure(self, pids: Iterable[int], now: float) -> None:
@@ -174,7 +174,7 @@ class UsageMeter:
 
 
 def pressure_of(text: str) -> float | None:
-    """The share of the last ten seconds from the content of /proc/pressure/cpu; None if it is not there."""
+    """The share of the last ten seconds from the content of /proc/pressure/cpu; None if the kernel does not have it."""
     for line in text.splitlines():
         words = line.split()
         if words and words[0] == "some":
@@ -207,13 +207,13 @@ def memory_of(text: str) -> int | None:
 
 
 class HostMeter:
-    """How busy the CPUs of this machine are, with the processes of everybody.
+    """How busy the CPUs of this machine are, with the processes of all users.
 
     Measures from one call to the next.
 
     Sources: `/proc/pressure/cpu` ("some": the share of time in which at least one runnable process waited for a CPU;
-    see accounting/psi of the kernel's documentation) and the first line of `/proc/stat`. What a kernel does not tell
-    stays unknown.
+    see accounting/psi of the kernel's documentation) and the first line of `/proc/stat`. Figures that a kernel does not
+    report stay unknown.
     """
 
     def __init__(self, proc: str | os.PathLike[str] = "/proc") -> None:
@@ -225,7 +225,7 @@ class HostMeter:
         self.usage = control_pb2.HostUsage(cores=self._cores, memory_bytes=self._memory_bytes)
 
     def measure(self) -> None:
-        """Set `usage`; what cannot be read is left out of it."""
+        """Set `usage`; figures that cannot be read are left out."""
         usage = control_pb2.HostUsage(cores=self._cores, memory_bytes=self._memory_bytes)
         pressure, times = pressure_of(self._read("pressure/cpu")), times_of(self._read("stat"))
         if pressure is not None:

@@ -1,12 +1,12 @@
-"""Which jobs of a pool run, and with how many tasks, when there is not room for all that they wish. Pure.
+"""Decides which jobs of a pool run, and with how many tasks, when there is not enough room. Pure.
 
-`allot` is called again and again, with what it has returned before. Jobs come in this order: privileged, higher
-priority, running, older. First each gets its minimum, then each its wish, as far as the pool and the quota of its role
-reach. So the last ones shrink first, and are stopped only when even their minimum has no room.
+`allot` is called repeatedly, with its previous results. Jobs are served in this order: privileged, higher priority,
+running, older. First each job gets its minimum, then its wish, as far as the pool and the quota of its role allow. So
+the last jobs shrink first, and are stopped only when even their minimum has no room.
 
-Invariants: what is given, all jobs together, is never more than the pool has without its reserve, nor that of a role
-more than its quota. No job is without room because of one that comes after it. Nobody grows into room that another one
-has not left yet. A job that was cut back gets more once there has been room for it for `BACK_S`.
+Invariants: all jobs together never get more than the pool without its reserve, and the jobs of a role never more than
+its quota. No job lacks room because of a job after it. No job grows into room that another job has not left yet. A job
+that was cut back gets more when there has been room for it for `BACK_S`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from msgspec.structs import replace
 from heronpy.common.units import format_duration
 from heronpy.packing.demand import size_text
 
-#: The share of a pool that is given to nobody: what a lost slot had has to go somewhere.
+#: The share of a pool that is kept free for the containers of a lost slot.
 RESERVE: Final = 0.1
 #: Seconds for which there must be room before a job that was cut back gets it.
 BACK_S: Final = 300.0
-#: Of the search for the share of its wish that a job gets.
+#: Steps of the search for the share of its wish that a job gets.
 _STEPS: Final = 32
 _ROUNDING: Final = 1 + 1e-9
 
@@ -45,11 +45,11 @@ class Amount(Struct, frozen=True):
         return Amount(self.cpu - other.cpu, self.ram_bytes - other.ram_bytes)
 
     def times(self, factor: float) -> Amount:
-        """That much of it."""
+        """The amount times a factor."""
         return Amount(self.cpu * factor, self.ram_bytes * factor)
 
     def fits(self, room: Amount) -> bool:
-        """Whether room has a place for it."""
+        """Whether the amount fits into `room`."""
         return self.cpu <= room.cpu * _ROUNDING and self.ram_bytes <= room.ram_bytes * _ROUNDING
 
     def __str__(self) -> str:
@@ -57,16 +57,16 @@ class Amount(Struct, frozen=True):
 
 
 class Allotted(Struct, frozen=True):
-    """What a job may have."""
+    """The allotment of a job."""
 
     state: Literal["GRANTED", "SHRUNK", "WAITING", "PREEMPTED"] = "GRANTED"
-    """WAITING has not run yet; PREEMPTED has, and is stopped until there is room again."""
+    """WAITING: the job has not run yet. PREEMPTED: it has run, and is stopped until there is room again."""
     limits: dict[str, int] = {}
     """Tasks of the components that get fewer than they wish."""
     why: str = ""
-    """In a sentence with numbers, unless it gets all."""
+    """The reason as a sentence with numbers; "" if the job gets all tasks."""
     fits_since: float | None = None
-    """Since when there is room for more than it has."""
+    """Since when there has been room for more tasks than it has."""
 
     @property
     def runs(self) -> bool:
@@ -81,22 +81,22 @@ class Claim(Struct, frozen=True):
     each: dict[str, Amount]
     """Room of one task of each component."""
     besides: Amount
-    """Room that it needs besides its tasks."""
+    """Room that the job needs in addition to its tasks."""
     least: Tasks
-    """With fewer tasks it does not run; no more than its wish."""
+    """The minimum to run; at most its wish."""
     wish: Tasks
-    """Nothing: the job is leaving the pool."""
+    """The wish; empty if the job is leaving the pool."""
     role: str = ""
     priority: int = 100
     privileged: bool = False
     created: float = 0.0
     held: Tasks = {}
-    """Tasks for which it keeps room now, the old and the new ones during a change; nothing if it does not run."""
+    """Tasks for which it keeps room now, both old and new ones during a change; empty if it does not run."""
     before: Allotted = Allotted()
-    """What `allot` has returned last."""
+    """The last result of `allot`."""
 
     def room(self, tasks: Tasks) -> Amount:
-        """What it needs for these tasks; nothing without any."""
+        """The need of the job for these tasks; zero without tasks."""
         return sum(
             (self.each[one].times(n) for one, n in tasks.items() if one in self.each),
             self.besides if tasks else Amount(),
@@ -104,7 +104,7 @@ class Claim(Struct, frozen=True):
 
 
 class _Room:
-    """What is left to give, in all and by role."""
+    """The remaining room, in total and by role."""
 
     def __init__(self, all_of_it: Amount, quotas: Mapping[str, Amount]) -> None:
         self._whole = {"": all_of_it, **{f"role {role}": quota for role, quota in quotas.items()}}
@@ -130,11 +130,10 @@ class _Room:
 def allot(
     slots: Iterable[Amount], quotas: Mapping[str, Amount], claims: Collection[Claim], now: float
 ) -> dict[str, Allotted]:
-    """What each job may have, by its name.
+    """The allotment of each job, by its name.
 
-    `slots`: the sizes of the slots that are not drained. `quotas`: what the jobs of a role may have together; those of
-    another role may have all. `now`: any clock that is the same for all calls. Whether each container fits into a slot
-    is not asked here.
+    `slots`: the sizes of the slots that are not drained. `quotas`: limits for the jobs of a role together; other roles
+    have no limit. `now`: the same clock for all calls. It is not checked whether each container fits into a slot.
     """
     whole = sum(slots, Amount())
     room = _Room(whole.times(1 - RESERVE), quotas)
@@ -165,7 +164,9 @@ def granted(claim: Claim, allotted: Allotted) -> dict[str, int]:
 
 
 def _widened(claim: Claim, tasks: dict[str, int], room: _Room) -> tuple[dict[str, int], str]:
-    """As much of its wish as there is room for, beyond its minimum, the same share for each component; why not all."""
+    """As much of its wish beyond its minimum as there is room for, with the same share for each component; and why not
+    all.
+    """
 
     def at(share: float) -> dict[str, int]:
         return {one: least + int(share * (claim.wish[one] - least)) for one, least in tasks.items()}
@@ -187,7 +188,7 @@ def _widened(claim: Claim, tasks: dict[str, int], room: _Room) -> tuple[dict[str
 
 
 def _patient(claim: Claim, tasks: dict[str, int] | None, why: str, now: float) -> Allotted:
-    """What a job may have, if it gets more only after there has been room for it for long enough."""
+    """The allotment of a job that gets more tasks only after there has been room for them for long enough."""
     before = claim.before
     stopped: Allotted = Allotted("PREEMPTED" if claim.held or before.state == "PREEMPTED" else "WAITING", why=why)
     if tasks is None:
@@ -206,7 +207,9 @@ def _patient(claim: Claim, tasks: dict[str, int] | None, why: str, now: float) -
 
 
 def _moved_in(claim: Claim, allotted: Allotted, free: Amount, now: float) -> tuple[Allotted, Amount]:
-    """What a job may have now, and what is free then: others may not have left the room that it is to get."""
+    """The current allotment of a job, and the room left after it. Other jobs may not have left the room that it will
+    get.
+    """
     tasks, held = granted(claim, allotted), claim.held
     if all(n <= held.get(one, 0) for one, n in tasks.items()):
         return allotted, free
@@ -215,7 +218,7 @@ def _moved_in(claim: Claim, allotted: Allotted, free: Amount, now: float) -> tup
         return allotted, free - more
     why = f"it waits until other jobs have left {more}"
     if held:
-        # A component that is new comes with another program, for which the old one stops.
+        # A new component belongs to another program, and the old program stops for it.
         kept = {one: min(n, held.get(one, claim.least[one])) for one, n in tasks.items()}
         waits = _limited(claim, kept, why)
     else:

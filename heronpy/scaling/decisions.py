@@ -1,4 +1,4 @@
-"""What the scaler decides, with the numbers it rests on and one plain sentence; and alerts, one per cause. Pure."""
+"""Decisions of the scaler, with their figures and one sentence; and alerts, one per cause. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from heronpy.common.units import format_bytes, format_duration
 from heronpy.health.sizing import AIM
 from heronpy.scaling.figures import Times
 
-#: Causes that are open at once.
+#: Maximum number of open causes.
 ALERTS_MAX = 64
 
 
 class Changed(Struct, frozen=True, tag=True):
-    """A value of layer scaler that is to change, or in mode `advise` should: `parallelism`, `concurrency`, `ram`."""
+    """A value of layer scaler that is to change, or that should change in mode `advise`: `parallelism`, `concurrency`,
+    `ram`.
+    """
 
     component: str
     key: str
@@ -28,7 +30,7 @@ class Changed(Struct, frozen=True, tag=True):
 
 
 class Refused(Struct, frozen=True, tag=True):
-    """Something would be done for a component, and is not; said once until it is otherwise."""
+    """A step for a component was refused; reported once, until the reason changes."""
 
     component: str
     cause: str
@@ -36,7 +38,7 @@ class Refused(Struct, frozen=True, tag=True):
 
 
 class Judged(Struct, frozen=True, tag=True):
-    """What a change has brought: the share of what was planned."""
+    """The effect of a change, as a share of the plan."""
 
     component: str
     effect: float
@@ -45,7 +47,7 @@ class Judged(Struct, frozen=True, tag=True):
 
 
 class Alerted(Struct, frozen=True, tag=True):
-    """Something is wrong that scaling does not cure."""
+    """A problem that scaling does not solve."""
 
     component: str
     cause: str
@@ -53,7 +55,7 @@ class Alerted(Struct, frozen=True, tag=True):
 
 
 class Cleared(Struct, frozen=True, tag=True):
-    """The cause of an alert has gone."""
+    """The cause of an alert is gone."""
 
     component: str
     cause: str
@@ -64,14 +66,14 @@ Decision: TypeAlias = Changed | Refused | Judged | Alerted | Cleared
 
 
 class Alert(Struct, frozen=True):
-    """A cause that is there, or was there a short time ago."""
+    """A cause that exists, or existed a short time ago."""
 
     component: str
     cause: str
     text: str
-    #: Nothing is scaled while it is open.
+    #: Whether nothing is scaled while it is open.
     vetoes: bool = False
-    #: How long it must have been found before it is told; it vetoes at once.
+    #: How long it must have been found before it is reported; it vetoes at once.
     waits_s: float = 0.0
     told: bool = False
     since: float = 0.0
@@ -81,9 +83,9 @@ class Alert(Struct, frozen=True):
 def watched(
     opened: Mapping[str, Alert], found: Iterable[Alert], now: float, clear_s: float
 ) -> tuple[dict[str, Alert], list[Decision]]:
-    """The open alerts after a look, and what is to be said. One that was not seen for `clear_s` is cleared.
+    """The open alerts after a look, and the decisions to report. An alert that was not seen for `clear_s` is cleared.
 
-    The first cause found leads to the others, so only the first opens an alert.
+    The first cause leads to the others, so only the first opens an alert.
     """
     after, said = dict(opened), list[Decision]()
     for number, one in enumerate(found):
@@ -109,7 +111,7 @@ def rate_text(per_s: float) -> str:
 def size_text(component: str, key: str, figures: Mapping[str, float], times: Times) -> str:
     """Why a component needs this number of tasks, or of calls at once.
 
-    Such as `work 3 -> 5 tasks: 2,310/s now; a task does 902/s; aim 70 %`.
+    Example: `work 3 -> 5 tasks: 2,310/s now; a task does 902/s; aim 70 %`.
     """
     n = {name: rate_text(value) for name, value in figures.items()}
     comes = [f"{n['asked']} now"]

@@ -1,8 +1,8 @@
-"""What one thread can do, what each component is asked for, and how many tasks that takes. Pure.
+"""The capacity of one thread, the demand on each component, and the number of tasks for it. Pure.
 
-The formulas are those of Turbine (Mei et al., ICDE 2020). A thread's rate P is what it does per busy second. Where that
-is wrong, because busy time is measured wrongly, what it does while it is saturated corrects it: the ratio of both is
-kept. One plan sizes the whole graph: what the sources give is followed to each bolt by the measured selectivities.
+The formulas are those of Turbine (Mei et al., ICDE 2020). A thread's rate P is its work per busy second. If busy time
+is measured wrongly, the rate of a saturated thread corrects it: the ratio of both is kept. One plan sizes the whole
+graph: the rates of the sources are followed to each bolt by the measured selectivities.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from heronpy.health.trends import BUSY_MIN, FREE_LEAST
 from heronpy.plan.component_config import CONCURRENCY_MAX
 from heronpy.scaling.figures import Figures, Look
 
-#: Rates of tasks that deviate by no more than this share of their mean are even.
+#: Rates of tasks count as even if they deviate from their mean by at most this share.
 EVEN = 0.25
-#: A measured ratio beyond these is a mistake.
+#: A measured ratio outside of these bounds is an error.
 RATIO_MIN, RATIO_MAX = 0.05, 20.0
-#: A thread that is said to do less per second is not doing its work, so its rate shows nothing.
+#: A thread with a lower rate per second is not doing its work, so its rate is not used.
 RATE_MIN = 1e-3
-#: A lag without an end, where nothing is processed.
+#: The lag if nothing is processed.
 ENDLESS_S = 1e9
-#: Looks whose mean is the measured rate.
+#: Number of looks whose mean is the measured rate.
 _LOOKS = 10
-#: How much an older point of the line of memory counts at each look.
+#: The factor by which the weight of older points of the memory line shrinks with each look.
 _FADES = 0.99
 
 
 class Line(Struct, frozen=True):
-    """The memory of a task by the keys that it has, fitted to weighted sums."""
+    """The memory of a task as a function of its number of keys, fitted to weighted sums."""
 
     weight: float = 0.0
     keys: float = 0.0
@@ -61,20 +61,20 @@ class Line(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """What was learned of a component."""
+    """The learned figures of a component."""
 
-    #: Tuples per second of one busy thread, as measured; 0: not known.
+    #: Measured tuples per second of one busy thread; 0: unknown.
     measured: float = 0.0
-    #: The number of looks behind `measured`, since somebody changed the topology.
+    #: The number of looks behind `measured`, since a user changed the topology.
     looks: int = 0
-    #: What a saturated thread does in a second, as a share of that.
+    #: The actual rate of a saturated thread as a share of `measured`.
     ratio: float = 1.0
     line: Line = Line()
-    #: Tuples that it gets for each one that a source has processed.
+    #: Tuples that it gets per tuple that a source has processed.
     selectivity: dict[str, float] = {}
-    #: Since when it has held the spouts back at each look.
+    #: The first of the consecutive looks at which it held the spouts back.
     full_since: float | None = None
-    #: When, and how many tuples waited for it, in the last window.
+    #: Times, and numbers of tuples that waited for it, in the last window.
     waiting: tuple[tuple[float, float], ...] = ()
 
     @property
@@ -83,7 +83,7 @@ class Known(Struct, frozen=True):
         return self.measured * self.ratio
 
     def believing(self, per_thread: float) -> Known:
-        """The same with this P."""
+        """The same with this value of P."""
         ratio = per_thread / self.measured if self.measured else 1.0
         return replace(self, ratio=min(RATIO_MAX, max(RATIO_MIN, ratio)))
 
@@ -94,19 +94,19 @@ def threads(one: Figures) -> int:
 
 
 def is_even(one: Figures) -> bool:
-    """Whether its tasks do about as much each."""
+    """Whether its tasks have about the same rate."""
     return one.tasks == 1 or (one.spread is not None and one.spread <= EVEN)
 
 
 def used(one: Figures, known: Known) -> float | None:
-    """The share of what it can do that it does; None: not known."""
+    """The used share of its capacity; None: unknown."""
     if one.processed is None or not known.per_thread or not one.tasks:
         return None
     return one.processed / (threads(one) * known.per_thread)
 
 
 def learned(known: Known, one: Figures, look: Look, in_trouble: bool) -> Known:
-    """What is known after a look. While something else is wrong a full component does not show what it can do."""
+    """The figures after a look. While another problem exists, a full component does not show its capacity."""
     sources = look.by_name
     passing = {
         source: rate / done
@@ -129,13 +129,13 @@ def learned(known: Known, one: Figures, look: Look, in_trouble: bool) -> Known:
     looks = min(known.looks + 1, _LOOKS)
     known = replace(known, measured=known.measured + (rate - known.measured) / looks, looks=looks)
     if full_since is not None and look.at - full_since >= look.window_s and is_even(one):
-        # While it is saturated, a thread does R / (n k), which is `busy` of what it does per busy second.
+        # The rate of a saturated thread is R / (n k), which is `busy` times its rate per busy second.
         known = replace(known, ratio=max(RATIO_MIN, one.busy))
     return known
 
 
 def growth(known: Known) -> float:
-    """Tuples per second by which what waits grows."""
+    """Tuples per second by which the backlog grows."""
     if len(known.waiting) < 2:
         return 0.0
     (began, first), (ended, last) = known.waiting[0], known.waiting[-1]
@@ -143,7 +143,7 @@ def growth(known: Known) -> float:
 
 
 def left_s(look: Look, known: Mapping[str, Known]) -> float | None:
-    """When nothing waits in the sources any more, if that goes on falling as it does; None: it does not."""
+    """When the sources have no backlog any more, if it continues to fall at its rate; None if it does not fall."""
     spouts = [one for one in look.components if one.is_spout]
     waits = [one.backlog for one in spouts if one.backlog is not None]
     grows = sum(growth(known[one.name]) for one in spouts)
@@ -151,7 +151,7 @@ def left_s(look: Look, known: Mapping[str, Known]) -> float | None:
 
 
 def asked_for(look: Look, known: Mapping[str, Known]) -> dict[str, float] | None:
-    """X of each component; None: a spout does not say what it emits."""
+    """The demand X on each component; None if a spout does not report its rate."""
     found: dict[str, float] = {}
     for one in look.components:
         if one.is_spout:
@@ -166,7 +166,7 @@ def asked_for(look: Look, known: Mapping[str, Known]) -> dict[str, float] | None
 def with_backlog(
     asked: Mapping[str, float], look: Look, known: Mapping[str, Known], drain_s: float
 ) -> dict[str, float]:
-    """X + (B + X r) / t of each component: what it has to do so that nothing waits any more after `drain_s`."""
+    """X + (B + X r) / t of each component: the rate at which nothing waits any more after `drain_s`."""
     waits = {one.name: one.backlog or 0.0 for one in look.components}
     comes = {
         one.name: asked[one.name] + (waits[one.name] + asked[one.name] * look.rescale_s) / drain_s
@@ -178,7 +178,7 @@ def with_backlog(
 
 
 def _followed(comes: Mapping[str, float], look: Look, known: Mapping[str, Known]) -> dict[str, float]:
-    """What the spouts give, followed through the graph to a fixed point."""
+    """The rates of the spouts, followed through the graph to a fixed point."""
     found = {one.name: comes.get(one.name, 0.0) for one in look.components}
     for _ in found:
         after = {
@@ -199,15 +199,17 @@ def tasks_for(rate: float, per_thread: float, concurrency: int) -> int:
 
 
 def concurrency_for(rate: float, per_thread: float, tasks: int) -> int:
-    """Calls at once of each task."""
+    """The number of simultaneous calls of each task."""
     return max(1, min(CONCURRENCY_MAX, ceil(rate / (per_thread * tasks * AIM) - 1e-9)))
 
 
 def tasks_for_memory(one: Figures, known: Known, keys: float, share: float) -> int | None:
-    """The fewest tasks whose keys fit into this share of their limit; None: it has no limit, or keys are not known."""
+    """The minimum number of tasks whose keys fit into this share of their limit; None if there is no limit, or keys are
+    unknown.
+    """
     if one.memory_limit is None or not keys or one.memory_mean is None:
         return None
-    # The largest task has more than the mean one.
+    # The largest task has more memory than the mean.
     room = share * one.memory_limit * min(1.0, one.memory_mean / (one.memory_max or one.memory_mean))
     base, each = known.line.bytes_at(0.0), (known.line.bytes_at(keys) - known.line.bytes_at(0.0)) / keys
     if room <= base:
@@ -216,7 +218,7 @@ def tasks_for_memory(one: Figures, known: Known, keys: float, share: float) -> i
 
 
 def lag_of(look: Look) -> float | None:
-    """How far the topology is behind, seconds: what waits at the rate at which it is processed, else as it is told."""
+    """Seconds that the topology is behind: the backlog divided by its processing rate, else the reported lag."""
     found = []
     for one in look.components:
         if one.lag_s is not None:

@@ -1,4 +1,4 @@
-"""Why each component of a job has as many tasks as it has: the newest figures, and what comes of them. Pure."""
+"""Why each component of a job has its number of tasks: the newest figures, and their consequences. Pure."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from heronpy.scaling.plan import State
 
 
 class Evidence(Struct, frozen=True):
-    """One component at the newest look; None: not known."""
+    """One component at the newest look; None: unknown."""
 
     component: str
     tasks: int
     low: int
     high: int | None
-    """The limits of `scale`; None: it is not scaled."""
+    """The limits of `scale`; None if the component is not scaled."""
     arrives_per_s: float | None
     each_per_s: float | None
-    """What one task can do."""
+    """The rate of one task."""
     busy: float | None
     waits: float | None
     """Tuples that wait for it."""
     needed: int | None
     """Tasks by the sizing formula."""
     verdict: str
-    """What is done or not done now, and why."""
+    """The current decision, and its reason."""
     since: float | None = None
     until: float | None = None
 
@@ -60,7 +60,7 @@ def _known(state: State, look: Look) -> dict[str, estimate.Known]:
 def _verdict(
     state: State, one: Figures, needed: int | None, goal: Goal, times: Times
 ) -> tuple[str, float | None, float | None]:
-    """A sentence, since when it is so, and until when."""
+    """A sentence, the time since which it holds, and the time until which it holds."""
     name, high = one.name, goal.max.get(one.name)
     trial = state.plan.trials.get(name) if state.plan is not None else None
     if state.plan is not None and trial is not None:

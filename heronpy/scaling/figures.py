@@ -1,7 +1,7 @@
-"""What the scaler is told: the figures of a topology at one look, what was measured on other days, its aims. Pure.
+"""The input of the scaler: the figures of a topology at one look, measurements of other days, and its aims. Pure.
 
-A look is taken each minute. Its rates and shares are over a window that has no older configuration in it, as those of
-`heronpy.health` are. A figure that was not reported is None, never 0.
+A look is taken each minute. Its rates and shares cover a window without any older configuration, like those of
+`heronpy.health`. A figure that was not reported is None, never 0.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from heronpy.views.findings import Finding
 
 
 class Figures(Struct, frozen=True, kw_only=True):
-    """One component, all its tasks together unless it says otherwise."""
+    """One component; figures cover all its tasks unless stated otherwise."""
 
     name: str
     is_spout: bool
-    #: That run now.
+    #: Number of running tasks.
     tasks: int
-    #: Calls that each task makes at once; 1 unless it is asynchronous.
+    #: Simultaneous calls of each task; 1 unless it is asynchronous.
     concurrency: int = 1
     asynchronous: bool = False
-    #: Tuples per second that it has processed; of a spout, that it has emitted.
+    #: Tuples per second that it has processed; for a spout, that it has emitted.
     processed: float | None = None
     #: Tuples per second that each component has emitted to it, by the component's name.
     inputs: dict[str, float] = {}
@@ -32,59 +32,59 @@ class Figures(Struct, frozen=True, kw_only=True):
     busy: float | None = None
     #: Standard deviation of the rates of its tasks over their mean.
     spread: float | None = None
-    #: Tuples that wait for it: of a spout in its source, of a bolt in its queues.
+    #: Tuples that wait for it: in the source of a spout, or in the queues of a bolt.
     backlog: float | None = None
-    #: Age of what it processes, seconds; None: as `Look.end_to_end_s` and the backlog say.
+    #: Age of the tuples that it processes, in seconds; None: derived from `Look.end_to_end_s` and the backlog.
     lag_s: float | None = None
-    #: Bytes of a task: the mean, the largest, and the limit of each; None: there is no limit.
+    #: Bytes of a task: the mean, the largest, and the limit of each; None if there is no limit.
     memory_mean: float | None = None
     memory_max: float | None = None
     memory_limit: int | None = None
-    #: Keys that a task holds state for: the mean.
+    #: Mean number of keys for which a task holds state.
     keys: float | None = None
     #: Whether it has held the spouts back in the window.
     saturated: bool = False
-    #: Why its tasks cannot be changed, as one sentence without a full stop; "": they can.
+    #: Why its tasks cannot be changed, as one sentence without a full stop; "" if they can.
     fixed: str = ""
     #: Wall time of a busy thread for a tuple in the healthy minutes of a day, seconds.
     usual_s: float | None = None
 
 
 class Past(Struct, frozen=True):
-    """What a component was asked for on other days at this clock time, tuples per second."""
+    """The demand on a component on other days at this clock time, in tuples per second."""
 
-    #: Of the last 14 days those that have minutes in the hours compared.
+    #: The number of the last 14 days that have minutes in the compared hours.
     days: int = 0
-    #: The most in any minute of the next 8 hours on those days, and the keys of all tasks then.
+    #: The highest demand in any minute of the next 8 hours on those days, and the keys of all tasks then.
     ahead: float | None = None
     ahead_keys: float | None = None
-    #: The mean of the last half hour on those days, and now.
+    #: The mean of the last half hour on those days, and today.
     usual: float | None = None
     recent: float | None = None
 
 
 class Look(Struct, frozen=True, kw_only=True):
-    """A topology at one moment; without components, when it did not answer."""
+    """A topology at one moment; without components if it did not answer."""
 
     topology: str
     #: Wall time, seconds since 1970.
     at: float
     components: tuple[Figures, ...] = ()
-    #: Of `heronpy.health.diagnose`, the most urgent first.
+    #: Results of `heronpy.health.diagnose`, most urgent first.
     findings: tuple[Finding, ...] = ()
-    #: The digest of its program, which a deploy changes; "": it is not known.
+    #: The digest of its program, which a deploy changes; "": unknown.
     program: str = ""
-    #: Wall time of its last update; None: no update is known.
+    #: Wall time of its last update; None if no update is known.
     updated_at: float | None = None
-    #: Seconds that rates and shares are over.
+    #: Seconds covered by rates and shares.
     window_s: float = 300.0
     #: Share of the window in which the spouts were held back.
     held: float = 0.0
-    #: From a spout to the end of a tuple, 99th percentile.
+    #: 99th percentile of the time from a spout to the end of a tuple, in seconds.
     end_to_end_s: float | None = None
-    #: How long the last rescale let nothing pass.
+    #: How long the last rescale stopped the tuples, in seconds.
     rescale_s: float = 2.0
-    #: Bytes of the smallest slot or host that tasks may be placed on.
+    #: Bytes of the smallest slot or host for tasks.
     room_bytes: int | None = None
     #: By component.
     past: dict[str, Past] = {}
@@ -96,15 +96,15 @@ class Look(Struct, frozen=True, kw_only=True):
 
 
 class Goal(Struct, frozen=True):
-    """What a job promises and what may be done for it, as its document says (`slo`, `scale`)."""
+    """The promise of a job and the permitted actions, from its document (`slo`, `scale`)."""
 
-    #: 0: nothing is promised.
+    #: 0: no promise.
     lag_s: float = 0.0
     mode: Literal["act", "advise", "off"] = "act"
     #: Only components with a maximum are scaled.
     max: dict[str, int] = {}
     min: dict[str, int] = {}
-    #: Seconds, of a day of 24 hours, within which a backlog is to be gone.
+    #: Seconds within which a backlog must be gone, for a day of 24 hours.
     drain_s: float = 1800.0
 
     def clamped(self, component: str, tasks: int) -> int:
@@ -113,29 +113,29 @@ class Goal(Struct, frozen=True):
 
 
 class Times(Struct, frozen=True):
-    """All the times that decisions use, seconds. A shorter day shortens all of them alike, down to their floors."""
+    """All times of decisions, in seconds. A shorter day shortens all of them alike, down to their minimums."""
 
     day_s: float = 86_400.0
     look_s: float = 60.0
     window_s: float = 300.0
-    #: After a change its effect can be judged.
+    #: Time until the effect of a change can be judged.
     settle_s: float = 180.0
-    #: How long more must have been wanted before it is given.
+    #: How long more tasks must have been wanted before they are given.
     sure_s: float = 120.0
-    #: How long fewer tasks must have sufficed, and the least time between two reductions.
+    #: How long fewer tasks must have sufficed, and the minimum time between two reductions.
     spare_s: float = 3600.0
     shrink_s: float = 12 * 3600.0
-    #: How long a change that had no effect is not tried again; it doubles each time.
+    #: How long a change without effect is not repeated; it doubles each time.
     bar_s: float = 3600.0
-    #: Of the past: what comes, and what is compared with the present.
+    #: The part of other days that is compared with the present, and the part that predicts the next hours.
     ahead_s: float = 8 * 3600.0
     recent_s: float = 1800.0
-    #: A change that is not seen by then was not made.
+    #: A change that is not visible after this time was not made.
     apply_s: float = 600.0
 
     @classmethod
     def of(cls, day_s: float) -> Times:
-        """The times of a day of this length: a look takes at least 5 s, a window 15 s, to settle 10 s."""
+        """The times for a day of this length, with minimums: 5 s for a look, 15 s for a window, 10 s to settle."""
         day = cls()
         share = day_s / day.day_s
         shared = replace(day, **{name: getattr(day, name) * share for name in day.__struct_fields__})
@@ -152,5 +152,5 @@ class Times(Struct, frozen=True):
         )
 
     def drain_s(self, goal: Goal) -> float:
-        """In how many seconds a backlog is to be gone."""
+        """Seconds within which a backlog must be gone."""
         return max(self.window_s, goal.drain_s * self.day_s / 86_400.0)

@@ -1,8 +1,8 @@
-"""The minutes of a job in a file of SQLite: what its components were asked for in the last 14 days, how its promise was
-kept, and of the last day all that the scaler has seen.
+"""The minutes of a job in a file of SQLite: the demand on its components in the last 14 days, how its promise was kept,
+and all looks of the last day.
 
-The file belongs to the job's name, so it outlives deploys. Nothing depends on it but the sizes: a file that
-cannot be read is set aside, and a new one is begun.
+The file belongs to the job's name, so it outlives deploys. Only the sizes depend on it: an unreadable file is set
+aside, and a new one is begun.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from heronpy.common.errors import StateError
 from heronpy.scaling.figures import Past, Times
 from heronpy.scaling.patterns import DAYS, Span, past_of
 
-#: Says that a file is such a history ("hera"), and which.
+#: Identifies a file as such a history ("hera"), and its version.
 _APPLICATION: Final = 0x68657261
 _VERSION: Final = 1
 COMPONENTS_MAX: Final = 64
@@ -31,10 +31,10 @@ _BETWEEN: Final = (
 
 
 class History:
-    """The minutes of one job, for one thread. StateError when the file cannot be read or written now."""
+    """The minutes of one job, for use in one thread. StateError when the file cannot be read or written now."""
 
     def __init__(self, file: Path, times: Times) -> None:
-        #: A sentence when a damaged file was set aside; else "".
+        #: A sentence if a damaged file was set aside; else "".
         self.notice = ""
         #: Minutes of components beyond `COMPONENTS_MAX`, which are not kept.
         self.dropped = 0
@@ -48,7 +48,7 @@ class History:
         except sqlite3.DatabaseError as error:
             aside = file.with_suffix(".damaged")
             os.replace(file, aside)
-            remove_history(file)  # what belonged to the file that has gone
+            remove_history(file)  # auxiliary files of the file that is gone
             self.notice = (
                 f"the history {file} is damaged ({error}), so a new one is begun; the damaged file is now {aside}"
             )
@@ -82,14 +82,16 @@ class History:
         return database
 
     def look(self, at: float, measured_s: float, broken_s: float, minute: bytes) -> None:
-        """Remember a look: for how long since the one before the lag was known, and was too high; all that was seen."""
+        """Store a look: for how long since the previous look the lag was known, and for how long it was too high; and
+        all figures.
+        """
         with self._said():
             row = (at, measured_s, broken_s, zlib.compress(minute))
             self._forget(at)
             self._database.execute("INSERT OR REPLACE INTO looks VALUES (?, ?, ?, ?)", row)
 
     def add(self, now: float, rates: Mapping[str, tuple[float, float | None]]) -> None:
-        """Remember what each component was asked for, and its keys; forget what is too old."""
+        """Store the demand on each component, and its keys; remove old rows."""
         at = now // self._times.look_s * self._times.look_s
         kept = dict(sorted(rates.items())[:COMPONENTS_MAX])
         self.dropped += len(rates) - len(kept)
@@ -102,10 +104,10 @@ class History:
             self._forget(now)
 
     def _forget(self, now: float) -> None:
-        """Remove what is older than 14 days and half an hour, and of looks what was seen before the last day."""
+        """Remove minutes older than 14 days and half an hour, and looks older than a day."""
         if 0 <= now - self._pruned_at < self._times.recent_s:
             return
-        # What lies in the future was written before the clock was put back.
+        # Minutes in the future were written before the clock was set back.
         oldest = now - DAYS * self._times.day_s - self._times.recent_s
         for table in ("minutes", "looks"):
             self._database.execute(f"DELETE FROM {table} WHERE at < ? OR at > ?", (oldest, now))
@@ -113,7 +115,7 @@ class History:
         self._pruned_at = now
 
     def past(self, components: Collection[str], now: float) -> dict[str, Past]:
-        """What components were asked for at this clock time; it is read once in a window."""
+        """The demand on components at this clock time; read once per window."""
         with self._said():
             for name in components:
                 if name not in self._pasts or not 0 <= now - self._pasts[name][0] < self._times.window_s:
@@ -122,14 +124,14 @@ class History:
         return {name: past for name, (_, past) in self._pasts.items()}
 
     def kept(self, since: float) -> tuple[float, float]:
-        """For how long the lag was known since then, and for how long of that it was too high."""
+        """How long the lag has been known since then, and how long it was too high."""
         with self._said():
             found = self._database.execute("SELECT sum(measured), sum(broken) FROM looks WHERE at >= ?", (since,))
             measured_s, broken_s = found.fetchone()
             return measured_s or 0.0, broken_s or 0.0
 
     def recorded(self) -> Iterator[bytes]:
-        """What was seen in the last day, the oldest first."""
+        """The looks of the last day, oldest first."""
         with self._said():
             for (minute,) in self._database.execute("SELECT minute FROM looks WHERE minute NOT NULL ORDER BY at"):
                 yield zlib.decompress(minute)
@@ -151,6 +153,6 @@ class History:
 
 
 def remove_history(file: Path) -> None:
-    """Remove a history that nobody has open."""
+    """Remove a history that no process has open."""
     for suffix in ("", "-wal", "-shm"):
         file.with_name(file.name + suffix).unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""What is to be changed for a job after a look, and what is not, and why. Pure.
+"""Decides after a look what to change for a job and what not, and why. Pure.
 
-Three verdicts of `heronpy.health` act: too few tasks, too little memory, and more tasks than needed. So does a lag
-above what is promised while a component is fully and evenly busy. All others never do: they open an alert, and while
-one of a cause that more tasks do not cure is open, nothing is scaled. Invariants: one plan at a time, and each is
-judged before the next; no value leaves the limits of `scale`; without figures nothing is done.
+Three verdicts of `heronpy.health` lead to changes: too few tasks, too little memory, and more tasks than needed. So
+does a lag above the promise while a component is fully and evenly busy. All other verdicts open an alert. While an
+alert is open whose cause more tasks do not solve, nothing is scaled. Invariants: one plan at a time, and each is judged
+before the next; no value leaves the limits of `scale`; without figures nothing is done.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from heronpy.views.findings import CALM, OF_MACHINES, Finding, Verdict
 
 T = TypeVar("T")
 
-#: Findings that may come with too few tasks, or have nothing to do with how fast tuples pass.
+#: Findings that may accompany too few tasks, or do not affect the speed of tuples.
 _HARMLESS: Final = CALM | {
     Verdict.UNDER_PROVISIONED, Verdict.CHECKPOINTS, Verdict.PROCESSES, Verdict.DESCRIPTORS, Verdict.LOGGING,
     Verdict.DISK,
 }  # fmt: skip
-#: Causes of the scaler's own, which are not looked for while a plan is under way.
+#: Causes of the scaler itself, which are not checked while a plan is in progress.
 _OWN: Final = frozenset({"no maximum", "maximum", "no effect", "memory", "lag"})
-#: What follows from other causes, which were told.
+#: Consequences of other causes that were reported.
 _EFFECTS: Final = frozenset({Verdict.LOSSES})
-#: A dependency is slow when it takes this many times as long as usual; below that, the code always waits.
+#: A dependency is slow if it takes this multiple of its usual time; below that, the code always waits.
 SLOWER: Final = 3.0
-#: A topology keeps up while its lag is at most this, or half of what is promised.
+#: A topology keeps up while its lag is at most this, or half of the promise.
 LAG_S: Final = 5.0
-#: At most this share of the tasks is taken at once.
+#: At most this share of the tasks is removed at once.
 SHRINK_MAX: Final = 0.4
-#: Less of what was planned is no effect.
+#: A smaller share of the plan counts as no effect.
 EFFECT_MIN: Final = 0.1
-#: While it is not known how long tasks usually wait, a step with this effect lets the next one double them.
+#: While the usual waiting time of tasks is unknown, a step with this effect lets the next step double them.
 HELPED: Final = 0.5
-#: A limit of memory grows by this factor, to this share of a slot or host; so full it may be.
+#: A memory limit grows by this factor, up to this share of a slot or host, which may be used up to the last share.
 MEMORY_GROWS, MEMORY_SHARE, MEMORY_FULL = 1.5, 0.2, 0.8
 _BARS_MAX: Final = 6
 _GAP_LOOKS: Final = 5
 
 
 class Trial(Struct, frozen=True):
-    """A value that was changed, and what its component processed before."""
+    """A value that was changed, and the rate of its component before."""
 
     key: str
     before: int
@@ -68,42 +68,42 @@ class Plan(Struct, frozen=True):
 
     at: float
     trials: dict[str, Trial]
-    #: When they were seen.
+    #: When the changes became visible.
     seen_at: float | None = None
 
 
 class Bar(Struct, frozen=True):
-    """A component for which more had no effect; `times` counts the attempts after the first, in a row."""
+    """A component for which more tasks had no effect; `times` counts the consecutive attempts after the first."""
 
     until: float
     times: int
 
 
 class Shrunk(Struct, frozen=True):
-    """When tasks were taken from a component, and how many threads it had before."""
+    """When tasks were removed from a component, and its number of threads before."""
 
     at: float
     threads: int
 
 
 class State(Struct, frozen=True):
-    """All that is remembered from look to look; it can be stored as JSON."""
+    """The memory of the scaler between looks; it can be stored as JSON."""
 
     at: float = 0.0
     known: dict[str, Known] = {}
-    #: Since when something holds, such as that a component wants more.
+    #: Since when a condition holds, such as that a component wants more.
     since: dict[str, float] = {}
-    #: When somebody else last changed the topology.
+    #: When a user last changed the topology.
     changed_at: float = 0.0
-    #: What program it ran at the last look, and since when; 0: always, as far as is known.
+    #: Its program at the last look, and since when it runs; 0: always, as far as known.
     program: str = ""
     deployed_at: float = 0.0
     plan: Plan | None = None
     shrunk: dict[str, Shrunk] = {}
     bars: dict[str, Bar] = {}
-    #: Components whose last step had most of its effect, since somebody changed the topology.
+    #: Components whose last step had most of its effect, since a user changed the topology.
     helped: tuple[str, ...] = ()
-    #: Why something was last refused, by component.
+    #: The last reason of a refusal, by component.
     said: dict[str, str] = {}
     alerts: dict[str, Alert] = {}
     slo: Attainment = Attainment()
@@ -111,28 +111,28 @@ class State(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What follows from a look."""
+    """The result of a look."""
 
     state: State
     decisions: tuple[Decision, ...] = ()
-    #: For layer scaler: `parallelism`, `resources`, `concurrency` by component.
+    #: Values for layer scaler: `parallelism`, `resources`, `concurrency` by component.
     changes: dict[str, dict[str, Any]] = {}
-    #: What each component was asked for, and the keys of all its tasks, for the history.
+    #: The demand on each component, and the keys of all its tasks, for the history.
     rates: dict[str, tuple[float, float | None]] = {}
 
 
 def decide(state: State, look: Look, goal: Goal, times: Times) -> Outcome:
-    """What is to be done after this look, in the light of all that came before it."""
+    """The decisions after this look, considering all earlier looks."""
     return _Round(state, look, goal, times).outcome()
 
 
 def withdrawn(state: State) -> State:
-    """After changes could not be written: nothing is under way."""
+    """The state after a failed write of changes: no plan is in progress."""
     return replace(state, plan=None)
 
 
 class _Round:
-    """One decision: what it finds out, and what it has decided so far."""
+    """One decision: its findings, and its decisions so far."""
 
     def __init__(self, state: State, look: Look, goal: Goal, times: Times) -> None:
         self.was, self.look, self.goal, self.times, self.now = state, look, goal, times, look.at
@@ -162,7 +162,7 @@ class _Round:
         self.slo = observed(state.slo, self.lag_s, goal.lag_s, self.now, _GAP_LOOKS * times.look_s)
 
     def outcome(self) -> Outcome:
-        """Judge what is under way, else decide."""
+        """Judge the plan in progress, else decide."""
         self._check_figures()
         pressed: list[str] = []
         if self.asked is not None:
@@ -186,9 +186,9 @@ class _Round:
     # ---- what is so -----------------------------------------------------------------------
 
     def _kept(self, one: Alert) -> Alert:
-        """An open alert, as seen now when its cause cannot be looked for now and nobody has removed it."""
+        """An open alert, seen as current if its cause cannot be checked now and nothing has removed it."""
         if one.cause == Verdict.BAD_UPDATE.value:
-            # Health compares with the hour before; what the scaler has changed since then does not remove the cause.
+            # Health compares with the hour before; changes of the scaler since then do not remove the cause.
             updated = self.plan is None and (self.look.updated_at or 0.0) > one.since
             changed, again = updated or self.deployed_at > one.since, self._of(Verdict.BAD_UPDATE, one.component)
             if changed and again is None:
@@ -206,7 +206,7 @@ class _Round:
         return estimate.learned(known, one, self.look, self.vetoed or self.changing)
 
     def _lasting(self, what: str, names: Iterable[str], least_s: float) -> list[str]:
-        """The names for which something has held for at least `least_s` seconds."""
+        """The names for which a condition has held for at least `least_s` seconds."""
         old = self.was.since if self.fresh else {}
         found = []
         for name in names:
@@ -218,7 +218,7 @@ class _Round:
         return self.verdicts.get((verdict, component))
 
     def _vetoes(self, one: Finding) -> bool:
-        """Whether more tasks do not cure it, nor anything else while it lasts."""
+        """Whether neither more tasks nor any other change solves it while it lasts."""
         if one.verdict is Verdict.MEMORY:
             return "times" in one.figures
         if one.verdict is Verdict.LOSSES:
@@ -228,7 +228,7 @@ class _Round:
         return one.verdict not in _HARMLESS and not self._always_waits(one)
 
     def _always_waits(self, one: Finding) -> bool:
-        """Whether a component waits as it always does, as far as is known, so that more tasks wait for more at once."""
+        """Whether a component waits as always, as far as known, so that more tasks wait for more calls at once."""
         part = self.parts.get(one.component)
         if one.verdict is not Verdict.DEPENDENCY or part is None or not part.processed:
             return False
@@ -237,7 +237,7 @@ class _Round:
         return one.figures.get("tuple_s", 0.0) < SLOWER * part.usual_s
 
     def _wants_more(self, one: Figures) -> bool:
-        """Whether it holds the topology up, and more of it would help."""
+        """Whether it holds the topology up, and more tasks would help."""
         few = self._of(Verdict.UNDER_PROVISIONED, one.name)
         waits = self._of(Verdict.DEPENDENCY, one.name)
         if (few is not None and "known_in_s" not in few.figures) or (waits is not None and self._always_waits(waits)):
@@ -256,7 +256,7 @@ class _Round:
         return past.ahead if patterns.is_usual(past) else None
 
     def _correct(self, asked: dict[str, float]) -> None:
-        """Estimates that were disproved."""
+        """Correct estimates that were disproved."""
         for name, shrunk in list(self.shrunk.items()):
             one = self.parts.get(name)
             if one is None or self.now - shrunk.at >= self.times.shrink_s:
@@ -270,7 +270,9 @@ class _Round:
     # ---- what is done ---------------------------------------------------------------------
 
     def _grow(self, pressed: list[str], asked: dict[str, float]) -> None:
-        """Size the whole graph, if a component has wanted more for long enough and the topology does not catch up."""
+        """Size the whole graph, if a component has wanted more tasks for long enough and the topology does not catch
+        up.
+        """
         drain_s = self.times.drain_s(self.goal)
         left_s = estimate.left_s(self.look, self.known)
         catches_up = any("left_s" in one.figures for one in self.look.findings if one.verdict is Verdict.CATCHING_UP)
@@ -312,9 +314,11 @@ class _Round:
             self._change(one, key, before, after, figures | {"after": after}, text)
 
     def _shrink(self, spare: list[str], asked: dict[str, float]) -> None:
-        """Take tasks that were not needed for long, where nothing is wrong or waits and other days do not need them."""
+        """Remove tasks that were not needed for a long time, if there is no problem or backlog and other days do not
+        need them.
+        """
         calm = all(one.verdict in CALM and one.verdict is not Verdict.CATCHING_UP for one in self.look.findings)
-        if not calm or not self.keeps_up:  # a backlog would need tasks that its rate alone does not
+        if not calm or not self.keeps_up:  # a backlog would need more tasks than its rate alone
             return
         for name in spare:
             one, known, finding = self.parts[name], self.known[name], self._of(Verdict.OVER_PROVISIONED, name)
@@ -327,7 +331,7 @@ class _Round:
             needed = max(estimate.tasks_for(rate, known.per_thread, one.concurrency), int(finding.figures["needed"]))
             after = max(needed, ceil((1 - SHRINK_MAX) * one.tasks - 1e-9), self._tasks_by_memory(one, known, past))
             if ahead is None and after < one.tasks:
-                after = one.tasks - (one.tasks - after) // 2  # other days do not tell
+                after = one.tasks - (one.tasks - after) // 2  # other days give no prediction
             after = self.goal.clamped(name, after)
             if after < one.tasks:
                 figures = {"before": one.tasks, "after": after, "asked": asked[name],
@@ -338,14 +342,14 @@ class _Round:
                 )
 
     def _tasks_by_memory(self, one: Figures, known: Known, past: Past) -> int:
-        """The fewest tasks that can hold the keys of now, and those of other days."""
+        """The minimum number of tasks that can hold the current keys, and those of other days."""
         keys = max((one.keys or 0.0) * one.tasks, past.ahead_keys or 0.0)
         if one.memory_limit is None or not keys:
             return 1
         return estimate.tasks_for_memory(one, known, keys, MEMORY_FULL) or one.tasks
 
     def _more_memory(self) -> None:
-        """More memory for each task, and where that is used up more tasks that share the keys."""
+        """Give each task more memory, and if that is used up, add tasks that share the keys."""
         for one in self.look.components:
             if self._of(Verdict.MEMORY, one.name) is None:
                 continue
@@ -370,7 +374,7 @@ class _Round:
                 self.found.append(Alert(one.name, "memory", text))
 
     def _may_change(self, one: Figures, wanted: bool, needs: str) -> bool:
-        """Whether a component may be given more; `wanted`: it has to be said why not."""
+        """Whether a component may be given more tasks; `wanted`: a refusal must be reported."""
         bar = self.bars.get(one.name)
         if one.name not in self.goal.max:
             cause, why = "no maximum", f"scale.max.{one.name} is not set; set it"
@@ -406,7 +410,7 @@ class _Round:
     # ---- what it has brought --------------------------------------------------------------
 
     def _judge(self, plan: Plan) -> None:
-        """Once what was planned is seen, and has settled, compare it with what it has brought."""
+        """Judge a plan: when it is visible and has settled, compare it with its effect."""
         if plan.seen_at is None:
             if all(_is_made(trial, self.parts.get(name)) for name, trial in plan.trials.items()):
                 self.plan = replace(plan, seen_at=self.now)
@@ -451,7 +455,7 @@ class _Round:
     # ---- what is wrong --------------------------------------------------------------------
 
     def _check_figures(self) -> None:
-        """An alert when figures are missing for long: nothing is done without them."""
+        """Open an alert when figures are missing for long, because nothing is done without them."""
         missing = [one.name for one in self.look.components if one.processed is None or one.busy is None]
         names = ", ".join(missing) if self.look.components else ""
         unknown = (bool(missing) and not self.changing) or not self.look.components
@@ -461,7 +465,7 @@ class _Round:
             self.found.append(Alert(missing[0] if missing else "", "figures", text))
 
     def _alert(self, pressed: list[str]) -> None:
-        """Find the most urgent cause that scaling does not cure; without one, the scaler's own causes count."""
+        """Find the most urgent cause that scaling does not solve; if there is none, use the scaler's own causes."""
         others = [one for one in self.look.findings if one.verdict not in CALM and not self._is_acted_on(one)]
         alerts = []
         full = {host for one in self.look.findings if one.verdict is Verdict.MACHINE for host in one.names}
@@ -475,7 +479,7 @@ class _Round:
             vetoes = one in self.trouble
             text = sentence(one, self.look.topology) + ("; more tasks would not help" if vetoes else "")
             component = "" if one.verdict in OF_MACHINES else one.component
-            # At first the tasks of a slow host may not all be slow.
+            # At first, not all tasks of a slow host may be slow.
             waits_s = self.times.sure_s if one.verdict is Verdict.SLOW_TASK else 0.0
             alerts.append(Alert(component, one.verdict.value, text, vetoes, waits_s))
         self.found = alerts + self.found

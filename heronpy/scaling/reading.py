@@ -1,4 +1,4 @@
-"""What the scaler is told, made of what a topology master answers. Pure."""
+"""Makes the input of the scaler from the answers of a topology master. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def look_of(
     program: str = "",
     updated_at: float | None = None,
 ) -> Look:
-    """A look at a topology; without figures, one that says so.
+    """A look at a topology; without figures, a look without components.
 
-    `asynchronous` names its asynchronous bolts; `fixed` says by component why nothing of it may be changed; `program`
-    is the digest of what it runs.
+    `asynchronous` names its asynchronous bolts; `fixed` says by component why it may not be changed; `program` is the
+    digest of its program.
     """
     if load is None or load.window_s is None:
         return Look(topology=topology, at=now, findings=tuple(findings), program=program)

@@ -1,4 +1,4 @@
-"""Recorded looks at a job, through the code that decided then: it decides the same again. Pure."""
+"""Runs recorded looks at a job through the code that decided then, with the same decisions. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heronpy.scaling.plan import State, decide
 
 
 class Minute(Struct, frozen=True, omit_defaults=True):
-    """A look, what the job promised then, and what was remembered before; None: as the minute before has left it."""
+    """A look, the promise at that time, and the memory before it; None: the memory after the previous minute."""
 
     look: Look
     goal: Goal
@@ -21,7 +21,7 @@ class Minute(Struct, frozen=True, omit_defaults=True):
 
 
 def replayed(minutes: Iterable[Minute]) -> Iterator[tuple[float, Decision]]:
-    """What is decided, and when; what the first minute remembers counts, and nothing that a later one does."""
+    """The decisions and their times. The memory of the first minute is used, and that of later minutes is ignored."""
     state = None
     for minute in minutes:
         before = (minute.state or State()) if state is None else state

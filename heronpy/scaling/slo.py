@@ -1,36 +1,38 @@
-"""When a job broke what it promises, and for how much of the time it kept it. Pure."""
+"""When a job broke its promise, and for which share of the time it kept it. Pure."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-#: Intervals that are kept, the newest.
+#: Maximum number of kept intervals, the newest ones.
 INTERVALS_MAX = 100
 
 
 class Attainment(Struct, frozen=True):
     """How a promise was kept. Times are seconds since 1970."""
 
-    #: Seconds in which the lag was known, and those of them in which it was above what is promised.
+    #: Seconds in which the lag was known, and how many of them it was above the promise.
     measured_s: float = 0.0
     broken_s: float = 0.0
-    #: The last look, and its lag; None: not known then.
+    #: Time of the last look, and its lag; None: the lag was unknown.
     at: float = 0.0
     lag_s: float | None = None
-    #: Since when the promise is broken; None: it is kept.
+    #: Since when the promise is broken; None if it is kept.
     since: float | None = None
-    #: From when until when it was broken before.
+    #: Earlier intervals in which it was broken: from, until.
     intervals: tuple[tuple[float, float], ...] = ()
 
     @property
     def share(self) -> float | None:
-        """Of the time that it was kept; None: nothing was measured."""
+        """Share of the measured time in which it was kept; None if nothing was measured."""
         return 1 - self.broken_s / self.measured_s if self.measured_s else None
 
 
 def observed(before: Attainment, lag_s: float | None, promised_s: float, now: float, gap_s: float) -> Attainment:
-    """After a look. Between two looks the lag changes evenly; what lies between two further apart was not measured."""
+    """The result after a look. Between two looks the lag is interpolated; a longer gap between looks counts as not
+    measured.
+    """
     if not promised_s and before.since is not None:
         before = replace(before, since=None, intervals=_with(before, before.at))
     if lag_s is None or not promised_s:
@@ -55,11 +57,11 @@ def observed(before: Attainment, lag_s: float | None, promised_s: float, now: fl
     if begins:
         return replace(after, since=crossed)
     if ends:
-        # Without the look before, it is not known for how long it went on.
+        # Without the previous look, the end of the interval is unknown.
         return replace(after, since=None, intervals=_with(before, crossed if known else before.at))
     return after
 
 
 def _with(before: Attainment, until: float) -> tuple[tuple[float, float], ...]:
-    """The intervals with the one that ends."""
+    """The intervals with the interval that ends."""
     return before.intervals if before.since is None else (*before.intervals, (before.since, until))[-INTERVALS_MAX:]

@@ -1,8 +1,8 @@
 """`python -m heronpy.scheduler --launch F`: the daemon of the scheduler, one per topology.
 
 It runs below a guardian that restarts it when it is killed or hangs. Containers run on this host, or on an engine if
-the topology was submitted to one. What it needs as well as its fork server is loaded before that is forked: the server
-is not ready sooner if each of them loads it.
+the topology was submitted to one. Modules that both the scheduler and its fork server need are loaded before the fork,
+because loading them twice would not be faster.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run(launch: LaunchSpec, launch_file: str, executor_module: str, pulse: Pulse
     """Run the scheduler of containers on this host, or on an engine; returns its exit code."""
     try:
         lift_files()  # all processes of the topology inherit it
-        # Before any thread, socket, event loop or lock exists in this process.
+        # Forked before this process has any thread, socket, event loop or lock.
         server = None
         if not launch.submitted.engine:
             load_modules(SHARED)

@@ -1,7 +1,7 @@
-"""What containers ask at the endpoint: to be admitted, to go on, for the package; and what they tell before they end.
+"""Requests of containers at the endpoint: admission, renewal, the package, and reports before their end.
 
-`Handlers` of the endpoint for a scheduler whose containers an engine runs. What it hears becomes events of placement,
-whose answers come back by `answer`.
+Has the `Handlers` of the endpoint for a scheduler whose containers run on an engine. The requests become events of
+placement, whose answers come back by `answer`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from heronpy.scheduler.placement_events import Activate, Effect, Entry, Event, F
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: Ends of logs that wait to be written; containers send the others again.
+#: Log ends that wait to be written; containers send further ones again.
 LOGS_MAX = 64
-#: Hellos that wait until the package is packed.
+#: Hellos that may wait until the package is packed.
 HELLOS_MAX = 2000
 #: A state manager that has lost its records may be behind by this number of submissions; more is a forgery.
 AHEAD_MAX = 1000
@@ -47,7 +47,7 @@ SPANS_MAX = 16
 _SPAN_NAME_MAX = 40
 _TAIL_BYTES = 4096
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-#: Most open requests; additional ones cannot be from our submissions.
+#: Maximum number of open requests; more cannot come from this topology's submissions.
 WAITING_MAX = 10_000
 
 
@@ -59,12 +59,12 @@ class _Open:
 
 
 class Renewals:
-    """The requests of containers that wait for an answer: the last one of each submission.
+    """The requests of containers that wait for an answer: the last request of each submission.
 
-    By (container, submission).
+    The key is (container, submission).
 
-    A standby's request is answered when there is something to say, or after the time that it waits; a container that
-    acts is answered at once. An earlier request that is still open is answered by nothing new.
+    A standby's request is answered when there is news for it, or after its waiting time. A container that acts is
+    answered at once. An earlier request that is still open gets an answer without news.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Renewals:
         return len(self._open)
 
     def open(self, who: tuple[int, int], number: int, received_at: float) -> asyncio.Future[endpoint_pb2.Renewed]:
-        """A request has come; what its sender gets."""
+        """Register a request; returns the future of its answer."""
         self.say(who, endpoint_pb2.VERDICT_NONE)
         if len(self._open) >= WAITING_MAX:
             raise RetryableRpcError("too many requests wait for an answer at the control endpoint; ask again later")
@@ -83,7 +83,7 @@ class Renewals:
         return answer
 
     def received_at(self, who: tuple[int, int]) -> float | None:
-        """When its open request came; None without one."""
+        """When its open request came; None if there is none."""
         found = self._open.get(who)
         return found.received_at if found is not None else None
 
@@ -95,7 +95,7 @@ class Renewals:
         why: str = "",
         after: endpoint_pb2.Cause | None = None,
     ) -> bool:
-        """Answer the open request of a submission; False without one."""
+        """Answer the open request of a submission; False if there is none."""
         found = self._open.pop(who, None)
         if found is None or found.answer.done():
             return False
@@ -107,20 +107,20 @@ class Renewals:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What each container receives when it is admitted."""
+    """The data that each container receives when it is admitted."""
 
     launch: LaunchSpec
     times: LeaseTimes
     fencing: Fencing
     endpoint_keys: EndpointKeys = field(repr=False)
-    #: Of the links between containers.
+    #: Keys of the links between containers.
     links: Keys = field(repr=False)
-    #: Folders that all hosts are said to share.
+    #: Folders that all hosts share according to the settings.
     shared: tuple[str, ...] = ()
 
 
 class Admission:
-    """`handle` is how events reach placement; `now` is its clock. `permit` is None until this scheduler has it."""
+    """`handle` passes events to placement; `now` is its clock. `permit` is None until this scheduler has it."""
 
     def __init__(self, terms: Terms, handle: Callable[[Event], list[Effect]], now: Callable[[], float]) -> None:
         self._terms = terms
@@ -135,33 +135,34 @@ class Admission:
             terms.launch.topology_id,
             settings_for(terms.launch, EngineSettings).packages,
         )
-        #: Of other topologies, which run in its containers, by digest.
+        #: Packages of other topologies, which run in its containers, by digest.
         self.packages: dict[str, PackageEndpoint] = {}
         self._logs = KeptLogs(terms.launch.log_dir)
         self._writing = asyncio.Lock()
-        #: Submissions that were heard and have not sent a log, with their hosts; and those that have.
+        #: Submissions without a log so far, with their hosts; and submissions that have sent one.
         self._silent: dict[Who, str] = {}
         self._sent: set[Who] = set()
         self._log_ends = self._hellos = 0
-        #: By container: a submission that was refused or has ended, and the sentence on it.
+        #: By container: a submission that was refused or has ended, and the reason as a sentence.
         self._final_message: dict[int, tuple[int, str]] = {}
-        #: Steps of starts by container, of its newest submission that told.
+        #: Steps of starts by container, for its newest submission that has reported them.
         self._starts: dict[int, tuple[int, list[endpoint_pb2.StartSpan]]] = {}
         #: The submissions of a container that may exist.
         self.known: Callable[[int], Sequence[int]] = lambda container: ()
-        #: Its entry in the ledger; None of a container that nobody has heard of.
+        #: Its entry in the ledger; None for an unknown container.
         self.entry_of: Callable[[int], Entry | None] = lambda container: None
-        #: Whether it has said that nothing of it runs any more.
+        #: Whether the submission has reported that none of its processes runs any more.
         self.stopped: Callable[[int, int], bool] = lambda container, submission: False
         folder = endpoint_keys.folder_of(terms.launch.working_dir)
         self._bindings = Bindings(folder, lambda who: who[1] in self.known(who[0]))
-        #: Hellos of another process than the one that is that submission, and of another release of heronpy or Python.
+        #: Hellos of a process that is not the bound one of its submission, and hellos of another release of heronpy or
+        #: Python.
         self.impostors = self.releases = 0
-        #: What was refused for now, because too much of it is under way.
+        #: Requests that were refused for now, because too many are open.
         self.busy = 0
 
     def start(self) -> None:
-        """Put a file into each shared folder, and begin to pack the package; ConfigError."""
+        """Put a file into each shared folder, and begin to pack the package; raises ConfigError."""
         self._bindings.load()
         for folder in self._terms.shared:
             file = Path(folder) / self._proof_name
@@ -194,7 +195,9 @@ class Admission:
 
     # ---- answers ----------------------------------------------------------------------------
     def answer(self, effect: Activate | Grant | Fence) -> None:
-        """Answer the last request of a submission; nothing without one, or if the permit may not grant."""
+        """Answer the last request of a submission. Does nothing if there is none, or if the permit does not allow a
+        grant.
+        """
         who = effect.container, effect.submission
         received_at = self._renewals.received_at(who)
         if received_at is None:
@@ -211,7 +214,7 @@ class Admission:
 
     # ---- requests ---------------------------------------------------------------------------
     async def hello(self, hello: endpoint_pb2.Hello) -> endpoint_pb2.Welcome:
-        """Admit a submission. InvalidRpcError for another release or Python, FencedError for one that is replaced."""
+        """Admit a submission. InvalidRpcError for another release or Python, FencedError for a replaced submission."""
         self._check_ready()
         if self._hellos >= HELLOS_MAX:
             self.busy += 1
@@ -268,7 +271,7 @@ class Admission:
         )
 
     def _check_who(self, who: Who, nonce: bytes) -> None:
-        """Refuse a process that cannot be this submission: another process is it, or it does not exist."""
+        """Refuse a process that cannot be this submission: another process is bound to it, or it does not exist."""
         entry = self.entry_of(who[0])
         if entry is not None and who[1] > entry.submitted:
             if who[1] > entry.submitted + AHEAD_MAX:
@@ -302,16 +305,16 @@ class Admission:
             )
 
     async def renew(self, who: Who, renew: endpoint_pb2.Renew) -> endpoint_pb2.Renewed:
-        """Grant, activate or fence; a standby's request waits until there is something to say."""
+        """Grant, activate or fence; a standby's request waits until there is news for it."""
         self._check_ready()
         if max(renew.epoch, renew.stopped) > EPOCH_MAX:
             raise InvalidRpcError(f"container {who[0]} claims an epoch that it was not given")
         answer = self._renewals.open(who, renew.number, self._now())
         number, host = self._hosts.get(who[0], (0, ""))
         if who not in self._sent:
-            self._silent.setdefault(who, "")  # one that an earlier scheduler has admitted
+            self._silent.setdefault(who, "")  # a submission that an earlier scheduler has admitted
         self._handle(Heard(*who, renew.epoch, renew.stopped, host if number == who[1] else ""))
-        # Whoever is silent for two renewals is not activated, so nobody waits longer than one.
+        # A standby that is silent for two renewals is not activated, so no request waits longer than one.
         waits = not renew.epoch and renew.wait_s > 0.0
         wait_s = min(renew.wait_s, self._terms.times.renew_s) if waits else 0.0
         if not answer.done():
@@ -321,7 +324,7 @@ class Admission:
         return await answer
 
     def leave(self, who: Who, why: str) -> None:
-        """Its engine will end it soon."""
+        """Record that its engine will end it soon."""
         self._check_ready()
         self._handle(Leaving(*who, why))
 
@@ -351,10 +354,10 @@ class Admission:
             self._final_message[who[0]] = who[1], said[:1024]
 
     async def tell_lost(self, all_left: bool = False) -> None:
-        """Say of submissions that are gone, or of `all_left`, that their logs did not arrive."""
+        """Log that the logs of vanished submissions, or of `all_left`, did not arrive."""
         gone = [who for who in self._silent if all_left or who[1] not in self.known(who[0])]
         self._sent = {who for who in self._sent if who[1] in self.known(who[0])}
-        # At once: while one is written, its log may arrive, or another call may say the same.
+        # All at once: during one write, another log may arrive, or another call may report the same loss.
         for who, host in [(who, self._silent.pop(who)) for who in gone]:
             try:
                 async with self._writing:
@@ -380,7 +383,7 @@ class Admission:
         return spans if number == submission else []
 
     def final_message_of(self, container: int) -> str:
-        """Why the newest submission of a container that is known to have ended did so, as it said itself."""
+        """The last message of the newest submission of a container, if it is known to have ended."""
         return self._final_message.get(container, (0, ""))[1]
 
     def holder_of(self, container: int) -> int:
@@ -389,7 +392,7 @@ class Admission:
         return entry.holder if entry is not None else 0
 
     def has_stopped(self, who: Who) -> bool:
-        """Whether a submission has said that nothing of it runs any more."""
+        """Whether a submission has reported that none of its processes runs any more."""
         return self.stopped(*who)
 
 

@@ -1,31 +1,32 @@
-"""Hosts that get no containers for a time: those that lost one, and those that somebody drains. Pure."""
+"""Hosts that get no containers for a time: hosts that lost one, and hosts that a user drains. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-#: Hosts that are avoided at a time; the one that was added first is forgotten first.
+#: Maximum number of avoided hosts; the oldest entry is forgotten first.
 AVOID_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Avoided:
-    """One of them, on the clock of who asks."""
+    """One avoided host, with times on the clock of the caller."""
 
     host: str
     until: float
     why: str = ""
-    #: Who drains it; empty: nobody does.
+    #: The user who drains it; empty if it is not being drained.
     by: str = ""
     #: Its containers are still being moved away.
     draining: bool = False
 
 
 class AvoidedHosts:
-    """Each for `avoid_s` from when it was added last or its drain was over; `known` are those of an earlier scheduler.
+    """Each host is avoided for `avoid_s` after it was last added or its drain ended; `known` are the hosts of an
+    earlier scheduler.
 
-    That a drain is over says nothing of a host that has lost containers as well, so each is remembered by itself.
+    A host may have lost containers and be drained as well, so both are kept separately.
     """
 
     def __init__(self, avoid_s: float, known: Iterable[Avoided] = ()) -> None:
@@ -33,7 +34,7 @@ class AvoidedHosts:
         self._found: dict[tuple[str, bool], Avoided] = {(one.host, bool(one.by)): one for one in known}
 
     def add(self, host: str, now: float, why: str = "", by: str = "") -> bool:
-        """Whether it was not avoided before; an empty name is no host. With `by` its drain begins."""
+        """Returns whether the host was not avoided before; an empty name is ignored. With `by` its drain begins."""
         if not host:
             return False
         new = host not in self.at(now)
@@ -44,7 +45,7 @@ class AvoidedHosts:
         return new
 
     def drained(self, host: str, failed: bool, now: float) -> None:
-        """Its drain is over: it is avoided for its time from now on, or, if that failed, a host like others."""
+        """End the drain of a host. It is avoided for its time from now on, or not at all if the drain failed."""
         found = self._found.get((host, True))
         if found is not None and failed:
             del self._found[host, True]
@@ -61,7 +62,7 @@ class AvoidedHosts:
         return bool(found)
 
     def draining(self) -> dict[str, str]:
-        """Hosts whose drain is not over, and who asked for it."""
+        """Hosts whose drain is not over, and the user who asked for it."""
         return {one.host: one.by for one in self._found.values() if one.draining}
 
     def known(self, now: float) -> tuple[Avoided, ...]:

@@ -1,8 +1,8 @@
-"""Which process each submission of a container is: the one that said hello first.
+"""Which process each submission of a container is: the process that said hello first.
 
-Whoever holds a join token may say hello. So the first hello of a submission binds it to the random nonce of its sender,
-and another process that claims to be the same submission is refused. What is bound outlives the scheduler, in a private
-file next to the keys of the endpoint; a hello is answered once the file is written.
+Any process with a join token may say hello. So the first hello of a submission binds it to the random nonce of its
+sender, and another process that claims to be the same submission is refused. Bindings outlive the scheduler, in a
+private file next to the keys of the endpoint. A hello is answered after the file is written.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Bindings:
         self._written = dict(self._bound)
 
     def is_other(self, who: Who, nonce: bytes) -> bool:
-        """Whether another process is this submission."""
+        """Whether the submission is bound to another process."""
         bound = self._bound.get(who)
         return bound is not None and not hmac.compare_digest(bound, _digest(nonce))
 

@@ -1,4 +1,4 @@
-"""Containers on an engine: what to ask for, and what others see of them, as records and words. Pure."""
+"""Containers on an engine: the requests for them, and their records and descriptions for users. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_standby(containers: Iterable[int], standbys: int) -> tuple[int, ...]:
 
 
 def container_specs(requests: Mapping[int, ResourceRequest], standbys: int) -> tuple[ContainerSpec, ...]:
-    """The containers to request from an engine. Those with a topology master avoid each other's hosts."""
+    """The containers to request from an engine. Containers with a topology master avoid each other's hosts."""
     numbers = sorted(requests)
     apart = with_standby(numbers, standbys)
     return tuple(
@@ -52,11 +52,11 @@ def record_of(
 ) -> control_pb2.ProcessRecord:
     """The record of a container.
 
-    `started_at` is the wall time since which it acts, 0 if it does not; `termination_report` is its last message before
-    it ended.
+    `started_at` is the wall time since which it acts, or 0 if it does not act; `termination_report` is its last message
+    before it ended.
     """
     failed = view.phase is Phase.FAILED
-    # Between two tries the engine has nothing of it, and nobody else says why the last one ended.
+    # Between two submissions the engine does not list the container, and nothing else says why the last one ended.
     ended = failed or not view.engine_id
     words = f"{view.words}: {termination_report}" if ended and termination_report and view.exit_reason else view.words
     why = explained.get(view.engine_id) if view.phase is Phase.QUEUED else None

@@ -1,11 +1,11 @@
-"""The control endpoint of a scheduler: the one TCP port at which containers on other hosts are admitted and ask.
+"""The control endpoint of a scheduler: the TCP port for requests of containers on other hosts.
 
-Whoever has the join token may say hello; everything else needs the secret of a submission, which is the answer to its
-hello. The user's clients on other hosts are known by a key of their own: they may have requests passed on (`relay`) and
+A process with the join token may say hello; every other request needs the secret of a submission, which is the answer
+to its hello. The user's clients on other hosts have a key of their own: they may have requests passed on (`relay`) and
 read the state, but are not containers. The endpoint checks the sender and the size of a request; `Handlers` act on it.
-It keeps its port over restarts of the scheduler, so that containers find it again.
+A restarted scheduler uses the same port, so that containers find it again.
 
-Invariants: no message ends the scheduler; a refusal is one sentence; what is kept per container is bounded.
+Invariants: no message ends the scheduler; a refusal is one sentence; the data kept per container is bounded.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ log = logging.getLogger("heronpy.scheduler")
 
 #: Container and submission.
 Who = tuple[int, int]
-#: How long a restarted scheduler waits for the port of its predecessor, and how often it tries.
+#: How long a restarted scheduler waits for the port of its predecessor, and the interval of its attempts.
 PORT_WAIT_S = 5.0
 PORT_AGAIN_S = 0.05
-#: Several addresses need a port that is free at each.
+#: With several addresses, the port must be free at each of them.
 PORT_TRIES = 100
 _PORT_FILE = "endpoint.json"
-#: Most messages that wait for the endpoint and for one of its peers; their largest size bounds the bytes. Messages
-#: that are larger than a piece of a package are fewer: see `large_answers`.
+#: Maximum number of messages that wait for the endpoint and for one of its peers; their largest size bounds the bytes.
+#: Fewer messages that are larger than a piece of a package may wait: see `large_answers`.
 RECEIVES_MAX = 8
 SENDS_MAX = 256
-#: Of every other request than those that carry data.
+#: Size limit of all requests that carry no data.
 SMALL_MAX_BYTES = 64 << 10
 _WITH_DATA = frozenset({"state_call", "log_end", "relay"})
 _OF_CONTAINERS = frozenset({"renew", "leave", "read_package", "log_end", "start_spans"})
@@ -71,10 +71,12 @@ class Handlers(Protocol):
     def start_spans(self, who: Who, spans: Sequence[endpoint_pb2.StartSpan]) -> None: ...
 
     def holder_of(self, container: int) -> int:
-        """The submission of a container that was activated last; 0: none was."""
+        """The submission of a container that was activated last; 0 if there is none."""
 
     def has_stopped(self, who: Who) -> bool:
-        """Whether a submission has said that nothing of it runs any more: what still comes was on its way."""
+        """Whether a submission has reported that none of its processes runs any more. Later messages of it were already
+        on their way.
+        """
 
 
 class StateHandler(Protocol):
@@ -94,7 +96,7 @@ class StateHandler(Protocol):
 
 
 class ControlEndpoint:
-    """Made on the loop; `state` is None where containers reach the state manager directly. See `bind_endpoint`."""
+    """Create it on the loop; `state` is None where containers reach the state manager directly. See `bind_endpoint`."""
 
     def __init__(
         self,
@@ -110,9 +112,9 @@ class ControlEndpoint:
         self._topology_id = topology_id
         self._handlers = handlers
         self._state = state
-        #: Requests that were refused: nobody knows who asks, somebody else has its place now, they are too large.
+        #: Requests that were refused because the sender is unknown, was replaced, or sent too much.
         self.unknown = self.replaced = self.oversized = self.not_theirs = 0
-        #: Passes on what clients ask; None until the scheduler is ready to.
+        #: Passes on requests of clients; None until the scheduler is ready for that.
         self.relay: Relay | None = None
         self._authenticator = Authenticator(keys.keys, users=clients)
         try:
@@ -128,7 +130,7 @@ class ControlEndpoint:
 
     @property
     def strangers(self) -> int:
-        """Connections that had not the keys."""
+        """Number of connections without a valid key."""
         return self._authenticator.refused
 
     @property
@@ -138,11 +140,11 @@ class ControlEndpoint:
 
     @property
     def busy(self) -> int:
-        """Calls of state that were refused for now."""
+        """Number of calls of state that were refused for now."""
         return self._state.refused if self._state is not None else 0
 
     def close(self, linger_ms: int = 0) -> None:
-        """Answers that are on their way may take `linger_ms`."""
+        """Close the endpoint. Answers on their way get `linger_ms`."""
         self._authenticator.close()
         self._server.close(linger_ms)
 
@@ -205,7 +207,7 @@ class ControlEndpoint:
 
     async def _log_end(self, who: Who, body: endpoint_pb2.LogEnd) -> control_pb2.Ok:
         if not self._handlers.has_stopped(who):
-            # One that has said that it ended may be replaced before its logs arrive.
+            # A submission that has reported its end may be replaced before its logs arrive.
             self._check_not_replaced(who)
         await self._handlers.log_end(who, body)
         return control_pb2.Ok()
@@ -215,7 +217,7 @@ class ControlEndpoint:
         container, submission = who
         holder = self._handlers.holder_of(container)
         if submission < holder:
-            # What its last processes sent may be read after its last word, which came over another connection.
+            # Messages of its last processes may be read after its final message, which came over another connection.
             self.replaced += not self._handlers.has_stopped(who)
             raise FencedError(f"container {container}, submission {submission}, was replaced by submission {holder}")
 
@@ -249,16 +251,16 @@ class ControlEndpoint:
 
 
 def _ignore(_: bool) -> None:
-    """A session that is not connected sees the change when it asks again."""
+    """Do nothing: a session that is not connected sees the change with its next request."""
 
 
 # ---- where it listens -----------------------------------------------------------------------
 def bind_endpoint(
     working_dir: str, addresses: Sequence[str], port_range: str, make: Callable[[list[str]], ControlEndpoint]
 ) -> ControlEndpoint:
-    """The endpoint at all addresses, with one port: that of an earlier scheduler, else any of the range.
+    """The endpoint at all addresses, with one port: that of an earlier scheduler, else any port of the range.
 
-    `make` opens it at endpoints. ConfigError when an address is not this host's, or no port is free.
+    `make` opens it at endpoints. ConfigError when an address does not belong to this host, or no port is free.
     """
     kept = _kept(working_dir)[0]
     deadline = time.monotonic() + PORT_WAIT_S
@@ -285,7 +287,7 @@ def _at_any_port(
             endpoint = make([f"tcp://{addresses[0]}:{port_range or '*'}"])
             if len(addresses) == 1:
                 return endpoint
-            # The same port at the others as well.
+            # Use the same port at the other addresses as well.
             port = _port_of(endpoint)
             endpoint.close()
             return make([f"tcp://{address}:{port}" for address in addresses])
@@ -321,5 +323,5 @@ def _refuse_address(error: zmq.ZMQError, addresses: Sequence[str]) -> None:
 
 
 def forget_port(working_dir: str) -> None:
-    """The topology is gone."""
+    """Forget the port, because the topology is gone."""
     (Path(working_dir) / _PORT_FILE).unlink(missing_ok=True)

@@ -1,7 +1,8 @@
-"""The conversation with an engine: commands first, then lists, then why containers wait; one call at a time.
+"""The conversation with an engine: commands first, then lists, then the reasons of waiting containers; one call at a
+time.
 
-What it hears becomes events of placement. An engine that is away, or hangs, is asked again and again; commands that it
-did not take are not kept, because placement gives them again.
+Its results become events of placement. An engine that is away or hangs is asked repeatedly. Commands that it did not
+take are dropped, because placement gives them again.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ from heronpy.scheduler.placement_events import Cancel, EngineAway, Event, Listed
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: How often the same container's reason to wait is asked for.
+#: Interval at which the reason of the same waiting container is requested.
 EXPLAIN_EVERY_S = 10.0
-#: After a command, a list may show something new so soon.
+#: Time after a command until a list may show its effect.
 LOOK_SOON_S = 0.3
 T = TypeVar("T")
 
 
 class EngineCalls:
-    """Calls to an engine, one at a time, in a thread of their own, so that a hanging engine only blocks further calls.
+    """Calls to an engine, one at a time, in their own thread, so that a hanging engine only blocks further calls.
 
     `deadline_s` is longer than the engine's own deadlines, which normally end a call.
 
-    A call that is late raises EngineAwayError. The thread stays with it, and further calls raise the same until it
+    A call that misses it raises EngineAwayError. Its thread continues, and further calls raise the same error until it
     returns.
     """
 
     def __init__(self, deadline_s: float) -> None:
         self._deadline_s = deadline_s
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        #: When the call that runs now was begun.
+        #: When the current call began; None if there is none.
         self._since: float | None = None
         threading.Thread(target=self._run, name="engine", daemon=True).start()
 
@@ -81,7 +82,7 @@ class EngineCalls:
                 result = work()
             except BaseException as error:
                 failure = error
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits for the result
                 loop.call_soon_threadsafe(done, result, failure)
 
         self._work.put(run)
@@ -93,12 +94,12 @@ class EngineCalls:
             raise EngineAwayError(f"the engine has not answered within {self._deadline_s:g} s") from None
 
     def close(self) -> None:
-        """No further calls; one that hangs is left alone."""
+        """Refuse further calls; leave a hanging call alone."""
         self._work.put(None)
 
 
 class EngineClient:
-    """`now` is the clock of placement; `prove` is asked before commands."""
+    """`now` is the clock of placement; `prove` is called before commands."""
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class EngineClient:
         self._wake.set()
 
     def look(self) -> None:
-        """A list may show something new."""
+        """Request a list soon, because it may show a change."""
         self._look_at = min(self._look_at, self._now())
         self._wake.set()
 
@@ -155,9 +156,9 @@ class EngineClient:
                     await self._list()
 
     async def _pause(self) -> None:
-        # An engine that only polls calls `look` each `poll_s`; this is for one that has missed something.
+        # An engine without notifications calls `look` every `poll_s`; this covers an engine that has missed a change.
         self._look_at = min(self._look_at, self._listed_at + 2 * self._poll_s)
-        # However often something changes: an engine is not flooded with questions.
+        # Limits the rate of requests to the engine, even if changes are frequent.
         self._look_at = max(self._look_at, self._listed_at + min(LOOK_SOON_S, self._poll_s))
         left = self._look_at - self._now()
         if left <= 0 or self._submits or self._cancels:
@@ -237,7 +238,7 @@ class EngineClient:
             self.explained[oldest] = Explained(str(error))
 
     def close(self) -> None:
-        """No further calls."""
+        """Refuse further calls."""
         self._calls.close()
 
 

@@ -1,11 +1,10 @@
 """The parent of a scheduler: a tiny process that restarts the scheduler when it is killed, or hangs.
 
-Without it, the death of the one process that replaces all others would end the topology.
-Invariants: the scheduler never outlives its guardian (the kernel kills it, and its fork server then
-ends all processes of the topology on this host); signals that ask the guardian to end are forwarded to the
-scheduler; a scheduler that exits on its own is not restarted, unless its exit code is START_OVER, or it has failed,
-without saying that it ends, after one has run; one whose event loop has not turned for HANG_S, or that has not begun
-to turn START_S after its start, is killed, so that another one takes its place.
+Without it, a topology would end with its scheduler, which replaces all other processes. Invariants: the scheduler never
+outlives its guardian (the kernel kills it, and its fork server then ends all processes of the topology on this host);
+signals that ask the guardian to end are forwarded to the scheduler; a scheduler that exits on its own is not restarted,
+except with the exit code START_OVER, or if it failed without announcing its end after a scheduler had run; a scheduler
+is killed and replaced if its event loop has not turned for HANG_S, or has not begun to turn START_S after its start.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ LIMITS = RestartLimits(backoff_s=0.05, backoff_max_s=5.0, budget=10, window_s=30
 
 #: A scheduler without a sign of life for this time is killed.
 HANG_S = 10.0
-#: The first sign may take longer: it loads its modules, binds its predecessor's port and asks state manager and engine,
-#: each of which has a deadline of its own.
+#: The first sign may take longer: the scheduler loads its modules, binds its predecessor's port, and calls state
+#: manager and engine, each with its own deadline.
 START_S = 120.0
-#: One that has said that it ends, and does not: a thread may hang in a file system.
+#: A scheduler that has announced its end gets this time, because a thread may hang in a file system.
 END_S = 60.0
-#: One that has run fails at a later start: what it needs may be away for a while.
+#: Limits for a later start that fails: something that the scheduler needs may be away for a while.
 LATER = RestartLimits(backoff_s=1.0, backoff_max_s=60.0, budget=1000, window_s=3600.0)
-#: How often the guardian looks for one.
+#: Interval at which the guardian checks for signs of life.
 _LOOK_S = 2.0
 
 _ASKS = (signal.SIGTERM, signal.SIGINT)
@@ -51,8 +50,8 @@ _HEARD = (*_ASKS, signal.SIGCHLD)
 class _Signals:
     """The signals that this process receives.
 
-    `signal.sigtimedwait` is not used: when a process is stopped and continued after the time is up, it returns
-    uninitialised memory.
+    `signal.sigtimedwait` is not used: if a process is stopped and continued after the timeout, it returns uninitialised
+    memory.
     """
 
     def __init__(self) -> None:
@@ -70,7 +69,7 @@ class _Signals:
         return {number for number in os.read(self._reader, 65536) if number in _HEARD}
 
     def asked(self, within_s: float) -> bool:
-        """Wait until a signal asks this process to end; False if none does in time."""
+        """Wait until a signal asks this process to end; False if none arrives in time."""
         deadline = time.monotonic() + within_s
         while not self.wait(max(0.0, deadline - time.monotonic())) & {*_ASKS}:
             if time.monotonic() >= deadline:
@@ -94,43 +93,43 @@ class Pulse:
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def beat(self) -> None:
-        """The loop turns. After the first of these the guardian expects the next ones sooner."""
+        """Report that the loop turns. After the first beat the guardian expects the next ones sooner."""
         self._write(b"+")
 
     def end(self) -> None:
-        """The scheduler ends; nothing more is expected."""
+        """Announce the end of the scheduler; the guardian expects no further beats."""
         self._write(b".")
 
     def _write(self, sign: bytes) -> None:
-        with contextlib.suppress(OSError):  # a full pipe has enough of them, a closed one has no reader
+        with contextlib.suppress(OSError):  # a full pipe has enough beats, and a closed pipe has no reader
             os.write(self._writer, sign)
 
     def read(self) -> bytes:
-        """The signs since the last call, for the guardian."""
+        """The beats since the last call, for the guardian."""
         try:
             return os.read(self._reader, 65536)
         except BlockingIOError:
             return b""
 
     def close(self) -> None:
-        """Both ends, of this process."""
+        """Close both ends in this process."""
         os.close(self._reader)
         os.close(self._writer)
 
 
 class Watchman:
-    """Whether a scheduler hangs (pure); the time in which the guardian itself did not run does not count."""
+    """Decides whether a scheduler hangs (pure). Time in which the guardian itself did not run does not count."""
 
     def __init__(self, hang_s: float, start_s: float, now: float) -> None:
         self._hang_s = hang_s
-        #: How long it may be silent now.
+        #: How long the scheduler may be silent now.
         self.patience_s = start_s
         self._alive_at = self._looked_at = now
-        #: It has shown a sign of life; it has said that it ends.
+        #: Whether it has shown a sign of life; whether it has announced its end.
         self.lived = self.ends = False
 
     def hangs(self, signs: bytes, now: float) -> bool:
-        """`signs` are those since the last call, which was about `_LOOK_S` ago."""
+        """Takes the signs since the last call, which was about `_LOOK_S` ago."""
         slept, self._looked_at = now - self._looked_at, now
         if signs or slept > 3 * _LOOK_S:
             self._alive_at = now
@@ -149,7 +148,7 @@ def guard(
 ) -> int:
     """Run `run` in a child process, again whenever it is killed or hangs; returns the exit code of the last one.
 
-    `what` it is, for the log. Call it before the process has threads, sockets or locks.
+    `what` names the process in the log. Call it before the process has threads, sockets or locks.
     """
     signals = _Signals()
     history, later = RestartHistory(), RestartHistory()
@@ -185,7 +184,7 @@ def _fork(run: Callable[[], int], signals: _Signals) -> int:
     parent = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
-    # A signal to the child that still has our handlers would be lost.
+    # A signal to the child before it has replaced the inherited handlers would be lost.
     signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
     pid = os.fork()
     if pid:
@@ -207,7 +206,9 @@ def _fork(run: Callable[[], int], signals: _Signals) -> int:
 
 
 def _wait(pid: int, pulse: Pulse, watchman: Watchman, signals: _Signals) -> tuple[int, bool, bool]:
-    """The wait status of the child; whether a signal to us asked it to end; whether it was killed as hung."""
+    """The wait status of the child; whether a signal asked this process to end; whether the child was killed as
+    hung.
+    """
     asked = hung = False
     while True:
         for request in signals.wait(_LOOK_S) & {*_ASKS}:
@@ -223,7 +224,9 @@ def _wait(pid: int, pulse: Pulse, watchman: Watchman, signals: _Signals) -> tupl
 
 
 def refused(topology: str, error: HeronError) -> int:
-    """The exit code of a scheduler that cannot start; its log says why, and a submit shows the last line of that."""
+    """The exit code of a scheduler that cannot start. Its log has the reason, and a submit shows the last line of the
+    log.
+    """
     log.error("the scheduler of %s cannot start", topology)
     log.error("%s", error)
     if isinstance(error, RetryableError):
@@ -234,7 +237,7 @@ def refused(topology: str, error: HeronError) -> int:
 
 
 def _say(what: str, text: str) -> None:
-    """Write one line to the log of the guarded process; sets logging up only when needed."""
+    """Write one line to the log of the guarded process; sets up logging only when needed."""
     from heronpy.common.logs import setup
 
     setup(what)

@@ -1,9 +1,9 @@
 """The ends of logs that containers of other hosts send when they end, in the topology's own folder of logs.
 
 Each process has one file, `<process>.log`, where `heron logs` looks for it; no process of this host but the scheduler
-writes there. An end is appended after a line that names the host. A file that would grow beyond `FILE_MAX_BYTES` is
-emptied first. A container may send the logs of its own processes only. Each line that is not a record of the named
-process is escaped and marked as raw output, as the supervisor of a child does it.
+writes there. The end of a log is appended after a line that names the host. A file that would grow beyond
+`FILE_MAX_BYTES` is emptied first. A container may send the logs of its own processes only. Each line that is not a
+record of the named process is escaped and marked as raw output, as the supervisor of a child does.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from heronpy.common.units import format_bytes
 FILES_MAX = 2000
 FILE_MAX_BYTES = 4 << 20
 END_MAX_BYTES = 1 << 20
-#: With ".log" it has to be the name of a file.
+#: Leaves room for ".log" in a file name.
 _NAME_MAX_BYTES = 240
 _OWN = re.compile(r"scheduler(\..*)?")
 _NUMBERED = re.compile(r"(?:executor|stmgr|bootstrap)-(\d+)")
-#: A standby topology master runs in any container.
+#: A standby topology master may run in any container.
 _STANDBY = re.compile(r"tmaster-standby-\d+")
 
 
@@ -38,7 +38,7 @@ class KeptLogs:
         self._folder = folder
 
     def keep(self, process: str, container: int, submission: int, host: str, data: bytes, cut: bool) -> None:
-        """Append the end of a log; InvalidRpcError when it cannot be one, OSError when the disk refuses it."""
+        """Append the end of a log; InvalidRpcError if it is not acceptable, OSError if the disk refuses it."""
         too_long = len(process.encode()) > _NAME_MAX_BYTES
         if too_long or part_name_problem(process[:_NAME_MAX_BYTES]) or _OWN.fullmatch(process):
             raise InvalidRpcError(f"{process[:80]!r} is not the name of a process of a container")
@@ -51,11 +51,11 @@ class KeptLogs:
         what = "the end of the log" if cut else "the log"
         where = f"on host {host or 'unknown'}, container {container}, submission {submission}"
         if cut:
-            data = data.partition(b"\n")[2]  # what is before it is the rest of a line
+            data = data.partition(b"\n")[2]  # the text before it is the rest of a line
         self._append(process, "INFO", f"{what} of {process} {where}:", _marked(process, data))
 
     def lost(self, container: int, submission: int, host: str) -> None:
-        """Say in the log of a container's executor that the logs of a run did not arrive; OSError as `keep`."""
+        """Note in the log of a container's executor that the logs of a run did not arrive; OSError as for `keep`."""
         on = f"are on host {host}, if it still has them" if host else "did not arrive"
         said = f"container {container}, submission {submission}, has ended without sending its logs; they {on}"
         self._append(executor_id(container), "WARNING", said, b"")
@@ -95,6 +95,6 @@ def _marked(process: str, data: bytes) -> bytes:
             record = parse_line(text)
             in_record = record is not None and record.process == word(process)
         lines.append(Line(text.removeprefix(RAW), raw=not in_record).logged)
-    # Escaped, it may have grown: then only its end is kept.
+    # Escaping may have made it longer; then only its end is kept.
     kept = b"".join(lines)
     return kept if len(kept) <= FILE_MAX_BYTES else kept[-FILE_MAX_BYTES:].partition(b"\n")[2]

@@ -1,7 +1,8 @@
-"""Who may act for a container, as its scheduler counts it: grants, and the permit of the scheduler. Pure.
+"""The scheduler's view of who may act for a container: grants, and the permit of the scheduler. Pure.
 
-`heronpy.engines.lease` says how leases work. A scheduler proves that its permit, an ephemeral node, is still the one
-that it took, before it writes down a new activation: then no container was told since that there is no scheduler.
+`heronpy.engines.lease` says how leases work. A scheduler proves that its permit, an ephemeral node, is still the node
+that it created, before it records a new activation. This proves that no container was told in the meantime that there
+is no scheduler.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ def fencing_of(asked: str, mode: str, state_at_endpoint: bool) -> Fencing:
     """The fencing of a topology: `asked` is auto, lease, epoch or confirmation; `mode` its reliability mode.
 
     `state_at_endpoint`: the state manager is reached through the scheduler, so both are lost together and a container
-    cannot ask whether there is a scheduler. ConfigError where the promise of the mode could not be kept.
+    cannot ask whether there is a scheduler. ConfigError if the mode's guarantee could not be kept.
     """
     known = {"auto", *(fencing.value for fencing in Fencing)}
     if asked not in known:
@@ -43,15 +44,15 @@ class Grants:
         self._times = times
         self._fencing = fencing
         self._since = since
-        #: When the one that may act for a container was last heard; without an entry nobody may.
+        #: When the submission that may act for a container last sent a request; without an entry none may act.
         self._heard: dict[int, float] = {}
 
     def hold(self, container: int, now: float) -> None:
-        """Somebody may act for the container from now on, or has just been heard."""
+        """Record that a submission may act for the container from now on, or has just sent a request."""
         self._heard[container] = max(now, self._heard.get(container, now))
 
     def release(self, container: int) -> None:
-        """Nobody acts for it: it was stopped, or its end is confirmed."""
+        """Record that none acts for the container: it was stopped, or its end is confirmed."""
         self._heard.pop(container, None)
 
     def is_free(self, container: int, now: float) -> bool:
@@ -60,7 +61,7 @@ class Grants:
         return free_at is not None and now >= free_at
 
     def free_at(self, container: int) -> float | None:
-        """When a successor may be activated if nothing is heard until then; None: when the end is confirmed."""
+        """When a successor may be activated if no request comes until then; None: only when the end is confirmed."""
         if container not in self._heard:
             return 0.0
         if self._fencing is Fencing.CONFIRMATION:
@@ -69,10 +70,10 @@ class Grants:
 
 
 class Permit:
-    """The right of one scheduler to grant, from when the question was sent that last proved it.
+    """The right of one scheduler to grant. It counts from the time at which the last question that proved it was sent.
 
-    `alone`: all earlier schedulers are known to have ended. A scheduler writes into the node of its permit whether
-    `is_alone`, so that a successor does not take the end of the last one for the end of all.
+    `alone`: all earlier schedulers are known to have ended. A scheduler records `is_alone` in the node of its permit,
+    so that its successor knows whether schedulers before it may still run.
     """
 
     def __init__(self, times: LeaseTimes, taken_at: float, alone: bool) -> None:
@@ -81,11 +82,11 @@ class Permit:
         self._alone = alone
 
     def proved(self, asked_at: float) -> None:
-        """The state manager has answered a question of that time: the permit is ours."""
+        """Record that the state manager has confirmed the permit in answer to a question of that time."""
         self._proved_at = max(self._proved_at, asked_at)
 
     def may_grant(self, received_at: float) -> bool:
-        """Whether a container's request that came at that time may be granted."""
+        """Whether a container's request that arrived at that time may be granted."""
         return received_at < self._proved_at + self._permit_s
 
     def is_alone(self, now: float) -> bool:

@@ -1,10 +1,10 @@
-"""The permit and the ledger of a scheduler whose containers an engine runs, in the state manager.
+"""The permit and the ledger of a scheduler whose containers run on an engine, in the state manager.
 
-The permit is the ephemeral node of the scheduler's location; the ledger is a node of its own, written with the version
-that this scheduler has read or written last. Who takes the permit writes the ledger at once, so that whatever its
-predecessor still writes is refused. All calls block: they belong into a thread.
+The permit is the ephemeral node of the scheduler's location. The ledger is another node, written with the version that
+this scheduler has read or written last. A scheduler that takes the permit writes the ledger at once, so that later
+writes of its predecessor are refused. All calls block, so call them in a thread.
 
-Times in the ledger are wall times, as those of the scheduler's own clock mean nothing after a boot of its host.
+Times in the ledger are wall times, because the scheduler's own clock starts again when its host boots.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Taken(NamedTuple):
     ledger: Ledger
     #: All earlier schedulers are known to have ended.
     alone: bool
-    #: The topology was killed, and what remains of it has to be ended.
+    #: The topology was killed, and its remaining processes have to be ended.
     killing: bool = False
     #: Hosts that get no containers.
     hosts: tuple[Avoided, ...] = ()
@@ -56,7 +56,7 @@ class LedgerStore:
 
     # ---- permit -----------------------------------------------------------------------------
     def take(self) -> Taken:
-        """Take the permit, and with it the ledger; FencedError when another scheduler has it."""
+        """Take the permit together with the ledger; FencedError when another scheduler has it."""
         try:
             self._state.create(paths.scheduler(self._topology), self._location.SerializeToString(), ephemeral=True)
         except NodeExistsError:
@@ -84,7 +84,7 @@ class LedgerStore:
 
     # ---- ledger -----------------------------------------------------------------------------
     def write(self, ledger: Ledger, killing: bool = False, hosts: Sequence[Avoided] = ()) -> None:
-        """Prove the permit and write; FencedError if another scheduler has written in between.
+        """Prove the permit and write; FencedError if another scheduler has written it meanwhile.
 
         After any other error the ledger may have been written; the same or a later one can be written again.
         """
@@ -103,7 +103,7 @@ class LedgerStore:
             self._write(draft)
 
     def become_alone(self) -> None:
-        """Write down that no earlier scheduler can grant anything more; nothing if that is known."""
+        """Record that no earlier scheduler can grant anything more; does nothing if that is recorded."""
         with self._writing:
             if not self._written.alone:
                 draft = plan_pb2.PlacementLedger.FromString(self._written.SerializeToString())
@@ -166,7 +166,9 @@ class LedgerStore:
         return tuple(Avoided(one.host, one.until - ahead_s, one.why, one.by, one.draining) for one in kept.hosts)
 
     def _recognise(self, path: str) -> None:
-        """After a version conflict, check that the other write is ours, with a lost answer; FencedError otherwise."""
+        """After a version conflict, check that the other write is this scheduler's own with a lost answer; FencedError
+        otherwise.
+        """
         found = self._state.get(path)
         kept = _parse(found[0]) if found is not None else None
         ours = kept is not None and kept.scheduler.permit == self._written.scheduler.permit

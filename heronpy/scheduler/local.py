@@ -61,7 +61,7 @@ log = logging.getLogger("heronpy.scheduler")
 RESTART_MAX_S = 30.0
 LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
-#: How often the loop shows the guardian that it turns.
+#: Interval at which the loop shows the guardian that it turns.
 PULSE_S = 2.0
 ASKED = "a user asked for it"
 CAUSE_MAX_CHARS = 400
@@ -160,7 +160,7 @@ class LocalScheduler:
     def _check_host(self) -> None:
         """While a submit waits for the answer, refuse a topology that this host cannot hold.
 
-        After a crash a topology starts again even if the room has become too small.
+        After a crash a topology starts again even if the host has become too small.
         """
         name = self._launch.topology
         found = self._state.get(paths.packing_plan(name)) if self._state.exists(paths.submission(name)) else None
@@ -197,7 +197,7 @@ class LocalScheduler:
 
     async def _answer_kill(self, grace_s: float) -> control_pb2.Ok:
         await self.kill(grace_s)
-        asyncio.get_running_loop().call_soon(self._end.set)  # after the answer is on its way
+        asyncio.get_running_loop().call_soon(self._end.set)  # after the answer has been sent
         return control_pb2.Ok(text=f"killed topology {self._launch.topology}")
 
     async def _answer_restart(self, container: int) -> control_pb2.Ok:
@@ -225,7 +225,7 @@ class LocalScheduler:
             self._reconcile()
         self._host.handle(StopAsked("kill"))
         await self._stopped.wait()
-        # The executors are gone; this ends what escaped them.
+        # The executors are gone; this ends processes that escaped them.
         self._host.close()
         if self._limited:
             container_group.remove(container_group.prefix_of(self._launch.topology_id))
@@ -308,7 +308,7 @@ class LocalScheduler:
             how = f": {view.exit_detail}" if view.exit_detail else ""
             text = f"{view.exit_reason.value.replace('_', ' ')}{how}"
             return view.exit_reason, text.replace("\0", "")[:CAUSE_MAX_CHARS]
-        # All containers end with their scheduler, and it has no memory of them.
+        # All containers end with their scheduler, and the new scheduler does not remember them.
         return (ExitReason.LOST_HOST, "its scheduler had ended") if epoch > 1 else (None, "")
 
     def open_output(self, name: str) -> int:
@@ -338,7 +338,7 @@ class LocalScheduler:
 
     def on_server_gone(self) -> None:
         if self._kill is None:
-            # Only a process without threads can start a new one.
+            # Only a process without threads can start a new fork server.
             self._exit_code = START_OVER
             self._end.set()
         self._stopped.set()

@@ -1,8 +1,8 @@
-"""Replacing containers because a user asks for it: `heron restart`, `heron drain` of a host, and other sizes.
+"""Replacing containers at a user's request: `heron restart`, `heron drain` of a host, and changed sizes.
 
-It tells placement what is asked, and waits until it is done. Invariants: a request is answered
-within the time that it brings; after a drain that failed a container acts where it was, or elsewhere, and its host may
-get containers again. A drain that an earlier scheduler has left is carried on.
+It passes requests to placement, and waits until they are done. Invariants: a request is answered within its own time
+limit; after a failed drain a container acts on its old host or another one, and the host may get containers again. The
+drain of an earlier scheduler is continued.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from heronpy.scheduler.placement_events import (
     RestartAsked,
 )
 
-#: Of who asks, in events and logs.
+#: Length limit of the user name in events and logs.
 BY_MAX_CHARS = 100
-#: How long one look for the list of the engine lasts at most.
+#: Maximum duration of one wait for the engine's list.
 LISTED_S = 60.0
 
 log = logging.getLogger("heronpy.scheduler")
@@ -49,12 +49,12 @@ class Moves:
         self._handle = handle
         self._views = views
         self._change = change
-        #: Of a request that brings no time of its own.
+        #: Time limit of a request that does not set one.
         self._limit_s = limit_s
-        #: Why the engine does not answer; empty: it does.
+        #: Why the engine does not answer; empty if it does.
         self._away = away
         self._drains: dict[str, asyncio.Task[list[int]]] = {}
-        #: Until when somebody waits for the drain of a host, on the monotonic clock.
+        #: Host to the end of the longest wait for its drain, on the monotonic clock.
         self._until: dict[str, float] = {}
 
     def _by_container(self) -> dict[int, ContainerView]:
@@ -94,7 +94,9 @@ class Moves:
         return [executor_id(number) for number in containers]
 
     async def renew(self, number: int, known: Callable[[], bool], wait_s: float, by: str = "") -> None:
-        """Replace a container by one of another size, once that is `known`; it ends when its successor stands by."""
+        """Replace a container by one of another size, once `known` holds. The old one ends when its successor stands
+        by.
+        """
         until = time.monotonic() + (wait_s or self._limit_s)
         why = "its scheduler has not seen the new size"
         if await self._when(known, lambda: until):
@@ -105,9 +107,9 @@ class Moves:
             raise RpcError(f"no larger container replaces it within {wait_s or self._limit_s:.0f} s: {why}")
 
     async def drain(self, host: str, wait_s: float, by: str = "") -> list[int]:
-        """Avoid a host and move the containers away from it, one at a time; the numbers of those that have moved.
+        """Avoid a host and move its containers away, one at a time; returns the numbers of the moved containers.
 
-        Two who ask for the same host wait for the same drain, which has the time of the more patient one.
+        Two requests for the same host wait for the same drain, with the longer of their times.
         """
         until = time.monotonic() + (wait_s or self._limit_s)
         running = self._drains.get(host)
@@ -123,14 +125,16 @@ class Moves:
         return running
 
     def resume(self, drains: Mapping[str, str], listed: Callable[[], bool]) -> None:
-        """Carry on drains of these hosts, by who asked for them, once it is `listed` where containers are."""
+        """Continue drains of these hosts, with the user who asked for each, once `listed` says that the places of
+        containers are known.
+        """
         for host, by in drains.items():
             log.info("the drain of host %s, which %s asked for, continues", host, by)
             self._until[host] = time.monotonic() + self._limit_s
             self._begin(host, self._carry_on(host, by, listed))
 
     async def _carry_on(self, host: str, by: str, listed: Callable[[], bool]) -> list[int]:
-        # Also while the engine does not answer: without its list the containers on the host are unknown.
+        # Also while the engine does not answer, because without its list the containers on the host are unknown.
         await self._when(listed, lambda: time.monotonic() + LISTED_S)
         self._until[host] = max(self._until[host], time.monotonic() + self._limit_s)
         try:
@@ -143,7 +147,7 @@ class Moves:
         if self._drains.get(host) is done:
             del self._drains[host], self._until[host]
         if not done.cancelled():
-            done.exception()  # those who waited have it
+            done.exception()  # the waiting callers have the exception
 
     async def _drain(self, host: str, by: str) -> list[int]:
         self._handle(DrainAsked(host, by))
@@ -179,7 +183,7 @@ class Moves:
         raise DeadlineError(f"{what} within {spent_s:.0f} s: {why}; {rest}, or give a longer --timeout")
 
     async def _replace(self, number: int, host: str, by: str, until: Callable[[], float]) -> tuple[str, bool]:
-        """Why a container has no successor, or "" once the successor acts; and whether that was known in time."""
+        """Why a container has no successor, or "" once the successor acts; and whether the result was known in time."""
         first = self._by_container()[number]
         before, held = first.epoch, first.submission
         self._handle(MoveAsked(number, host, by))
@@ -205,7 +209,7 @@ class Moves:
 
 
 def _rest(host: str, later: Sequence[int], moved: Sequence[int]) -> str:
-    """The result for the moved containers, the remaining ones, and the host, as text."""
+    """The result of a drain as text: the moved containers, the remaining ones, and the host."""
     gone = f"{_names(moved)} has moved, " if len(moved) == 1 else f"{_names(moved)} have moved, " if moved else ""
     stays = "it stays there" if not later else f"it and {_names(later)} stay there"
     return f"{gone}{stays}, and host {host} may get containers as before; make room on another host"

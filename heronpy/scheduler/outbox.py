@@ -1,8 +1,8 @@
-"""Carries out what placement decides: the ledger first, then commands to the engine and answers at the endpoint.
+"""Carries out the decisions of placement: the ledger first, then commands to the engine and answers at the endpoint.
 
-Invariants: nothing behind a `Persist` happens before the ledger is written; before each command the permit is proved;
-a scheduler that has lost its permit carries out nothing more. While the state manager is away the newest command of a
-kind for a container stands for all of that kind, and the newest ledger for all: so what waits is bounded.
+Invariants: no effect after a `Persist` happens before the ledger is written; before each command the permit is proved;
+a scheduler that has lost its permit carries out nothing more. While the state manager is away, the newest command of a
+kind for a container replaces the older ones, and the newest ledger replaces older ledgers, so the queue is bounded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ AGAIN_S = 0.5
 
 
 class Outbox:
-    """`answer` takes what goes to containers, `proved` when the permit was proved; `lost` ends the scheduler."""
+    """`answer` sends answers to containers, `proved` is called when the permit was proved; `lost` ends the
+    scheduler.
+    """
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class Outbox:
         self._away = ""
 
     def put(self, effects: Iterable[Effect]) -> None:
-        """The effects of one event, in order."""
+        """Queue the effects of one event, in order."""
         for effect in effects:
             match effect:
                 case Grant() | Fence():

@@ -1,8 +1,7 @@
 """The package of a topology as one archive, for hosts that do not have it.
 
-It is made once, in a thread of its own: a tar file of the package's entry in the cache, without
-compression, owners and times, so that equal packages give equal archives. It lies in the working folder and stays for
-the next scheduler.
+It is made once, in its own thread: a tar file of the package's entry in the cache, without compression, owners and
+times, so that equal packages give equal archives. It is in the working folder and is kept for the next scheduler.
 """
 
 from __future__ import annotations
@@ -24,29 +23,30 @@ from heronpy.storage.packages import BYTES_MAX, FILES_MAX
 log = logging.getLogger("heronpy.scheduler")
 
 PIECE_BYTES = 256 << 10
-#: How long a request to the place of packages is repeated; and at the end of a topology, which a user waits for.
+#: How long a request to the place of packages is repeated; the second time applies at the end of a topology, when a
+#: user waits.
 STORE_S = 30.0
 REMOVE_S = 5.0
-#: Pieces that are read from the disk at a time.
+#: Pieces that are read from the disk at the same time.
 READERS_MAX = 4
-#: Requests for pieces that wait; further ones are refused for now.
+#: Requests for pieces that may wait; further requests are refused for now.
 ASKING_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The description of the archive that hosts get before they fetch it."""
+    """The description of the archive, which hosts get before they fetch it."""
 
     size: int = 0
     sha256: bytes = b""
-    #: Where it is as well; empty: nowhere else.
+    #: Another place of the archive; empty if there is none.
     place: str = ""
 
 
 class PackageEndpoint:
     """Call `start` on the loop; without a package `digest` is empty.
 
-    `place`: a folder or URL where hosts fetch the archive instead; empty: hosts ask the scheduler.
+    `place` is a folder or URL from which hosts fetch the archive; if it is empty, hosts ask the scheduler.
     """
 
     def __init__(self, package_dir: str | None, working_dir: str, topology_id: str = "", place: str = "") -> None:
@@ -67,7 +67,7 @@ class PackageEndpoint:
         if self._entry is not None:
             self._made = asyncio.create_task(asyncio.to_thread(self._make, self._entry))
 
-    def _make(self, entry: Path) -> Archive:  # in a thread
+    def _make(self, entry: Path) -> Archive:  # called in a thread
         made = _make(entry, self._file)
         if not self._place:
             return made
@@ -79,7 +79,7 @@ class PackageEndpoint:
         return replace(made, place=self._place)
 
     async def archive(self) -> Archive:
-        """The archive, once it is made; RetryableRpcError when it cannot be: the next call tries again."""
+        """The archive, once it is made. RetryableRpcError if making it failed; the next call tries again."""
         if self._made is None:
             return Archive()
         if self._made.done() and self._made.exception() is not None:
@@ -104,7 +104,7 @@ class PackageEndpoint:
             self._asking -= 1
 
     def remove(self) -> None:
-        """Delete the archive once nobody needs it. This may wait for its store."""
+        """Delete the archive when it is no longer needed. This may wait for its store."""
         if not self.digest:
             return
         self._file.unlink(missing_ok=True)
@@ -121,16 +121,16 @@ def _read(file: Path, offset: int) -> bytes:
     except OSError as error:
         raise PackageError(f"the archive {file} of the package cannot be read: {error.strerror}") from None
     try:
-        # An offset beyond what a file can have is beyond its end.
+        # An offset beyond the largest file offset is treated as the end.
         return os.pread(descriptor, PIECE_BYTES, offset) if offset < 1 << 62 else b""
     finally:
         os.close(descriptor)
 
 
 def pack_entry(entry: Path, into: Path, files_max: int = FILES_MAX, bytes_max: int = BYTES_MAX) -> int:
-    """Write an entry of the package cache as a tar file, unless that is there; its size.
+    """Write an entry of the package cache as a tar file, unless the file exists; returns its size.
 
-    The file appears whole or not at all. Names are relative to the entry; nothing but files, folders and links.
+    The file appears complete or not at all. Names are relative to the entry. It has only files, folders and links.
     """
     try:
         if into.is_file() and not into.is_symlink():

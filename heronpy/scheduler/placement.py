@@ -1,12 +1,12 @@
 """The decisions on where containers run: which submission is made, activated, cancelled. Pure.
 
-The engine's list and what containers say at the endpoint are the truth; each event updates facts, and `_settle`
-compares them with the plan. So a command that was lost is given again, and a scheduler that takes over adopts what it
-finds: it starts with the ledger of its predecessor and waits for the first list.
+The engine's list and the messages of containers at the endpoint are the truth. Each event updates facts, and `_settle`
+compares them with the plan. So a lost command is given again, and a scheduler that takes over adopts the existing
+submissions: it starts with the ledger of its predecessor and waits for the first list.
 
-Invariants: at most one submission of a container may act, as `heronpy.scheduler.leases` says when its successor may;
-submission numbers and epochs only grow, and are in the ledger before they are used; once a successor is decided on, its
-predecessor is granted nothing more; absence from a list is never an end, and no list at all ends nothing.
+Invariants: at most one submission of a container may act, and `heronpy.scheduler.leases` decides when its successor
+may; submission numbers and epochs only grow, and are in the ledger before they are used; once a successor is decided
+on, its predecessor is granted nothing more; absence from a list is never an end, and no list at all ends nothing.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ from heronpy.scheduler.placement_events import (
 )
 from heronpy.scheduler.submissions import Container, Submission
 
-#: The shell hands in an event at least as often as this.
+#: The shell passes an event at least this often.
 TICK_S = 1.0
 #: No event for this long means that this process was paused: silence then proves nothing.
 OWN_STALL_S = 5.0
-#: A list that took longer does not show which containers are missing now.
+#: A list that took longer than this does not show which containers are missing now.
 LIST_LATE_S = 10.0
-#: Time between two requests to the engine to end the same submission.
+#: Pause before the engine is asked again to end the same submission.
 CANCEL_AGAIN_S = 10.0
 #: How long the engine has to call a submission hopeless before the container has FAILED.
 HOPELESS_S = 30.0
-#: Of the sentence that says why a container was started again.
+#: Length limit of the sentence on why a container was started again.
 CAUSE_MAX_CHARS = 400
-#: Ends by commands of others: the third within five minutes is final.
+#: Ends by external commands: the third within five minutes is final.
 CANCELLED = RestartLimits(backoff_s=0.2, budget=2, window_s=300.0, budgets={ExitReason.KILLED: 2})
 
 
@@ -77,20 +77,20 @@ class PlacementLimits:
     """The numbers of placement, in seconds."""
 
     restart: RestartLimits = field(default_factory=RestartLimits)
-    #: For a container to end by itself, once its successor stands by or a user asks for its restart.
+    #: Time for a container to end by itself, once its successor stands by or a user asks for its restart.
     leave_s: float = 30.0
     #: From the start of a container on its host to its hello.
     start_s: float = 120.0
     #: How long a lost host gets no containers.
     avoid_s: float = 600.0
-    #: How long a container waits for the hosts of those that it stays apart from, so that it can avoid them.
+    #: How long a container waits until the hosts of the containers that it avoids are known.
     apart_wait_s: float = 0.0
-    #: How long a container waits in the queue for a host apart from others, before any will do.
+    #: How long a container waits in the queue for a host apart from others, before any host is accepted.
     apart_queue_s: float = 60.0
 
 
 class Placement:
-    """`handle(event, now)` returns what to do, in order; the first event is a PlanChanged."""
+    """`handle(event, now)` returns the effects, in order; the first event is a PlanChanged."""
 
     def __init__(
         self,
@@ -112,9 +112,9 @@ class Placement:
         self._avoided = AvoidedHosts(limits.avoid_s, hosts)
         self._planned = self._listed = self._changed = False
         self._asked_at = float("-inf")
-        #: Hosts that take containers, by the last list, of those that queued submissions avoid.
+        #: Hosts that accept containers according to the last list, among those that queued submissions avoid.
         self._ready: frozenset[str] = frozenset()
-        #: Since when the engine does not answer.
+        #: Since when the engine has not answered; None if it answers.
         self.away_since: float | None = None
         self.away_why = ""
         self._killed_at: float | None = None
@@ -145,7 +145,7 @@ class Placement:
         ]
 
     def entry_of(self, container: int) -> Entry | None:
-        """The ledger's entry of a container; None of one that is neither planned nor was ever heard of."""
+        """The ledger's entry of a container; None for a container that is neither planned nor known from before."""
         found = self._containers.get(container)
         return found.entry if found is not None else None
 
@@ -167,18 +167,18 @@ class Placement:
         return sorted(found.submissions) if found is not None else []
 
     def has_stopped(self, container: int, submission: int) -> bool:
-        """Whether a submission that acted has said that nothing of it runs any more."""
+        """Whether a submission that acted has reported that none of its processes runs any more."""
         found = self._containers.get(container)
         return found is not None and found.last_word == submission
 
     @property
     def has_listed(self) -> bool:
-        """Whether the engine has said what there is, so that it is known where containers are."""
+        """Whether the engine has sent a list, so that the places of containers are known."""
         return self._planned and self._listed
 
     @property
     def draining(self) -> dict[str, str]:
-        """Hosts whose drain is not over, and who asked for it."""
+        """Hosts whose drain is not over, and the user who asked for it."""
         return self._avoided.draining()
 
     def avoided(self, now: float) -> tuple[Avoided, ...]:
@@ -191,7 +191,7 @@ class Placement:
         return self._killed_at is not None
 
     def left(self) -> tuple[str, ...]:
-        """The submissions that may exist, in words."""
+        """The submissions that may exist, as text."""
         return tuple(text for _, container in sorted(self._containers.items()) for text in container.named())
 
     def validate(self) -> None:
@@ -209,7 +209,7 @@ class Placement:
 
     # ---- events -----------------------------------------------------------------------------
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """One event at the monotonic time `now`; nothing follows after AllGone."""
+        """Handle one event at the monotonic time `now`; nothing follows after AllGone."""
         if now - self._last_now > OWN_STALL_S:
             self._awake_since = now
         self._last_now, self._changed = now, False
@@ -242,7 +242,7 @@ class Placement:
                     return []
                 leaver.leaving = True
                 if leaver.cancelled_at is not None:
-                    return []  # its engine ends it because we asked for that
+                    return []  # its engine ends it at this scheduler's request
                 what = f"has to leave {leaver.host or 'its host'}: {why}"
                 self._blame(found, number, ExitReason.PREEMPTED, f"it {what.replace('has', 'had', 1)}")
                 return [Note(f"container {container} {what}")]
@@ -302,7 +302,7 @@ class Placement:
         for number, container in self._containers.items():
             container.spec = wanted.get(number)
             if container.spec is None:
-                # If it is added again, it is another one, which nothing of this has happened to.
+                # If it is added again, it is a new container without this history.
                 container.forget_past()
                 self._write(container, past=container.past(), cause=None)
         return []
@@ -335,9 +335,9 @@ class Placement:
         return effects
 
     def _known(self, container: Container, number: int, now: float) -> Submission:
-        """The submission with that number; one that only the engine knows is adopted."""
+        """The submission with that number; a submission that only the engine knows is adopted."""
         if number > container.entry.submitted:
-            # From before the state manager lost its records: it must not be used again.
+            # It is from before the state manager lost its records, so its number must not be used again.
             self._write(container, submitted=number)
         return container.submissions.setdefault(number, Submission(number, since=now))
 
@@ -355,7 +355,7 @@ class Placement:
         if one is None or number < container.entry.holder or not self._is_wanted(container):
             return []
         if number == container.judged:
-            return []  # by an earlier scheduler
+            return []  # ended by an earlier scheduler
         detail = seen.words or (seen.reason.value if seen.reason else "")
         container.exit_reason, container.exit_detail = seen.reason, detail
         if one.cancelled_at is not None:
@@ -372,7 +372,7 @@ class Placement:
         what += f" ({container.exit_detail})"
         ran_s = now - one.hello_at if one.hello_at is not None else 0.0
         reason = ExitReason.PREEMPTED if one.leaving else seen.reason or ExitReason.KILLED
-        if not one.leaving:  # else it is known why
+        if not one.leaving:  # otherwise the reason is known already
             self._blame(container, one.number, reason, f"it had ended {where}{container.exit_detail}")
         if seen.cancelled and not one.leaving:
             decision = decide_restart(CANCELLED, container.cancels, ExitReason.KILLED, ran_s, now)
@@ -384,7 +384,7 @@ class Placement:
         if not decision.restart:
             cause = decision.cause if decision.cause != reason.value else ""
             return [Note(what, True), *self._fail(container, reason, f"{cause}: {container.exit_detail}".lstrip(": "))]
-        # One that was told to leave may have a successor before its end is known: it counts in neither case.
+        # A submission that was told to leave may have a successor before its end is known; it counts in neither case.
         container.restarts += reason is not ExitReason.PREEMPTED
         container.submit_at = now + decision.pause_s
         return [Note(what, True)]
@@ -397,7 +397,8 @@ class Placement:
             return [Fence(event.container, number, why)] if self._planned else []
         entry = container.entry
         if max(event.epoch, event.stopped) > entry.epoch and number >= entry.holder:
-            # The state manager has lost its records; or we are no longer the scheduler, and will not be able to write.
+            # The state manager has lost its records; or this process is no longer the scheduler, and its write will
+            # fail.
             self._write(
                 container,
                 submitted=max(number, entry.submitted),
@@ -456,7 +457,8 @@ class Placement:
             elif holder is not None:
                 holder.forced = holder.forced or event.force
                 if holder.cancelled_at is None:
-                    holder.cancelled_at = now  # a lost one, too: its engine may still be able to end it
+                    # also for a lost submission, because its engine may still be able to end it
+                    holder.cancelled_at = now
             self._write(container, past=container.past())
             self._blame(container, container.entry.holder, ExitReason.RESTARTED, event.why or "a user asked for it")
         return effects
@@ -466,13 +468,13 @@ class Placement:
         return container.spec is not None and self._killed_at is None
 
     def _settle(self, container: Container, heard: int, now: float) -> list[Effect]:
-        """The effects that the facts about one container require; `heard` is the submission that is heard now."""
+        """The effects that the facts about one container require; `heard` is the submission that sent this request."""
         if not self._planned:
             return []
         effects = self._find_lost(container, now)
         wanted, holder = self._is_wanted(container), container.holder
         stays = container.stays if wanted else None
-        # One that was adopted and not heard yet may be gone.
+        # A submission that was adopted and has not sent a request yet may be gone.
         sure = stays is not None and stays.heard_at is not None
         keep = next(iter(container.successors()), None) if wanted and not sure else None
         if keep is not None:
@@ -516,7 +518,7 @@ class Placement:
                 how = "the engine has given it up" if one.given_up else "nobody lists it" if absent else "it is silent"
                 what = f"container {container.number}, submission {number} on {one.host or 'no host'}, is lost: {how}"
                 effects.append(Note(what, one.cancelled_at is None))
-                if one.cancelled_at is None:  # else it was to end
+                if one.cancelled_at is None:  # otherwise it was to end
                     self._blame(
                         container, number, ExitReason.LOST_HOST, f"it was lost on {one.host or 'no host'}: {how}"
                     )
@@ -557,7 +559,7 @@ class Placement:
         return [Cancel(container.number, one.number, one.engine_id, grace_s)]
 
     def _has_vanished(self, one: Submission, now: float) -> bool:
-        """Whether a cancelled submission is neither listed nor heard any more."""
+        """Whether a cancelled submission is no longer listed and sends no requests."""
         return one.is_absent(now, self._times.lost_s, self._awake_since) and not one.is_heard(now, self._times.lost_s)
 
     def _may_submit(self, container: Container, now: float) -> bool:
@@ -565,10 +567,10 @@ class Placement:
         return ready and not container.failed and not container.finished and not self._waits_for_hosts(container, now)
 
     def _waits_for_hosts(self, container: Container, now: float) -> bool:
-        """Whether to wait, because the hosts that this container must avoid are not known yet."""
+        """Whether to wait until the hosts that this container must avoid are known."""
         if container.spec is None or container.entry.submitted:
             return False
-        # Of two that stay apart the first is not held up.
+        # Of two containers that avoid each other, the first does not wait.
         before = [self._containers.get(other) for other in container.spec.apart_from if other < container.number]
         unknown = [one for one in before if one is not None and not one.failed and not self._hosts_of((one.number,))]
         container.apart_since = (container.apart_since or now) if unknown else None
@@ -588,12 +590,12 @@ class Placement:
         return [Submit(wish)]
 
     def _activate(self, container: Container, one: Submission, heard: int, now: float) -> list[Effect]:
-        """Let a standby act once no other process of the container can."""
+        """Let a standby act as soon as no other process of the container can."""
         entry = container.entry
         if not one.is_heard(now, 2 * self._times.renew_s) or one.epoch:
             return []
         if one.number == entry.holder and one.stopped < entry.epoch:
-            # It was activated, and has not got the message.
+            # It was activated but has not received the message.
             again = heard == one.number
             return [Activate(container.number, one.number, entry.epoch)] if again else []
         if not self._grants.is_free(container.number, now):
@@ -639,7 +641,7 @@ class Placement:
     def _avoid_for(self, container: Container, now: float) -> tuple[str, ...]:
         apart = container.spec.apart_from if container.spec is not None and not container.beside else ()
         barred = {container.moves_from} - {""}
-        # Rather one that is ready than none, unless it is being drained.
+        # Prefer a host that accepts containers over none, unless it is being drained.
         avoided = self._avoided.at(now) - (container.spared - self.draining.keys())
         return tuple(sorted(avoided | self._hosts_of(apart) | barred))
 

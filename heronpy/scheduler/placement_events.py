@@ -1,4 +1,4 @@
-"""What placement is told and what it decides: plain data between the machine and its shell. Pure."""
+"""The events and effects of placement: plain data between the machine and its shell. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Phase(Enum):
 
     #: It waits for resources of the engine.
     QUEUED = "queued"
-    #: It has a host and has not said hello yet.
+    #: It has a host but has not said hello yet.
     STARTING = "starting"
-    #: It is ready and was not activated, or has stopped its tasks.
+    #: It is ready but not activated, or has stopped its tasks.
     STANDBY = "standby"
     RUNNING = "running"
     #: Its end is near: it was asked to end, or the engine will end it.
     LEAVING = "leaving"
-    #: It is silent, or the engine has given it up; nobody knows whether its processes run.
+    #: It is silent, or the engine has given it up; it is unknown whether its processes run.
     UNCONFIRMED = "unconfirmed"
     #: It is not submitted again until a user restarts it.
     FAILED = "failed"
@@ -32,7 +32,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """One container that should run; a new size counts from its next submission on."""
+    """One container that should run; a new size takes effect with its next submission."""
 
     container: int
     cpu: float
@@ -47,15 +47,15 @@ class Past:
     """The past ends of a container, for its status and for its budgets."""
 
     restarts: int = 0
-    #: The submission whose end was counted last: the engine goes on listing it.
+    #: The submission whose end was counted last, because the engine continues to list it.
     judged: int = 0
-    #: Why it has FAILED; empty: it has not.
+    #: Why it has FAILED; empty if it has not.
     failed: str = ""
-    #: It has done its work.
+    #: Whether it has finished its work.
     finished: bool = False
     reason: ExitReason | None = None
     detail: str = ""
-    #: Its own ends, and those by commands of others; times are on the clock of `handle`.
+    #: Its own ends, and ends by external commands; times are on the clock of `handle`.
     ends: Charges = field(default_factory=Charges)
     cancels: Charges = field(default_factory=Charges)
 
@@ -73,19 +73,20 @@ class Cause:
 class Entry:
     """The record of one container that outlives the scheduler."""
 
-    #: The highest number of a submission that may have been made.
+    #: The highest submission number that may have been used.
     submitted: int = 0
     #: The submission that was activated last (0: none), and its epoch.
     holder: int = 0
     epoch: int = 0
     past: Past = Past()
-    #: The host from which it is being moved away; empty: it is not.
+    #: The host from which it is being moved away; empty if it is not being moved.
     moves_from: str = ""
-    #: Why the holder follows its predecessor; once the holder is to be replaced, why that is.
+    #: Why the holder replaced its predecessor; once the holder is to be replaced, the reason of that.
     cause: Cause | None = None
 
 
-#: By container. It is kept when a container leaves the plan, so that no number or epoch is ever used again.
+#: The records by container. A record is kept when a container leaves the plan, so that no number or epoch is ever used
+#: again.
 Ledger = Mapping[int, Entry]
 
 
@@ -99,11 +100,11 @@ class PlanChanged:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A list of the engine, whole; `asked_at` is when it was asked for, on the clock of `handle`."""
+    """A complete list of the engine; `asked_at` is the time of the request on the clock of `handle`."""
 
     seen: tuple[Seen, ...]
     asked_at: float
-    #: Hosts that take containers, of those that queued submissions avoid.
+    #: Hosts that accept containers, among those that queued submissions avoid.
     ready: frozenset[str] = frozenset()
 
 
@@ -117,7 +118,7 @@ class Heard:
 
     container: int
     submission: int
-    #: The epoch in which it acts; 0: it does not.
+    #: The epoch in which it acts; 0 if it does not act.
     epoch: int = 0
     #: The highest epoch in which it has acted and stopped.
     stopped: int = 0
@@ -145,7 +146,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class DrainAsked:
-    """Nothing is submitted to this host for a time, and its containers are going to be moved away."""
+    """Submit nothing to this host for a time, and move its containers away."""
 
     host: str
     by: str
@@ -153,7 +154,7 @@ class DrainAsked:
 
 @dataclass(frozen=True, slots=True)
 class DrainEnded:
-    """All have been moved, or, `failed`, they were not; then the host may have containers again."""
+    """All containers have been moved; or, if `failed`, not all, and the host may have containers again."""
 
     host: str
     failed: bool
@@ -171,7 +172,7 @@ class HostLifted:
 class MoveAsked:
     """Move a container away from this host. It continues there until its successor stands by elsewhere.
 
-    Without a host it is replaced by one of its present size, on any host with room.
+    Without a host the container is replaced by one of its current size, on any host with room.
     """
 
     container: int
@@ -181,7 +182,7 @@ class MoveAsked:
 
 @dataclass(frozen=True, slots=True)
 class MoveEnded:
-    """Nobody waits for the move of a container any more; one that was not asked to end yet stays where it is."""
+    """The request to move a container is over; a container that was not asked to end yet stays."""
 
     container: int
 
@@ -190,7 +191,7 @@ class MoveEnded:
 class RestartAsked:
     """Replace these containers (all if empty); their budgets are reset.
 
-    With `force` an unconfirmed predecessor counts as ended: the user says so.
+    With `force` an unconfirmed predecessor counts as ended: on the user's word.
     """
 
     containers: tuple[int, ...] = ()
@@ -228,12 +229,12 @@ Event = (
 class Persist:
     """Write the ledger, at the version that this scheduler has written or read last.
 
-    First the permit is proved: it is still the node that this scheduler has created. If it is not, or the version is
-    another, this scheduler ends, and none of the effects behind this one is carried out.
+    First the permit is proved: it is still the node that this scheduler has created. Otherwise, or if the version
+    differs, this scheduler ends, and no later effect is carried out.
     """
 
     ledger: Ledger
-    #: The topology was killed: a successor of this scheduler goes on ending its containers.
+    #: The topology was killed: a successor of this scheduler continues to end its containers.
     killing: bool = False
     hosts: tuple[Avoided, ...] = ()
 
@@ -247,7 +248,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """End a submission. It is said again until the end is known."""
+    """End a submission. The command is repeated until the end is known."""
 
     container: int
     submission: int
@@ -257,7 +258,9 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Activate:
-    """Answer the last request of a standby: act from now on, in this epoch. Only while the permit may grant."""
+    """Answer the last request of a standby: act from now on, in this epoch. Sent only while the permit allows
+    grants.
+    """
 
     container: int
     submission: int
@@ -266,7 +269,9 @@ class Activate:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Answer a container's last request with a grant. It may overtake a `Persist`. Only while the permit may grant."""
+    """Answer a container's last request with a grant. It may overtake a `Persist`. Sent only while the permit allows
+    grants.
+    """
 
     container: int
     submission: int
@@ -291,7 +296,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """A container has FAILED; the others keep running. `reason` is None where the engine refuses it."""
+    """A container has FAILED; the other containers keep running. `reason` is None if the engine refuses it."""
 
     container: int
     reason: ExitReason | None
@@ -300,7 +305,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class AllGone:
-    """The kill is over: the end of every container is confirmed, or the engine does not list it any more."""
+    """The kill is over: the end of every container is confirmed, or the engine no longer lists it."""
 
 
 Effect = Persist | Submit | Cancel | Activate | Grant | Fence | Note | GiveUp | AllGone
@@ -312,16 +317,16 @@ class ContainerView:
 
     container: int
     phase: Phase
-    #: The submission that runs, or else the one that is to follow; 0: none.
+    #: The submission that runs, or else the next one; 0: none.
     submission: int = 0
     epoch: int = 0
     engine_id: str = ""
     host: str = ""
-    #: The engine's words while it waits; why it failed; why it ended last.
+    #: The engine's reason while it waits; why it failed; why it ended last.
     words: str = ""
     restarts: int = 0
     exit_reason: ExitReason | None = None
     #: All submissions that may exist: (number, phase).
     submissions: tuple[tuple[int, Phase], ...] = field(default=())
-    #: Why its last move was given up; empty: it was not.
+    #: Why its last move was given up; empty if it was not.
     unmoved: str = ""

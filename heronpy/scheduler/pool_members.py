@@ -1,4 +1,4 @@
-"""A topology in the slots of a pool: its plan and package, and the address at which its scheduler is asked."""
+"""A topology in the slots of a pool: its plan and package, and the address for requests to its scheduler."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from heronpy.statemgr.base import StateManager
 log = logging.getLogger("heronpy.scheduler")
 
 LAST_ANSWERS_MS = 500
-#: Its package is packed again after this, when that failed.
+#: Pause before a failed packing of its package is repeated.
 PACK_AGAIN_S = 10.0
 
 OnRequest = Callable[["Member", control_pb2.Envelope], "Message | Awaitable[Message]"]
 
 
 class Member:
-    """Made on the loop, once `read_member` has what it needs."""
+    """Create it on the loop, after `read_member` has read the records."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class Member:
         self._plan: plan_pb2.PackingPlan | None = None
         self._archive: Archive | None = None
         self._spec: Spec | None = None
-        #: A user has killed it: it is published no more, and removed once nothing of it runs.
+        #: A user has killed it: it is no longer published, and is removed when none of its processes runs.
         self.is_killed = False
-        #: Who may still run it: slots with their epochs, and the map that each has to carry out first. None: not yet
-        #: taken out of the specifications.
+        #: Slots, with their epochs, that may still run it, and the map that each has to carry out first. None: not yet
+        #: removed from the specifications.
         self.holders: dict[tuple[int, int], int] | None = None
         self.gone = asyncio.Event()
         make_private(launch.sockets_dir)
@@ -119,8 +119,8 @@ class Member:
         self._watch.close()
         self._server.close(LAST_ANSWERS_MS)
 
-    def remove(self) -> None:  # in a thread
-        """Delete its state, keys and files: nothing of it runs."""
+    def remove(self) -> None:  # called in a thread
+        """Delete its state, keys and files, after its last process has ended."""
         curve.remove(self.launch.working_dir)
         self.package.remove()
         remove_state(self._state, self.launch.topology)
@@ -128,7 +128,7 @@ class Member:
 
 
 def read_member(state: StateManager, name: str, topology_id: str) -> tuple[LaunchSpec, topology_pb2.Topology]:
-    """The stored records of a topology; HeronError if they are missing, or those of another one."""
+    """The stored records of a topology; HeronError if they are missing or belong to another one."""
     found = state.get(paths.execution_state(name))
     record = plan_pb2.ExecutionState.FromString(found[0]) if found is not None else plan_pb2.ExecutionState()
     if record.topology_id != topology_id:

@@ -1,9 +1,10 @@
-"""The scheduler of a pool: it keeps slots as containers on an engine, in which it runs those of other topologies.
+"""The scheduler of a pool: it keeps slots as containers on an engine, and runs the containers of other topologies in
+them.
 
-Placement looks after the slots, `heronpy.pools.keeping` decides who gets which shard, and this is the shell between
-them, the state manager and those who ask for one of the pool's topologies. Invariants: a map is written over the
-version that this scheduler has read or written last, so two never act on one pool; a topology is removed once no slot
-runs any of it.
+Placement looks after the slots, and `heronpy.pools.keeping` decides which slot gets which shard. This module is the
+shell between them, the state manager and the clients of the pool's topologies. Invariants: a map is written over the
+version that this scheduler has read or written last, so two schedulers never act on one pool; a topology is removed
+when no slot runs any part of it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class PoolScheduler(EngineScheduler):
         self._answers: dict[int, Answer] = {}
         #: The specifications that slots have, by topology id.
         self._published: dict[str, Spec] = {}
-        #: Shards whose place was chosen before anybody runs anything in them.
+        #: Shards whose place was chosen before a topology runs in them.
         self._placed: frozenset[int] = frozenset()
         self._pool: Pool | None = None
         self._map: Map | None = None
@@ -106,7 +107,7 @@ class PoolScheduler(EngineScheduler):
                     await self._turn.wait()
 
     async def _take(self) -> None:
-        """Read what a predecessor has left; the next map makes its writes void."""
+        """Read the records of a predecessor; the next map invalidates its later writes."""
         name = self._launch.topology
         pool = await asyncio.to_thread(read_pool, self._state, name)
         if pool is None:
@@ -127,7 +128,7 @@ class PoolScheduler(EngineScheduler):
         return [paths.pool_slot(self._launch.topology, slot) for slot in self._slots()]
 
     def _slots(self) -> list[int]:
-        """The slots that there are or were to be."""
+        """The existing and intended slots."""
         return [view.container for view in self._acting().views()]
 
     def _on_node(self, path: str) -> None:
@@ -135,7 +136,7 @@ class PoolScheduler(EngineScheduler):
             self._stale.add(path)
             self._turn.set()
 
-        with contextlib.suppress(RuntimeError):  # the loop is closed: we are ending
+        with contextlib.suppress(RuntimeError):  # the loop is closed, because this process is ending
             self._loop.call_soon_threadsafe(note)
 
     async def _read(self) -> None:
@@ -190,7 +191,9 @@ class PoolScheduler(EngineScheduler):
         await self._resize(pool)
 
     def _is_opening(self, topology_id: str, pool: Pool) -> bool:
-        """Whether its slots run it on although this scheduler does not know it yet: it has just taken over."""
+        """Whether its slots continue to run it although this scheduler, which has just taken over, does not know it
+        yet.
+        """
         member = self._members.get(topology_id)
         is_unknown = member is None or (member.spec() is None and not member.is_killed)
         return is_unknown and topology_id in pool.members.values()
@@ -199,7 +202,7 @@ class PoolScheduler(EngineScheduler):
         return {name: load for answer in self._answers.values() for name, load in answer.loads.items()}
 
     async def _publish(self, wanted: dict[str, Spec]) -> None:
-        """Write the buckets that differ, then the map that says so."""
+        """Write the changed buckets, then the map that refers to them."""
         assert self._map is not None
         ids = {id_ for id_ in self._published.keys() | wanted.keys() if self._published.get(id_) != wanted.get(id_)}
         if ids:
@@ -216,7 +219,7 @@ class PoolScheduler(EngineScheduler):
                 member.holders = holders_of(self._map, before[id_]) if id_ in before else {}
 
     async def _resize(self, pool: Pool) -> None:
-        """As many containers as slots, but never fewer than have a shard."""
+        """Request as many containers as slots, but at least one for each slot that has a shard."""
         assert self._map is not None
         have = len(self._slots())
         used = max((owner.slot for owner in self._map.owners), default=0)
@@ -232,7 +235,7 @@ class PoolScheduler(EngineScheduler):
         ids = set(pool.members.values())
         for id_, member in list(self._members.items()):
             if id_ not in ids:
-                member.is_killed = True  # whoever has started it has given up
+                member.is_killed = True  # its submitting command has given up
         for name, id_ in pool.members.items():
             if id_ in self._members or self._acting().is_killed:
                 continue
@@ -267,7 +270,7 @@ class PoolScheduler(EngineScheduler):
         log.info("topology %s runs in the pool", name)
 
     async def _end_members(self, slots: dict[int, SlotView]) -> None:
-        """Remove the topologies that were killed and run nowhere any more."""
+        """Remove the topologies that were killed and run in no slot any more."""
         for id_, member in list(self._members.items()):
             if member.holders is None:
                 continue
@@ -292,7 +295,7 @@ class PoolScheduler(EngineScheduler):
             self._pool = await asyncio.to_thread(change_pool, self._state, self._launch.topology, left)
             await asyncio.to_thread(member.remove)
         else:
-            with contextlib.suppress(NoNodeError):  # whoever has given it up removes the rest
+            with contextlib.suppress(NoNodeError):  # the command that gave it up removes the rest
                 await asyncio.to_thread(self._state.delete, paths.scheduler(name))
         del self._members[topology_id]
         log.info("topology %s has left the pool", name)

@@ -1,8 +1,8 @@
-"""The scheduler of containers that an engine runs on other hosts: the shell of `placement`.
+"""The scheduler of containers that run on an engine's hosts: the shell of `placement`.
 
-It lists, hears at its endpoint, decides, and carries out. Invariants: one scheduler per topology acts, ensured by its
-permit in the state manager; the engine, the state manager and the package are asked in threads, so the endpoint answers
-whatever hangs; a scheduler that ends leaves its containers running, and its successor adopts them.
+It lists containers, receives requests at its endpoint, decides, and carries out. Invariants: one scheduler per topology
+acts, ensured by its permit in the state manager; the engine, the state manager and the package are accessed in threads,
+so the endpoint always answers; a scheduler that ends leaves its containers running, and its successor adopts them.
 """
 
 from __future__ import annotations
@@ -73,19 +73,18 @@ from heronpy.statemgr import paths
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: How long a restart or a drain may take besides the time to leave, if the request does not say.
+#: How long a restart or a drain may take in addition to the time to leave, if the request sets no time.
 RESTART_MAX_S = 30.0
 #: The reply must be sent before the socket is closed.
 REPLY_LINGER_S = 0.03
-#: The same for one that the endpoint passes on: what carries it, such as a port-forward, may lose what comes just
-#: before the end of a connection.
+#: The same for a relayed reply, because a port-forward may lose data that comes just before the end of a connection.
 RELAYED_LINGER_S = 1.0
-#: Who asks by the relay, where others have the name of their connection.
+#: Stands for the sender of a relayed request, where other requests have the name of their connection.
 RELAYED = b"relay"
 LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
 PROVE_S = 5.0
-#: Longer than an engine's own deadline for a command, of which one call may need some.
+#: Longer than the engine's own deadline for a command; one call may need several commands.
 ENGINE_DEADLINE_S = 30.0
 STATE_TICK_S = 0.5
 
@@ -101,17 +100,17 @@ class EngineScheduler:
             str(launch.log_dir / "scheduler.log"), logging_settings.file_max_bytes, logging_settings.files_max
         )
         self._exit_code: int = exit_codes.OK
-        #: What is open is closed in reverse.
+        #: Open resources, closed in reverse order.
         self._opened = ExitStack()
         self._placement: Placement | None = None
         self._permit: Permit | None = None
         self._acts_since: dict[int, tuple[int, float]] = {}
         self._looks = False
-        #: Removes the topology, once all containers are gone or a user says that they are.
+        #: Removes the topology, after all containers are gone or a user confirms that they are.
         self._removal: asyncio.Task[None] | None = None
-        #: The topology's state is being removed, and with it our own permit.
+        #: The topology's state is being removed, including this scheduler's permit.
         self._removing = False
-        #: Of the packing plan that containers are of.
+        #: Version of the packing plan that the containers follow.
         self._plan_version = 0
 
     # ---- life -------------------------------------------------------------------------------
@@ -120,7 +119,7 @@ class EngineScheduler:
         loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
         self._changed = asyncio.Event()
-        #: The topology was killed, and no container of it is left.
+        #: Set when the topology was killed and none of its containers is left.
         self._gone = asyncio.Event()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self.end)
@@ -173,25 +172,25 @@ class EngineScheduler:
         await self._open_with(self._setup)
 
     def _rules(self) -> ContainerRules | PoolRules:
-        """What containers may do with the state."""
+        """The rights of containers on the state."""
         return ContainerRules(self._launch.topology)
 
     async def _open_with(self, setup: Setup) -> None:
         launch = self._launch
         self._now = boot_clock
         if self._state.exists(paths.scheduler(launch.topology)):
-            # Before the endpoint is bound at the port that the other one listens at.
+            # Before the endpoint is bound at the port on which the other scheduler listens.
             raise FencedError(
                 f"another scheduler runs topology {launch.topology!r}; kill the topology before starting it again"
             )
-        #: Who was let in; made when `run` begins.
+        #: The admitted containers; made when `run` begins.
         self.admission = Admission(setup.terms, self._handle, self._now)
         self.admission.start()
         self._state_rules = self._rules()
         self._state_endpoint = state_endpoint_of(launch, self._state, self._state_rules)
         if self._state_endpoint is not None:
             self._opened.callback(self._state_endpoint.close)
-        #: Where containers ask; made when `run` begins.
+        #: The endpoint for containers; made when `run` begins.
         self.endpoint: ControlEndpoint = await open_endpoint(launch, setup, self.admission, self._state_endpoint)
         self._opened.callback(self.endpoint.close, LAST_ANSWERS_MS)
         endpoint = f"ipc://{launch.sockets_dir}/scheduler"
@@ -260,7 +259,7 @@ class EngineScheduler:
         )  # fmt: skip
 
     def end(self) -> None:
-        """End as after a signal."""
+        """End like after a signal."""
         stays = self._placement is None or traits_of(self._setup.engine).outlives_scheduler
         fate = "run on" if stays else "end with it"
         log.info("the scheduler was asked to end; the topology's containers %s", fate)
@@ -321,7 +320,7 @@ class EngineScheduler:
         self._outbox.put(effects)
         self._changed.set()
         if not self._looks:
-            # Once for all that is heard in a turn of the loop: there are as many renewals as containers.
+            # One check for all requests of a turn of the loop, because there are as many renewals as containers.
             self._looks = True
             asyncio.get_running_loop().call_soon(self._look)
         return effects
@@ -334,7 +333,7 @@ class EngineScheduler:
                 self._acts_since[view.container] = view.epoch, time.time()
 
     def _on_plan(self, plan: plan_pb2.PackingPlan) -> None:
-        # Until there is a plan nothing is placed, and nothing that runs is ended.
+        # Without a plan nothing is placed, and no running container is ended.
         self._plan_version = plan.version
         self._state_rules.masters = masters_of(self._launch, plan)
         requests = sizes_of(self._launch, plan, self._topology)
@@ -409,9 +408,11 @@ class EngineScheduler:
         return self._placement
 
     async def _answer_kill(self, asked: control_pb2.KillTopology, linger_s: float) -> Message:
-        """End all containers and remove the topology; after `wait_s` answer with what remains, and continue to end it.
+        """End all containers and remove the topology; after `wait_s` answer with the remaining containers, and continue
+        to end them.
 
-        The name stays taken until a request finds nothing left, because only its sender learns that it is free.
+        The name stays taken until a request finds no containers left, because only its sender learns that the name is
+        free.
         """
         placement = self._acting()
         if not placement.is_killed:

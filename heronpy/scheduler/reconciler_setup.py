@@ -1,4 +1,4 @@
-"""What a scheduler of containers on an engine needs before it can decide: settings, keys, engine, addresses, sizes."""
+"""The prerequisites of a scheduler of containers on an engine: settings, keys, engine, addresses, sizes."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("heronpy.scheduler")
 
 _RESTART_MAX_PAUSE_S = 60.0
-#: The last of a container's retries to leave comes from itself; this is for one that a user restarts.
+#: For a container that a user restarts; otherwise the container itself sets the time of its last attempts.
 _LEAVE_S = 30.0
-#: A container that stays apart from another one is submitted once that has a host, or after this long.
+#: A container that avoids another one's host is submitted when that host is known, or after this time.
 APART_WAIT_S = 15.0
-#: Sessions of state in a pool, whose slots have the processes of many topologies.
+#: Maximum number of sessions of state in a pool, whose slots have the processes of many topologies.
 SESSIONS_MAX = 1 << 14
 
 
 def boot_clock() -> float:
-    """Seconds since the boot of this host, with those in which it was suspended: leases count them, too."""
+    """Seconds since the boot of this host, including suspended time, because leases count that too."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class BootClock:
-    """The same as a `Clock`."""
+    """The same clock as a `Clock`."""
 
     __slots__ = ()
 
@@ -89,7 +89,7 @@ class Setup:
 
 
 def set_up(launch: LaunchSpec, mode: str) -> Setup:
-    """ConfigError when settings or keys contradict what an engine needs."""
+    """Read everything; ConfigError when settings or keys do not meet the needs of an engine."""
     settings, scheduler = settings_for(launch, EngineSettings), settings_for(launch, SchedulerSettings)
     times = LeaseTimes(settings.renew_s, settings.fence_s, settings.lost_s, scheduler.kill_grace_s, settings.permit_s)
     restart = RestartLimits(
@@ -109,7 +109,7 @@ def set_up(launch: LaunchSpec, mode: str) -> Setup:
     command = [settings.python or sys.executable, "-Pm", "heronpy.executor.bootstrap"]
     command += ["--start-s", f"{settings.start_s:g}"]
     engine = open_engine(launch.submitted.engine, launch, launch.topology_id, command)
-    # Without the engine's word the endpoint gives it, with the next renewal.
+    # Without a message from the engine the endpoint sends it, with the next renewal.
     leave_s = _LEAVE_S if traits_of(engine).tells_to_end else 0.0
     limits = PlacementLimits(
         restart,
@@ -124,7 +124,7 @@ def set_up(launch: LaunchSpec, mode: str) -> Setup:
 def sizes_of(
     launch: LaunchSpec, plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology
 ) -> dict[int, ResourceRequest]:
-    """The request of each container, container 0 with its Spark driver included."""
+    """The request of each container; that of container 0 includes its Spark driver."""
     heap = 0
     if launch.needs_spark:
         from heronpy.spark.tuning import driver_bytes
@@ -144,7 +144,7 @@ def read_topology(state: StateManager, name: str) -> topology_pb2.Topology:
 def state_endpoint_of(
     launch: LaunchSpec, state: StateManager, rules: ContainerRules | PoolRules
 ) -> StateEndpoint | None:
-    """The endpoint for state in files of this host; None if containers reach the state manager themselves."""
+    """The endpoint for state in files of this host; None if containers access the state manager directly."""
     if launch.state_type != "local":
         return None
     from heronpy.scheduler.state_endpoint import StateEndpoint
@@ -157,7 +157,7 @@ def state_endpoint_of(
 
 
 def masters_of(launch: LaunchSpec, plan: plan_pb2.PackingPlan) -> frozenset[int]:
-    """The containers in which a topology master or a standby of it runs."""
+    """The containers in which a topology master or a standby runs."""
     standbys = settings_for(launch, TmasterSettings).standbys
     return frozenset((0, *with_standby([0, *(one.id for one in plan.containers)], standbys)))
 
@@ -165,7 +165,7 @@ def masters_of(launch: LaunchSpec, plan: plan_pb2.PackingPlan) -> frozenset[int]
 async def open_endpoint(
     launch: LaunchSpec, setup: Setup, admission: Admission, at_endpoint: StateEndpoint | None
 ) -> ControlEndpoint:
-    """The endpoint at the address that an earlier scheduler had, else one that the engine's hosts reach."""
+    """The endpoint at the address of an earlier scheduler, else at one that the engine's hosts can reach."""
     security = settings_for(launch, SecuritySettings)
     clients = {make_client(launch.submitted.cluster).public: USER}
 
@@ -184,12 +184,12 @@ async def open_endpoint(
         try:
             return bind(kept)
         except ConfigError:
-            pass  # this is another host than the one where the topology was submitted
+            pass  # this host differs from the host of the submit
     return bind(await asyncio.to_thread(setup.engine.reach))
 
 
 def relay_of(setup: Setup, state: StateManager, own: Own) -> Relay:
-    """The relay for requests of clients; `own` answers those for the scheduler."""
+    """The relay for requests of clients; `own` answers the requests to the scheduler."""
     path = paths.tmaster(setup.terms.launch.topology)
 
     def master() -> plan_pb2.TmasterLocation | None:
@@ -200,7 +200,7 @@ def relay_of(setup: Setup, state: StateManager, own: Own) -> Relay:
 
 
 def tell_clients(setup: Setup, endpoints: list[str]) -> None:
-    """Write where the endpoint is, for commands on other hosts; containers run without it."""
+    """Write the address of the endpoint for commands on other hosts; containers run without it."""
     launch, keys = setup.terms.launch, setup.terms.endpoint_keys.keys
     place = EndpointPlace(launch.topology_id, tuple(setup.told_at(endpoints)), keys.server.public)
     try:

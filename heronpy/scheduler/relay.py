@@ -1,8 +1,8 @@
 """Requests of the user's clients on other hosts, which the endpoint passes on to the topology's processes.
 
-A client reaches what the commands of the user's own host reach, by the requests that those send, and nothing else: see
-`PASSED_ON`. What is under way and what waits for a client is bounded, all together and for each connection, so that
-containers, which ask at the same endpoint, never wait behind it. Everything that is refused is counted.
+A client may send the same requests as commands on the user's own host, and no others: see `PASSED_ON`. Open requests
+and waiting answers are bounded, in total and for each connection, so that containers, which use the same endpoint,
+never wait behind them. Every refusal is counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from heronpy.scheduler.state_rules import LargeAnswers
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: What each process may be asked by a relay, by the field of the Envelope.
+#: The requests that a relay may pass on to each process, by the field of the Envelope.
 PASSED_ON: Final = {
     "scheduler": frozenset({"get_containers", "kill_topology", "restart_container", "drain_host"}),
     "tmaster": frozenset({
@@ -37,22 +37,22 @@ PASSED_ON: Final = {
     }),
     "executor": frozenset({"list_files", "read_file", "search_file", "dump_stacks", "profile", "heap"}),
 }  # fmt: skip
-#: Under way at once, of all clients and of one connection.
+#: Maximum number of open requests, of all clients and of one connection.
 ALL_MAX: Final = 64
 CLIENT_MAX: Final = 8
-#: Connections of which something is known; of those that have nothing under way the oldest are forgotten.
+#: Maximum number of known connections; the oldest ones without open requests are forgotten.
 CLIENTS_MAX: Final = 256
-#: Of a request: an update carries the whole topology.
+#: Size limit of a request: an update carries the whole topology.
 REQUEST_MAX_BYTES: Final = 4 << 20
 REQUESTS_MAX_BYTES: Final = 16 << 20
-#: Leaves room in a control message for the rest of it.
+#: Leaves room for the other fields of a control message.
 REPLY_MAX_BYTES: Final = 15 << 20
-#: Of answers that wait for one client, and for all of them.
+#: Bytes of answers that may wait for one client, and for all clients.
 CLIENT_MAX_BYTES: Final = 32 << 20
 ALL_MAX_BYTES: Final = 64 << 20
-#: How long a process may take, at most: a restart waits for all containers.
+#: Maximum time for a process to answer: a restart waits for all containers.
 TIMEOUT_MAX_S: Final = 3600.0
-#: How long what the topology master says of the executors' file services is believed.
+#: How long the reported addresses of the executors' file services are used.
 SERVICES_S: Final = 2.0
 ASK_S: Final = 5.0
 
@@ -60,7 +60,9 @@ Own = Callable[[control_pb2.Envelope], "Message | Awaitable[Message]"]
 
 
 class Relay:
-    """Make and close it on the loop. `own` answers for the scheduler; `master` says, in a thread, who leads."""
+    """Create and close it on the loop. `own` answers for the scheduler; `master` returns the leading topology master,
+    in a thread.
+    """
 
     def __init__(self, own: Own, master: Callable[[], plan_pb2.TmasterLocation | None], keys: Keys) -> None:
         self._own = own
@@ -70,18 +72,18 @@ class Relay:
         self._under_way: dict[bytes, int] = {}
         self._all = self._bytes = 0
         self._large = LargeAnswers(CLIENT_MAX_BYTES, ALL_MAX_BYTES)
-        #: Connections by the numbers that `LargeAnswers` knows them by, in the order of their last request.
+        #: Connections to the numbers under which `LargeAnswers` knows them, in the order of their last request.
         self._numbers: dict[bytes, int] = {}
         self._next = 1
         self._services: dict[int, str] = {}
         self._services_at = -math.inf
-        #: Requests that were refused: for now; because nobody passes them on; because they are too large.
+        #: Requests that were refused for now, as not allowed, or as too large.
         self.busy = self.forbidden = self.oversized = 0
 
     async def pass_on(self, peer: bytes, request: int, relay: endpoint_pb2.Relay) -> endpoint_pb2.Relayed:
-        """Ask the process that a client of connection `peer` names, in its request number `request`.
+        """Send request number `request` of a client's connection `peer` to the process that it names.
 
-        InvalidRpcError for a request that is not passed on, RetryableRpcError when too much is under way.
+        InvalidRpcError for a request that is not allowed, RetryableRpcError when too many are open.
         """
         kind, envelope, size = self._checked(relay)
         number = self._number_of(peer)
@@ -173,7 +175,7 @@ class Relay:
             raise
         except DeadlineError as error:
             if kind == "scheduler":
-                return refuse(0, error)  # what it has said itself
+                return refuse(0, error)  # the process itself has refused
             raise
         except HeronError as error:
             return refuse(0, error)
@@ -207,7 +209,7 @@ class Relay:
         except LostReplyError:
             raise
         except DeadlineError:
-            # Its process may have been replaced by one that listens elsewhere.
+            # Its process may have been replaced by one with another address.
             if self._clients.get(endpoint) is client and not client.is_waiting:
                 del self._clients[endpoint]
                 client.close()

@@ -25,7 +25,7 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.cgroups import memory_max_bytes, pids_left
 from heronpy.proto import plan_pb2
 
-# What the runtime's processes use, measured and rounded up.
+# File descriptors of the runtime's processes, measured and rounded up.
 FDS_PER_PROCESS = 40
 FDS_PER_LINK = 6
 THREADS_PER_PROCESS = 6
@@ -35,14 +35,14 @@ PORT_MAX = 65535
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of the host; None where it has none."""
+    """The limits of the host; None where there is no limit."""
 
     fds: int | None
     threads: int | None
     ram_bytes: int | None
-    """What is free."""
+    """Free memory."""
     ram_all_bytes: int | None = None
-    """What there is, used or not."""
+    """Total memory, used or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Need:
     containers: int
     processes: int
     fds: int
-    """Of the process that needs the most."""
+    """The need of the largest process."""
     fds_of: str
 
     @property
@@ -84,7 +84,7 @@ def limits_of_host() -> Limits:
     """The limits of this process's user and control group."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     threads = []
-    if os.getuid() != 0:  # the kernel does not count root's processes
+    if os.getuid() != 0:  # the kernel does not count the processes of root
         processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
         if processes != resource.RLIM_INFINITY:
             threads.append(processes)
@@ -136,7 +136,7 @@ def check_host(plan: plan_pb2.PackingPlan, launch: LaunchSpec) -> None:
     check(plan, limits)
     executor = settings_for(launch, ExecutorSettings)
     security = settings_for(launch, SecuritySettings)
-    # Its value "host" is for several hosts; here it is the address on which everything listens.
+    # The value "host" is for several hosts; here it means the address on which all processes listen.
     check_ports(plan, page_host(executor.metrics_host, "", security.bind_host), executor.metrics_port)
     check_address(security)
     if launch.needs_spark:
@@ -150,7 +150,7 @@ def check_host(plan: plan_pb2.PackingPlan, launch: LaunchSpec) -> None:
 
 
 def check_asked(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
-    """A ConfigError when the topology asks for more memory than this host has; sizes that are assumed do not count."""
+    """ConfigError when the topology asks for more memory than this host has; sizes that are assumed do not count."""
     asked = {container.id: container.required.ram_bytes for container in plan.containers}
     total = sum(asked.values())
     if limits.ram_all_bytes is None or total <= limits.ram_all_bytes:
@@ -164,7 +164,7 @@ def check_asked(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
 
 
 def check(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
-    """A ConfigError that prints the sum when the topology cannot fit; nothing is started then."""
+    """ConfigError with the calculation when the topology cannot fit; nothing is started then."""
     need = need_of(plan)
     total = (
         f"{counted(need.tasks, 'task')} in {counted(need.containers, 'container')} need {need.processes} processes with"
@@ -187,7 +187,7 @@ def check(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
 
 
 def check_ports(plan: plan_pb2.PackingPlan, host: str, base: int) -> None:
-    """A ConfigError when the port configured for a container's metrics page cannot be used."""
+    """ConfigError when the port configured for a container's metrics page cannot be used."""
     if not base:
         return
     for number in (0, *(container.id for container in plan.containers)):

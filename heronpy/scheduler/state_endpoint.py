@@ -1,7 +1,7 @@
 """Serves the state manager of the scheduler's host to the topology's containers on other hosts.
 
-The decisions are in `state_records` and `state_rules`; here are the state manager, whose calls run in threads, and the
-requests. Nothing waits without an end: calls under way are bounded, and beyond the bound refused with STATE_AWAY.
+The decisions are in `state_records` and `state_rules`. This module has the requests, and the state manager, whose calls
+run in threads. The number of open calls is bounded; further calls are refused with STATE_AWAY.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from heronpy.statemgr.base import StateManager, Watch
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: Of all sessions.
+#: Maximum number of open calls of all sessions.
 CALLS_MAX: Final = 512
-#: Of requests that are being carried out, of all sessions; a larger one is carried out alone.
+#: Maximum bytes of open requests of all sessions; a larger request is carried out alone.
 BYTES_MAX: Final = 64 << 20
-#: What is carried out once.
+#: Changes, which are carried out only once.
 _CHANGES: Final = frozenset(("put", "counter", "lock", "unlock"))
 _THREADS: Final = 4
 
@@ -58,7 +58,9 @@ Send = Callable[[endpoint_pb2.StateChanged], object]
 
 
 class StateEndpoint:
-    """Make it on the loop that calls it. `tick` it at least each `state_records.TICK_MAX_S`, better twice a second."""
+    """Create it on the loop that calls it. Call `tick` at least every `state_records.TICK_MAX_S`, better twice a
+    second.
+    """
 
     def __init__(
         self,
@@ -74,32 +76,32 @@ class StateEndpoint:
         owners = state.get(paths.ephemerals(topology)) or (b"", 0)
         self._records = StateRecords(clock.now(), topology, secrets.token_hex(16), owners, rules, limits)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="state-endpoint")
-        #: By session: how to reach it, and its latest change.
+        #: By session: how to send to it, and its latest change.
         self._senders: dict[int, Send] = {}
         self._latest: dict[int, asyncio.Task[endpoint_pb2.StateAnswer]] = {}
         self._under_way = self._bytes = 0
         self._large = LargeAnswers()
-        #: Calls that were refused because too much is under way, or waits for who asked.
+        #: Calls that were refused because too many are open, or too many answers wait for the sender.
         self.refused = 0
         self._watches: list[Watch] = []
         self._locks: dict[str, AbstractContextManager[None]] = {}
-        #: Held by whatever does more than read.
+        #: Held by every call that is not a read.
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._refusal = ""
 
     # ---- what the endpoint calls ----------------------------------------------------------------
     def container_of(self, session: int) -> int | None:
-        """Which container opened a session; None when it does not exist (any more)."""
+        """The container that opened a session; None when there is no such session (any more)."""
         return self._records.container_of(session)
 
     async def call(
         self, request: endpoint_pb2.StateCall, container: int, asked: int, send: Send
     ) -> endpoint_pb2.StateAnswer:
-        """Carry out one call of a container's session, and answer it; `send` reaches the session from now on.
+        """Carry out one call of a container's session, and answer it; `send` is used for this session from now on.
 
-        `asked`: the id of the request. RetryableRpcError when too many bytes are under way; StateError when the session
-        is not opened.
+        `asked` is the id of the request. RetryableRpcError when the open requests have too many bytes; StateError when
+        the session is not open.
         """
         number, what = request.session, request.WhichOneof("what")
         if self._refusal:
@@ -111,7 +113,8 @@ class StateEndpoint:
         self._senders[number] = send
         self._large.settle(number, request.awaits)
         if what in ("open", "keep"):
-            # Most calls are signs of life: each process says it every few seconds, and nothing has to be asked for it.
+            # Most calls are heartbeats, which each process sends every few seconds and which need no call of the state
+            # manager.
             return self._records.seen(number)
         size = request.ByteSize()
         if self._bytes and self._bytes + size > BYTES_MAX:
@@ -124,7 +127,7 @@ class StateEndpoint:
             task = self._latest[number] = self._start(request, size) if is_new else self._latest[number]
         else:
             task = self._start(request, size)
-        # Shielded: a call goes on when the connection that asked is gone, because it will be asked for again.
+        # Shielded, because a call continues when its connection is gone: the sender will repeat the request.
         found = await asyncio.shield(task)
         if self.container_of(number) is None:
             self._forget(number)
@@ -139,7 +142,7 @@ class StateEndpoint:
         raise RetryableRpcError(f"{why}; ask again")
 
     def tick(self, now: float) -> None:
-        """End the sessions that were silent, and remove what they leave."""
+        """End the sessions that were silent, and remove their ephemerals and locks."""
         if self._refusal:
             return
         for number, container in self._records.tick(now):
@@ -154,7 +157,7 @@ class StateEndpoint:
         self._latest.pop(number, None)
 
     def close(self) -> None:
-        """Serve nothing any more. Ephemerals stay for the next scheduler; locks end. Idempotent."""
+        """Stop serving. Ephemerals stay for the next scheduler; locks end. Idempotent."""
         self._refusal = self._refusal or "the scheduler is ending"
         for task in self._tasks:
             task.cancel()
@@ -248,7 +251,7 @@ class StateEndpoint:
 
     # ---- watches ----------------------------------------------------------------------------
     def _on_change(self, path: str) -> None:
-        with suppress(RuntimeError):  # the loop is closed: the scheduler has ended
+        with suppress(RuntimeError):  # the loop is closed, because the scheduler has ended
             self._loop.call_soon_threadsafe(self._tell, path)
 
     def _tell(self, path: str) -> None:

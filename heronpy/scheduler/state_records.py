@@ -1,7 +1,7 @@
 """The records at the control endpoint: sessions, the owner of each node, and how a call is carried out. Pure.
 
 A call is a generator. It yields a `Step` for the state manager, gets the step's result (or its error, which is thrown
-into it), and returns the answer. Questions (`get`) run at the same time; everything else runs one by one.
+into it), and returns the answer. Reads (`get`) run concurrently; all other calls run one by one.
 
 An ephemeral of a session is an ordinary node. The *list of owners* names its session, and is written before the node is
 made. So the node stays for all readers while the scheduler is away, and the next scheduler, which starts with the list,
@@ -44,15 +44,15 @@ from heronpy.statemgr import paths
 #: Call `StateRecords.tick` at least this often; a longer pause means that the endpoint was stopped.
 TICK_MAX_S: Final = 2.0
 SESSION_MIN_S, SESSION_MAX_S = 0.5, 300.0
-#: Leaves room in a control message for the rest of it.
+#: Leaves room for the other fields of a control message.
 VALUE_MAX_BYTES: Final = 15 << 20
-#: A larger value does not come with the answer to a watch.
+#: A larger value is not included in the answer to a watch.
 WATCHED_MAX_BYTES: Final = 256 << 10
 PATH_MAX_CHARS: Final = 1024
 
 
 class Step(NamedTuple):
-    """A call to the state manager, by its method. "watch", "lock" and "unlock" last until they are ended."""
+    """A call to a method of the state manager. "watch", "lock" and "unlock" last until they are ended."""
 
     what: str
     arguments: tuple[Any, ...]
@@ -62,7 +62,7 @@ Steps = Generator[Step, Any, endpoint_pb2.StateAnswer]
 
 
 class GoneError(StateError):
-    """The session that asked has ended."""
+    """The session of the request has ended."""
 
 
 class SupersededError(StateAwayError):
@@ -71,10 +71,10 @@ class SupersededError(StateAwayError):
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Limits of sessions. The rules of a session bound what it may own, watch and lock."""
+    """Limits of sessions. The rules of a session bound its ephemerals, watches and locks."""
 
     sessions: int = 4096
-    #: Of one container: its processes, and those of which the endpoint has not noticed yet that they are gone.
+    #: Sessions of one container: its processes, and ended processes whose end the endpoint has not noticed yet.
     of_container: int = 64
 
 
@@ -83,7 +83,7 @@ class _Session:
     container: int
     session_s: float
     ends_at: float
-    #: Changes with a lower number were given up.
+    #: Changes with lower numbers were given up.
     settled: int
     #: The number of its latest change.
     latest: int = -1
@@ -98,7 +98,9 @@ class _Owner:
 
 
 class StateRecords:
-    """See the module. `owners`: bytes and version of the list, as found; `name`: of this endpoint, and of no other."""
+    """See the module. `owners` has the bytes and version of the stored list; `name` identifies this endpoint and no
+    other.
+    """
 
     def __init__(
         self,
@@ -113,12 +115,12 @@ class StateRecords:
         self._rules = rules or ContainerRules(topology)
         self._client_rules = ClientRules(topology)
         self._limits = limits or SessionLimits()
-        #: The last tick or message.
+        #: Time of the last tick or message.
         self._awake_at = now
         self._sessions: dict[int, _Session] = {}
         self._owners = _read(owners[0])
         self._version = owners[1]
-        #: Sessions of an earlier scheduler, until when their nodes wait for them.
+        #: Sessions of an earlier scheduler, with the time until which their nodes are kept for them.
         self._waiting = {owner.session: now + owner.session_s for owner in self._owners.values()}
         #: Held locks to the sessions that hold them.
         self._locks: dict[str, int] = {}
@@ -127,9 +129,9 @@ class StateRecords:
 
     # ---- life -------------------------------------------------------------------------------
     def open(self, now: float, number: int, container: int, session_s: float, call: int) -> None:
-        """Open a session, or resume it. Changes below `call` were given up.
+        """Open a session, or resume it. Changes with numbers below `call` were given up.
 
-        StateAwayError when there are too many, StateError for an impossible `session_s` or another's session.
+        StateAwayError when there are too many sessions, StateError for an impossible `session_s` or another's session.
         """
         self._listen(now)
         if not SESSION_MIN_S <= session_s <= SESSION_MAX_S:
@@ -155,16 +157,16 @@ class StateRecords:
             )
         self._sessions[number] = _Session(container, session_s, now + session_s, call)
         self._waiting.pop(number, None)
-        # What an earlier session of this number held ended with that.
+        # Locks of an earlier session with this number ended with it.
         self._locks = {path: holder if holder != number else 0 for path, holder in self._locks.items()}
 
     def container_of(self, number: int) -> int | None:
-        """Which container opened a session; None when there is no such session."""
+        """The container that opened a session; None when there is no such session."""
         session = self._sessions.get(number)
         return session.container if session is not None else None
 
     def heard(self, now: float, number: int) -> bool:
-        """A message of a session; False when there is no such session."""
+        """Record a message of a session; False when there is no such session."""
         self._listen(now)
         session = self._sessions.get(number)
         if session is not None:
@@ -172,7 +174,7 @@ class StateRecords:
         return session is not None
 
     def tick(self, now: float) -> list[tuple[int, int]]:
-        """The sessions that have ended now, because they were silent, with their containers; then `sweep`."""
+        """The sessions that have ended now because of silence, with their containers; call `sweep` next."""
         self._listen(now)
         self._waiting = {number: at for number, at in self._waiting.items() if now < at}
         ended = [(number, one.container) for number, one in self._sessions.items() if one.ends_at <= now]
@@ -191,9 +193,9 @@ class StateRecords:
 
     # ---- calls ------------------------------------------------------------------------------
     def begin(self, number: int, call: int) -> bool:
-        """Whether a change of a session that exists is a new one; False: it is the latest, which was begun already.
+        """Whether a change is new for its session; False if it is the latest change, which was begun already.
 
-        StateError when it was given up.
+        StateError when the change was given up.
         """
         session = self._sessions[number]
         if call < max(session.settled, session.latest):
@@ -221,7 +223,7 @@ class StateRecords:
         )
 
     def changed(self, path: str) -> list[tuple[int, int]]:
-        """A node has changed: the sessions that watch it, each with the number of changes so far."""
+        """Record the change of a node; returns the sessions that watch it, each with the number of changes so far."""
         if path not in self._changes:
             return []
         self._changes[path] += 1
@@ -247,7 +249,7 @@ class StateRecords:
                 del self._changes[path]
                 raise
         self._session(number).watches.add(path)
-        # Before the value is read: a change after that counts as one.
+        # Before the value is read, so that a later change is counted.
         seen = endpoint_pb2.StateSeen(path=path, count=self._changes[path])
         found = yield Step("get", (path,))
         if found is None:
@@ -271,7 +273,7 @@ class StateRecords:
         except (VersionMismatchError, NoNodeError):
             if not request.again:
                 raise
-            # Version and content say whether it was done before.
+            # Version and content show whether the write was done before.
             found = yield Step("get", (put.path,))
             if found != (None if put.remove else (put.data, put.version + 1)):
                 raise
@@ -295,7 +297,7 @@ class StateRecords:
         try:
             yield from self._save()
             yield Step("create", (path, request.put.data))
-        except NodeExistsError:  # somebody on the scheduler's host was faster
+        except NodeExistsError:  # a process on the scheduler's host was faster
             del self._owners[path]
             yield from self._save()
             raise
@@ -306,7 +308,7 @@ class StateRecords:
         if path in self._locks:
             raise DeadlineError(f"lock {path!r} is held by another process")
         yield Step("lock", (path,))
-        self._locks[path] = number  # of a session that has ended meanwhile, it goes with the next sweep
+        self._locks[path] = number  # if its session has ended meanwhile, the next sweep releases it
         return endpoint_pb2.StateAnswer()
 
     def _unlock(self, number: int, path: str) -> Steps:
@@ -317,7 +319,7 @@ class StateRecords:
 
     # ---- what sessions leave ------------------------------------------------------------------
     def owner_of(self, path: str) -> int | None:
-        """The session whose ephemeral a node is."""
+        """The session that owns the ephemeral at this path; None if there is none."""
         owner = self._owners.get(path)
         return owner.session if owner is not None else None
 
@@ -349,7 +351,7 @@ class StateRecords:
         return endpoint_pb2.StateAnswer()
 
     def owners(self) -> bytes:
-        """Whose each ephemeral is: what the next scheduler starts with."""
+        """The list of owners of ephemerals, with which the next scheduler starts."""
         nodes = {path: [owner.session, owner.container, owner.session_s] for path, owner in self._owners.items()}
         return json.dumps({"endpoint": self._name, "nodes": nodes}, sort_keys=True).encode()
 
@@ -363,7 +365,7 @@ class StateRecords:
                 raise SupersededError(
                     f"another scheduler of topology {self._topology!r} serves its state now, or it was killed"
                 ) from None
-            # An earlier write of ours was done although it failed.
+            # An earlier write of this endpoint was done although it failed.
             self._version = yield Step("set", (path, self.owners(), found[1]))
 
     # ---- help -------------------------------------------------------------------------------
@@ -391,7 +393,7 @@ def _writer_of(owners: bytes) -> str:
 
 
 def _read(owners: bytes) -> dict[str, _Owner]:
-    """Parse the owners that an earlier scheduler wrote."""
+    """Parse the list of owners that an earlier scheduler wrote."""
     if not owners:
         return {}
     try:

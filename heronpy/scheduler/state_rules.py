@@ -1,8 +1,8 @@
-"""What a container, and a client of the user's, may do with the state of a topology at the control endpoint. Pure.
+"""The rights of containers, and of the user's clients, on the state of a topology at the control endpoint. Pure.
 
-Everything that is not listed is refused: other topologies, the scheduler's own nodes and its ledger, and nodes that
-only the command writes. Only the containers in which topology masters run write. A container that was broken into can
-harm its own topology, and no other.
+All accesses that are not listed are refused: other topologies, the scheduler's own nodes and its ledger, and nodes that
+only the command writes. Only the containers in which topology masters run write. A compromised container can harm only
+its own topology.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Rules(Protocol):
     """Access rights to the state."""
 
     def refusal(self, use: Use, path: str, container: int) -> str:
-        """Why not; "" when it is allowed."""
+        """The reason of a refusal; "" when the access is allowed."""
 
 
 class ContainerRules:
-    """Rights of one topology's containers: what executors, stream managers and topology masters need."""
+    """Rights of one topology's containers: the needs of executors, stream managers and topology masters."""
 
     def __init__(self, topology: str) -> None:
         self._topology = topology
-        #: Containers in which a topology master or a standby of it runs: only these write.
+        #: Containers in which a topology master or a standby runs; only these containers write.
         self.masters: frozenset[int] = frozenset((0,))
         written = {
             paths.topology(topology),
@@ -69,7 +69,7 @@ class ContainerRules:
         }
 
     def refusal(self, use: Use, path: str, container: int) -> str:
-        """Why a container may not do it; "" when it may."""
+        """Why a container may not access a node; "" when it may."""
         if path in self._allowed[use]:
             if use is Use.READ or container in self.masters:
                 return ""
@@ -78,7 +78,7 @@ class ContainerRules:
 
 
 class PoolRules:
-    """Rights of a pool's slots: the nodes of the pool, and what the containers of its topologies need.
+    """Rights of a pool's slots: the nodes of the pool, and the needs of the containers of its topologies.
 
     All topologies belong to one user and trust each other: any slot may run any of their topology masters.
     """
@@ -88,11 +88,11 @@ class PoolRules:
         self._read = {paths.pool_map(pool), *(paths.pool_specs(pool, bucket) for bucket in range(BUCKETS))}
         #: By topology.
         self.members: dict[str, ContainerRules] = {}
-        #: As `ContainerRules` has it; a pool has none itself.
+        #: As in `ContainerRules`; a pool itself has no topology masters.
         self.masters: frozenset[int] = frozenset()
 
     def refusal(self, use: Use, path: str, container: int) -> str:
-        """Why a slot may not do it; "" when it may."""
+        """Why a slot may not access a node; "" when it may."""
         if (use is Use.READ and path in self._read) or (
             use in (Use.READ, Use.WRITE) and path == paths.pool_slot(self._pool, container)
         ):
@@ -104,7 +104,7 @@ class PoolRules:
 
 
 class ClientRules:
-    """Rights of the user's commands on other hosts: they read, and announce what they do; processes write."""
+    """Rights of the user's commands on other hosts: they read, and announce their operations; processes write."""
 
     def __init__(self, topology: str) -> None:
         self._topology = topology
@@ -119,7 +119,7 @@ class ClientRules:
             paths.launch,
             paths.submission,
             paths.operation,
-            # Whose verbs change the topology.
+            # Jobs, whose commands change the topology.
             paths.job,
             paths.totals,
             paths.events,
@@ -136,7 +136,7 @@ class ClientRules:
         }
 
     def refusal(self, use: Use, path: str, container: int) -> str:
-        """Why a client may not do it; "" when it may."""
+        """Why a client may not access a node; "" when it may."""
         if path in self._allowed[use]:
             return ""
         return f"a command on another host than topology {self._topology!r} may not {use.value} state node {path!r}"
@@ -151,7 +151,7 @@ class LargeAnswers:
     """The bytes of large answers that wait at the endpoint, by session and request.
 
     ZeroMQ counts the messages that wait for a peer, not their bytes, and a value of the state may have megabytes. So
-    each large answer counts until its session says in a later call that it has the answer, or until the session ends.
+    each large answer counts until a later call of its session confirms it, or until the session ends.
     """
 
     def __init__(self, session_max: int = SESSION_MAX_BYTES, all_max: int = ALL_MAX_BYTES) -> None:
@@ -160,7 +160,7 @@ class LargeAnswers:
         self.bytes = 0
 
     def settle(self, session: int, awaits: int) -> None:
-        """A session has its answers to all requests below `awaits`, or has given them up."""
+        """A session has received, or given up, its answers to all requests below `awaits`."""
         waiting = self._waiting.get(session)
         if waiting is None:
             return
@@ -170,7 +170,7 @@ class LargeAnswers:
             del self._waiting[session]
 
     def take(self, session: int, request: int, size: int) -> bool:
-        """Whether an answer may be sent now; one that is sent again counts once, and one alone is never too large."""
+        """Whether an answer may be sent now. A repeated answer counts once, and a single answer is never too large."""
         if size <= SMALL_MAX_BYTES:
             return True
         waiting = self._waiting.get(session, {})
@@ -183,5 +183,5 @@ class LargeAnswers:
         return True
 
     def end(self, session: int) -> None:
-        """The session has ended."""
+        """Forget a session that has ended."""
         self.bytes -= sum(self._waiting.pop(session, {}).values())

@@ -1,4 +1,6 @@
-"""What placement knows of one submission and of one container, and what follows from it without any command. Pure."""
+"""The facts that placement knows of one submission and of one container, and their consequences without any command.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.restart_policy import Charges, RestartHistory, RestartLimits
 from heronpy.scheduler.placement_events import ContainerSpec, ContainerView, Entry, Past, Phase
 
-#: Good lists in a row that do not show a submission, before it counts as missing.
+#: Number of consecutive good lists without a submission before it counts as missing.
 ABSENT_LISTS = 2
 #: A list may lack a submission until this time after it was made.
 SETTLE_S = 10.0
-#: Numbers of ended submissions that are remembered, so that a late message of one is not taken for news.
+#: Number of ended submissions that are remembered, so that a late message of one is not mistaken for news.
 ENDED_MAX = 64
 
 
@@ -25,18 +27,18 @@ class Submission:
     number: int
     #: When it was made, or first known.
     since: float
-    #: The last list that showed it alive.
+    #: Time of the last list that showed it alive.
     seen_at: float | None = None
-    #: The last request of it at the endpoint, and the first.
+    #: Times of its last and its first request at the endpoint.
     heard_at: float | None = None
     hello_at: float | None = None
-    #: Since when the engine lists it as running.
+    #: When the engine first listed it as running.
     runs_since: float | None = None
-    #: Since when the engine says that it will never start.
+    #: When the engine first said that it will never start.
     hopeless_since: float | None = None
-    #: The engine has said so, and did not list it as running since.
+    #: The engine has said so, and has not listed it as running since.
     unstarted: bool = False
-    #: Lists in a row without it: those that show others, and all.
+    #: Consecutive lists without it: lists that show other submissions, and all lists.
     missed: int = 0
     missed_any: int = 0
     #: The engine has given it up.
@@ -46,19 +48,19 @@ class Submission:
     #: A user says that its end counts as confirmed once it is lost.
     forced: bool = False
     leaving: bool = False
-    #: A user wants it away from its host, and it may stay if nothing else has room.
+    #: A user wants to move it away from its host, and it may stay if no other host has room.
     moving: bool = False
-    #: We asked for its end; when first and when last.
+    #: When this scheduler asked for its end: first and last time.
     cancelled_at: float | None = None
     cancel_said_at: float | None = None
-    #: The epoch in which it was heard acting last, and the highest in which it has stopped.
+    #: The last epoch in which it reported to act, and the highest epoch in which it has stopped.
     epoch: int = 0
     stopped: int = 0
     engine_id: str = ""
     host: str = ""
     avoid: tuple[str, ...] = ()
     barred: tuple[str, ...] = ()
-    #: It waits for room; and for that of one host.
+    #: Whether it waits for room, and whether it waits for room on one host.
     waits: bool = False
     pinned: bool = False
     words: str = ""
@@ -80,11 +82,11 @@ class Submission:
         return max(self.since, self.seen_at or 0.0, self.heard_at or 0.0, awake_since)
 
     def is_heard(self, now: float, within_s: float) -> bool:
-        """Whether it was heard lately."""
+        """Whether it has sent a request within this time."""
         return self.heard_at is not None and now - self.heard_at <= within_s
 
     def show(self, seen: Seen, now: float) -> None:
-        """A list shows it, and it has not ended for sure."""
+        """A list shows it, and it has not certainly ended."""
         self.missed = self.missed_any = 0
         self.engine_id, self.words, self.avoid = seen.engine_id, seen.words, seen.avoid
         self.waits, self.pinned = seen.waits, seen.pinned
@@ -98,7 +100,7 @@ class Submission:
         self.unstarted = seen.hopeless or (self.unstarted and seen.phase is not EnginePhase.RUNNING)
 
     def miss(self, asked_at: float, others: bool) -> None:
-        """A list does not show it; `others`: but it shows something."""
+        """A list does not show it; `others`: the list shows other submissions."""
         if asked_at >= self.since + SETTLE_S:
             self.missed_any += 1
             self.missed += others
@@ -112,43 +114,43 @@ class Submission:
 
 @dataclass(slots=True)
 class Container:
-    """One container: its submissions, and what outlives them."""
+    """One container: its submissions, and its data that outlives them."""
 
     number: int
     entry: Entry
-    #: None: it should not run.
+    #: None if it should not run.
     spec: ContainerSpec | None = None
     submissions: dict[int, Submission] = field(default_factory=dict)
     ended: list[int] = field(default_factory=list)
-    #: Not before this is it submitted again.
+    #: It is not submitted again before this time.
     submit_at: float = 0.0
-    #: Since when it waits for the hosts of those that it stays apart from.
+    #: Since when it waits for the hosts of the containers that it avoids.
     apart_since: float | None = None
-    #: It has waited long enough for a host apart from theirs: one of them is better than none.
+    #: It has waited long enough for a host apart from the avoided ones, and now accepts one of those.
     beside: bool = False
-    #: Nothing else has room: hosts that it may use although they are avoided, and any host rather than a chosen one.
+    #: No other host has room: hosts that it may use although they are avoided, and any host instead of a chosen one.
     spared: set[str] = field(default_factory=set)
     anywhere: bool = False
     #: Why its last move was given up.
     unmoved: str = ""
-    #: Why it has FAILED; empty: it has not.
+    #: Why it has FAILED; empty if it has not.
     failed: str = ""
-    #: It has done its work.
+    #: Whether it has finished its work.
     finished: bool = False
     history: RestartHistory = field(default_factory=RestartHistory)
-    #: Ends by commands of others.
+    #: Ends by external commands.
     cancels: RestartHistory = field(default_factory=RestartHistory)
     restarts: int = 0
     #: The submission whose end was counted last.
     judged: int = 0
-    #: The submission that has said last that it has stopped.
+    #: The last submission that reported that it has stopped.
     last_word: int = 0
     exit_reason: ExitReason | None = None
     exit_detail: str = ""
 
     @classmethod
     def of(cls, number: int, entry: Entry, limits: RestartLimits, cancelled: RestartLimits) -> Container:
-        """A container as an earlier scheduler has left it."""
+        """The state of a container that an earlier scheduler has left."""
         past = entry.past
         return cls(
             number,
@@ -177,13 +179,13 @@ class Container:
         )
 
     def forget_past(self) -> None:
-        """Its ends and budgets; an end that was counted is not counted again."""
+        """Forget its ends and budgets; an end that was counted is not counted again."""
         self.failed, self.finished, self.restarts = "", False, 0
         self.history, self.cancels = RestartHistory(), RestartHistory()
         self.exit_reason, self.exit_detail = None, ""
 
     def count_loss(self) -> None:
-        """Its tasks begin again: if their host was lost, no end was confirmed and counted."""
+        """Count a restart of its tasks: if their host was lost, no end was confirmed and counted."""
         cause = self.entry.cause
         if self.entry.holder and cause is not None and cause.reason is ExitReason.LOST_HOST:
             self.restarts += 1
@@ -194,7 +196,7 @@ class Container:
         return one.given_up and one.unstarted and one.heard_at is None and one.number > self.entry.holder
 
     def named(self) -> list[str]:
-        """Its submissions that may exist, in words."""
+        """Its submissions that may exist, as text."""
         return [
             f"container {self.number}, submission {number}"
             + (f" ({one.engine_id}{f' on {one.host}' if one.host else ''})" if one.engine_id else "")
@@ -203,12 +205,12 @@ class Container:
 
     @property
     def moves_from(self) -> str:
-        """The host from which it is moved away; empty: it is not."""
+        """The host from which it is moved away; empty if it is not being moved."""
         return self.entry.moves_from
 
     @property
     def is_moving(self) -> bool:
-        """Whether it acts until its successor stands by."""
+        """Whether it is being moved: it acts until its successor stands by."""
         return bool(self.moves_from) or (self.holder is not None and self.holder.moving)
 
     @property
@@ -218,13 +220,13 @@ class Container:
 
     @property
     def stays(self) -> Submission | None:
-        """The holder, unless it is to end."""
+        """The holder, or None if it is to end."""
         holder = self.holder
         leaves = holder is None or holder.phase in (Phase.UNCONFIRMED, Phase.LEAVING)
         return None if leaves else holder
 
     def successors(self) -> list[Submission]:
-        """Submissions that may be activated after the holder, the readiest first."""
+        """Submissions that may be activated after the holder, starting with the most advanced one."""
         ready = {Phase.STANDBY: 0, Phase.STARTING: 1, Phase.QUEUED: 2}
         found = [one for number, one in self.submissions.items() if number > self.entry.holder and one.phase in ready]
         return sorted(found, key=lambda one: (ready[one.phase], one.number))
@@ -236,7 +238,7 @@ class Container:
         phase = Phase.FAILED if self.failed else shown.phase if shown else Phase.QUEUED
         holder = self.holder
         if phase is Phase.STANDBY:
-            words = ""  # to its engine it runs
+            words = ""  # the engine lists it as running
         if phase is Phase.STANDBY and fencing is Fencing.CONFIRMATION and holder not in (None, shown):
             words = f"it waits until the end of submission {entry.holder} is confirmed, or restart it with --force"
         return ContainerView(
@@ -254,7 +256,9 @@ class Container:
         )
 
     def move(self, host: str, now: float) -> None:
-        """Away from a host, "" for wherever it is; what only waits there is ended at once."""
+        """Move the container away from a host, "" for its current one; a submission that only waits there is ended at
+        once.
+        """
         self.unmoved = ""
         for number, one in self.submissions.items():
             here = host in ("", one.host)
@@ -272,12 +276,12 @@ class Container:
                 one.cancelled_at = now
 
     def choose_again(self) -> None:
-        """After an activation: the next submission starts with all preferences for its host."""
+        """Reset after an activation: the next submission starts with all preferences for its host."""
         self.beside = self.anywhere = False
         self.spared.clear()
 
     def forget(self, number: int) -> None:
-        """A submission has ended."""
+        """Forget a submission that has ended."""
         self.submissions.pop(number, None)
         if number not in self.ended:
             self.ended.append(number)

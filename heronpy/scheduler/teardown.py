@@ -3,8 +3,8 @@
 Call it when no process of the topology is left. The execution state is removed last: until then the name
 is taken, so half a topology is never visible and a new submit cannot mix with the old one.
 
-Before that, what they hold goes into a file of the topology's working folder, for those who ask later how it ended.
-Old ones go, see `outdated`; a disk that refuses the file never keeps a topology from being removed.
+Before that, their content is written into a file of the topology's working folder, for later questions on how it ended.
+Old files are removed, see `outdated`. If the disk refuses the file, the topology is removed nevertheless.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ log = logging.getLogger("heronpy.scheduler")
 
 #: The folder of ended runs, below the working folder.
 ENDED = "ended"
-#: How long a file is kept, how many bytes the files of a cluster have on this host, and how many of a name stay longer.
+#: How long a file is kept, the bytes that the files of a cluster may have on this host, and the number of files of a
+#: name that are kept longer.
 KEPT_S, KEPT_BYTES, ENDED_MAX = 7 * 24 * 3600.0, 1 << 30, 5
-#: The reason of the event that says so.
+#: The reason of the event for a failure.
 FAILED = "failed"
 SPARK_MAX_BYTES = 1 << 20
 
@@ -63,7 +64,9 @@ class KeptFile(NamedTuple):
 
 
 def outdated(files: Iterable[KeptFile], now: float) -> list[KeptFile]:
-    """The files to be removed: what is too old, except the newest of each name, and then what is too much."""
+    """The files to be removed: first files that are too old, except the newest ones of each name, and then files beyond
+    the size limit.
+    """
     old, size, newer = [], 0, Counter[Path]()
     for file in sorted(files, reverse=True):
         size += file.bytes
@@ -75,7 +78,7 @@ def outdated(files: Iterable[KeptFile], now: float) -> list[KeptFile]:
 
 
 def known_of(state: StateManager, topology: str) -> control_pb2.EndedTopology | None:
-    """What the state manager holds of a topology that has run; None of others."""
+    """The records in the state manager of a topology that has run; None if it has not."""
     kept = control_pb2.EndedTopology(ended_at=time.time())
     if not _copy(state, paths.execution_state(topology), kept.record):
         return None
@@ -86,7 +89,7 @@ def known_of(state: StateManager, topology: str) -> control_pb2.EndedTopology | 
     _copy(state, paths.totals(topology), kept.totals)
     _copy(state, paths.minutes(topology), kept.minutes)
     if _copy(state, paths.last_answers(topology), kept.last) and kept.last.topology_id != kept.record.topology_id:
-        kept.ClearField("last")  # left by an earlier topology of this name
+        kept.ClearField("last")  # it is of an earlier topology with this name
     submitted = state.get(paths.launch(topology))
     if submitted is not None:
         kept.launch = submitted[0]
@@ -105,7 +108,7 @@ def _take_spark(kept: control_pb2.EndedTopology) -> None:
 
 
 def keep_ended(state: StateManager, topology: str) -> None:
-    """Write what is known of a topology that is about to be removed into its working folder; never raises."""
+    """Write the records of a topology that is about to be removed into its working folder; never raises."""
     try:
         kept = known_of(state, topology)
         if kept is None:
@@ -118,7 +121,7 @@ def keep_ended(state: StateManager, topology: str) -> None:
 
 
 def keep_failure(record: plan_pb2.ExecutionState, why: str) -> None:
-    """Write why a submit has failed, before `keep_ended` adds what else is known; never raises."""
+    """Write why a submit has failed, before `keep_ended` adds the other records; never raises."""
     now = time.time()
     kept = control_pb2.EndedTopology(record=record, ended_at=now)
     kept.events.topology_id = record.topology_id

@@ -54,19 +54,19 @@ class AckTracker:
         return self._last_root
 
     def cancel(self, root: int) -> None:
-        """The emit that opened the tree was refused."""
+        """Close a tree whose emit was refused."""
         tree = self._trees.pop(root, None)
         if tree is not None:
             self._pending[tree.owner] -= 1
 
     def add(self, roots: tuple[int, ...], edge: int) -> None:
-        """A tuple that belongs to these trees was delivered."""
+        """Add an edge to these trees, because a tuple that belongs to them was delivered."""
         for root in roots:
             if (tree := self._trees.get(root)) is not None:
                 tree.live.add(edge)
 
     def seal(self, root: int) -> None:
-        """All first deliveries are made; without any, the tuple is complete already."""
+        """Mark a tree as completely delivered. A tree without deliveries is complete at once."""
         tree = self._trees.get(root)
         if tree is not None and not tree.live:
             self._end(tree, Outcome.ACKED)
@@ -81,7 +81,7 @@ class AckTracker:
                     self._end(tree, Outcome.ACKED)
 
     def fail(self, roots: tuple[int, ...]) -> None:
-        """A bolt failed a tuple: all its trees fail at once."""
+        """Fail all trees of a tuple that a bolt failed."""
         for root in roots:
             if (tree := self._trees.get(root)) is not None:
                 self._end(tree, Outcome.FAILED)
@@ -103,7 +103,7 @@ class AckTracker:
         return self._pending.get(owner, 0)
 
     def next_deadline(self) -> float | None:
-        """When the next tree times out, if any will."""
+        """When the next tree times out; None if none has a deadline."""
         while self._deadlines and self._deadlines[0][1] not in self._trees:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None

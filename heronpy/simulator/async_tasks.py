@@ -105,7 +105,7 @@ class AsyncBoltTask(BoltTask):
 
 
 class AsyncSpoutTask(SpoutTask):
-    """A simulated task of an async spout: its coroutines, on virtual time; one emit is let through per step.
+    """A simulated task of an async spout: its coroutines, on virtual time, with one emit per step.
 
     A step is one report to the user's spout, or one emit, and one turn of the loop.
     """
@@ -141,7 +141,7 @@ class AsyncSpoutTask(SpoutTask):
         self._calls.clear()
         self.loop.close()
 
-    # -- the scheduler's questions ------------------------------------------------------------
+    # -- answers for the scheduler ------------------------------------------------------------
 
     def is_runnable(self, now: float) -> bool:
         if now < self.wake_at:
@@ -190,7 +190,7 @@ class AsyncSpoutTask(SpoutTask):
     # -- coroutines ---------------------------------------------------------------------------
 
     def _beside(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """The method; a coroutine runs concurrently with all others."""
+        """Wraps a method: if it returns a coroutine, that runs concurrently with all others."""
 
         def call(*args: Any) -> Any:
             result = method(*args)
@@ -228,13 +228,13 @@ class AsyncSpoutTask(SpoutTask):
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> Coroutine[Any, Any, list[int] | None]:
-        """Emit for the user's spout, once it may."""
+        """Emit for the user's spout, as soon as it may emit."""
         return self._emit(tup, tup_id, stream, direct_task, need_task_ids)
 
     def emit_batch(
         self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None
     ) -> Coroutine[Any, Any, None]:
-        """Emit many tuples for the user's spout, once it may."""
+        """Emit many tuples for the user's spout, as soon as it may emit."""
         return self._emit_batch(columns, rows, ids, stream, direct_task)
 
     async def _emit_batch(self, columns: Any, rows: Any, ids: Any, stream: str, direct_task: int | None) -> None:

@@ -1,4 +1,6 @@
-"""A batch run of a topology in one process: the stages, units and files of a real one, without ledger and processes."""
+"""A batch run of a topology in one process, with the stages, units and files of a real run, but without ledger and
+processes.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ _UNMARKED = f"0:0:{digest(b'')}"
 
 @dataclass(slots=True)
 class BatchResult:
-    """What a batch run has made."""
+    """The results of a batch run."""
 
     stages: tuple[Stage, ...]
     _emitted: dict[tuple[str, str], list[list[Any]]] = field(default_factory=dict)
@@ -70,7 +72,9 @@ class BatchResult:
 
 
 class BatchRun:
-    """One batch run. `unit_bytes`: lines of text, or splits, of a unit. `buckets`: of a stage, if the data decides."""
+    """One batch run. `unit_bytes` is the size of a unit of text. `buckets` is their number for a stage for which the
+    data would decide it.
+    """
 
     def __init__(self, topology: topology_pb2.Topology, unit_bytes: int, buckets: int, records: bool) -> None:
         plan = LogicalPlan.from_topology(topology)
@@ -212,11 +216,11 @@ class _Collected:
         return {}
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing; nothing is open."""
 
 
 def _alone(cls: type) -> Any:
-    """An object of a spout's class, for `splits`, which needs no task."""
+    """An object of a spout's class outside of a task, for `splits`."""
     return cls(delegate=Delegate())
 
 

@@ -57,7 +57,7 @@ class VirtualClock:
 
 @contextmanager
 def virtual_time(clock: VirtualClock) -> Iterator[None]:
-    """Let the `time` module answer from the clock, in this thread, until the block is left."""
+    """Let the `time` module answer from the clock in this thread, until the block ends."""
     thread = threading.get_ident()
 
     def here(virtual: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,7 +113,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """The same, from a thread that did real work for a coroutine."""
+        """Like `call_soon`, from a thread that did real work for a coroutine."""
         handle = super().call_soon_threadsafe(callback, *args, context=context)
         self._has_ready = True
         return handle

@@ -41,7 +41,7 @@ class ValueCodec:
     def decode(self, payload: bytes, kind: int) -> list[Any]:
         """A fresh copy of the values."""
         if kind == codec.ARROW:
-            # Here such a tuple is the values that its row of a record batch has.
+            # The simulator represents such a tuple by the values of its row.
             return self._decode_arrow(payload, codec.MSGPACK)
         return self._decode(payload, kind)
 
@@ -94,7 +94,7 @@ class Outputs:
             self._streams[definition.name] = OutStream(definition, choosers)
 
     def prepare_customs(self, context: TopologyContext) -> None:
-        """Prepare the custom groupings, after the component has initialised."""
+        """Prepare the custom groupings after the component has been initialised."""
         for custom, stream, tasks in self._customs:
             custom.prepare(context, self._component, stream, list(tasks))
 
@@ -117,7 +117,7 @@ class Outputs:
     def rows(
         self, stream: str, columns: Any, rows: Any, what: str, count: int | None, direct_task: int | None, hooked: bool
     ) -> Sequence[list[Any]]:
-        """The values of each tuple of an emit_batch, of which `count` have an anchor or id (`what`)."""
+        """The values of each tuple of an emit_batch. `count` of the tuples have an anchor or id (`what`)."""
         out = self._streams.get(stream)
         if out is None:
             raise self._rules.undeclared(stream, self._streams)

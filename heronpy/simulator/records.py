@@ -1,11 +1,11 @@
-"""What a simulation records for the assertions of a test: tuples, and the metrics of user code. Pure.
+"""The records of a simulation for the assertions of a test: tuples, and the metrics of user code. Pure.
 
 Values are kept encoded and decoded on each read, so a test sees them as they were emitted or
 received, whatever user code did to its objects afterwards. Each list keeps the newest
 `limit` entries.
 
-`get_value_and_reset` of a metric returns each update once, so counts are added up here and other values
-remembered: reading twice gives the same answer.
+`get_value_and_reset` of a metric returns each update once. Counts are added up here and other values kept, so reading
+twice gives the same answer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class MetricsCollector:
 
 
 def merged(known: dict[Any, Any], new: dict[Any, Any], adds: bool) -> dict[Any, Any]:
-    """The values per key of two readings: added up, or the newer one where it has a value."""
+    """The values per key of two readings: either the sums, or the newer values where there are some."""
     result = dict(known)
     for key, value in new.items():
         if value is not None:
@@ -88,7 +88,8 @@ class Records:
         self.acked: dict[str, deque[Any]] = defaultdict(newest)
         self.failed: dict[str, deque[Any]] = defaultdict(newest)
         self.counters: dict[int, Counter[str]] = defaultdict(Counter)
-        #: Rows that Spark sinks would have handed over, with the task; and the count per task, kept or not.
+        #: Rows that Spark sinks would have handed over, with their task; and the number of rows per task, including
+        #: rows that are not kept.
         self.rows: dict[str, deque[tuple[int, dict[str, Any]]]] = defaultdict(newest)
         self._rows_of: Counter[tuple[str, int]] = Counter()
 
@@ -112,7 +113,7 @@ class Records:
         return self._rows_of[component, task]
 
     def keep_rows(self, component: str, task: int, count: int) -> None:
-        """Keep only the first `count` rows of a task: it goes back to a checkpoint."""
+        """Keep only the first `count` rows of a task that goes back to a checkpoint."""
         surplus = self._rows_of[component, task] - count
         self._rows_of[component, task] = count
         kept: list[tuple[int, dict[str, Any]]] = []
@@ -134,7 +135,7 @@ class Records:
         self._count_input(task, "__fail-count", component, stream)
 
     def spout_end(self, component: str, task: int, tup_id: Any, outcome: Outcome) -> None:
-        """A spout was told how a tuple ended."""
+        """Record that a spout has learned the outcome of a tuple."""
         ended = self.acked if outcome is Outcome.ACKED else self.failed
         ended[component].append(tup_id)
         self.count(task, "__ack-count" if outcome is Outcome.ACKED else "__fail-count")

@@ -41,7 +41,7 @@ class StepScheduler:
         self._world = world
         self._step_s = step_s
         self._unfinished: list[str] | None = None
-        # Spouts whose external event did not come in time: it may never come.
+        # Spouts whose external event did not come in time, and may never come.
         self._in_vain: set[int] = set()
         self.steps = 0
         self.is_finished = False
@@ -68,13 +68,13 @@ class StepScheduler:
                 return reason
 
     def finish(self) -> None:
-        """Declare the input ended, whatever the spouts say."""
+        """Declare the input ended, even if spouts have not declared it."""
         if self._unfinished is None and not self.is_finished:
             order = self._world.plan.topological_order()
             self._unfinished = [name for name in order if name in self._world.plan.bolts()]
 
     def reopen(self) -> None:
-        """The input goes on: tasks have gone back to a time before its end."""
+        """Reopen the input, because tasks have gone back to a time before its end."""
         self._unfinished, self.is_finished = None, False
 
     def _step(self, task: SimTask) -> None:
@@ -95,7 +95,7 @@ class StepScheduler:
                 owners[tree.owner].end(tree, outcome)
 
     def _rest(self, until: float | None, until_idle: bool) -> Reason | None:
-        """Nothing can run now: end the input, end the run, or let time pass."""
+        """Called when no task can run now: ends the input, ends the run, or lets time pass."""
         if self._is_drained():
             if self.is_finished:
                 return Reason.FINISHED
@@ -142,7 +142,7 @@ class StepScheduler:
     def _work_off(self, limit: int) -> None:
         """At the end of a run: process due ticks and everything queued in bolts.
 
-        So results of the last window have arrived, and everything emitted was executed.
+        Afterwards the results of the last window have arrived, and bolts have executed every emitted tuple.
         """
         world = self._world
         now = world.clock.now
@@ -159,7 +159,7 @@ class StepScheduler:
         waiting = self._waiting_for_outside()
         if not waiting:
             return False
-        # What was begun must end, or be woken by a tick or another tuple; a source may be silent forever.
+        # A busy task must end, or be woken by a tick or another tuple; a source may be silent forever.
         bound = [task for task in waiting if task.is_busy()]
         patience_s = _OUTSIDE_MAX_S if bound and self._next_event() is None else _OUTSIDE_GRACE_S
         deadline = real_monotonic() + patience_s

@@ -1,6 +1,6 @@
-"""What the tasks of one simulation share: plan, clock, tuple trees and records.
+"""The parts that all tasks of a simulation share: plan, clock, tuple trees and records.
 
-Task ids are those of a first packing: from 1 on, spouts first, components in the order of their
+Task ids are numbered as in a first packing: from 1 on, spouts first, components in the order of their
 definition.
 """
 
@@ -26,13 +26,13 @@ from heronpy.simulator.records import MetricsCollector, Records
 from heronpy.simulator.sinks import CollectingSink, is_spark_sink
 from heronpy.simulator.tuples import Delivery
 
-# Spouts pause while more tuples than this are queued in bolts: the simulator's backpressure. Where a topology drops
-# tuples instead, the number of tuples with which a task is full.
+# Spouts pause while more tuples than this are queued in bolts: the simulator's backpressure. In a topology that drops
+# tuples instead, a task is full at this number of tuples.
 QUEUED_MAX = 1000
 
 
 class Shared:
-    """A simulation as its tasks see it."""
+    """The shared parts of a simulation."""
 
     def __init__(self, topology: Any, seed: int, records_limit: int, collects: bool = False) -> None:
         self.topology = topology
@@ -47,7 +47,7 @@ class Shared:
         self.queued = 0
         policy = drop_policy(self.plan.config)
         self.drops = DropPolicy(policy) if policy else None
-        #: Tuples that were dropped upon backpressure, by the component that they were for.
+        #: Component to tuples for it that were dropped upon backpressure.
         self.dropped: Counter[str] = Counter()
         self._last_edge = 0
         config = decode_config(topology.topology_config, unpickle=False)
@@ -68,7 +68,7 @@ class Shared:
             first = len(self.component_of) + 1
             self.tasks_of[name] = list(range(first, first + component.parallelism))
             self.component_of.update(dict.fromkeys(self.tasks_of[name], name))
-        # The global counters belong to the process: drop what other tests left in them.
+        # The global counters belong to the process: drop the values that other tests left in them.
         global_metrics.metricsContainer.get_value_and_reset()
         self.global_metrics = MetricsCollector()
         global_metrics.init(self.global_metrics, 1)

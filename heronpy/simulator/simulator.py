@@ -81,7 +81,7 @@ class Simulator:
             raise ValueError(f"sinks is {sinks!r}; give 'run' or 'collect'")
         self._world = World(_message_of(topology), seed, records_limit, sinks == "collect")
         self._scheduler = StepScheduler(self._world, step_s)
-        # What each task saved, and in which checkpoint; ids are never reused, even if saving fails.
+        # The saved state of each task, and its checkpoint; ids are never reused, even if saving fails.
         self._saved: dict[int, bytes] = {}
         self._saved_in = 0
         self._checkpoints = 0
@@ -99,9 +99,9 @@ class Simulator:
     def run_batch(topology: Any, *, unit_bytes: int = 64 * 1024, buckets: int = 4, records: bool = True) -> BatchResult:
         """Run a topology as a batch, with the stages, units and files of a real batch run.
 
-        A unit has the lines of about `unit_bytes` of a text file, or one split. `buckets` are those of a stage whose
-        number of tasks the data would decide. With `records=False` nothing is kept for `emitted` of the result, and the
-        run takes the same paths as a real one. Raises UserCodeError for the first unit that fails.
+        A unit has the lines of about `unit_bytes` of a text file, or one split. `buckets` is the number of buckets of a
+        stage for which the data would decide it. With `records=False` the result has nothing in `emitted`, and the run
+        takes the same paths as a real one. Raises UserCodeError for the first unit that fails.
         """
         from heronpy.simulator.batch import BatchRun
 
@@ -194,7 +194,9 @@ class Simulator:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Component to tuples that topology.droptuples.upon.backpressure has discarded because a task was full."""
+        """Component to tuples that topology.droptuples.upon.backpressure has discarded because one of its tasks was
+        full.
+        """
         return dict(self._world.dropped)
 
     def emitted(self, component: str, stream: str = "default") -> list[list[Any]]:
@@ -208,7 +210,7 @@ class Simulator:
         return [tasks[task].codec.decode(payload, kind) for task, payload, kind in entries]
 
     def executed(self, component: str) -> list[SimulatedTuple]:
-        """The tuples that a bolt was given, in order, as they came."""
+        """The tuples that a bolt received, in order."""
         tasks = {task.task_id: task for task in self._world.tasks_named(component)}
         return [
             SimulatedTuple(tasks[task].codec.decode(d.payload, d.codec), d, 0.0)
@@ -274,9 +276,9 @@ class Simulator:
     def kill_task(self, component: str, index: int = 0) -> None:
         """Kill a task and restart it: its object and its queue are lost.
 
-        Under ATLEAST_ONCE what it had not acked times out, and it begins with an empty state. Under
-        EFFECTIVELY_ONCE all components that streams connect with it go back to the last `checkpoint`, or to
-        their beginning when none was taken; `RunResult.rewinds` says so.
+        Under ATLEAST_ONCE the tuples that it had not acked time out, and the new task begins with an empty state. Under
+        EFFECTIVELY_ONCE all components that are connected with it by streams go back to the last `checkpoint`, or to
+        their beginning if there is none; `RunResult.rewinds` lists this.
         """
         self._check_open()
         world = self._world

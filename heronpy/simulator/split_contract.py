@@ -1,4 +1,4 @@
-"""What every `SplitSpout` must keep, as a function for the tests of its author."""
+"""The contract of every `SplitSpout`, as a function for the tests of its author."""
 
 from __future__ import annotations
 

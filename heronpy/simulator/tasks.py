@@ -38,7 +38,7 @@ from heronpy.simulator.tuples import Delivery, SimulatedTuple, is_tuple, roots_o
 from heronpy.wire.codec import ARROW
 
 _NS = 1_000_000_000
-# A spout that emitted nothing is called again after a pause, which grows while it emits nothing.
+# The pause after which a spout that emitted nothing is called again. It grows while the spout emits nothing.
 _IDLE_MIN_S = 50e-6
 _IDLE_MAX_S = 0.05
 # After this number of silent calls a spout counts as idle.
@@ -46,7 +46,7 @@ _IDLE_CALLS = 3
 
 
 class SimTask:
-    """What spout and bolt tasks have in common."""
+    """The common part of spout and bolt tasks."""
 
     is_spout = False
 
@@ -90,14 +90,14 @@ class SimTask:
     # -- life ---------------------------------------------------------------------------------
 
     def start(self, saved: bytes | None = None, checkpoint: int = 0) -> None:
-        """Initialise the user's object, in the order of the runtime, with what `save` returned."""
+        """Initialise the user's object in the order of the runtime; `saved` is a result of `save`."""
         user = self.user
         state, keyed = (None, {}) if saved is None else pickle.loads(saved)
         for name, (partitioned, entries) in keyed.items():
             for key, value, expires in entries:
                 self.keyed.restored(name, partitioned).load(key, value, expires)
         if isinstance(user, SlidingWindowBolt | TumblingWindowBolt):
-            # They keep their own clock, which does not follow time.time.
+            # Window bolts keep a clock of their own, which does not follow time.time.
             user.clock = self.world.clock.wall
         if isinstance(user, StatefulComponent):
             self.state = HashMapState() if state is None else state
@@ -118,7 +118,7 @@ class SimTask:
         return saved
 
     def commit(self, checkpoint: int) -> None:
-        """The checkpoint is complete."""
+        """Tell the user's object that the checkpoint is complete."""
         if isinstance(self.user, TwoPhaseStatefulComponent):
             self.call("post_save", self.user.post_save, str(checkpoint))
 
@@ -131,17 +131,17 @@ class SimTask:
         raise NotImplementedError(f"{type(self).__name__} must define is_runnable")
 
     def step(self) -> None:
-        """One call into user code."""
+        """Make one call into user code."""
         raise NotImplementedError(f"{type(self).__name__} must define step")
 
     def wake_time(self, now: float) -> float | None:
-        """When the task may become runnable just by the passing of time."""
+        """When the passing of time alone may make the task runnable."""
         raise NotImplementedError(f"{type(self).__name__} must define wake_time")
 
     # -- calls into user code -----------------------------------------------------------------
 
     def call(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Call user code; what it raises becomes a SimulationError that names this task."""
+        """Call user code; an exception becomes a SimulationError that names this task."""
         clock = self.world.clock
         clock.slept = 0.0
         try:
@@ -151,7 +151,7 @@ class SimTask:
         except (Exception, SystemExit) as error:
             raise self.failure(what, error) from error
         finally:
-            # A task that slept is not runnable until it wakes; the others go on meanwhile.
+            # A task that slept is not runnable until it wakes; the other tasks continue meanwhile.
             self.wake_at = max(self.wake_at, clock.now + clock.slept)
             clock.slept = 0.0
 
@@ -167,11 +167,11 @@ class SimTask:
         self.logger.log(level_of(level), "%s", message)
 
     def report_error(self, error: Exception) -> None:
-        """An error that user code lives with."""
+        """Log an error that user code has handled."""
         self.logger.error("%s: %s", type(error).__name__, error)
 
     def wait_outside(self, outage: str, pause_s: float) -> None:
-        """Nothing outside changes while virtual time passes."""
+        """Raise at once: nothing outside changes while virtual time passes."""
         if outage:
             raise RetryableError(outage)
 
@@ -209,7 +209,7 @@ class SpoutTask(SimTask):
         self.is_active = True
         self.outcomes: deque[tuple[Any, Outcome, float]] = deque()
         self._idle_calls = 0
-        # When the last next_tuple asked to be called again; a descriptor only until something else happens here.
+        # When the last next_tuple asked to be called again; a descriptor counts only until another event of this task.
         self._call_at: float | None = None
         self._call_on: int | None = None
         self._is_busy = False
@@ -245,20 +245,20 @@ class SpoutTask(SimTask):
         return when if when > now else None
 
     def is_silent(self) -> bool:
-        """Whether it is waiting for something else to happen."""
+        """Whether the spout is waiting for another event."""
         is_idle = self.idles() or (self._call_at is None and self._waits_for_fd())
         return not self.outcomes and (not self._may_emit() or is_idle)
 
     def idles(self) -> bool:
-        """Whether its last calls emitted nothing."""
+        """Whether the last calls of the spout emitted nothing."""
         return self._idle_calls >= _IDLE_CALLS
 
     def count_call(self, has_worked: bool) -> None:
-        """A call of user code has ended."""
+        """Record that a call of user code has ended."""
         self._idle_calls = 0 if has_worked else self._idle_calls + 1
 
     def is_busy(self) -> bool:
-        """Whether something that has ended is still to be reported to the user's spout."""
+        """Whether the outcome of a tuple is still to be reported to the user's spout."""
         return bool(self.outcomes)
 
     def waits_for_outside(self) -> bool:
@@ -269,7 +269,7 @@ class SpoutTask(SimTask):
         """Poll for external events; here `is_runnable` does."""
 
     def _is_due(self, now: float) -> bool:
-        """Whether the time for next_tuple has come, or its descriptor can be read."""
+        """Whether next_tuple is due by time, or its descriptor can be read."""
         if self._call_on is None:
             return self._call_at is None or now >= self._call_at
         return not self._waits_for_fd() or (self._call_at is not None and now >= self._call_at)
@@ -282,7 +282,7 @@ class SpoutTask(SimTask):
         return not poller.poll(0)
 
     def end(self, tree: Tree, outcome: Outcome) -> None:
-        """A tracked tuple ended; the user's spout is told in a later step."""
+        """Record that a tracked tuple ended; a later step tells the user's spout."""
         self.outcomes.append((tree.tup_id, outcome, tree.opened_at))
 
     def step(self) -> None:
@@ -364,19 +364,19 @@ class SpoutTask(SimTask):
             self.emit(row, tup_id, stream, direct_task)
 
     def end_of_input(self) -> None:
-        """The user's spout has reached the end of its input."""
+        """Record that the user's spout has reached the end of its input."""
         self.is_exhausted = True
 
     def wait(self, seconds: float) -> None:
-        """No next_tuple before this much virtual time has passed."""
+        """Call next_tuple only after this much virtual time."""
         self._call_at = self.world.clock.task_now() + seconds
 
     def wait_readable(self, fd: int) -> None:
-        """No next_tuple before this descriptor, a real one, can be read, unless something else happens here."""
+        """Call next_tuple only when this real descriptor can be read, or after another event of this task."""
         self._call_on = fd
 
     def busy(self) -> None:
-        """The next next_tuple is at once."""
+        """Call next_tuple again at once."""
         self._is_busy = True
 
 
@@ -403,7 +403,7 @@ class BoltTask(SimTask):
         return self.wake_at if self.wake_at > now else None
 
     def is_tick_due(self, now: float) -> bool:
-        """Whether the tick's time has come."""
+        """Whether the next tick is due."""
         return self.tick_at is not None and self.tick_at <= now
 
     def is_busy(self) -> bool:
@@ -417,7 +417,7 @@ class BoltTask(SimTask):
             self._execute(self._take())
 
     def step_tick(self) -> None:
-        """The due tick; missed ticks are not made up."""
+        """Take the due tick; missed ticks are not repeated."""
         assert self.tick_at is not None
         assert self._tick_s is not None
         missed = int((self.world.clock.now - self.tick_at) / self._tick_s)
@@ -425,7 +425,7 @@ class BoltTask(SimTask):
         self._process_tick(TupleHelper.make_tick_tuple())
 
     def finish(self) -> None:
-        """The input has ended and is processed."""
+        """Call the bolt's `finish`, after its input has ended and is processed."""
         self.call("finish", self.user.finish)
 
     def _take(self) -> SimulatedTuple:
@@ -471,7 +471,7 @@ class BoltTask(SimTask):
             self.emit(row, stream, anchor, direct_task)
 
     def ack(self, tup: Any) -> None:
-        """The user's bolt acked a tuple, or several; acks of ticks and second acks do nothing."""
+        """Record that the user's bolt acked a tuple, or several. Acks of ticks and second acks do nothing."""
         for one in several(tup, "ack"):
             if self._end(one):
                 self.world.tracker.ack(one.roots, one.edge)

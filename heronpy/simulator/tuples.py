@@ -1,7 +1,7 @@
 """Tuples in flight and as bolts see them. Pure.
 
-A delivery holds the encoded values, so every receiver decodes its own copy: a sender that
-changes an object after emitting it, or two receivers of it, behave in a test as they do between processes.
+A delivery holds the encoded values, so every receiver decodes its own copy. Changing an object after its emit has the
+same effect in a test as between processes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Injection:
 
     @property
     def is_acked(self) -> bool:
-        """Whether the tuple, and under ATLEAST_ONCE all that was anchored to it, was acked."""
+        """Whether the tuple was acked, and under ATLEAST_ONCE also all tuples anchored to it."""
         return self.state == "acked"
 
     def __repr__(self) -> str:
@@ -82,12 +82,12 @@ class Injection:
 
 
 def is_tuple(value: Any) -> bool:
-    """Whether it is a tuple that user code may have received."""
+    """Whether a value is a tuple that user code may have received."""
     return isinstance(value, SimulatedTuple | Tuple)
 
 
 def roots_of(anchors: Any) -> tuple[int, ...]:
-    """The spout tuples from which the anchors derive, each once."""
+    """The distinct spout tuples from which the anchors derive."""
     several = [anchors] if isinstance(anchors, SimulatedTuple) else anchors
     roots: dict[int, None] = {}
     for anchor in several:
@@ -96,7 +96,7 @@ def roots_of(anchors: Any) -> tuple[int, ...]:
 
 
 def several(tup: Any, what: str) -> list[Any]:
-    """The tuples that user code gave to `ack` or `fail`: one, or an iterable of them."""
+    """The tuples that user code gave to `ack` or `fail`: one tuple, or an iterable of tuples."""
     tuples = [tup] if is_tuple(tup) or not isinstance(tup, Iterable) else list(tup)
     for one in tuples:
         if not is_tuple(one):

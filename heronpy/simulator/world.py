@@ -29,7 +29,7 @@ class SimulatedBatch(Batch):
         flat: list[Any] | None,
         of: tuple[Batch, list[int]] | None = None,
     ) -> None:
-        # Only a part that the user took can be empty.
+        # Only a part taken by user code can be empty.
         component, stream, task = (tuples[0].component, tuples[0].stream, tuples[0].task) if tuples else ("", "", 0)
         super().__init__(component, stream, task, fields, flat, len(tuples), of)
         self._made = tuples
@@ -65,7 +65,7 @@ class BatchBoltTask(BoltTask):
 
 
 class World(Shared):
-    """What the tasks share, and the tasks."""
+    """The tasks of a simulation, and their shared parts."""
 
     def __init__(self, topology: Any, seed: int, records_limit: int, collects: bool = False) -> None:
         super().__init__(topology, seed, records_limit, collects)

@@ -21,7 +21,7 @@ from heronpy.spark.reports import PROCESS, Reports
 
 log = logging.getLogger("heronpy.spark")
 
-#: Pause before this process ends because of an outage: its successor is not charged, so it would start at once.
+#: Pause before this process ends because of an outage. Its successor is not charged, so it would start at once.
 AGAIN_S = 1.5
 
 

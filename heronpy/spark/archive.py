@@ -28,7 +28,8 @@ from heronpy.connectors.spark.requirements import check_spark, find_java
 from heronpy.spark.session import SparkDriver
 from heronpy.spark.tuning import JAVA_OPTIONS
 
-#: Starting Spark and writing the archive take some ten seconds each. It only saves time, so nobody waits long for it.
+#: Starting Spark and writing the archive take about ten seconds each. The archive only saves time, so nothing waits
+#: long for it.
 _START_S, _WRITE_S = 120.0, 120.0
 #: Archives kept, one per installation in use.
 _KEPT = 3

@@ -1,9 +1,9 @@
-"""What the user's aggregate function sees of a batch, and the staging of what it writes.
+"""The argument of the user's aggregate function for a batch, and the staging of its output.
 
-Owns what one attempt at a batch writes into a table: `<table>/_staging/<id>-<attempt>`, invisible to readers
+Owns the output of one attempt at a batch into a table: `<table>/_staging/<id>-<attempt>`, invisible to readers
 (names that start with an underscore are skipped by Spark and pyarrow), published by the gateway as
 `<table>/batch=<id>`, once the attempt has succeeded. Between hosts the attempt is named after the sink's
-incarnation and the gateway's epoch too, so that a gateway touches only what it staged itself.
+incarnation and the gateway's epoch too, so that a gateway touches only its own staged output.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ _STAGING_TRIES = 100
 class Batch:
     """One micro-batch. The same in every attempt, except for `attempt`.
 
-    id: permanent id, unique among all batches of all topologies that write to a table.
-    component, task: the sink task it comes from. number: its number there, increasing and never reused.
-    attempt: 1, then 2 ... when it is repeated. rows: number of rows. options: as given to SparkSink.spec.
-    Of work units (`SparkBatches`): `component` is that of their keepers, `task` 0, `number` that of the dispatch.
+    id: permanent id, unique among all batches of all topologies that write to a table. component, task: the sink task
+    it comes from. number: its number there, increasing and never reused. attempt: 1, then 2 ... when it is repeated.
+    rows: number of rows. options: as given to SparkSink.spec. For work units (`SparkBatches`), `component` is the
+    component of their keepers, `task` is 0, and `number` is that of the dispatch.
     """
 
     def __init__(
         self, manifest: Manifest, options: dict[str, Any], epoch: int = 0, shared: Sequence[Path] | None = None
     ) -> None:
-        """`epoch`: of the gateway, if others may work on the batch too. `shared`: the folders that all hosts reach."""
+        """`epoch`: the epoch of the gateway, if others may process the batch too. `shared`: the folders that all hosts
+        reach.
+        """
         self.id = manifest.id
         self.component = manifest.component
         self.task = manifest.task
@@ -43,7 +45,7 @@ class Batch:
         self.attempt = manifest.started
         self.rows = manifest.rows
         self.options = options
-        #: Attempts of this gateway at this batch, and this one among them.
+        #: Names of attempts of this gateway at this batch, and of this attempt.
         self._mark = manifest.mark or (f"{manifest.incarnation}.{epoch}." if epoch else "")
         self._lineage = Path(manifest.lineage) if manifest.lineage else None
         self._name = f"{self.id}-{self._mark}{self.attempt}"
@@ -55,9 +57,10 @@ class Batch:
         return f"Batch({self.id}, attempt {self.attempt}, {self.rows} rows)"
 
     def path(self, folder: str | os.PathLike[str], suffix: str = "") -> str:
-        """A path that belongs to this batch: `<folder>/batch=<id><suffix>`; a folder is made, a URL is taken as it is.
+        """A path that belongs to this batch: `<folder>/batch=<id><suffix>`; a folder is created, a URL is used
+        unchanged.
 
-        Write there with *overwrite*, so that a repeated attempt replaces what an earlier one wrote.
+        Write there with *overwrite*, so that a repeated attempt replaces the output of an earlier one.
         Readers see it before the batch is committed; `write_parquet` avoids that.
         """
         text = os.fspath(folder)
@@ -125,7 +128,7 @@ class Batch:
         return pairs
 
     def drop_staged(self) -> None:
-        """Remove what this attempt wrote."""
+        """Remove the output of this attempt."""
         places: list[Path | Url] = [*self._staged, *self._tables]
         for place in places:
             drop_staged(place, self.id, self._mark)
@@ -176,7 +179,7 @@ def _make_staged(staged: Path) -> None:
         except FileNotFoundError:
             continue
         except FileExistsError:
-            # Python says this also of a folder that was there, and is gone when it looks what it is.
+            # Python also raises this for a folder that existed and is gone when Python checks its type.
             if any(place.exists() and not place.is_dir() for place in (*staged.parents, staged)):
                 raise
         else:

@@ -1,4 +1,5 @@
-"""A Spark Connect server as driver (`sc://HOST:PORT`): no JVM runs here, and what needs one fails with a sentence.
+"""A Spark Connect server as driver (`sc://HOST:PORT`): no JVM runs here, and features that need one fail with an error
+of one sentence.
 
 Retries of requests are few: the gateway itself restarts when the server is gone. A token for the server is taken
 from SPARK_CONNECT_AUTHENTICATE_TOKEN in the environment of the gateway's host, never from the settings.
@@ -126,7 +127,7 @@ class ConnectDriver:
         return False
 
     def explained(self, error: Exception) -> Exception:
-        """Names what a Spark Connect session does not have."""
+        """Returns an error that names the missing feature of a Spark Connect session."""
         from pyspark.errors import PySparkAttributeError
 
         if isinstance(error, PySparkAttributeError) and error.getCondition() == "JVM_ATTRIBUTE_NOT_SUPPORTED":

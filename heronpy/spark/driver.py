@@ -1,4 +1,4 @@
-"""What the gateway needs of Spark, whether its driver is a JVM of this host or a Spark Connect server."""
+"""The interface between the gateway and Spark, for a driver in a JVM of this host or on a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SparkStartError(HeronError):
-    """Spark refused to start; the text is Spark's."""
+    """Spark refused to start; the text is from Spark."""
 
 
 class Driver(Protocol):
@@ -21,7 +21,7 @@ class Driver(Protocol):
         """Make a session, and run a first small batch. Its errors quote Spark."""
 
     def stop(self) -> None:
-        """End it; everything that matters is on disk, so an orderly end is not needed."""
+        """End it; all important data is on disk, so an orderly end is not needed."""
 
     @property
     def session(self) -> Any:
@@ -35,10 +35,10 @@ class Driver(Protocol):
 
     @property
     def overdue(self) -> SparkStartError | None:
-        """Why Spark is given up: its start took too long; None while time is left."""
+        """Why Spark is given up: its start took too long; None while there is time left."""
 
     def is_lost(self) -> bool:
-        """Whether it is known to have ended; costs nothing."""
+        """Whether it is known to have ended; a cheap check."""
 
     def is_lost_by(self, error: BaseException) -> bool:
         """Whether it has ended, after this error in a batch; may wait a few seconds."""

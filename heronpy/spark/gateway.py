@@ -1,10 +1,10 @@
-"""The gateway's loop: takes hints from sinks and results from the worker, and gives it tickets.
+"""The gateway's loop: takes hints from sinks and results from the worker, and gives tickets to the worker.
 
-Owns the ROUTER socket for sinks and the record of which sinks wait for which outcomes. The source of truth is the
-records of `connectors.spark.records`, so the loop may be killed anywhere: its successor scans them, and the sinks
-repeat their hints. Of several gateways the latest one counts: an earlier one that still runs cannot decide anything
-twice, and stops when it sees the latest. On one host a file lock keeps the next one from starting before that, because
-both would listen at the same socket.
+Owns the ROUTER socket for sinks and the record of the outcomes for which sinks wait. The source of truth is the records
+of `connectors.spark.records`, so the loop may be killed anywhere: its successor scans them, and the sinks repeat their
+hints. The latest of several gateways counts: an earlier gateway that still runs cannot decide anything twice, and stops
+when it sees the latest. On one host a file lock keeps the next gateway from starting before that, because both would
+use the same socket.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ log = logging.getLogger("heronpy.spark")
 
 #: Interval of the scan for batches whose hint was lost together with their sink.
 SCAN_S = 5.0
-#: Name, with the topology's id, of the file with its last figures.
+#: File name, completed by the topology's id, of the last figures.
 LAST_REPORT = ".last-"
 _TURN_MAX_S = 0.5
 _METRICS_S = 1.0
@@ -69,9 +69,9 @@ _GONE = "the batch was withdrawn by a newer process of its task"
 
 
 class AuthenticatorThread:
-    """Guards the gateway's TCP socket: an `Authenticator` in an event loop of its own, because the gateway has none.
+    """Guards the gateway's TCP socket: an `Authenticator` in its own event loop, because the gateway has none.
 
-    Admits holders of the topology's key to a socket, from its making until `close`.
+    Admits holders of the topology's key to a socket, from its creation until `close`.
 
     Make it before the socket is bound, and close it before the socket; meanwhile only its thread touches the monitor.
     """
@@ -108,7 +108,7 @@ class AuthenticatorThread:
             authenticator.close()
 
     def take_refused(self) -> int:
-        """How many connections were refused since the last call."""
+        """The number of connections refused since the last call."""
         refused = self._authenticator.refused if self._authenticator is not None else 0
         taken, self._taken = self._taken, refused
         return refused - taken
@@ -139,7 +139,7 @@ class Gateway:
         self._driver = open_driver(settings, self._dir, name, launch)
         self._lanes = Lanes()
         self._waiting: dict[Ticket, bytes] = {}
-        #: Since when each batch without outcome is known, and the sinks that ever had one.
+        #: When each batch without an outcome was first seen, and the sinks that ever had one.
         self._seen: dict[Ticket, float] = {}
         self._sinks: set[str] = set()
         #: The outage that each batch waits for.
@@ -192,7 +192,7 @@ class Gateway:
             raise lost.error
         if lost.refused and not self._has_been_up():
             self._reports.send_exception(lost.error or SparkStartError(lost.reason), startup=True)
-            # The last line of this log is what users see.
+            # Users see the last line of this log.
             log.error("%s", lost.reason)
             return int(STARTUP_FAILURE)
         log.error("%s; this process ends and a new one continues", lost.reason, exc_info=lost.error)
@@ -201,7 +201,7 @@ class Gateway:
         return int(CHILD_ENDED if lost.gone else FAILURE)
 
     def _leave_report(self) -> None:
-        """Send the last figures, and write them to a file in case nobody receives them; see `teardown.keep_ended`."""
+        """Send the last figures, and write them to a file in case they are not received; see `teardown.keep_ended`."""
         report = self._reports.metrics(self._gauges(time.monotonic()))
         report.ends = True
         self._reports.send(report)
@@ -258,7 +258,7 @@ class Gateway:
         poller = zmq.Poller()
         poller.register(self._router, zmq.POLLIN)
         poller.register(self._bell, zmq.POLLIN)
-        self._look_for(self._inbox.begun, alone=True)  # A predecessor ended while it worked on these.
+        self._look_for(self._inbox.begun, alone=True)  # A predecessor ended while it was processing these batches.
         scan_at = metrics_at = 0.0
         while not self._stopping and self._lost is None:
             now = time.monotonic()
@@ -385,7 +385,7 @@ class Gateway:
                         self._lanes.add(found)
             except ObjectsError as error:
                 log.warning("cannot look for batch %s of %s: %s", ticket.stem, ticket.component, error)
-                return  # The sink repeats its hint.
+                return  # the sink repeats its hint
         if ticket in self._lanes:
             self._waiting[ticket] = identity
         else:

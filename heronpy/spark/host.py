@@ -1,10 +1,10 @@
 """`python -m heronpy.spark.host --topology-id ID`: a Spark driver whose tasks are the containers of a topology.
 
-It is a child of the topology's scheduler, and hears it as lines of JSON on standard input: first the properties of the
-application, then which containers to run or to end. It tells what became of them as lines on standard output, at least
-every `TELL_S`. It ends, and with it all that runs in its application, when its standard input is closed.
+It is a child of the topology's scheduler, and reads lines of JSON from the scheduler on standard input: first the
+properties of the application, then the containers to run or to end. It reports their states as lines on standard
+output, at least every `TELL_S`. When its standard input is closed, it ends together with its application.
 
-With `--check MASTER` it says what is missing for that on this host, a line each.
+With `--check MASTER` it prints the missing requirements of this host, one per line.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ LOOK_S = 0.25
 START_S = 300.0
 STOP_S = 5.0
 ENDS_S = 2.0
-#: Prefix of the id of an application that no master of Spark's own has accepted, so that it ran nothing.
+#: Prefix of the id of an application that no Spark master has accepted, so that none of its jobs ran.
 _UNTAKEN = "spark-application-"
-#: Most threads of jobs; heronpy never has more containers than this.
+#: Maximum number of job threads; heronpy never has more containers than this.
 JOBS_MAX = 2000
 _WORDS_MAX = 1000
 SETTLE_S = 0.5
@@ -58,7 +58,7 @@ class HostJob(Struct):
     status: int = 0
     words: str = ""
     printed: str = ""
-    #: When its end was asked for, and when it is to be killed.
+    #: When its end was requested, and when it will be killed.
     asked: bool = False
     kill_at: float = float("inf")
     killed: bool = False
@@ -76,8 +76,8 @@ class HostJob(Struct):
 class HostJobs:
     """The jobs of one SparkContext. `submit`, `cancel` and `look` are called from one thread.
 
-    Spark is asked for what it knows of a task, and only its answer counts: a job that has begun is cancelled late,
-    because Spark kills a task without asking what it has started.
+    Only Spark's answer on a task counts. A job that has begun is cancelled late, because Spark kills a task without
+    regard to the processes that it has started.
     """
 
     def __init__(self, context: Any) -> None:
@@ -102,7 +102,7 @@ class HostJobs:
         job.thread.start()
 
     def cancel(self, name: str, grace_s: float) -> None:
-        """End a job that has not begun now, and any other after `grace_s`."""
+        """End a job at once if it has not begun, otherwise after `grace_s`."""
         job = self._jobs.get(name)
         if job is None or job.has_ended or job.asked:
             return
@@ -110,7 +110,7 @@ class HostJobs:
 
     # ---- what is seen ---------------------------------------------------------------------------
     def look(self) -> None:
-        """Ask Spark for the tasks of all jobs that have not ended, and kill those whose time is up."""
+        """Ask Spark for the tasks of all jobs that have not ended, and kill those that are overdue."""
         for job in [job for job in self._jobs.values() if not job.has_ended]:
             attempts = self._attempts(job.group)
             with self._lock:
@@ -161,7 +161,7 @@ class HostJobs:
         return max(0, int(self._java.getExecutorMemoryStatus().size()) - 1)  # the driver is one of them
 
     # ---- one job --------------------------------------------------------------------------------
-    def _run(self, job: HostJob, given: dict[str, Any]) -> None:  # in a thread of its own
+    def _run(self, job: HostJob, given: dict[str, Any]) -> None:  # runs in a thread per job
         from pyspark import RDD
         from pyspark.serializers import UTF8Deserializer
 
@@ -181,7 +181,7 @@ class HostJobs:
                     job.printed = str(answer["printed"])
         except Exception as error:
             words = _first_line(str(getattr(error, "java_exception", None) or error))
-            time.sleep(SETTLE_S)  # what Spark says of a task is a little behind
+            time.sleep(SETTLE_S)  # Spark's information on a task is slightly delayed
             attempts = self._quietly(job.group)
             with self._lock:
                 if job.has_ended:
@@ -228,7 +228,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.check:
         return check(arguments.check)
-    # What Spark and its libraries print must not be taken for what we tell.
+    # Output of Spark and its libraries must not be mistaken for this process's reports.
     told = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     logs.setup("spark-driver", descriptor=2)
@@ -238,7 +238,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def check(master: str) -> int:
-    """Packages and Java, then the master; a line of JSON each."""
+    """Check packages and Java, then the master; prints a line of JSON for each."""
     tries: tuple[tuple[str, Callable[[], None], str, str], ...] = (
         ("Spark's driver", lambda: check_spark(master), "pyspark and Java are here", "install it on this host"),
         ("Spark's master", lambda: check_master(master), master, "correct heron.spark_engine.master"),
@@ -257,11 +257,11 @@ def check(master: str) -> int:
 
 
 class Host:
-    """One application; `told` is where its lines go."""
+    """One application; `told` is the stream for its reports."""
 
     def __init__(self, told: IO[str]) -> None:
         self._out = told
-        #: Lines of the scheduler; None: there are no more.
+        #: Lines from the scheduler; None at their end.
         self._lines: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._over = threading.Event()
         self._jvm: Jvm | None = None
@@ -271,8 +271,8 @@ class Host:
         self._told_at = float("-inf")
 
     def run(self) -> int:
-        """Run until the scheduler closes our standard input, or the application ends."""
-        # Given by who starts us, and removes what we cannot.
+        """Run until the scheduler closes this process's standard input, or the application ends."""
+        # The parent names it, and removes files that this process cannot remove.
         folder = Path(os.environ.get("HERON_SPARK_SCRATCH") or tempfile.mkdtemp(prefix="heron-spark-"))
         tempfile.tempdir = str(folder)
         threading.Thread(target=self._read, name="commands", daemon=True).start()
@@ -329,7 +329,7 @@ class Host:
         from heronpy.spark import host_task
 
         cloudpickle.register_pickle_by_value(host_task)  # type: ignore[no-untyped-call]
-        # Bytes come back as they are: nothing that another host has sent is unpickled here.
+        # Bytes are returned unchanged: data from another host is never unpickled here.
         self._context = SparkContext()
         self._context.serializer = NoOpSerializer()
         master = str(properties["spark.master"])
@@ -387,7 +387,7 @@ class Host:
             self._lines.put(json.loads(line))
         self._over.set()
         self._lines.put(None)
-        # Whatever the other threads do: without a scheduler there is no application.
+        # Must end even if other threads hang: without a scheduler there is no application.
         time.sleep(3 * STOP_S if self._jobs is not None else 0.0)
         self._end_jvm()
         os._exit(int(exit_codes.FAILURE))

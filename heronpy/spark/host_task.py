@@ -1,8 +1,8 @@
-"""What Spark runs for a container: a task that starts its first process, and returns when that has ended.
+"""Spark's task for a container: it starts the container's first process, and returns when that has ended.
 
-It travels by value and needs nothing but Python and pyspark, so that a host without heronpy can say so. The join token
+It is sent by value and needs only Python and pyspark, so that a host without heronpy can report that.  The join token
 is part of the closure; the process gets it as its standard input. A task that Spark repeats, because it has lost an
-executor, returns at once: two of them could run.
+executor, returns at once, because the first one may still run.
 """
 
 import json
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 #: Limit for the process's output.
 TAIL_BYTES = 4096
 DRAIN_S = 2.0
-#: What Spark sets for its own Python workers.
+#: Environment variables that Spark sets for its own Python workers.
 _SPARKS = (
     "SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_", "PYTHONPATH", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "JAVA_WORKER",
 )  # fmt: skip
@@ -23,7 +23,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def container_task(given: dict) -> Callable[[Iterator], Iterator[bytes]]:  # type: ignore[type-arg]
-    """The function of a one-task job; it yields one line of JSON. `given`: command, join token and who it is."""
+    """The function of a one-task job; it yields one line of JSON. `given`: command, join token and identity."""
 
     def run(_: Iterator) -> Iterator[bytes]:  # type: ignore[type-arg]
         from pyspark import TaskContext
@@ -38,7 +38,7 @@ def container_task(given: dict) -> Callable[[Iterator], Iterator[bytes]]:  # typ
 
 
 def run_process(given: dict) -> dict:  # type: ignore[type-arg]
-    """Run the first process of a container to its end; its wait status, and the end of what it printed."""
+    """Run the first process of a container to its end; returns its wait status, and the end of its output."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(_SPARKS)}
     environ.update(
         HERON_TOPOLOGY_ID=given["topology_id"],

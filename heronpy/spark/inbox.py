@@ -1,10 +1,9 @@
 """The gateway's side of the hand-over: attempts, decisions and outcomes of batches.
 
-Order of a batch, each step durable before the next: attempt started -> staged -> fate (the decision: from here on
-the batch is published, whatever dies) -> published -> outcome -> cleaned up. A gateway that follows on another host
-continues from the step it finds, while its predecessor may still run: both do what the fate says. A gateway stops when
-it sees that a later one is there. Outcomes are kept for the newest batches of a task: for more than a sink may have in
-progress.
+Order of a batch, each step durable before the next: attempt started -> staged -> fate (the decision: from here on the
+batch is published, even if processes die) -> published -> outcome -> cleaned up. A successor on another host continues
+from the recorded step, while its predecessor may still run: both carry out the fate. A gateway stops when it sees a
+later one. Outcomes are kept for the newest batches of a task, for more batches than a sink may have in progress.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ CHECKPOINTED_OUTCOMES_KEPT = 4096
 class Inbox:
     """All batches of one submission; used by several threads.
 
-    A batch is worked on by one of them, and batches of a task one after the other.
+    One thread processes a batch, and the batches of a task are processed one after the other.
     """
 
     def __init__(self, records: RunRecords, epoch: int, others: Mapping[str, Inbox] | None = None) -> None:
-        """`others`: of components whose batches are elsewhere, by their safe names."""
+        """`others`: the inboxes of components whose batches are in other places, by their safe names."""
         self._records = records
         self._others = dict(others or {})
         self._epoch = epoch
@@ -79,10 +78,10 @@ class Inbox:
             yield from other.scan()
 
     def scan_sink(self, component: str) -> Iterator[Ticket]:
-        """Every batch of a sink without outcome, none before one written earlier."""
+        """Every batch of a sink without an outcome; a batch never comes before one that was written earlier."""
         folder = self.folder(component)
-        # A listing may miss what is written during it and show what is written later. What was written before anything
-        # in the first listing is certainly in the second one.
+        # A listing may miss batches written during it and show later ones. The second listing certainly has every batch
+        # written before any batch of the first.
         newest: dict[int, int] = {}
         for stem in folder.stems("batches"):
             task, number, _ = stem_order(stem)
@@ -93,7 +92,7 @@ class Inbox:
                 yield Ticket(component, stem)
 
     def begun(self) -> Iterator[Ticket]:
-        """Every batch of which an attempt was started, of all sinks."""
+        """Every batch with a started attempt, of all sinks."""
         for component in self._records.components():
             yield from (Ticket(component, stem) for stem in self.folder(component).stems("attempts"))
         for other in self._others.values():
@@ -106,7 +105,7 @@ class Inbox:
     # -- one batch ----------------------------------------------------------------------------
 
     def claim(self, ticket: Ticket) -> Manifest | None:
-        """Begin with a batch, or continue with it; None when it is gone, done or fenced."""
+        """Claim a batch, to begin or continue it; None when it is gone, done or fenced."""
         self.check_permit()
         folder, stem = self.folder(ticket.component), ticket.stem
         if folder.outcome(stem) is not None:
@@ -159,7 +158,7 @@ class Inbox:
         return self.folder(ticket.component).decide(ticket.stem, mine) == mine
 
     def commit(self, ticket: Ticket, manifest: Manifest) -> Outcome | None:
-        """Publish a batch whose fate that is, and record that it is committed; None when a restore has voided it."""
+        """Publish a batch with that fate, and record that it is committed; None when a restore has voided it."""
         folder, stem = self.folder(ticket.component), ticket.stem
         stands = folder.decision(stem)
         if stands is None or stands.fate is Fate.WITHDRAWN:
@@ -171,14 +170,14 @@ class Inbox:
         self._publish(manifest)
         done = _outcome(manifest, COMMITTED, publish_s=time.monotonic() - began)
         for staged, table in manifest.tables:
-            # What other gateways have staged of it, or earlier attempts of this one.
+            # Staged output of other gateways for this batch, or of earlier attempts of this gateway.
             drop_staged(place_of(table).parent, manifest.id, keep=staged.rpartition("/")[2])
         done = replace(done, tables=manifest.tables) if manifest.checkpoint else done
         self._record(folder, stem, done, bool(manifest.checkpoint))
         return done
 
     def fail(self, ticket: Ticket, manifest: Manifest | None, error: str) -> Outcome | None:
-        """Give a batch up, unless its fate is another one: then that happens."""
+        """Give a batch up, unless its fate is a different one, which is carried out instead."""
         self.check_permit()
         folder, stem = self.folder(ticket.component), ticket.stem
         stands = folder.decide(stem, Decision(Fate.FAILED, self._by, error=error))
@@ -191,7 +190,7 @@ class Inbox:
             return outcome
         if stands.fate is Fate.PUBLISHED and not manifest.prepared:
             return self.commit(ticket, replace(manifest, tables=stands.tables, prepared=True))
-        # The fate is its own, or cannot be carried out.
+        # The fate belongs to this gateway, or cannot be carried out.
         return self._give_up(folder, stem, manifest, replace(stands, error=error))
 
     def _give_up(self, folder: SinkFolder, stem: str, manifest: Manifest, decision: Decision) -> Outcome:
@@ -232,7 +231,7 @@ class Inbox:
                 folder.remove(old, kind)
 
     def take_refused(self) -> int:
-        """How many batches were refused since the last call."""
+        """The number of batches refused since the last call."""
         with self._counting:
             refused, self._refused = self._refused, 0
         return refused
@@ -252,7 +251,7 @@ class Inbox:
 
 
 def _outcome(manifest: Manifest, state: str, error: str = "", publish_s: float = 0.0) -> Outcome:
-    """How a batch ends, without tables."""
+    """The outcome of a batch, without tables."""
     counts = manifest.rows, manifest.started
     times = manifest.waited_s, manifest.run_s, publish_s, time.time()
     return Outcome(manifest.id, state, *counts, error, [], *times)
@@ -261,9 +260,9 @@ def _outcome(manifest: Manifest, state: str, error: str = "", publish_s: float =
 class DispatchInbox(Inbox):
     """All dispatches of one pipeline: the gateway's second kind of batch.
 
-    A dispatch has no owner task, its rows are elsewhere, and what it publishes is never replaced. Its records are in
-    the home of its pipeline (`heronpy.connectors.spark.dispatches`), so that a gateway of a later submission goes on
-    where the one before it ended, and of two that work at once one decides the fate of a dispatch.
+    A dispatch has no owner task, its rows are in another place, and its published output is never replaced. Its records
+    are in the home of its pipeline (`heronpy.connectors.spark.dispatches`), so that a gateway of a later submission
+    continues where the previous one ended, and only one of two concurrent gateways decides the fate of a dispatch.
     """
 
     def __init__(self, units: Path, run: str, epoch: int) -> None:
@@ -275,11 +274,11 @@ class DispatchInbox(Inbox):
         self._lock = hold_gateway_lock(units)
 
     def close(self) -> None:
-        """No more work for this pipeline; to be called once."""
+        """End the work on this pipeline; called once."""
         os.close(self._lock)
 
     def claim(self, ticket: Ticket) -> Manifest | None:
-        """See `Inbox`; the attempts of earlier submissions are not held against it."""
+        """See `Inbox`; attempts of earlier submissions do not count against it."""
         manifest = super().claim(ticket)
         if manifest is None:
             return None
@@ -289,7 +288,7 @@ class DispatchInbox(Inbox):
         return manifest
 
     def _is_fenced(self, folder: SinkFolder, manifest: Manifest) -> bool:
-        return False  # whoever hands it over says the same
+        return False  # the keeper that hands it over reports the same
 
     def _publish(self, manifest: Manifest) -> None:
         publish_once(manifest.tables, manifest.incarnation)

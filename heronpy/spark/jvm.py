@@ -1,8 +1,8 @@
 """The JVM of the Spark driver: starts it, reads its output, ends it. Uses neither pyspark nor py4j.
 
-Its properties go through a file of mode 0600, because all users of the machine can read a command line. Its
-stdout and stderr become records of the gateway's log, which have a time and a level, are found by
-`heron logs`, and cannot pass for records of others; so does the output of Spark's Python workers.
+Its properties go through a file of mode 0600, because all users of the machine can read a command line. Its stdout and
+stderr become records of the gateway's log, which have a time and a level, are found by `heron logs`, and cannot be
+mistaken for other records. The output of Spark's Python workers is treated in the same way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heronpy.common.errors import HeronError
 
 log = logging.getLogger("jvm")
 
-#: Number of lines kept to explain an exit, and of those that an error quotes.
+#: Number of lines kept to explain an exit, and number of lines in an error.
 LINES_KEPT = 20
 LINES_NAMED = 3
 _LINE_MAX = 8192
@@ -58,7 +58,7 @@ class Output:
         self._thread.start()
 
     def release(self) -> None:
-        """Close our copy of the JVM's end of the pipe, so that the reader sees its end."""
+        """Close this process's copy of the JVM's end of the pipe, so that the reader sees the end of the output."""
         os.close(self.writer)
 
     def termination_report(self, wait_s: float = 0.0) -> str:
@@ -142,7 +142,7 @@ class Jvm:
         return JvmError(f"the JVM of Spark {how} during its start: {words or 'without output'}", killed=code < 0)
 
     def end_in_order(self, wait_s: float) -> None:
-        """Let it end by itself, as it does when its stdin is closed; JvmError when it does not."""
+        """Let it end by itself after its stdin was closed; JvmError if it does not."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:
@@ -154,7 +154,7 @@ class Jvm:
             raise JvmError(f"the JVM of Spark ended with exit code {code}: {report}")
 
     def end(self) -> None:
-        """End it at once."""
+        """Kill it."""
         self.process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(2)
@@ -175,6 +175,6 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
 
 def _escaped(text: str, also: str) -> str:
     escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | {char: f"\\{char}" for char in also}
-    # A value loses leading blanks.
+    # A value loses its leading blanks.
     blank = "\\" if text.startswith(" ") and " " not in also else ""
     return blank + "".join(escapes.get(char, char) for char in text)

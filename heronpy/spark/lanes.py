@@ -65,7 +65,7 @@ class Lanes:
         lane = self._lanes.setdefault((ticket.component, task), _Lane())
         item = (number, incarnation, ticket.stem)
         if lane.taken and item < lane.batches[0]:
-            # The taken one stays first; this one follows directly.
+            # The taken batch stays first, and this batch follows it directly.
             lane.batches.insert(1, item)
         else:
             insort(lane.batches, item)
@@ -76,11 +76,11 @@ class Lanes:
         ready = [key for key, lane in self._lanes.items() if not lane.taken and lane.not_before <= now]
         alone = [key for key in ready if self._first(key) in self._alone]
         if self._taken and (alone or self._taken & self._alone):
-            return None  # One that runs alone waits for the others, and the others for it.
+            return None  # A batch that runs alone waits for the others, and the others wait for it.
         for key in alone or ready:
             lane = self._lanes[key]
             lane.taken = True
-            # To the end of the round.
+            # Move the lane to the end of the round.
             self._lanes[key] = self._lanes.pop(key)
             ticket = self._first(key)
             self._taken.add(ticket)
@@ -91,7 +91,7 @@ class Lanes:
         return Ticket(key[0], self._lanes[key].batches[0][2])
 
     def finish(self, ticket: Ticket) -> None:
-        """The taken batch has its outcome, or is gone."""
+        """Remove a taken batch that has its outcome or is gone."""
         key, lane = self._lane_of(ticket)
         self._known.discard(ticket)
         self._alone.discard(ticket)
@@ -103,7 +103,7 @@ class Lanes:
             del self._lanes[key]
 
     def retry(self, ticket: Ticket, not_before: float) -> None:
-        """The taken batch stays first in its lane and may be taken again from that time on."""
+        """Keep a taken batch first in its lane; it may be taken again from that time on."""
         _, lane = self._lane_of(ticket)
         self._taken.discard(ticket)
         lane.taken = False

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from heronpy.storage.objects.port import ObjectsError
 
 _ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
-#: How an error of the JVM, or of one of Spark's Python workers, says the same.
+#: Texts of the same errors from the JVM or one of Spark's Python workers.
 _TEXTS = ("No space left on device", "Disk quota exceeded", "Read-only file system", "Stale file handle")
 
 
@@ -27,7 +27,7 @@ def outage_of(error: BaseException) -> str | None:
 
 
 def is_executor_lost(error: BaseException) -> bool:
-    """Whether Spark gave up a job because executors ended: the function may be innocent, or have made them end."""
+    """Whether Spark gave up a job because executors ended, with or without the function being the cause."""
     return any("ExecutorLostFailure" in text_of(one) for one in _chain(error))
 
 

@@ -53,7 +53,7 @@ class Reports:
     def __init__(self, sockets_dir: str, epoch: int) -> None:
         self._epoch = epoch
         self._sock = configure(zmq.Context.instance().socket(zmq.PUSH), heartbeat=False)
-        # The last report of a process that cannot start must get out; the executor is on this host.
+        # The last report of a process that cannot start must be delivered; the executor is on this host.
         self._sock.setsockopt(zmq.LINGER, 500)
         connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
         #: The outage that batches wait for, or empty.
@@ -63,11 +63,11 @@ class Reports:
         self._times: dict[tuple[str, str], Times] = {}
 
     def add(self, name: str, amount: float = 1.0, label: str = "") -> None:
-        """Count something; the label of what belongs to a sink is its component."""
+        """Count something; for figures of a sink the label is its component."""
         self._counters[name, label] = self._counters.get((name, label), 0.0) + amount
 
     def observe(self, name: str, seconds: float, label: str) -> None:
-        """Add to a distribution; the label of what belongs to a sink is its component."""
+        """Add to a distribution; for figures of a sink the label is its component."""
         times = self._times.get((name, label))
         if times is None:
             times = self._times[name, label] = Times()

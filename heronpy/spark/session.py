@@ -1,7 +1,7 @@
 """The Spark driver: one session and its JVM, started, watched and ended.
 
 The only module that imports pyspark. The JVM ends with this process (its stdin is a pipe from it);
-one that outlived a killed gateway is ended by the next. Everything Spark writes for itself stays below
+a JVM that outlived a killed gateway is ended by the next one. Everything Spark writes for itself stays below
 `<working_dir>/spark`.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heronpy.spark")
 
-#: Rows of each part of a DataFrame made of Arrow, and up to which size its rows become those of a plan at once.
+#: Rows of each part of a DataFrame made from Arrow, and the size up to which its rows become rows of a plan at once.
 _PART_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _LOCAL_MAX = "spark.sql.execution.arrow.localRelationThreshold"
 #: The first batch is large enough to be read by tasks.
@@ -63,7 +63,8 @@ class SparkDriver:
     ):
         """`archive`: the class archive of archive.py, which must be this user's.
 
-        `address`, `ports`: where Spark's workers on other hosts reach the driver, if it is not left to Spark.
+        `address`, `ports`: address and ports at which Spark's workers on other hosts reach the driver; without them
+        Spark chooses.
         """
         self._settings = settings
         self._archive = archive
@@ -96,7 +97,8 @@ class SparkDriver:
             session = SparkSession.builder.getOrCreate()
             if self._is_remote:
                 self._equip_workers(session)
-            # Processed like a real batch: it loads and compiles what the first one would have to wait for.
+            # Processed like a real batch, so that it loads and compiles the code that the first batch would have to
+            # wait for.
             rows = pa.table({"key": ["a", "b"] * _FIRST_PAIRS, "value": [1, 2] * _FIRST_PAIRS})
             sums = self.frame(session, rows).groupBy("key").sum("value")
             sums.coalesce(1).write.mode("overwrite").format("noop" if self._is_remote else "parquet").save(
@@ -124,7 +126,7 @@ class SparkDriver:
 
     @property
     def overdue(self) -> SparkStartError | None:
-        """Why Spark is given up: its start took too long; None while time is left."""
+        """Why Spark is given up: its start took too long; None while there is time left."""
         limit_s = self._settings.start_timeout_s
         # Slightly longer: `start` has the same limit, and a more precise error.
         if self._session is not None or time.monotonic() - self._started < limit_s + 2.0:
@@ -152,7 +154,7 @@ class SparkDriver:
         conf, cores = session.conf, session.sparkContext.defaultParallelism
         least = int(conf.get(_PART_ROWS))
         ours = {_PART_ROWS: part_rows(table.num_rows, table.nbytes, cores, least), _LOCAL_MAX: LOCAL_MAX_BYTES}
-        # For this frame alone: the user's function may make others, and read rows in batches.
+        # For this frame alone, because the user's function may make others, and read rows in batches.
         before = {key: conf.get(key) for key in ours if key not in self._settings.conf}
         try:
             for key in before:
@@ -167,11 +169,13 @@ class SparkDriver:
         return self._has_ended(0.0)
 
     def is_lost_by(self, error: BaseException) -> bool:
-        """Whether the JVM has ended. Its errors have several types, so only its exit tells them from the user's."""
+        """Whether the JVM has ended. Its errors have several types, so only its exit distinguishes them from the
+        user's.
+        """
         return self._has_ended(_ENDS_S if _speaks_of_the_driver(error) else 0.0)
 
     def explained(self, error: Exception) -> Exception:
-        """The error as it is."""
+        """The error, unchanged."""
         return error
 
     def _has_ended(self, wait_s: float) -> bool:
@@ -197,7 +201,7 @@ class SparkDriver:
         self._jvm.end_in_order(wait_s)
 
     def stop(self) -> None:
-        """Kill the JVM: everything that matters is on disk, so an orderly end is not needed."""
+        """Kill the JVM; all important data is on disk, so an orderly end is not needed."""
         if self._jvm is not None:
             self._jvm.end()
         shutil.rmtree(self._local_dir, ignore_errors=True)
@@ -260,7 +264,7 @@ class SparkDriver:
             return {}
         found = {"spark.driver.host": self._address, "spark.driver.bindAddress": self._address}
         if self._ports is not None:
-            # Spark takes the next free one.
+            # Spark takes the next free port.
             first = str(self._ports[0])
             found |= {"spark.driver.port": first, "spark.driver.blockManager.port": first}
             found["spark.port.maxRetries"] = str(len(self._ports) - 1)
@@ -277,7 +281,7 @@ class SparkDriver:
             os.environ["SPARK_LOCAL_IP"] = self._address
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = self._python
         if self._is_remote and "spark.pyspark.python" in self._settings.conf:
-            # pyspark takes the workers' Python from here alone.
+            # pyspark reads the workers' Python only from this variable.
             os.environ["PYSPARK_PYTHON"] = str(self._settings.conf["spark.pyspark.python"])
         # The user's function imports the package's modules here, and in Spark's own Python workers.
         before = list(sys.path)
@@ -304,12 +308,13 @@ class SparkDriver:
 
 
 def connect(properties: Path, deadline: float, started: Callable[[Jvm], None]) -> None:
-    """Start a JVM with the properties of a file, and give pyspark its address; `started` gets it before it is ready.
+    """Start a JVM with the properties of a file, and give pyspark its address; `started` is called with it before it is
+    ready.
 
     JvmError when it ends, or is not ready at the monotonic time `deadline`.
     """
-    # A folder of its own, because a JVM whose gateway was killed may still write there; next to the properties, because
-    # the next gateway removes what that one could not.
+    # A separate folder, because a JVM whose gateway was killed may still write there. It is next to the properties,
+    # because the next gateway removes the files that the killed one left.
     info = Path(tempfile.mkdtemp(prefix="connection-", dir=properties.parent)) / "connection"
     command = [os.path.join(_spark_home(), "bin", "spark-submit"), "--properties-file", str(properties)]
     command += ["--load-spark-defaults", *shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))]

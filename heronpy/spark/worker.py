@@ -1,7 +1,7 @@
 """The threads that process batches, each one at a time: load rows, call the user's function, commit.
 
-Owns the Spark driver. Takes tickets, returns one result for each; decides about a single attempt (lanes.py
-decides what is next, and when). A lost driver ends the gateway: its successor starts a new one.
+Owns the Spark driver. Takes tickets, returns one result for each; decides about a single attempt (lanes.py chooses the
+next batch and its time). A lost driver ends the gateway: its successor starts a new one.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Result(Struct):
     error: BaseException | None = None
     component: str = ""
     seconds: float = 0.0
-    #: What the batch waits for before the retry; empty when the attempt itself failed.
+    #: The outage that the batch waits for before the retry; empty when the attempt itself failed.
     outage: str = ""
 
 
 class Lost(Struct):
-    """The worker cannot go on: the driver did not start, or is gone."""
+    """The worker cannot continue: the driver did not start, or is gone."""
 
     reason: str
     error: BaseException | None = None
@@ -63,7 +63,7 @@ class Lost(Struct):
 
 
 class Worker:
-    """Works on `parallel` tickets at once, each in its own thread; each ticket submitted gives a result.
+    """Works on `parallel` tickets at once, each in its own thread; each submitted ticket gives one result.
 
     With several threads each sink task has a separate session, so names that one batch defines, such as a temporary
     view, are invisible to others that run in parallel.
@@ -87,7 +87,7 @@ class Worker:
         self.results: queue.SimpleQueue[Result | Lost] = queue.SimpleQueue()
         self._functions: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {}
         self._sessions: dict[tuple[str, int], Any] = {}
-        #: Attempts that an outage ended, of batches whose record still counts the last one.
+        #: Batches whose record still counts a last attempt that an outage ended, with the number of such attempts.
         self._uncounted: dict[Ticket, int] = {}
         self._lock = threading.Lock()
         #: The driver is about to be killed: from here on, no failure is the fault of a batch.
@@ -168,7 +168,7 @@ class Worker:
             if failure is not None:
                 return failure
             if not manifest.prepared:
-                # Another gateway, or the sink, was first: what they decided happens.
+                # Another gateway, or the sink, was first; its decision is carried out.
                 return self._work(ticket)
         try:
             return Result(ticket, self._of(ticket).commit(ticket, manifest), component=manifest.component)
@@ -204,7 +204,7 @@ class Worker:
                 batch.drop_staged()
             if outage_of(error) is not None:
                 raise
-            if is_executor_lost(error):  # counts as a death of the driver does
+            if is_executor_lost(error):  # counts like a death of the driver
                 said = "Spark has lost the executors that worked on it"
                 log.warning("batch %s waits: %s", manifest.id, said, exc_info=error)
                 return Result(ticket, retry_in_s=RETRY_MAX_S, component=manifest.component, outage=said)
@@ -268,7 +268,7 @@ class Worker:
 
 
 def _with_text(error: Exception) -> BaseException:
-    """The error with its text read now: py4j asks the JVM for it, and the JVM may end."""
+    """The error with its text read now: py4j asks the JVM for the text, and the JVM may end."""
     if isinstance(error, HeronError | OSError):
         return error
     kept: BaseException = type(type(error).__name__, (Exception,), {})(text_of(error))
@@ -277,7 +277,7 @@ def _with_text(error: Exception) -> BaseException:
 
 
 def first_line(error: BaseException) -> str:
-    """An exception's message in one line; Spark's are pages long."""
+    """An exception's message in one line; Spark's messages are pages long."""
     text = text_of(error).strip()
     return text.splitlines()[0][:500] if text else type(error).__name__
 

@@ -1,4 +1,4 @@
-"""Python code for Spark's workers on other hosts: the user's package as one file, and a first task that looks at it."""
+"""Python code for Spark's workers on other hosts: the user's package as one file, and a first task that checks it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from heronpy.spark.driver import SparkStartError
 
-#: Tasks of the first look; a cluster may run them on as many hosts.
+#: Number of tasks of the check; a cluster may run them on as many hosts.
 LOOKS = 8
-#: Modules of a package that are looked for.
+#: Maximum number of modules of a package that are checked.
 MODULES_MAX = 50
 _HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
-#: The line of Spark's many that says what went wrong.
+#: Identifies the line of Spark's output with the cause.
 _TELLING = re.compile(r"\[[A-Z][A-Z_.]+\]|Cannot run program|ModuleNotFoundError|No module named")
 _TEXT_MAX = 250
 
@@ -50,9 +50,9 @@ def modules_in(package_dir: str) -> list[str]:
 
 
 def check(session: Any, master: str, modules: list[str], fix: str) -> None:
-    """Run a task that looks at the workers' Python; SparkStartError, in one sentence, when it is not the one needed.
+    """Run a task that checks the workers' Python; SparkStartError when it is not suitable.
 
-    `fix` says how another Python is named.
+    `fix` says how to name another Python.
     """
     from pyspark.sql.functions import udf
 
@@ -90,7 +90,7 @@ def _look(modules: list[str]) -> Callable[[int], str]:
 
 
 def telling(error: BaseException) -> str:
-    """The line of an exception of Spark that says most."""
+    """The most informative line of a Spark exception."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     found = (line[match.start() :] for line in lines if (match := _TELLING.search(line)))
     return next(found, lines[0])[:_TEXT_MAX]

@@ -76,7 +76,7 @@ class StateManager(Protocol):
 
 
 def check_version(path: str, actual: int, expected: int | None) -> None:
-    """Raise if a node is not what its writer expects; version 0 means that it does not exist."""
+    """Raise if a node does not have the version that its writer expects; version 0 means that it does not exist."""
     if expected is None or actual == expected:
         return
     if actual == 0:

@@ -1,8 +1,8 @@
-"""Locks on files, which a process holds until it releases them or dies, and the record of the host they work on.
+"""Locks on files, which a process holds until it releases them or dies, and the record of their host.
 
-The root of a state in files records the host that uses it. Another host is refused on a file system that several
-hosts can reach, because both could use the state at the same time. On any other file system, the disk has moved or
-the container was made again, and the record is changed.
+The root of a state in files records the host that uses it. Another host is refused on a file system that several hosts
+can reach, because both could use the state at the same time. On any other file system the record is changed, because
+the disk was moved or the container was created again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from heronpy.common.host import Host, this_host
 
 
 def try_lock(file: Path) -> int:
-    """Descriptor of the lock if we got it, else -1.
+    """Descriptor of the lock, or -1 if it is taken.
 
     If the disk is so full that no file can be created, the folder of the locks is locked instead: all other
     processes that want this lock do the same.
@@ -40,16 +40,16 @@ def try_lock(file: Path) -> int:
 
 
 def is_directory(descriptor: int) -> bool:
-    """Whether the lock is on a folder, which stays when the lock is released."""
+    """Whether the lock is on a folder, which remains when the lock is released."""
     return stat.S_ISDIR(os.fstat(descriptor).st_mode)
 
 
 def _try_lock_file(file: Path) -> int:
-    """Descriptor of the lock file if we got the lock, else -1."""
+    """Descriptor of the lock file, or -1 if the lock is taken."""
     descriptor = open_lock(file)
     try:
         if try_flock(descriptor):
-            # The previous holder removed the file that it held: a lock on it is void.
+            # The previous holder removed the file that it held: a lock on it has no effect.
             with contextlib.suppress(FileNotFoundError):
                 if os.stat(file).st_ino == os.fstat(descriptor).st_ino:
                     with contextlib.suppress(OSError):  # a full disk: the holder stays unknown
@@ -72,7 +72,7 @@ def holder(file: Path) -> str:
 
 FILE: Final = ".host"
 _LINE_MAX_BYTES: Final = 1024
-#: File systems that one kernel at a time can mount for writing; any other may be shared.
+#: File systems that only one kernel at a time can mount for writing; other file systems may be shared.
 OF_ONE_HOST: Final = frozenset(
     """aufs bcachefs btrfs exfat ext2 ext3 ext4 f2fs fuseblk hfsplus jfs ntfs3 overlay ramfs reiserfs tmpfs ubifs vfat
     xfs zfs""".split()

@@ -4,7 +4,7 @@
 version, length, checksum and owner, then the data.  Deeper paths stay in that directory with "/" as
 "%2F".  Invariants: a node file is only replaced as a whole, by rename after fsync, under one lock
 file, so a crash leaves the old or the new value; an ephemeral node names the owner file of its
-manager, on which that process holds a flock, so its death, however sudden, ends the node; no path leads
+manager, on which that process holds a flock, so the node ends with the process, even if it is killed; no path leads
 out of the directory.
 """
 
@@ -120,7 +120,8 @@ class LocalStateManager:
         with self._writing():
             node = self._read(file)
             if node is None:
-                file.unlink(missing_ok=True)  # its owner is dead: a name that may never be used again must not stay
+                # its owner is dead: a file with a name that is never used again must not remain
+                file.unlink(missing_ok=True)
                 raise NoNodeError(f"state node {path!r} does not exist")
             check_version(path, node.version, version)
             file.unlink(missing_ok=True)
@@ -147,7 +148,7 @@ class LocalStateManager:
 
     def watch(self, path: str, callback: Callable[[str], None]) -> FileWatch:
         """Call back from a thread after each change of the node."""
-        from heronpy.statemgr.watcher import Watcher  # loads ctypes: most commands never watch
+        from heronpy.statemgr.watcher import Watcher  # it loads ctypes, and most commands never watch
 
         file = self._file(path)
         with self._trouble(), self._mutex:
@@ -216,7 +217,7 @@ class LocalStateManager:
             self._owner_descriptor = -1
 
     def close_in_child(self) -> None:
-        """After a fork: close what belongs to the parent, so that its death is noticed."""
+        """After a fork: close the parent's descriptors, so that the death of the parent is noticed."""
         if self._closed:
             return
         self._closed = "this state manager was opened before a fork; open a new one"
@@ -292,11 +293,11 @@ class LocalStateManager:
             self._mutex.release()
 
     def _own(self) -> str:
-        """Name of our owner file, which we lock from its first moment."""
+        """Name of this manager's owner file, which is locked from its first moment."""
         directory = self._root / ".owners"
         if self._owner_descriptor >= 0 and (directory / self._owner).exists():
             return self._owner
-        if self._owner_descriptor >= 0:  # the state was removed while we ran
+        if self._owner_descriptor >= 0:  # the state was removed while this process ran
             os.close(self._owner_descriptor)
         for entry in self._list(directory):
             if not self._alive(entry):

@@ -51,17 +51,17 @@ def topology(name: str) -> str:
 
 
 def packing_plan(name: str) -> str:
-    """Which task runs in which container (proto PackingPlan)."""
+    """The container of each task (proto PackingPlan)."""
     return _path("packingplans", name)
 
 
 def physical_plan(name: str) -> str:
-    """Where each task is now (proto PhysicalPlan)."""
+    """The current place of each task (proto PhysicalPlan)."""
     return _path("pplans", name)
 
 
 def update_intent(name: str) -> str:
-    """What a running update is about to do (proto UpdateIntent); exists only while one runs."""
+    """The intent of an update (proto UpdateIntent); exists only while the update runs."""
     return _path("updates", name)
 
 
@@ -76,18 +76,17 @@ def scheduler(name: str) -> str:
 
 
 def placement(name: str) -> str:
-    """Which submissions of its containers a scheduler has made (proto PlacementLedger); only with an engine."""
+    """The submissions of its containers by a scheduler (proto PlacementLedger); only with an engine."""
     return _path("placements", name)
 
 
 def execution_state(name: str) -> str:
-    """Who submitted the topology, when and where (proto ExecutionState); its existence reserves
-    the name."""
+    """User, time and host of the submit (proto ExecutionState); its existence reserves the name."""
     return _path("executionstate", name)
 
 
 def launch(name: str) -> str:
-    """What was submitted, for hosts without its launch file (JSON, `heronpy.plan.launch`)."""
+    """The launch, for hosts without its launch file (JSON, `heronpy.plan.launch`)."""
     return _path("launches", name)
 
 
@@ -97,12 +96,12 @@ def submission(name: str) -> str:
 
 
 def ephemerals(name: str) -> str:
-    """Which nodes are ephemerals of sessions at the control endpoint (JSON, `heronpy.scheduler.state_records`)."""
+    """The nodes that are ephemerals of sessions at the control endpoint (JSON, `heronpy.scheduler.state_records`)."""
     return _path("ephemerals", name)
 
 
 def operation(name: str) -> str:
-    """Ephemeral: what the command that holds the topology's `operations` lock does, one word, for people."""
+    """Ephemeral: one word, for people, on the command that holds the topology's `operations` lock."""
     return _path("operations", name)
 
 
@@ -127,7 +126,7 @@ def totals(name: str) -> str:
 
 
 def events(name: str) -> str:
-    """What happened to the topology, for a new topology master (proto EventLedger)."""
+    """The events of the topology, for a new topology master (proto EventLedger)."""
     return _path("events", name)
 
 
@@ -142,7 +141,7 @@ def counts(name: str) -> str:
 
 
 def last_answers(name: str) -> str:
-    """What the topology master knew at the end of the topology (proto LastAnswers)."""
+    """The last answers of the topology master at the end of the topology (proto LastAnswers)."""
     return _path("lastanswers", name)
 
 
@@ -156,22 +155,22 @@ POOLS = "pools"
 
 
 def pool(name: str) -> str:
-    """What the pool should be (MessagePack, `heronpy.pools.shards`)."""
+    """The intended state of the pool (MessagePack, `heronpy.pools.shards`)."""
     return _path(POOLS, name, "pool")
 
 
 def pool_map(name: str) -> str:
-    """Which slot of the pool has which shard; only the pool's scheduler writes it (MessagePack)."""
+    """The slot of each shard of the pool; only the pool's scheduler writes it (MessagePack)."""
     return _path(POOLS, name, "map")
 
 
 def pool_specs(name: str, bucket: int) -> str:
-    """What the topologies of a bucket need; only the pool's scheduler writes it (MessagePack)."""
+    """The needs of the topologies of a bucket; only the pool's scheduler writes it (MessagePack)."""
     return _path(POOLS, name, "specs", str(bucket))
 
 
 def pool_slot(name: str, slot: int) -> str:
-    """What a slot answers; only the slot writes it (MessagePack)."""
+    """The answer of a slot; only the slot writes it (MessagePack)."""
     return _path(POOLS, name, "slots", str(slot))
 
 
@@ -183,7 +182,7 @@ DEFINITIONS = "definitions"
 
 
 def job(name: str) -> str:
-    """What the job should be, in layers (JSON, `heronpy.jobs.store`)."""
+    """The intended state of the job, in layers (JSON, `heronpy.jobs.store`)."""
     return _path(JOBS, name)
 
 
@@ -193,17 +192,17 @@ def job_manager(part: str) -> str:
 
 
 def scaled_job(name: str) -> str:
-    """What the scaler remembers of the job; only the scaler writes it (JSON)."""
+    """The scaler's memory of the job; only the scaler writes it (JSON)."""
     return _path("scaled", name)
 
 
 def running_job(name: str) -> str:
-    """What the job is, and the plan that changes it; only its syncer writes it (JSON)."""
+    """The actual state of the job, and the plan that changes it; only its syncer writes it (JSON)."""
     return _path(RUNNING_JOBS, name)
 
 
 def job_log(name: str) -> str:
-    """The last changes of the job, and what was decided about it (JSON, `heronpy.jobs.store`)."""
+    """The last changes of the job, and the decisions about it (JSON, `heronpy.jobs.store`)."""
     return _path("joblog", name)
 
 

@@ -1,6 +1,6 @@
 """One session with ZooKeeper: connecting, waiting, retrying, readable errors; watches, and owners of ephemerals.
 
-Invariants: no call waits longer than its timeout, and one from an event loop's thread only a moment,
+Invariants: no call waits longer than its timeout, and a call from an event loop's thread only a moment,
 so an outage never blocks a loop; a write whose answer was lost is repeated only once it is known not
 to have been done. Losing the connection is not losing the session: until ZooKeeper says that the
 session is over, everything that belongs to it stays.
@@ -11,8 +11,8 @@ call. Invariants: only `add` waits for ZooKeeper, and not for long; callbacks ru
 thread; changes that come faster than the callback share a call.
 
 The owner of an ephemeral is a process, identified by machine, pid and start time. ZooKeeper notices a killed process
-when its session ends, seconds later. On the same machine we know immediately. Invariant: a process counts as dead only
-if the kernel of this machine says so; processes of other machines never do.
+when its session ends, seconds later. A process on the same machine knows it immediately. Invariant: a process counts as
+dead only if the kernel of this machine says so; processes of other machines never do.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from heronpy.common.setting_types import StatemgrSettings
 from heronpy.statemgr import znode
 
 log = logging.getLogger("heronpy.statemgr.zookeeper")
-#: kazoo logs every failed attempt; we log once what that means.
+#: kazoo logs every failed attempt; this module logs once what the failures mean.
 _kazoo_log = logging.getLogger("heronpy.statemgr.kazoo")
 _kazoo_log.setLevel(logging.CRITICAL)
 
@@ -68,16 +68,16 @@ _STOP_MAX_S: Final = 3.0
 _RECONNECT_MAX_S: Final = 0.5
 _LARGE_BYTES: Final = 64 * 1024
 
-#: Answers that say something about the node; the caller knows what they mean.
+#: Answers about the node, which the caller can interpret.
 _ANSWERS = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError)
 Start = Callable[[KazooClient], Any]
 """Begins an operation and gives its asynchronous result."""
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Limits the wait for a server that accepts connections and does not answer, as one that is starting.
+    """Limits the wait for a server that accepts connections and does not answer, for example while it starts.
 
-    kazoo would wait a whole session, and the session would expire. This handler tries another connection in time.
+    kazoo would wait for a whole session, and the session would expire. This handler tries another connection in time.
     """
 
     def __init__(self, answer_max_s: float) -> None:
@@ -96,7 +96,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class Session:
-    """A connection that is kept up until `close`."""
+    """A connection that is kept open until `close`."""
 
     def __init__(self, root: str, settings: StatemgrSettings) -> None:
         hosts, self.base = znode.parse_root(root)
@@ -106,7 +106,7 @@ class Session:
         self._refusal = ""
         self._suspended = self._lost = False
         self.on_connected: list[Callable[[bool], None]] = []
-        """Called on each connection, from a thread that must not wait; with whether the session is new."""
+        """Called on each connection, with whether the session is new. The calling thread must not wait."""
         self.client = KazooClient(
             hosts=hosts,
             timeout=settings.session_timeout_s,
@@ -133,8 +133,8 @@ class Session:
     ) -> Any:
         """Perform one operation at a znode and return its result.
 
-        An interrupted operation is repeated. `done`, which a write needs, is asked before that: it
-        gets a function that performs operations, and returns the result when the write was done.
+        An interrupted operation is repeated. A write needs `done`, which is called before the repetition: it gets a
+        function that performs operations, and returns the result if the write has succeeded.
         """
         self.check_open()
         patience_s = self.patience()
@@ -189,11 +189,11 @@ class Session:
             raise StateError(self._refusal)
 
     def close(self, in_callback: bool = False) -> None:
-        """End the session and with it everything that belongs to it."""
+        """End the session, together with everything that belongs to it."""
         if self._refusal:
             return
         self._refusal = "this state manager is closed"
-        # In a thread: without a server this takes long, and a callback cannot wait for itself.
+        # In a thread, because it takes long without a server, and a callback cannot wait for itself.
         stopper = threading.Thread(target=self._stop, name="state-close", daemon=True)
         stopper.start()
         if not in_callback:
@@ -211,7 +211,7 @@ class Session:
                 sock.close()
 
     def _stop(self) -> None:
-        # An unreachable server cannot be told; it ends the session itself when it has expired.
+        # An unreachable server gets no message; it ends the session itself after the timeout.
         with contextlib.suppress(Exception):
             self.client.stop()
         with contextlib.suppress(Exception):
@@ -282,7 +282,7 @@ class NodeWatch:
     owner: Watches
     seen: object = _NEVER
     overdue: bool = False
-    """The first read came so late that changes before it count."""
+    """The first read was so late that earlier changes are reported too."""
     queued: bool = False
     active: bool = True
     armed: threading.Event = field(default_factory=threading.Event)
@@ -316,7 +316,7 @@ class Watches:
         session.on_connected.append(self._on_connected)
 
     def add(self, path: str, znode: str, callback: Callable[[str], None]) -> NodeWatch:
-        """Watch a znode; changes after the return are reported, even those while there is no connection."""
+        """Watch a znode; changes after the return are reported, even changes during an outage."""
         with self._mutex:
             place = self._places.get(znode)
             if place is None:

@@ -49,11 +49,11 @@ from heronpy.statemgr.znode import Value
 log = logging.getLogger("heronpy.statemgr.zookeeper")
 
 _RACES_MAX: Final = 1000
-"""Attempts of one write that other writers overtake; each time one of theirs has succeeded."""
+"""Attempts at one write that other writers overtake. Each time one of the other writes has succeeded."""
 _READS_MAX: Final = 20
 """Attempts to read one large value that is being replaced."""
 _LOOK_AT_HOLDER_S: Final = 0.25
-"""Interval at which a process that waits for a lock checks whether the holder lives."""
+"""Interval at which a process that waits for a lock checks whether the holder is alive."""
 _NOBODY: Final = "-"
 
 Run = Callable[[Start], Any]
@@ -68,7 +68,7 @@ class ZooKeeperStateManager:
 
     def __init__(self, root: str, settings: StatemgrSettings | None = None) -> None:
         self._mutex = threading.Lock()
-        #: Ephemerals of this manager, as last written.
+        #: Ephemerals of this manager, with their last written values.
         self._mine: dict[str, bytes] = {}
         self._restore_due = False
         self.session = Session(root, settings or StatemgrSettings())
@@ -216,7 +216,7 @@ class ZooKeeperStateManager:
             try:
                 self._remove(at, status)
             except StateError:
-                return None  # we have read access only
+                return None  # this process has read access only
 
     def _join(self, path: str, value: Value) -> bytes | None:
         """The data of a large value; None if it is being replaced."""
@@ -307,7 +307,7 @@ class ZooKeeperStateManager:
             try:
                 self.session.call(start, at, size=len(piece))
             except NodeExistsError:
-                continue  # ours, from an attempt whose answer was lost
+                continue  # a piece of this process, from an attempt whose answer was lost
             except NoNodeError:
                 raise _OvertakenError from None  # another process sweeps
         return znode.describe_pieces(write, data)
@@ -324,7 +324,7 @@ class ZooKeeperStateManager:
 
     def _drop(self, at: str, folder: str) -> None:
         """Remove a folder of pieces unless the value at a znode names it."""
-        # This makes a write that has yet to name the folder fail, so what is not named now never will be.
+        # This makes a write fail that has yet to name the folder, so a folder without a name now will never have one.
         with contextlib.suppress(NoNodeError):
             self.session.call(lambda client: client.set_async(folder, b""), folder)
         with contextlib.suppress(NoNodeError):
@@ -390,7 +390,7 @@ class ZooKeeperStateManager:
             self.session.client.handler.spawn(self._restore)
 
     def _restore(self) -> None:
-        """Restore our ephemerals after the session has expired."""
+        """Restore this manager's ephemerals after the session has expired."""
         self._restore_due = False
         with self._mutex:
             mine = dict(self._mine)

@@ -1,1 +1,1 @@
-"""Stores for what outlives a process: packages of user code, checkpoints, dead letters."""
+"""Stores for data that outlives a process: packages of user code, checkpoints, dead letters."""

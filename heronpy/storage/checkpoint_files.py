@@ -1,6 +1,6 @@
-"""The content of a checkpoint's files: read with every check, written as bytes; see checkpoints.py for the layout.
+"""The content of a checkpoint's files: reads it with every check and encodes it; see checkpoints.py for the layout.
 
-Metadata is framed: magic, format, length and sha256 of the protobuf message `Metadata` that follows.
+Metadata is framed: magic, format, length and sha256 of the protobuf message `Metadata` after this header.
 Invariant: any damage of a file raises a DamagedFileError that names it (F23).
 """
 
@@ -37,7 +37,7 @@ class StoreError(RetryableError):
 
 
 class DamagedFileError(HeronError):
-    """A file of a checkpoint is missing or differs from what was written."""
+    """A file of a checkpoint is missing or differs from its written content."""
 
     def __init__(self, path: str | os.PathLike[str], what: str) -> None:
         super().__init__(f"Checkpoint file {os.fspath(path)} {what}.")
@@ -46,12 +46,12 @@ class DamagedFileError(HeronError):
 
 
 def chunks_of(path: Path, ref: FileRef) -> Iterator[bytes]:
-    """The content of a file piece by piece; the last step raises if it does not match the reference."""
+    """The content of a file piece by piece; the last step raises if the content does not match the reference."""
     return verified(path, ref, _chunks(path, ref.bytes))
 
 
 def verified(path: str | os.PathLike[str], ref: FileRef, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks as they come; the last step raises if together they do not match the reference."""
+    """Passes the chunks on; the last step raises if together they do not match the reference."""
     digest, size = hashlib.sha256(), 0
     for chunk in chunks:
         digest.update(chunk)
@@ -98,10 +98,9 @@ def _next(descriptor: int, path: Path) -> bytes:
 def open_metadata(path: Path) -> Iterator[int]:
     """A descriptor of metadata that only this user or root has written or can replace.
 
-    Saved values may be pickles, and metadata holds the hash of every other file, so it is the one
-    file that has to belong to the restoring user. Each folder on the way from the store is opened from its
-    parent and checked by its descriptor: whatever another user links or renames meanwhile, the checked file
-    is the file that is read.
+    Saved values may be pickles, and metadata holds the hash of every other file, so it is the only file that has to
+    belong to the restoring user. Each folder on the way from the store is opened from its parent and checked by its
+    descriptor: even if another user links or renames files meanwhile, the checked file is the file that is read.
     """
     held: list[int] = []
     try:
@@ -176,7 +175,7 @@ def parse_metadata(data: bytes, path: str | os.PathLike[str], checkpoint: int) -
 
 
 def files_of(metadata: Metadata) -> list[FileRef]:
-    """The distinct files that a checkpoint needs besides its metadata."""
+    """The distinct files that a checkpoint needs in addition to its metadata."""
     found: dict[str, FileRef] = {}
     for task in metadata.tasks:
         refs = [segment.file for keyed in task.keyed for segment in keyed.segments]

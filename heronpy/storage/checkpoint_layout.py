@@ -1,4 +1,4 @@
-"""How the folders and files of checkpoints are named, below the folder of a topology instance. Pure."""
+"""The names of the folders and files of checkpoints, below the folder of a topology instance. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 METADATA: Final = "metadata"
-#: An empty file: its topology was later restored from an older checkpoint.
+#: An empty file in an abandoned checkpoint, whose topology was later restored from an older one.
 ABANDONED: Final = "abandoned"
 
 _FOLDER: Final = re.compile(r"chk-([0-9]{1,19})")
@@ -26,7 +26,7 @@ def path_in(checkpoint: int, name: str = METADATA) -> str:
 
 
 def number_of(folder: str) -> int | None:
-    """The checkpoint whose folder has this name; None when it is no checkpoint's."""
+    """The checkpoint whose folder has this name; None if it is not the folder of a checkpoint."""
     match = _FOLDER.fullmatch(folder)
     return int(match[1]) if match else None
 

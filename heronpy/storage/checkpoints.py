@@ -6,11 +6,11 @@
     shared/<sha256>-<checkpoint>     immutable pieces that later checkpoints share, named by who wrote them too
     taskowned/                       never touched here
 
-There is no lock, and no time that decides anything. Invariants: a file is complete or absent; a checkpoint exists when
-its metadata does, and metadata is written after a listing has shown every file that it names; a path outside the
-topology's folder is refused. A piece is written by each checkpoint that makes it, whatever is there already, so no
-removal can meet a writer. What a checkpoint reuses is named by the last complete one, which stays. Only the topology
-master removes files of a running topology.
+There are no locks, and no decision depends on a time. Invariants: a file is complete or absent; a checkpoint exists
+when its metadata does, and metadata is written after a listing has shown every file that it names; a path outside the
+topology's folder is refused. Each checkpoint that makes a piece writes it under its own name, so no removal can affect
+a writer. A checkpoint reuses only pieces that the last complete checkpoint names, and that one is kept. Only the
+topology master removes files of a running topology.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ __all__ = ["CheckpointStore", "DamagedFileError", "StoreError", "files_of"]
 
 log = logging.getLogger("heronpy.ckpt")
 
-#: Objects of one task that are uploaded at a time.
+#: Objects of one task that are uploaded at the same time.
 UPLOADS: Final = 4
-#: A restore that cannot reach the store looks again after this.
+#: Interval at which a restore that cannot reach the store tries again.
 LOOK_S: Final = 2.0
-#: The limits of a store count what is written in parts of this size.
+#: The limits of a store count written data in parts of this size.
 _PART_BYTES: Final = 1 << 20
 _WRITTEN_BY: Final = re.compile(r"(?:shared/[^/]+|chk)-([0-9]{1,19})(?:/[^/]+)?")
 
@@ -73,8 +73,8 @@ class CheckpointStore:
     """The checkpoints in `folder`. Safe for threads, and for several processes.
 
     `objects` holds the files; a folder of this host needs none, and forces its files to disk with `fsync`. With a
-    `spool`, what a task writes waits there until `upload`. `patience_s` is how long a read waits for an object store
-    that cannot be reached or refuses, beyond the patience of its client.
+    `spool`, files of a task wait there until `upload`. `patience_s` is how long a read waits for an object store that
+    cannot be reached or refuses, beyond the patience of its client.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class CheckpointStore:
 
     @property
     def is_remote(self) -> bool:
-        """Whether writing takes a network: not for the thread of a task, and not for a forked child."""
+        """Whether writing needs the network. Then neither the thread of a task nor a forked child writes."""
         return isinstance(self.folder, Url)
 
     # ---- writing ----------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class CheckpointStore:
     ) -> FileRef:
         """Store an immutable piece under the hash of its content and the checkpoint that writes it.
 
-        A piece of the same content that is among those of the last `complete` checkpoint, by their hashes, is reused.
+        A piece of the last `complete` checkpoint with the same content is reused; `complete` has these pieces by hash.
         """
         digest = hashlib.sha256(data)
         ref = (complete or {}).get(digest.digest())
@@ -154,7 +154,7 @@ class CheckpointStore:
                 self._objects.put(path, data)
 
     def upload(self, checkpoint: int) -> None:
-        """Upload what is complete in the spool, several objects at a time; StoreError if one fails."""
+        """Upload the complete files of the spool, several objects at a time; StoreError if an upload fails."""
         waiting = self._spool.waiting(checkpoint) if self._spool is not None else []
         if len(waiting) > 1:
             with ThreadPoolExecutor(min(UPLOADS, len(waiting)), "checkpoint-upload") as pool:
@@ -175,7 +175,7 @@ class CheckpointStore:
             raise StoreError(f"{file} cannot be uploaded ({error.strerror or error})") from error
 
     def drop(self, checkpoint: int) -> None:
-        """Nothing more is uploaded for a checkpoint."""
+        """Upload nothing more for a checkpoint."""
         if self._spool is not None:
             self._spool.drop(checkpoint)
 
@@ -193,7 +193,9 @@ class CheckpointStore:
         self.bytes_written += ref.bytes
 
     def pin(self, checkpoint: int, refs: Iterable[FileRef]) -> None:
-        """Keep shared files that a copy relies on from removals by this object, until its metadata is written."""
+        """Protect shared files that a copy relies on from removals by this object, until the metadata of the copy is
+        written.
+        """
         self._pins.add(checkpoint, (ref.path for ref in refs if ref.path.startswith("shared/")))
 
     def write_metadata(self, metadata: Metadata) -> str:
@@ -219,7 +221,7 @@ class CheckpointStore:
             self._complete.add(number)
         self._marks[number] = path_in(number, ABANDONED) in found
         self._pins.release(number)
-        # Files of lost attempts are no longer needed; a sweep finds what stays.
+        # Files of lost attempts are no longer needed; a sweep removes the rest.
         named = {ref.path for ref in refs} | {path, path_in(number, ABANDONED)}
         folder = folder_name(number)
         with contextlib.suppress(ObjectsError, OSError):
@@ -270,18 +272,18 @@ class CheckpointStore:
         return str(ref.path)
 
     def path_of(self, ref: FileRef) -> Place:
-        """The place of a file; one that leaves the topology's folder is refused."""
+        """The place of a file; refuses a path that leaves the topology's folder."""
         return self.folder / self._path(ref)
 
     def local_path(self, ref: FileRef) -> Path | None:
-        """The file itself, when it is one of this host."""
+        """The path of the file if it is on this host, else None."""
         path = self.path_of(ref)
         return path if isinstance(path, Path) else None
 
     def has(self, ref: FileRef) -> bool:
         """Whether a file exists; its content is not checked.
 
-        Of an object it is only known in this process whether `look_for` has found it missing.
+        For an object, the answer only says whether `look_for` in this process has found it missing.
         """
         if self.is_remote:
             return ref.path not in self._lost
@@ -291,7 +293,7 @@ class CheckpointStore:
             return False
 
     def look_for(self, refs: Iterable[FileRef]) -> None:
-        """Find out, in a thread, which of these objects are missing: a checkpoint that reuses them was given up."""
+        """Find out, in a thread, which of these objects are missing; a checkpoint that reuses them was given up."""
         wanted = [ref for ref in refs if ref.path]
         if wanted and self._looking.acquire(blocking=False):
             threading.Thread(target=self._look_for, args=(wanted,), name="checkpoint-look", daemon=True).start()
@@ -325,7 +327,7 @@ class CheckpointStore:
         return f"{self.folder / ref.path} {what}"
 
     def _sizes(self, refs: Iterable[FileRef], checkpoint: int | None = None) -> dict[str, int]:
-        """Sizes of all objects in these checkpoints' folders. One listing costs less than a request per object."""
+        """Sizes of all objects in these checkpoints' folders. A listing is cheaper than a request per object."""
         folders = {self._path(ref).split("/", 1)[0] for ref in refs}
         if checkpoint is not None:
             folders.add(folder_name(checkpoint))
@@ -343,11 +345,11 @@ class CheckpointStore:
         return unfinished(self.folder, folder) if isinstance(self.folder, Path) else []
 
     def read(self, ref: FileRef) -> bytes:
-        """The content of a file; DamagedFileError if it differs from what was written."""
+        """The content of a file; DamagedFileError if it differs from the written content."""
         return b"".join(self.chunks(ref))
 
     def chunks(self, ref: FileRef) -> Iterator[bytes]:
-        """The content of a file, piece by piece; the last step raises if it differs from what was written."""
+        """The content of a file, piece by piece; the last step raises if it differs from the written content."""
         path = self.path_of(ref)
         return chunks_of(path, ref) if isinstance(path, Path) else verified(str(path), ref, [self._get(ref.path)])
 
@@ -359,7 +361,8 @@ class CheckpointStore:
             except MissingObjectError:
                 raise DamagedFileError(str(self.folder / key), "is missing") from None
             except ObjectsError as error:
-                # Neither an outage nor expired credentials say anything about the checkpoint: they are no damage.
+                # Neither an outage nor expired credentials say anything about the checkpoint, so they do not count as
+                # damage.
                 if time.monotonic() > deadline:
                     raise
                 log.warning("%s; trying again", error)
@@ -390,12 +393,12 @@ class CheckpointStore:
     def checkpoints(self) -> list[int]:
         """Ids of the complete checkpoints, ascending."""
         with self._lock:
-            # Each look at an object is a request; at a file it costs nothing.
+            # Checking an object takes a request; checking a file costs nothing.
             known = set(self._complete) if self.is_remote else set()
         numbers = self._numbers()
         there = {number for number in numbers if number in known or self.is_complete(number)}
         with self._lock:
-            # One that was completed meanwhile stays.
+            # Keep a checkpoint that was completed meanwhile.
             self._complete = there | self._complete - known
         return sorted(there)
 
@@ -407,7 +410,7 @@ class CheckpointStore:
     # ---- removing -----------------------------------------------------------------------------
 
     def delete(self, checkpoint: int) -> None:
-        """Remove a checkpoint's objects, its metadata first; shared ones stay."""
+        """Remove a checkpoint's objects, its metadata first; shared objects stay."""
         folder = folder_name(checkpoint)
         self._complete.discard(checkpoint)
         self._marks.pop(checkpoint, None)
@@ -427,8 +430,8 @@ class CheckpointStore:
     def sweep(self, keep: Iterable[Metadata], before: int | None = None) -> list[str]:
         """Remove everything that no kept checkpoint names; returns the removed paths.
 
-        What checkpoints with an id of `before` or above (by default: above the newest kept one) have written or
-        name stays: they may be in progress.
+        Files that checkpoints with an id of `before` or above have written or name are kept, because these checkpoints
+        may be in progress. By default `before` is above the newest kept checkpoint.
         """
         keep = list(keep)
         if before is None:
@@ -441,7 +444,7 @@ class CheckpointStore:
             try:
                 removed += self._clear_folder(number, needed)
             except StoreError as error:
-                trouble = error  # one file that cannot be removed does not keep the others
+                trouble = error  # a file that cannot be removed does not prevent the removal of the others
         with self._trouble("", "removed"):
             if drafts := [path for path in self._unfinished("") if not _written_from(path, before)]:
                 self._objects.delete(drafts)
@@ -462,14 +465,14 @@ class CheckpointStore:
         return doomed
 
     def _remove_shared(self, paths: set[str], kept: Iterable[Metadata], before: int) -> list[str]:
-        """Remove shared objects that neither kept checkpoints nor those from `before` on need."""
+        """Remove shared objects that neither kept checkpoints nor checkpoints from `before` on need."""
         needed = {ref.path for item in kept for ref in files_of(item)}
         for number in self.checkpoints():
-            if number >= before:  # complete and not yet recorded
+            if number >= before:  # it is complete and not yet recorded
                 try:
                     needed |= {ref.path for ref in files_of(self.load_metadata(number))}
                 except DamagedFileError:
-                    return []  # it may need any of them
+                    return []  # the checkpoint may need any of them
         paths = {path for path in paths - needed if not _written_from(path, before)}
         with self._pins.removing(paths) as doomed, self._trouble("shared", "removed"):
             self._objects.delete(doomed)
@@ -485,7 +488,7 @@ class CheckpointStore:
                 raise StoreError(f"checkpoint file {where} cannot be {done}: {error}") from error
             room = done == "written" and error.trouble in (Trouble.FULL, Trouble.DENIED)
             raise self._failure(path, done, error.detail, room) from error
-        except OSError as error:  # the limits of the store have files of their own
+        except OSError as error:  # the limits of the store have other files there
             raise self._failure(path, done, error.strerror or str(error), done == "written") from error
 
     def _failure(self, path: str, done: str, why: str, wants_room: bool) -> StoreError:

@@ -17,13 +17,13 @@ from heronpy.common.folders import make_folders
 
 FOLDER = "dead-letters"
 _SUFFIX = ".jsonl"
-#: Largest payload that is kept completely; of a larger one, only the beginning of its text is kept.
+#: Largest payload that is kept completely. Of a larger payload, only the beginning of its text is kept.
 PAYLOAD_MAX_BYTES = 1 << 20
 TRACEBACK_MAX_CHARS = 64 * 1024
 
 
 class DeadLetterFile:
-    """The dead letters of one task; opened for each one, because they are rare."""
+    """The dead letters of one task. The file is opened for each letter, because letters are rare."""
 
     def __init__(self, working_dir: str | os.PathLike[str], name: str, max_bytes: int) -> None:
         self.path = Path(working_dir) / FOLDER / (name + _SUFFIX)
@@ -48,7 +48,7 @@ class DeadLetterFile:
             os.close(descriptor)
 
     def last_number(self, topology_id: str) -> int:
-        """The `number` of the newest letter of this topology; 0 without one, or if the file cannot be read."""
+        """The `number` of the newest letter of this topology; 0 if there is none, or if the file cannot be read."""
         try:
             lines = self.path.read_bytes().splitlines()
         except OSError:
@@ -69,7 +69,7 @@ def encode_payload(values: list[Any]) -> tuple[list[Any], bool]:
             return payload, False
         return [str(payload)[: PAYLOAD_MAX_BYTES // 8]], True
     except Exception as error:
-        # Showing a value runs its own code, which may be the broken part.
+        # Showing a value runs its own code, which may be the defective part.
         return [f"not shown: {type(error).__name__}"], True
 
 

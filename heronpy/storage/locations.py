@@ -45,7 +45,7 @@ def location_of(place: Place, checkpoint: int) -> str:
 def open_location(location: str, fsync: bool = True, patience_s: float = 0.0) -> tuple[CheckpointStore, Metadata]:
     """The store of a complete checkpoint, and its metadata.
 
-    `patience_s` is how long to wait for an object store that cannot be reached.
+    `patience_s` is how many seconds to wait for an object store that cannot be reached.
     """
     place = place_of(location)
     if place.name == METADATA:

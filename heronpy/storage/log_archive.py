@@ -1,6 +1,7 @@
-"""Logs that outlive their hosts: of each run of a container that has ended, in a shared folder or an object store.
+"""Logs that outlive their hosts: one folder for each ended run of a container, in a shared folder or an object store.
 
-An object is one file: `<topology id>/<container>.<submission>@<host>/log-files/<name>`, whole or not there at all.
+An object is one file: `<topology id>/<container>.<submission>@<host>/log-files/<name>`. It is either complete or
+absent.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from heronpy.storage.objects.folder import FolderObjects
 from heronpy.storage.objects.opening import COMMAND_S, open_own
 
 FOLDER: Final = "log-files"
-#: A larger file is not read as a whole.
+#: Larger files are not read as a whole.
 LOG_MAX_BYTES: Final = 1 << 30
 _RUN: Final = re.compile(r"(?P<container>\d{1,9})\.(?P<submission>\d{1,9})@(?P<host>[A-Za-z0-9._-]{1,100})")
-#: A log, or a rotated one; nothing that leads elsewhere.
+#: A log or a rotated log; names that lead to another folder do not match.
 _FILE: Final = re.compile(r"[^\x00-\x1f/\\.][^\x00-\x1f/\\]*\.log(\.[0-9]{1,4})?")
 
 
@@ -39,7 +40,7 @@ class Run(Struct, frozen=True, order=True):
 class LogArchive:
     """The archive of one topology, below `place`: a folder or a URL. Raises ConfigError if it cannot be opened here.
 
-    The calls raise ObjectsError when the place does not answer, or refuses.
+    The calls raise ObjectsError when the place does not answer or refuses the request.
     """
 
     def __init__(self, place: str, topology_id: str, patience_s: float = COMMAND_S) -> None:
@@ -48,7 +49,7 @@ class LogArchive:
 
     @property
     def name(self) -> str:
-        """The place, as in sentences."""
+        """The place, as sentences name it."""
         return self._objects.name
 
     def put(self, run: Run, file: Path) -> None:
@@ -56,7 +57,7 @@ class LogArchive:
         self._objects.put(f"{self._prefix}/{run.name}/{FOLDER}/{file.name}", file)
 
     def runs(self) -> dict[Run, dict[str, int]]:
-        """The files of each run with their sizes; what has another name than ours is left out."""
+        """The files of each run with their sizes; files with other names are left out."""
         found: dict[Run, dict[str, int]] = {}
         for key, size in self._objects.list(self._prefix).objects.items():
             run, slash, name = key.removeprefix(f"{self._prefix}/").partition(f"/{FOLDER}/")
@@ -71,10 +72,10 @@ class LogArchive:
         return self._objects.get(f"{self._prefix}/{run.name}/{FOLDER}/{name}")
 
     def folder_of(self, run: Run) -> Path | None:
-        """The folder of a run, with its FOLDER, if its files are files of this host."""
+        """The folder of a run, with its FOLDER, if the files are on this host; else None."""
         return self._objects.root / self._prefix / run.name if isinstance(self._objects, FolderObjects) else None
 
 
 def newest_first(names: Iterable[str]) -> list[str]:
-    """Files of logs: all that are written to before any that was rotated."""
+    """Names of log files, current files before rotated ones."""
     return sorted(names, key=lambda name: (int(name.rpartition(".log")[2].removeprefix(".") or 0), name))

@@ -1,9 +1,9 @@
 """The manifest of a stored package, so that a later use can tell that it is unchanged.
 
-The manifest is written with its entry, next to the cache's entries, where only their owner may write. It names
-each file with the hash of its content, and with its stamp from the kernel: inode, size and times; only root
-can set the change time. A file with the same stamp is not read again. Nothing may be added to an entry, as a new module
-could hide one of the package or of Python, except the bytecode that Python writes for its modules.
+The manifest is written with its entry, next to the cache's entries, where only their owner may write. It names each
+file with the hash of its content, and with its stamp from the kernel: inode, size and times; only root can set the
+change time. A file with the same stamp is not read again. Only the bytecode that Python writes for its modules may be
+added to an entry, because any other new module could hide a module of the package or of Python.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from heronpy.common.folders import open_private
 FOLDER: Final = ".manifests"
 _CHUNK: Final = 1 << 20
 _OTHERS: Final = 0o077
-#: Where Python writes the bytecode of a module; with a number while it is being written.
+#: Names of the bytecode files that Python writes; with a number while a file is being written.
 _BYTECODE: Final = re.compile(
     r"(?P<folder>(?:.*/)?)__pycache__/(?P<module>[^/]+?)\.[\w-]+(?:\.opt-\w+)?\.pyc(?:\.\d+)?"
 )
@@ -42,7 +42,7 @@ class Item(Struct, frozen=True):
 
 
 def check_entry(entry: str | os.PathLike[str]) -> None:
-    """PackageError if a stored package, or anything in it, belongs to another user, or others may enter it."""
+    """PackageError if a stored package, or any part of it, belongs to another user, or if others may enter it."""
     try:
         status = os.lstat(entry)
         if not stat.S_ISDIR(status.st_mode):
@@ -111,7 +111,7 @@ def _item(values: Any) -> Item:
 
 
 def _items(entry: Path, known: dict[str, Item]) -> dict[str, Item]:
-    """The files and links of an entry; a known one with the same stamp is not read."""
+    """The files and links of an entry; a known file with the same stamp is not read."""
     found = {}
     for name, status in _walk(entry):
         if stat.S_ISDIR(status.st_mode):
@@ -119,7 +119,7 @@ def _items(entry: Path, known: dict[str, Item]) -> dict[str, Item]:
         stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         before = known.get(name)
         if known and before is None:
-            continue  # bytecode: `compare` has refused everything else
+            continue  # bytecode: `compare` has refused all other unknown files
         if before is not None and before.stamp == stamp:
             found[name] = before
         else:

@@ -1,7 +1,7 @@
 """The archive of a package in a place that all hosts reach, so that they need not all fetch it from the scheduler.
 
-It lies there in pieces, so that nobody holds all of it in memory: `<topology id>/<sha256 of the archive>/<number>`.
-Whoever reads it has its size and digest from the scheduler: what somebody else has put there is found out.
+It is stored in pieces, so that no process holds all of it in memory: `<topology id>/<sha256 of the archive>/<number>`.
+Readers have its size and digest from the scheduler, so they detect an archive that another user has put there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PIECE_BYTES: Final = 8 << 20
 class PackagePieces:
     """The package of one topology, below `place`: a folder or a URL. Raises ConfigError if it cannot be opened here.
 
-    The calls raise ObjectsError when the place does not answer, or refuses.
+    The calls raise ObjectsError when the place does not answer or refuses the request.
     """
 
     def __init__(self, place: str, topology_id: str, patience_s: float = COMMAND_S) -> None:
@@ -28,14 +28,14 @@ class PackagePieces:
 
     @property
     def name(self) -> str:
-        """The place, as in sentences."""
+        """The place, as sentences name it."""
         return self._objects.name
 
     def _key(self, digest: bytes, number: int) -> str:
         return f"{self._prefix}/{digest.hex()}/{number:06d}"
 
     def put(self, archive: Path, digest: bytes) -> None:
-        """Put an archive there, unless all of it is: pieces are written in order, so the last one tells."""
+        """Store an archive unless it is complete already. Pieces are written in order, so the last piece shows that."""
         size = archive.stat().st_size
         last = max(0, size - 1) // PIECE_BYTES
         if self._objects.head(self._key(digest, last)) == size - last * PIECE_BYTES:
@@ -59,9 +59,9 @@ class PackagePieces:
 def either(
     first: Callable[[int], bytes], other: Callable[[int], bytes], failed: Callable[[HeronError], None]
 ) -> Callable[[int], bytes]:
-    """A reader that goes on with `other` once `first` has failed, or is asked for the beginning again.
+    """A reader that continues with `other` after `first` has failed, or when it is asked for the beginning again.
 
-    Whoever begins again has found that what came from `first` is not what was announced.
+    A reader that begins again has found that the data of `first` does not match the announced digest.
     """
     sources = [first, other]
     begun = False

@@ -1,10 +1,9 @@
 """The package cache: user code, stored once per host under the sha256 of its content.
 
-`<root>/<sha256>/` holds the unpacked package.  Invariants: an entry appears by one rename, so
-it is complete or absent, even after a crash; processes that add the same package concurrently
-unpack it once; an entry never changes, and one that was changed nevertheless, or that another user
-owns, is refused (see `package_manifest`).  Work in progress lives in `<root>/.tmp`; the next process that
-wants the package removes it.
+`<root>/<sha256>/` holds the unpacked package.  Invariants: an entry appears by one rename, so it is complete or absent,
+even after a crash; processes that add the same package concurrently unpack it once; an entry never changes; an entry
+that was changed nevertheless, or that another user owns, is refused (see `package_manifest`).  Work in progress lives
+in `<root>/.tmp`; the next process that wants the package removes it.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ FILES_MAX: Final = 100_000
 BYTES_MAX: Final = 4 * 1024**3
 LOCK_TIMEOUT_S: Final = 600.0
 _FSYNC_EACH_MAX: Final = 500
-#: How often an archive is read that is not what was announced.
+#: How often an archive is read that does not match the announced digest.
 FETCHES: Final = 2
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
@@ -58,7 +57,7 @@ def _name(digest: str) -> str:
 
 
 class Archived:
-    """A package together with one archive of it, for tasks that load classes from the archive themselves.
+    """A package together with an archive of it, for tasks that load classes from the archive themselves.
 
     A source plus its archive; the digest differs from that of the source alone.
 
@@ -126,7 +125,7 @@ class Package(Struct, frozen=True):
 
 
 class WithoutBytecode:
-    """The entries of a source but for the bytecode of Python, which each host writes for itself."""
+    """The entries of a source without Python's bytecode, which each host writes for itself."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -157,7 +156,7 @@ class PackageStore:
 
         A plain .py file is stored alone: it can import installed modules but not the files next to it; to use
         those, submit the directory. A directory with an `__init__.py` is stored under its own name, so that
-        `import directory` works; of any other directory the content is stored, as if Python had started in it.
+        `import directory` works; for any other directory the content is stored, as if Python had started in it.
         Directories are stored without caches, version control and virtual environments (`sources.EXCLUDED`).
         Archives (zip, pex, tar) are unpacked without caches; the dependencies inside a pex are placed next to the
         user's code. Nothing of the package is executed. With `archived` the entry also has an archive
@@ -195,11 +194,12 @@ class PackageStore:
         sync_path(self._root)
 
     def fetch(self, sha256: str, read: Callable[[int], bytes], size: int, digest: bytes) -> Path:
-        """The entry of that name, which another host has; unless it is stored already, its archive is read once.
+        """The entry with the name `sha256` that another host has. Its archive is read once, unless the entry is stored
+        already.
 
-        `read(offset)` gives the next bytes of a tar file of `size` bytes with the sha256 `digest`, empty at its end;
-        one that comes damaged is read again. Processes that want the same package at once wait for the first of them.
-        PackageError when an entry of that name has changed, or the archive is not what was announced.
+        `read(offset)` gives the next bytes of a tar file of `size` bytes with the sha256 `digest`, empty at its end. A
+        damaged archive is read again. Processes that want the same package at the same time wait for the first of them.
+        PackageError when the stored entry has changed, or the archive does not match its size and digest.
         """
         if not _SHA256.fullmatch(sha256):
             raise PackageError(f"package {sha256[:80]!r} has no digest for a name; submit the topology again")
@@ -216,7 +216,7 @@ class PackageStore:
                 archive = self._root / ".tmp" / f"{sha256}.tar"
 
                 def write(temporary: Path) -> None:
-                    for left in (temporary, entry):  # of a process that died
+                    for left in (temporary, entry):  # left by a process that died
                         _remove(left)
                     self._receive(sha256, archive, read, size, digest)
                     unpack(WithoutBytecode(Tar(archive, self._caps)), temporary, self._caps)
@@ -254,7 +254,7 @@ class PackageStore:
             raise PackageError(f"{submitted} changed while it was read; submit again")
 
     def _check(self, entry: Path, source: Source, submitted: Path, sha256: str) -> None:
-        """Refuse an entry that has changed; one without a manifest is compared with the source."""
+        """Refuse an entry that has changed; an entry without a manifest is compared with the source."""
         package_manifest.check_entry(entry)
         manifest = self._manifest(sha256)
         expected = package_manifest.read(manifest)
@@ -276,7 +276,7 @@ class PackageStore:
         return self._root / package_manifest.FOLDER / f"{sha256}.json"
 
     def prune(self, in_use: Collection[str], unused_s: float) -> list[str]:
-        """Remove unused entries that were last added that long ago; returns their names."""
+        """Remove unused entries that were last added more than `unused_s` ago; returns their names."""
         removed = []
         with self._trouble(self._root):
             names = os.listdir(self._root) if self._root.is_dir() else []

@@ -1,4 +1,4 @@
-"""Which shared files copies in progress rely on, so that a removal by the same process spares them."""
+"""The shared files on which copies in progress rely, so that a removal by the same process spares them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 
 class Pins:
-    """Files by the checkpoint that relies on them. Safe for threads; known to this process alone."""
+    """Files by the checkpoint that relies on them. Safe for threads; known only in this process."""
 
     def __init__(self) -> None:
         self._pins: dict[int, set[str]] = {}
@@ -16,14 +16,16 @@ class Pins:
         self._changed = threading.Condition()
 
     def add(self, checkpoint: int, paths: Iterable[str]) -> None:
-        """Spare these from now on; waits for a removal of one of them, after which it is known whether it exists."""
+        """Protect these files from now on. Waits for a removal of one of them, after which it is known whether the file
+        exists.
+        """
         wanted = set(paths)
         with self._changed:
             self._changed.wait_for(lambda: not wanted & self._doomed)
             self._pins.setdefault(checkpoint, set()).update(wanted)
 
     def release(self, checkpoint: int) -> None:
-        """This checkpoint and older ones are over: their metadata protects what they need."""
+        """Release this checkpoint and older ones, because their metadata protects the files that they need."""
         with self._changed:
             for number in [number for number in self._pins if number <= checkpoint]:
                 del self._pins[number]

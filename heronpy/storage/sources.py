@@ -1,9 +1,9 @@
-"""What a user may submit, as a stream of entries: a file, a directory, a zip, pex or tar.
+"""The things that a user may submit, as streams of entries: a file, a directory, a zip, pex or tar.
 
-Each source knows its digest and its entries; `unpack` writes entries below a directory.
-Invariants: nothing is written outside that directory, whatever names and links an archive holds,
-because every name is checked before use, and links are created last and only to unpacked entries; the
-limits on entries and bytes apply to what is actually read, not to what a header says.
+Each source knows its digest and its entries; `unpack` writes entries below a directory. Invariants: nothing is written
+outside that directory, for any names and links in an archive, because every name is checked before use, and links are
+created last and only to unpacked entries; the limits on entries and bytes apply to the data that is read, not to the
+sizes in a header.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PEX_DEPENDENCIES: Final = ".deps/"
 
 
 class Entry(Struct, frozen=True):
-    """One thing to unpack: a file (`open`), a link (`target`) or, with neither, a directory."""
+    """One entry to unpack: a file (`open`), a link (`target`) or, without either, a directory."""
 
     name: str
     open: Callable[[], IO[bytes]] | None = None
@@ -51,11 +51,11 @@ class Entry(Struct, frozen=True):
     """The target of a link, relative to the root of the package."""
     hard: bool = False
     optional: bool = False
-    """Skipped if an entry of that name has been unpacked already."""
+    """Skipped if an entry with this name has been unpacked already."""
 
 
 class Source(Protocol):
-    """Something that a user submits."""
+    """Anything that a user may submit."""
 
     def digest(self) -> str:
         """sha256 of the content, in hexadecimal."""
@@ -92,7 +92,7 @@ class PlainFile:
 
 
 class Directory:
-    """A directory; one that is itself a Python package keeps its name."""
+    """A directory; a directory that is a Python package keeps its name."""
 
     def __init__(self, path: Path, caps: Caps) -> None:
         self._path = path
@@ -144,7 +144,7 @@ class Directory:
                 raise PackageError(f"{path} is neither a file nor a directory; remove it from the package")
 
     def _link(self, path: Path, name: str) -> str:
-        """Where a link inside the directory leads, as a name in the package."""
+        """The target of a link inside the directory, as a name in the package."""
         root = os.path.realpath(self._path)
         real = os.path.realpath(path)
         if not os.path.exists(real) or os.path.commonpath([root, real]) != root or real == root:
@@ -153,7 +153,7 @@ class Directory:
 
 
 class _Archive:
-    """The common part of zip and tar: their digest is that of the file."""
+    """The common part of zip and tar: the digest is that of the file."""
 
     def __init__(self, path: Path, caps: Caps) -> None:
         self._path = path
@@ -232,7 +232,7 @@ def _without_dependency(name: str) -> str:
 
 
 def source_of(path: Path, caps: Caps) -> Source:
-    """The source of the right kind for what the user submits."""
+    """The source of the right kind for a submitted path."""
     if path.is_dir():
         return Directory(path, caps)
     if not path.is_file():
@@ -296,8 +296,8 @@ def _named(current: Callable[[], str]) -> Iterator[None]:
     except PackageError:
         raise
     except Exception as error:
-        # It is not documented what zipfile, tarfile and zlib raise for a damaged or encrypted
-        # archive; an OSError with a number comes from the disk instead.
+        # The exceptions of zipfile, tarfile and zlib for a damaged or encrypted archive are undocumented; an OSError
+        # with a number comes from the disk instead.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise PackageError(f"the package is damaged or encrypted after entry {current()!r}: {error}") from error
@@ -308,7 +308,7 @@ def _check_name(name: str) -> str:
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\\" in name or (parts[0] and parts[0][-1] == ":"):
         raise PackageError(f"{name!r} in the package leads out of it; use relative names only")
-    if not is_plain(name.encode(errors="replace").decode()):  # bytes that are not UTF-8 do no harm
+    if not is_plain(name.encode(errors="replace").decode()):  # bytes that are not UTF-8 are harmless
         raise PackageError(
             f"{name!a} in the package has a control character, or one that hides or reorders text; rename it"
         )
@@ -320,7 +320,7 @@ def _check_name(name: str) -> str:
 
 
 def _link_target(name: str, target: str) -> str:
-    """Where a symbolic link leads, as a name in the package."""
+    """The target of a symbolic link, as a name in the package."""
     if target.startswith("/"):
         raise PackageError(f"{name!r} in the package is a link to {target!r}, out of the package")
     return _inside(name, posixpath.join(posixpath.dirname(name), target))
@@ -373,7 +373,7 @@ def _write(opened: IO[bytes], path: Path, executable: bool, limit: int) -> int:
 
 
 def _feed(opened: _Readable, into: Callable[[bytes], object], limit: int) -> int:
-    """Pass on the bytes of a file; reads slightly more than `limit` at most."""
+    """Pass on the bytes of a file; reads at most slightly more than `limit`."""
     count = 0
     while count <= limit and (chunk := opened.read(_CHUNK)):
         count += len(chunk)

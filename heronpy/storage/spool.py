@@ -1,10 +1,10 @@
-"""Where the files of a checkpoint wait on this host until they are uploaded.
+"""The folder in which the files of a checkpoint wait on this host until they are uploaded.
 
     <folder>/<process>/<checkpoint>/<path of the file, with @ for />
 
 A task, or a forked copy of it, adds files; a thread of the task uploads and removes them. The copy never touches the
-network: clients do not survive a fork. All files together are bounded: who adds more uploads first, or, in the forked
-copy, waits for the thread. What a process that was killed leaves behind goes when its successor opens the spool.
+network: clients do not survive a fork. The total size is bounded: a task at the limit uploads before it adds a file,
+and its forked copy waits for the thread. The successor of a killed process removes its files when it opens the spool.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from heronpy.common.units import format_bytes
 from heronpy.storage.checkpoint_files import StoreError
 from heronpy.storage.objects.folder import write_all
 
-#: A forked copy that is ahead of the uploads looks again after this.
+#: Interval at which a forked copy that is ahead of the uploads checks for room.
 LOOK_S: Final = 0.02
 _UNFINISHED: Final = ".unfinished-"
 
@@ -41,7 +41,7 @@ class Spool:
     def add(
         self, checkpoint: int, path: str, data: bytes | bytearray | memoryview, upload: Callable[[int], None]
     ) -> None:
-        """Keep a file until it is taken; `upload` is called to make room. StoreError if it cannot be kept."""
+        """Keep a file until it is uploaded; `upload` is called to make room. StoreError if the file cannot be kept."""
         if len(data) > self._max_bytes:
             raise StoreError(
                 f"a file of {format_bytes(len(data))} is too large for the spool, which holds"
@@ -50,7 +50,7 @@ class Spool:
         while self._held() + len(data) > self._max_bytes:
             if os.getpid() == self._pid:
                 upload(checkpoint)
-                # The rest belongs to another checkpoint, whose thread gives up.
+                # The remaining files belong to another checkpoint, whose thread gives up.
                 if self._held() + len(data) <= self._max_bytes:
                     break
             time.sleep(LOOK_S)
@@ -70,7 +70,7 @@ class Spool:
             ) from error
 
     def waiting(self, checkpoint: int) -> list[tuple[str, Path]]:
-        """Path in the store, and file, of what is complete and waits for this checkpoint."""
+        """The complete files that wait for this checkpoint, each with its path in the store."""
         folder = self._folder / str(checkpoint)
         try:
             names = sorted(os.listdir(folder))
@@ -79,7 +79,7 @@ class Spool:
         return [(name.replace("@", "/"), folder / name) for name in names if not name.startswith(_UNFINISHED)]
 
     def drop(self, checkpoint: int) -> None:
-        """Nothing of this checkpoint waits any more."""
+        """Remove the waiting files of this checkpoint."""
         shutil.rmtree(self._folder / str(checkpoint), ignore_errors=True)
 
     def _held(self) -> int:

@@ -1,9 +1,9 @@
 """Limits on what the checkpoints of all topologies together may write to one store.
 
-Both limits live in files of the store itself, so they hold for every process of a host that writes there:
-a writer holds the lock of one of N slot files while it writes, and charges its bytes to an account that
-says when the next byte may be written. The kernel releases the lock of a dead holder, and an account
-that lies in the far future, as after a reboot, is reset: so no writer waits for a dead process.
+Both limits live in files of the store itself, so they hold for every process of a host that writes there: a writer
+holds the lock of one of N slot files while it writes, and charges its bytes to an account with the time at which the
+next byte may be written. The kernel releases the lock of a dead holder, and an account with a time in the far future,
+as after a reboot, is reset. So no writer waits for a dead process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StoreLimits(Struct, frozen=True):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Be one of the store's writers; waits for a slot."""
+        """Become one of the store's writers; waits for a slot."""
         if not self.writers:
             yield
             return
@@ -55,7 +55,7 @@ class StoreLimits(Struct, frozen=True):
                 if try_flock(descriptor):
                     return descriptor
                 os.close(descriptor)
-            # Do not block on one slot: another may become free first.
+            # Do not block on one slot, because another may become free first.
             time.sleep(SLOT_LOOK_S)
 
     def pay(self, count: int) -> None:
@@ -71,7 +71,7 @@ class StoreLimits(Struct, frozen=True):
         with locked(self._folder() / "account") as descriptor:
             data = os.pread(descriptor, _ACCOUNT.size, 0)
             free_at = _ACCOUNT.unpack(data)[0] if len(data) == _ACCOUNT.size else now
-            # Not a number, in the past or too far off: start now.
+            # The time is invalid, in the past or too far off: start now.
             if not now <= free_at <= now + DEBT_MAX_S:
                 free_at = now
             # A late writer still pays, up to the limit of the account.

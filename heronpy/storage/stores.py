@@ -1,13 +1,13 @@
 """Chooses the checkpoint store that a topology writes to.
 
-An object store is the only one of its topologies. Of folders there may be several: a new topology gets the first by
-policy, and stays there as long as it is writable; the choice is claimed in a file of the topology's working folder, so
-that all of its processes agree, even if they start concurrently. When a store is full or gone, the process that notices
-moves the claim to the next one, and every process follows with its next checkpoint, which is a full one. Checkpoints in
-the old store stay restorable, because locations are absolute.
+An object store is the only store of its topologies. There may be several folders: the policy picks the one of a new
+topology, which keeps it as long as it is writable. The choice is recorded in a file of the topology's working folder,
+the claim, so that all of its processes agree, even if they start concurrently. When a store is full or gone, the
+process that notices moves the claim to the next one, and every process follows with its next checkpoint, which is a
+full one. Checkpoints in the old store stay restorable, because locations are absolute.
 
-Between several hosts no file and no lock is common to all, so `choose_once` picks the store at submit: what was
-submitted lies in the state manager, and has that one only.
+Several hosts share no files and locks, so `choose_once` picks the store at submit, and the submitted record in the
+state manager names only that store.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from heronpy.storage.checkpoint_files import StoreError
 from heronpy.storage.objects.url import Place, Url, place_of
 from heronpy.storage.store_limits import StoreLimits
 
-if TYPE_CHECKING:  # who only checks settings opens no store
+if TYPE_CHECKING:  # code that only checks settings opens no store
     from heronpy.storage.checkpoints import CheckpointStore
 
 #: A store with less free space counts as full for a new topology.
@@ -40,7 +40,8 @@ FREE_MIN_BYTES: Final = 16 << 20
 _CLAIM: Final = "checkpoint-store"
 #: Folder in the working folder of a topology where files wait until they are uploaded.
 SPOOL: Final = "spool"
-#: Checkpoints that an object store keeps at least: a task that has not heard of the newest builds upon the one before.
+#: Minimum number of checkpoints that an object store keeps: a task that has not heard of the newest one builds upon the
+#: previous one.
 RETAINED_MIN: Final = 2
 _FIELDS: Final = frozenset(("folder", "weight", "writers", "rate_bytes"))
 
@@ -91,7 +92,7 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
 
 
 def check_stores(settings: CheckpointSettings) -> None:
-    """ConfigError if the stores and the replica make no sense together, or an object store cannot be used."""
+    """ConfigError if the stores and the replica cannot be combined, or an object store cannot be used."""
     roots: dict[Place, str] = {}
     remote = object_store(settings)
     replica = replica_of(settings)
@@ -130,7 +131,7 @@ def replica_of(settings: CheckpointSettings) -> Place | None:
 
 
 def choose_once(topology_id: str, settings: CheckpointSettings) -> StoreSpec | None:
-    """The folder for all hosts of a new topology, by policy and writable now; None where there is no choice.
+    """The folder for all hosts of a new topology, by policy and writable now; None if there is only one store.
 
     StoreError if none can be written.
     """
@@ -147,7 +148,7 @@ def choose_once(topology_id: str, settings: CheckpointSettings) -> StoreSpec | N
 
 
 def limits_of(place: Place, writers: int, bytes_per_s: float) -> StoreLimits | None:
-    """Limits of what this host writes to a store; those of an object store are kept in HERON_HOME."""
+    """Limits of this host's writes to a store; those of an object store are kept in HERON_HOME."""
     if not isinstance(place, Url):
         return StoreLimits(place, writers, bytes_per_s)
     if not writers and not bytes_per_s:
@@ -156,7 +157,9 @@ def limits_of(place: Place, writers: int, bytes_per_s: float) -> StoreLimits | N
 
 
 def open_replica(topology_id: str, settings: CheckpointSettings) -> CheckpointStore:
-    """The store that complete checkpoints of a topology are copied to, with its own limits; ConfigError without one."""
+    """The store that complete checkpoints of a topology are copied to, with its own limits; ConfigError if there is
+    none.
+    """
     place = replica_of(settings)
     if place is None:
         raise ConfigError("heron.checkpoint.replica is not set; give the folder or URL of the second store")
@@ -198,11 +201,11 @@ class Stores:
         return [self.store]
 
     def failed(self) -> None:
-        """Writing to the store has failed."""
+        """Note that writing to the store has failed."""
 
 
 class StoreChoice(Stores):
-    """The store of one topology as one of its processes sees it."""
+    """The store of one topology, from the view of one of its processes."""
 
     def __init__(self, launch: LaunchSpec, settings: CheckpointSettings) -> None:
         self._launch = launch
@@ -213,7 +216,7 @@ class StoreChoice(Stores):
 
     @property
     def store(self) -> CheckpointStore:
-        """The store to write to; another object once a process of the topology has moved the claim."""
+        """The store to write to; a different object after a process of the topology has changed the claim."""
         if len(self._specs) > 1:
             root = _claimed(self._claim, self._launch.topology_id)
             if root is not None and root != self._root:
@@ -227,7 +230,7 @@ class StoreChoice(Stores):
         return [present, *(store for store in others if store.exists())]
 
     def failed(self) -> None:
-        """Writing has failed: move on if the store is full or gone and another one is not."""
+        """Note that writing has failed: switch if the store is full or gone and another store is not."""
         if len(self._specs) > 1 and self.store and not _takes_files(self._root):
             self._go(self._choose())
 
@@ -247,7 +250,7 @@ class StoreChoice(Stores):
         stays = list(dict.fromkeys([*([claimed] if claimed else []), *homes]))
         preferred = _preferred(launch.topology_id, self._specs, self._settings.store_policy)
         order = dict.fromkeys([*stays, *preferred])
-        # A topology that has checkpoints continues without new ones if none can be written (F21).
+        # A topology with checkpoints continues without new ones if no store can be written (F21).
         found = next((root for root in order if _takes_files(root)), None) or next(iter(stays), None)
         if found is None:
             raise StoreError(
@@ -268,7 +271,7 @@ def _preferred(topology_id: str, specs: list[StoreSpec], policy: str) -> list[Pa
 
 
 def by_hash(topology_id: str, specs: list[StoreSpec]) -> list[Path]:
-    """Rendezvous hashing, shares by weight: when a store goes, only its own topologies move. Pure."""
+    """Rendezvous hashing, with shares by weight: when a store is lost, only its own topologies move. Pure."""
 
     def score(spec: StoreSpec) -> float:
         digest = hashlib.sha256(f"{spec.name}\0{topology_id}".encode()).digest()
@@ -326,7 +329,7 @@ def _agree(claim: Path, replaced: Path | None, root: Path, launch: LaunchSpec) -
         current = _claimed(claim, launch.topology_id)
         if current is not None and current != replaced:
             return current
-        # Immediately, so that the next topology counts this one (least_used).
+        # Immediately, so that the policy least_used counts this topology for the next one.
         make_folders(root / launch.topology_id)
         temporary = claim.with_name(f".{_CLAIM}.tmp")
         write_private_text(temporary, f"{root}\n{launch.topology_id}")

@@ -1,8 +1,8 @@
 """A wheelhouse: the wheels of a topology's dependencies in one zip file, from which each host makes its environment.
 
-`pack` resolves the requirements once, where one submits; no host asks an index. Only wheels are taken, so no host needs
-a compiler and nothing of a dependency runs while it is packed. Equal wheels give an equal file, byte for byte: its
-digest, which is in its name, is the name of the environment on every host.
+`pack` resolves the requirements once, on the submitting host; other hosts use no package index. It takes only wheels,
+so no host needs a compiler and no code of a dependency runs during packing. Equal wheels give a file with equal bytes.
+Its name contains its digest, which is also the name of the environment on every host.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PIECE_BYTES: Final = 1 << 20
 
 
 def pack(requirements: Path, into: Path, timeout_s: float) -> Path:
-    """Download the wheels that a requirements file asks for, and write them; returns the file, `<into>-<digest>.zip`.
+    """Download the wheels that a requirements file names, and write them into a file; returns `<into>-<digest>.zip`.
 
     The wheels are for this Python and platform. PackageError with pip's reason; DeadlineError when pip takes too long.
     """
@@ -81,7 +81,7 @@ def digest_of(archive: Path) -> str:
 
 
 def wheels_of(archive: Path) -> list[str]:
-    """The names of the wheels; PackageError when there is anything else in the file, or more than is allowed."""
+    """The names of the wheels; PackageError if the file has anything else, or more than is allowed."""
     try:
         with zipfile.ZipFile(archive) as opened:
             entries = opened.infolist()

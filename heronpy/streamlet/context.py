@@ -53,7 +53,7 @@ class Context(ABC):
 
     @abstractmethod
     def wait_readable(self, fd: int | HasFileno) -> None:
-        """For a source: postpones the next call of `get` until this is readable (see `Spout.wait_readable`)."""
+        """For a source: postpones the next call of `get` until `fd` is readable (see `Spout.wait_readable`)."""
 
     @abstractmethod
     def busy(self) -> None:

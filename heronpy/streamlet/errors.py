@@ -8,5 +8,5 @@ from heronpy.common.errors import TopologyError
 class StreamletError(TopologyError, RuntimeError):
     """A streamlet was described wrongly.
 
-    It is also a RuntimeError because that is what Apache heronpy raised, and users catch it.
+    It is also a RuntimeError, because Apache heronpy raised one and users catch it.
     """

@@ -59,7 +59,7 @@ class ElementBolt(StreamletBoltBase, Bolt, StatefulComponent):
         self.ack(tup)
 
     def handle(self, element: Any, tup: Tuple) -> None:
-        """What the operator does with an element."""
+        """Process an element as the operator requires."""
         raise NotImplementedError(f"{type(self).__name__} must define handle")
 
     def emit_element(self, element: Any, tup: Tuple) -> None:
@@ -207,7 +207,7 @@ class RepartitionCustomGrouping(ICustomGrouping):
         self._takes_list = first == self.LIST_PARAMETER
 
     def prepare(self, context: TopologyContext, component: str, stream: str, target_tasks: list[int]) -> None:
-        """Remember the tasks; partition i is the i-th of them."""
+        """Remember the tasks; partition i is the i-th task."""
         self._target_tasks = sorted(target_tasks)
 
     def choose_tasks(self, values: Sequence[Any]) -> list[int]:
@@ -219,7 +219,7 @@ class RepartitionCustomGrouping(ICustomGrouping):
 
     @staticmethod
     def _checked(index: Any) -> int:
-        # numpy integers and the like have __index__; a str or float is a mistake.
+        # Types such as numpy's integers have __index__; a str or float is a mistake.
         if not hasattr(index, "__index__"):
             raise StreamletError(
                 f"the repartition function returned {index!r}; it must return the index of a partition, or several"
@@ -235,7 +235,7 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-#: At its end, a source waits for acks, which end the input; a fail in this time is noticed after this pause.
+#: At its end, a source waits for acks, which end the input. It notices a fail within this pause.
 _ENDING_WAIT_S = 0.05
 #: How many elements a generator function has yielded, in the state of its task.
 _TAKEN = "elements.taken"
@@ -314,7 +314,7 @@ class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
 
 
 class GeneratorSpout(ElementSpout):
-    """Emits what a Generator gives."""
+    """Emits the elements of a Generator."""
 
     GENERATOR = "generator"
 
@@ -339,9 +339,9 @@ class GeneratorSpout(ElementSpout):
 class SupplierSpout(ElementSpout):
     """Emits what a function returns, or what it yields if it is a generator function.
 
-    Under EFFECTIVELY_ONCE a generator function is rewound: after a failure it is run again, and what it yields
-    is skipped up to the position of the checkpoint, so it must yield the same each time. A plain function has
-    no position; it is just called again.
+    Under EFFECTIVELY_ONCE a generator function is run again after a failure, and its elements are skipped up to the
+    position of the checkpoint. So it must yield the same elements each time. A plain function has no position: it is
+    called again.
     """
 
     FUNCTION = "function"

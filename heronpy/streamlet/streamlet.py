@@ -67,7 +67,7 @@ class Streamlet(Generic[_T_co]):
         return self
 
     def get_name(self) -> str | None:
-        """The name given, or the one chosen while the topology was built."""
+        """The name given by the user, or chosen while the topology was built; None before that."""
         return self._name
 
     def set_num_partitions(self, num_partitions: int) -> Self:
@@ -103,7 +103,7 @@ class Streamlet(Generic[_T_co]):
         return self._add_child(FilterStreamlet(filter_function, self))
 
     def transform(self, transform_operator: TransformOperator[_T_co, _U]) -> Streamlet[_U]:
-        """What the operator emits through its context, any number of elements per element."""
+        """The elements that the operator emits through its context, any number for each input element."""
         return self._add_child(TransformStreamlet(transform_operator, self))
 
     # -- routing ------------------------------------------------------------------------------
@@ -227,8 +227,8 @@ class Streamlet(Generic[_T_co]):
         waiting: list[Streamlet[Any]] = [self]
         while waiting:
             stage = waiting.pop()
-            # A stage with two parents is visited once from each; the later visit builds it, and
-            # if one parent descends from the other there may be one more visit.
+            # A stage with two parents is visited once from each, and the second visit builds it. If one parent descends
+            # from the other there may be a third visit.
             if not stage._built and stage._build_this(bldr, stage_names):
                 stage._built = True
                 waiting.extend(reversed(stage._children))
@@ -393,7 +393,7 @@ class RepartitionStreamlet(Stage[_T_co]):
 
 
 class UnionStreamlet(Stage[_T_co]):
-    """What `Streamlet.union` returns; it has the partitions of the left one."""
+    """What `Streamlet.union` returns; it has the partitions of the left streamlet."""
 
     def __init__(self, left: Streamlet[_T_co], right: Streamlet[_T_co]) -> None:
         super().__init__("union", PassBolt, {left: Grouping.SHUFFLE, right: Grouping.SHUFFLE}, {})
@@ -412,7 +412,7 @@ class ReduceByWindowStreamlet(Stage[tuple[Window, _T | None]]):
 class ReduceByKeyAndWindowStreamlet(Stage[tuple[KeyedWindow[_K], _V]]):
     """What `Streamlet.reduce_by_key_and_window` returns.
 
-    It begins with one partition, whatever its parent has; set_num_partitions changes that.
+    It begins with one partition, independently of its parent; set_num_partitions changes that.
     """
 
     def __init__(
@@ -428,7 +428,7 @@ class ReduceByKeyAndWindowStreamlet(Stage[tuple[KeyedWindow[_K], _V]]):
 
 
 class JoinStreamlet(Stage[Any]):
-    """What the joins of `Streamlet` return; it has the partitions of the left one."""
+    """What the joins of `Streamlet` return; it has the partitions of the left streamlet."""
 
     def __init__(
         self,

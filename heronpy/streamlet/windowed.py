@@ -54,7 +54,7 @@ class WindowedBolt(StreamletBoltBase, SlidingWindowBolt):
             self._ack_live(member)
 
     def emit_result(self, window: Window | KeyedWindow[Any], result: Any, tuples: Sequence[Tuple]) -> None:
-        """Emit a pair (window, result), anchored to the tuples that it was made from."""
+        """Emit a pair (window, result), anchored to the tuples from which it was made."""
         self.emit([(window, result)], stream=OUTPUT_STREAM, anchors=list(tuples))
 
 
@@ -81,7 +81,7 @@ class ReduceByKeyAndWindowBolt(WindowedBolt):
 class JoinBolt(WindowedBolt):
     """Joins two streamlets of (key, value) elements: each left value of a key with each right one.
 
-    The outer joins also give the values of keys that only one side has, with None for the other. Elements that
+    The outer joins also give the values of keys that only one side has, with None for the other side. Elements that
     are in several overlapping windows are joined in each of them.
     """
 
@@ -96,7 +96,7 @@ class JoinBolt(WindowedBolt):
     JOINEDCOMPONENT = "__joined_component__"
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Read the kind of join, and which component is the right side."""
+        """Read the kind of join, and the name of the right component."""
         super().initialize(config, context)
         kind = part_of(config, self.JOINTYPE, self)
         self._keeps_left = kind in (self.OUTER_LEFT, self.OUTER)
@@ -144,7 +144,7 @@ def keyed(key: Any, window_info: WindowContext) -> KeyedWindow[Any]:
 
 
 def by_key(tuples: Iterable[Tuple], operator: str) -> dict[Any, list[tuple[Any, Tuple]]]:
-    """(value, tuple) pairs by key, in the order in which keys and values came."""
+    """(value, tuple) pairs by key, with keys and values in the order of arrival."""
     groups: dict[Any, list[tuple[Any, Tuple]]] = {}
     for tup in tuples:
         key, value = key_and_value(tup.values[0], f"an element of {operator}")

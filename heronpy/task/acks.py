@@ -1,8 +1,8 @@
 """Acks and fails of a bolt task, sent to the acker in the stream manager of each root's spout. Pure.
 
-The usual case, a bolt that acks all tuples of a frame in order and anchored nothing to them, is
-recognised by identity and costs one message without arrays. Acks in any other order are grouped by frame in one
-sort, and go together in few messages (roots.py).
+The usual case, a bolt that acks all tuples of a frame in order and anchored nothing to them, is recognised by object
+identity and costs one message without arrays. Acks in any other order are grouped by frame in one sort, and packed into
+few messages (roots.py).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _frame_of = attrgetter("frame")
 
 #: The acks of smaller batches are kept per tuple, so they may wait to be batched.
 BATCH_MIN = 8
-#: How many acks of whole frames are packed without arrays; they fit into the smallest limit of a frame.
+#: How many acks of whole frames are packed without arrays; so many fit into a frame at its smallest limit.
 FEW_MAX = 32
-#: The same of whole frames that were kept, whose places nobody has to look at.
+#: The same limit for kept frames, whose tuples need no check.
 KEPT_FEW_MAX = 128
 #: What user code passes to `ack` and `fail`.
 OneOrMany = HeronTuple | Iterable[HeronTuple] | InBatch
@@ -59,9 +59,10 @@ class BoltAcks:
         self._metric = count
         self._frame_max_bytes = frame_max_bytes
         self.acked: list[HeronTuple] = []
-        #: Frames and the tuples of them that were acked as a batch; all of them before any of `acked` and the fails.
+        #: Frames and the places of their tuples that were acked as a batch; all before any entry of `acked` and the
+        #: fails.
         self._batches: list[tuple[InFrame, Places]] = []
-        #: Plain frames that are acked as a whole, to be sent, and the number of their tuples.
+        #: Plain frames that are acked as a whole and not sent yet, and the number of their tuples.
         self._kept: list[frame_pb2.Frame] = []
         self._kept_tuples = 0
         self._failed: list[HeronTuple] = []
@@ -101,10 +102,10 @@ class BoltAcks:
         return len(self.acked) + self._kept_tuples
 
     def keep(self, current: list[HeronTuple]) -> bool:
-        """Keep the acks of the frame just processed as one, to be sent later with those of others.
+        """Keep the acks of the frame just processed, to send them later together with those of other frames.
 
-        False, and nothing is done, unless exactly its tuples were acked since the last flush or call, in order, and it
-        is plain.
+        Returns False and does nothing unless the frame is plain and exactly its tuples were acked, in order, since the
+        last flush or call.
         """
         frame = current[0].frame
         if len(current) != frame.count or self.acked != current or self._failed or self._batches:
@@ -124,11 +125,11 @@ class BoltAcks:
 
     @property
     def urgent(self) -> bool:
-        """Whether there are unsent fails, or unsent acks of batches: they are sent without waiting for others."""
+        """Whether there are unsent fails, or unsent acks of batches. Both are sent without waiting for others."""
         return bool(self._failed) or bool(self._batches)
 
     def ack_at_once(self, tup: HeronTuple) -> None:
-        """Ack a tuple and send that; those of its fails that were not sent yet are forgotten."""
+        """Ack a tuple and send the ack; forget fails of the tuple that were not sent yet."""
         key = _key_of(tup)
         kept = [pair for pair in zip(self._failed, self._failed_at, strict=True) if _key_of(pair[0]) != key]
         self._failed = [failed for failed, _ in kept]
@@ -160,7 +161,7 @@ class BoltAcks:
             return
         self._settle()
         frame = acked[0].frame
-        # A frame that came with `skip` has fewer tuples than roots.
+        # A frame with `skip` has fewer tuples than roots.
         if (
             current is not None
             and len(current) == frame.count
@@ -189,7 +190,7 @@ class BoltAcks:
             self._send_all(messages)
 
     def _flush_batches(self) -> None:
-        """Send the acks of batches: a whole frame as one, parts of frames together."""
+        """Send the acks of batches: one for each whole frame, and one for all parts of frames."""
         batches, self._batches = self._batches, []
         if self.acking:
             self._settle()
@@ -218,7 +219,7 @@ class BoltAcks:
         ]
 
     def give_up(self, envelope: Any, kind: Kind) -> None:
-        """Ack or fail all tuples of a tracked frame that is not opened; its arrays fit (wire.frames.fits)."""
+        """Ack or fail all tuples of a tracked frame without opening it; its arrays fit (wire.frames.fits)."""
         if not self.acking or not envelope.tracked:
             return
         frame = InFrame("", "", envelope.source_task, envelope.count, 0.0)
@@ -235,7 +236,7 @@ class BoltAcks:
         envelope = frame.envelope
         assert envelope is not None
         if envelope.root_counts and not envelope.roots:
-            return  # anchored to tuples that derive from no spout tuple
+            return  # none of the anchors derives from a spout tuple
         if not envelope.root_tasks and not frame.touched:
             self._send(whole_ack(self._task_id, envelope))
             return
@@ -320,7 +321,7 @@ class BoltAcks:
 
 
 def _few_whole(tuples: list[HeronTuple]) -> list[InFrame] | None:
-    """The frames of a few tuples, if these are all tuples of plain frames, frame by frame and in order."""
+    """The frames of a few tuples, if the tuples are complete plain frames, in order; otherwise None."""
     if len(tuples) > FEW_MAX:
         return None
     frames: list[InFrame] = []
@@ -338,7 +339,7 @@ def _few_whole(tuples: list[HeronTuple]) -> list[InFrame] | None:
 
 
 def _key_of(tup: HeronTuple) -> int:
-    """A key that is equal for all objects of one tuple; only tuples of tracked frames may have several."""
+    """A key that is equal for all objects of one tuple. Only a tuple of a tracked frame can have several objects."""
     return tup.frame.number << PLACE_BITS | tup.index if tup.frame.tracked else -id(tup)
 
 

@@ -3,7 +3,7 @@
 A frame stays far below what a link accepts: a batch that turns out too large is cut in two, so no tuple
 that was accepted at emit can break the link.
 
-Pure but for `send`, which takes finished frames and never blocks or calls back, and `bits`, the source
+Pure except for `send`, which takes finished frames and never blocks or calls back, and `bits`, the source
 of edges.
 """
 
@@ -38,7 +38,7 @@ Send = Callable[[int, bytes, int], None]
 
 
 class TracedCall(Protocol):
-    """A call of user code whose tuples are traced."""
+    """A call of user code that processes a traced tuple."""
 
     def leaving(self, outlet: Outlet) -> Traced | None:
         """The traced tuple in an outlet that is sent while the call is in progress."""
@@ -77,18 +77,19 @@ class Batches:
         self.streams = streams
         self.tracked = tracked
         self.pending = pending
-        #: The attempt in the frames of this process, where checkpoints are taken; else 0.
+        #: The attempt that this process writes into its frames; 0 where no checkpoints are taken.
         self.attempt = 0
         self.now = 0.0
-        #: The mark of what is emitted now, of the outlet that is sent, and whether any was sent since; see tracing.py.
+        #: The latency mark of tuples emitted now and of the outlet being sent, and whether any was sent since; see
+        #: tracing.py.
         self.origin_ns = self._origin_ns = 0
         self.marked = False
         #: If not 0, an outlet that was sent starts again with this mark.
         self.renewed_ns = 0
-        #: The traced call that is in progress, and the traced tuple in the outlet that is sent; see tracing.py.
+        #: The traced call in progress, and the traced tuple in the outlet being sent; see tracing.py.
         self.tracing: TracedCall | None = None
         self._trace: Traced | None = None
-        #: With acking: tuples were sent that belong to no tuple tree.
+        #: With acking: tuples outside of any tuple tree were sent.
         self.untracked = False
         #: How many tuples a frame for a slow task may hold.
         self.limits: dict[int, int] = {}
@@ -105,7 +106,7 @@ class Batches:
         self._send = send
         self._bits = bits
         self._codec = codec_id
-        #: Ids of spout tuples with several copies that are not sent yet, and the outlets that hold copies.
+        #: Ids of spout tuples whose copies are not all sent yet, and the outlets that hold copies.
         self._copied: list[Mark] = []
         self._copied_stream = 0
         self._copied_base = 0
@@ -119,14 +120,14 @@ class Batches:
     # ---- batches ------------------------------------------------------------------------------
 
     def flush(self, outlet: Outlet) -> None:
-        """Send what an outlet holds, and what must go out with it."""
+        """Send the tuples of an outlet, and whatever must be sent together with them."""
         if outlet.copies:
             self.flush_copies()
         else:
             self._flush(outlet)
 
     def _flush(self, outlet: Outlet) -> None:
-        """One frame per destination, and per run of tuples that are tracked alike."""
+        """Send one frame per destination, and per run of tuples with the same kind of tracking."""
         total = len(outlet)
         if not total:
             return
@@ -167,7 +168,7 @@ class Batches:
         marks: list[Mark],
         start: int,
     ) -> None:
-        """Tracked and untracked tuples, and copies, go in separate frames."""
+        """Send tracked tuples, untracked tuples and copies in separate frames."""
         if None not in marks and not self._copied_base:
             self._send_run(outlet, dest, values, kinds, len(marks), marks, start)
             return
@@ -242,7 +243,7 @@ class Batches:
         elif self.tracked:
             self.untracked = True
         frame.payload = payload
-        # Aim at batch_bytes per frame, so that the buffers stay bounded whatever the size of the tuples.
+        # Aim at batch_bytes per frame, so that the buffers stay bounded for tuples of any size.
         limit = self._batch_bytes * size // (len(payload) + 1)
         self.limit = min(self._limit_max, max(16, limit))
         traced = self._trace
@@ -270,7 +271,7 @@ class Batches:
     # ---- tracked spout tuples with several copies -----------------------------------------------
 
     def add_copies(self, stream: OutStream, outlets: list[Outlet], mark: Mark) -> Copy:
-        """The mark of a tracked spout tuple in each of the outlets that get a copy of it."""
+        """The mark of a tracked spout tuple, for each of the outlets that get a copy of it."""
         if self._copied and (self._copied_stream != stream.index or len(self._copied) >= self._limit_max):
             self.flush_copies()
         self._copied_stream = stream.index
@@ -282,7 +283,7 @@ class Batches:
         return Copy(len(self._copied) - 1)
 
     def begin_copies(self, stream: OutStream, marks: list[Mark]) -> list[Mark]:
-        """The marks of tuples with several copies, at most `batch_tuples`; `send` them before anything else."""
+        """The marks of tuples with several copies, at most `batch_tuples`; `send` them before other tuples."""
         self.flush_copies()
         return [None if mark is None else self.add_copies(stream, [], mark) for mark in marks]
 

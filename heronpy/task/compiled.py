@@ -1,12 +1,12 @@
 """Compiles `emit` for the default stream of a task: one flat function with everything bound. Pure.
 
-A call layer costs 80 ns and a loop over the values 60 ns, out of 200 for a whole emit, so the function is
-generated from its few possible parts and compiled once, at start-up, as `collections.namedtuple` does. What it uses are
-globals of its own, because each variable of a closure is copied in each call; only `left` is one.
-What varies: spout or bolt (their public signatures), tracked or not, the shape of the route (fields groupings on one
-field each, or one buffer for all), and the width. Everything unusual (another stream, a
-direct task, hooks, no plain list or tuple, a large or unplain value) goes to `special` or `slow`, a wrong width
-to `refuse`, which raises.
+A call layer costs 80 ns and a loop over the values 60 ns, out of 200 for a whole emit, so the function is generated
+from its few possible parts and compiled once, at start-up, as `collections.namedtuple` does. The names that it uses are
+its own globals, because each variable of a closure is copied in each call; only `left` is a variable of a closure.
+These properties vary: spout or bolt (their public signatures), tracked or not, the shape of the route (fields groupings
+on one field each, or one buffer for all), and the width. Everything unusual (another stream, a direct task, hooks,
+values that are not a plain list or tuple, a large or complex value) goes to `special` or `slow`, a wrong width to
+`refuse`, which raises.
 
 The function stays valid for the life of the task: a new plan clears the memo and changes the buffers'
 destinations in place, so user code may keep a reference to `self.emit`.
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-#: Python makes no object for a number up to 256.
+#: CPython caches the numbers up to 256, so counting them creates no objects.
 PART_MAX = 256
 
 _SIGNATURES = {
@@ -90,7 +90,8 @@ def compile_emit(
         if tracked:
             append += f"        mark_append({mark_value})\n"
     else:
-        # All are found before one is used: a tuple reaches every consumer or goes the slow way as a whole.
+        # All destinations are found before one is used: a tuple reaches every consumer, or takes the slow path as a
+        # whole.
         append = "".join(
             _BY_FIELD.format(n=n, index=index, mark_value=mark_value) for n, index in enumerate(field_indices)
         )
@@ -111,14 +112,16 @@ def compile_emit(
         append=append,
         immediate=immediate,
     )
-    # In a traceback this is a file of the runtime, so that the line of the user is named.
+    # The file name marks it as a part of the runtime, so that a traceback points to the user's line.
     exec(compile(source, f"{__file__} (emit of a {kind})", "exec"), scope)
     emit: Callable[..., Any] = scope["factory"]()
     return emit
 
 
 def parts(refill: Callable[[], int], flush: Callable[[], int]) -> Callable[[], int]:
-    """Counts down to each flush in parts: a function that gives the next one, after a flush when none is left."""
+    """Counts down to each flush in parts: returns a function that gives the size of the next part, and flushes when
+    none is left.
+    """
     left = refill()
 
     def next_part() -> int:

@@ -1,17 +1,16 @@
 """Emit: groups tuples at the sender into one flat buffer per destination (decision D1). Pure.
 
-The usual streams (consumers with fields groupings on one field each, or one buffer for all) have a fast path,
-compiled for the default stream (compiled.py); all others take the general path. A fields grouping keeps a
-memo from key to the destination's bound `extend`, so the stable hash is paid once per distinct key.
-Values are frozen at emit (wire/codec.py); the size of every tuple is checked at emit, so one that is too
-large is refused there and cannot break the link. heronpy/plan/emit_rules.py decides what may be emitted, and
-to which tasks it goes.
+The usual streams (consumers with fields groupings on one field each, or one buffer for all) have a fast path, compiled
+for the default stream (compiled.py); all others take the general path. A fields grouping keeps a memo from key to the
+destination's bound `extend`, so the stable hash is paid once per distinct key. Values are frozen at emit
+(wire/codec.py); the size of every tuple is checked at emit, so an oversized tuple is refused there and cannot break the
+link. heronpy/plan/emit_rules.py decides what may be emitted, and to which tasks it goes.
 
-Tuples from this task to one destination leave in the order of their emits. While a frame is built and
-sent nothing else happens; when the out-queue is full, `room` waits *after* the buffers are consistent, so a
-new plan may be applied meanwhile.
+Tuples from this task to one destination leave in the order of their emits. Nothing else runs while a frame is built and
+sent. When the out-queue is full, `room` waits after the buffers are consistent, so a new plan may be applied during the
+wait.
 
-Pure but for `send`, which takes finished frames, `room`, and `bits`, the source of edges.
+Pure except for `send`, which takes finished frames, `room`, and `bits`, the source of edges.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ from .tuples import HeronTuple, InBatch
 #: Text and bytes up to this many characters are small: a batch of them is bounded by its tuple count.
 SMALL = 1024
 _FIXED = codec.FIXED
-#: Tuples that a task emits at a time and per frame at first, and seconds after the first ones for which this holds.
+#: Number of tuples per emit and per frame at first, and the seconds for which this limit holds.
 START_TUPLES, START_S = 64, 1.0
-#: Tuples that may be emitted if nothing else limits them.
+#: The number of tuples that may be emitted when there is no limit.
 UNLIMITED = sys.maxsize
 
 
@@ -96,20 +95,20 @@ class Emitter:
         self._room = room or _plenty
         #: One stream per set of streams that share their outlets.
         self._leaders = list(streams)
-        #: How many tuples may be emitted at once, before it is known whether a slow task has become full.
+        #: How many tuples may be emitted at once, before a slow task can have reported that it is full.
         self.burst = START_TUPLES
-        #: When the first tuples went out; until `START_S` later nobody can know how fast their tasks are.
+        #: When the first tuples were sent; for `START_S` after that, the speed of the receiving tasks is unknown.
         self._began_at = 0.0
         self.batches.limit_to(START_TUPLES)
-        #: Tasks that are full: shuffles go elsewhere.
+        #: Tasks that are full; shuffles avoid them.
         self._full: set[int] = set()
-        #: Ids of tracked tuples that no task takes: complete at once.
+        #: Ids of tracked tuples that no task receives; they are complete at once.
         self.unrouted: list[Any] = []
 
     # ---- plan -------------------------------------------------------------------------------
 
     def route(self, choosers: dict[str, list[Any]]) -> None:
-        """Take (new) choosers per stream; nothing buffered is lost. Compiled functions stay valid."""
+        """Set the choosers of each stream; buffered tuples are kept. Compiled functions stay valid."""
         for outlet in self.outlets():
             self.batches.flush(outlet)
         tasks_of: dict[str, set[int]] = {}
@@ -124,7 +123,7 @@ class Emitter:
             stream.shape = self._shape(stream)
             for memo in stream.memos:
                 memo.clear()
-            # Compiled functions keep them, so they stay the same objects.
+            # Compiled functions refer to the memos, so they stay the same objects.
             stream.memos += [{} for _ in range(len(stream.choosers) - len(stream.memos))]
             stream.turns.clear()
             if stream.shape == "buffer":
@@ -135,7 +134,7 @@ class Emitter:
             stream.left = self._refill(stream)
 
     def heed(self, task: int, full: bool, limit: int) -> None:
-        """A task is full or has room, and its frames hold at most `limit` tuples (0: any number)."""
+        """A task has become full or has room again, and its frames hold at most `limit` tuples (0: no limit)."""
         (self._full.add if full else self._full.discard)(task)
         limits = self.batches.limits
         if limit:
@@ -145,7 +144,7 @@ class Emitter:
         self._go_round()
 
     def warm(self, now: float) -> None:
-        """Called now and then: some time after the first tuples, frames may be as large as they like."""
+        """Called from time to time: some time after the first tuples, the size of frames is no longer limited."""
         if self._began_at < 0 or not self.batches.flushes:
             return
         self._began_at = self._began_at or now
@@ -155,13 +154,13 @@ class Emitter:
             self._go_round()
 
     def heed_nothing(self) -> None:
-        """Forget which tasks are full, because this may no longer hold."""
+        """Forget which tasks are full, because the information may be out of date."""
         self._full.clear()
         self.batches.limits.clear()
         self._go_round()
 
     def _go_round(self) -> None:
-        """Shuffles go to the tasks that have room."""
+        """Let shuffles use only the tasks that have room."""
         for stream in self.streams.values():
             for chooser in stream.choosers:
                 if isinstance(chooser, Shuffle):
@@ -175,9 +174,10 @@ class Emitter:
             self.burst = min(self.burst, START_TUPLES)
 
     def _shape(self, stream: OutStream) -> str:
-        """How a stream is emitted: by one field, into one buffer, to several consumers by a field each, or generally.
+        """How a stream is emitted: by one field, into one buffer, by one field to each of several consumers, or
+        generally.
 
-        It depends on the topology only, not on numbers of tasks, so it holds for the life of the task.
+        The result depends only on the topology and not on the number of tasks, so it holds for the life of the task.
         """
         if not stream.choosers or self.serializes or not stream.fields or stream.direct:
             return "general"
@@ -234,7 +234,7 @@ class Emitter:
             return most
         if stream.shared is not None:
             return min(most, sum(limits.get(dest, most) for dest in stream.shared.dests))
-        # Any of them may get all.
+        # Each destination may get all of the tuples.
         return min([most, *(limits[dest] for dest in stream.outlets if dest in limits)])
 
     def _flush_and_refill(self, stream: OutStream) -> int:
@@ -243,7 +243,9 @@ class Emitter:
         return self._refill(stream)
 
     def _miss(self, stream: OutStream, consumer: int, tup: Sequence[Any]) -> Any:
-        """A key that a consumer's memo does not hold; None when it is not plain or too large to be remembered."""
+        """Look up a key that a consumer's memo does not have; None when the key is not plain or is too large to be
+        cached.
+        """
         chooser = stream.choosers[consumer]
         key = tup[chooser.indices[0]]
         kind = type(key)
@@ -350,10 +352,12 @@ class Emitter:
     # ---- many tuples at once ------------------------------------------------------------------
 
     def push_columns(self, stream: OutStream, columns: Columns, marks: list[Mark] | None) -> None:
-        """Emit many tuples on any stream, with a mark each or with none; like `push` of each, in their order."""
+        """Emit many tuples on any stream, with a mark each or without marks; has the effect of `push` for each tuple,
+        in order.
+        """
         low = 0
         while low < columns.size:
-            # A new plan may come between two parts, where a full out-queue is waited for.
+            # The loop may wait for a full out-queue between two parts, and a new plan may come meanwhile.
             high = low + max(1, self._refill(stream))
             part = columns.part(low, high)
             part_marks = None if marks is None else marks[low:high]
@@ -365,7 +369,7 @@ class Emitter:
             low = high
 
     def _takes_columns(self, stream: OutStream, columns: Columns) -> bool:
-        """Whether these tuples go to one outlet each, and no value needs the full check."""
+        """Whether each of these tuples goes to one outlet, and no value needs the full check."""
         if len(stream.choosers) != 1 or self.serializes or not stream.fields or stream.direct:
             return False
         if stream.shared is None and not isinstance(stream.choosers[0], Fields):
@@ -392,17 +396,17 @@ class Emitter:
             outlet.marks.extend(marks or [None] * columns.size)
 
     def push_arrow(self, stream: OutStream, columns: ArrowColumns, marks: list[Mark] | None) -> None:
-        """Emit many tuples as Arrow, with a mark each or with none; see `travels_as_arrow`."""
+        """Emit many tuples as Arrow, with a mark each or without marks; see `travels_as_arrow`."""
         low, size = 0, columns.size
         while low < size:
-            # A new plan may come between two parts, where a full out-queue is waited for.
+            # The loop may wait for a full out-queue between two parts, and a new plan may come meanwhile.
             part = columns.part(low, low + self._arrow_rows(stream, columns))
             self._send_arrow(stream, part, marks[low : low + part.size] if marks is not None else [None] * part.size)
             self._room()
             low += part.size
 
     def _arrow_rows(self, stream: OutStream, columns: ArrowColumns) -> int:
-        """How many tuples go out together: about a full frame for each task, at most for eight tasks."""
+        """The number of tuples that are sent together: about a full frame for each task, for at most eight tasks."""
         tasks = max((len(chooser.tasks) for chooser in stream.choosers), default=1)
         by_size: int = self.settings.batch_bytes * columns.size // (columns.batch.nbytes + 1)
         limit = max(1, min(by_size, self.settings.batch_tuples) * min(8, tasks))
@@ -410,7 +414,7 @@ class Emitter:
         return limit if copies_of(stream.choosers) <= 1 else min(limit, self.settings.batch_tuples)
 
     def _send_arrow(self, stream: OutStream, columns: ArrowColumns, marks: list[Mark]) -> None:
-        """Send some tuples after all that wait for the same tasks."""
+        """Send some tuples, after all tuples that wait for the same tasks."""
         self._flush_stream(stream)
         batch = columns.batch
         self.rules.check_rows(stream.name, batch)
@@ -423,7 +427,7 @@ class Emitter:
             marks = self.batches.begin_copies(stream, marks)
         outlets: list[ArrowOutlet] = []
         for chooser in stream.choosers:
-            # Each of several consumers has its own keys.
+            # With several consumers, each needs a memo of its own.
             memo = stream.turns if len(stream.choosers) == 1 else {}
             outlets += outlets_of(stream.index, batch, marks, chooser, memo, self.settings.route_memo_keys)
         self.batches.send(outlets, copied)
@@ -431,7 +435,7 @@ class Emitter:
     # ---- flush --------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send everything that is buffered, and wait when the out-queue is full."""
+        """Send everything that is buffered, and wait if the out-queue is full."""
         self.send_buffered()
         self._room()
 
@@ -467,7 +471,7 @@ class Emitter:
         return False
 
     def buffered(self) -> int:
-        """Tuples that wait in the buffers."""
+        """Number of tuples in the buffers."""
         total = 0
         for stream in self._leaders:
             if stream.shared is not None:
@@ -511,4 +515,4 @@ def marks_of(anchors: Any, size: int) -> list[Mark]:
 
 
 def _plenty() -> None:
-    """The out-queue is never full."""
+    """An out-queue that is never full."""

@@ -1,4 +1,4 @@
-"""Which task this is. Pure."""
+"""The identity of a task. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""From a frame to its tuples.
+"""Turns a frame into its tuples.
 
-A value that cannot be decoded costs its own tuple only: the frame is decoded again value by value, and the
+A value that cannot be decoded affects only its own tuple: the frame is decoded again value by value, and the
 tuple keeps its place in it with DamagedValues. Pure.
 """
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 class Opened(NamedTuple):
-    """The content of a frame: its values one after the other, and how they belong together."""
+    """The content of a frame: its values one after the other, and the number and stream of its tuples."""
 
     flat: list[Any]
     frame: InFrame
-    #: The streams of its source, by number; that of the frame, and that of each tuple when they differ.
+    #: The streams of its source by number; the stream of the frame; and the stream of each tuple, if they differ.
     streams: list[Schema]
     stream: int
     kinds: list[int] | None
@@ -48,7 +48,7 @@ class Opened(NamedTuple):
 class FrameReader:
     """Reads the frames of one bolt task.
 
-    `watch_decoding` gives what watches the decoding of a frame of (component, stream, task), or None.
+    `watch_decoding` returns a watch on the decoding of a frame of (component, stream, task), or None.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class FrameReader:
         self._schemas: dict[str, list[Schema]] = {}
         #: Component and stream to the serialised Arrow schema.
         self._arrow: dict[str, dict[str, bytes]] = {}
-        #: The frame that was opened last may hold damaged tuples.
+        #: The frame opened last may hold damaged tuples.
         self.damaged = False
 
     def read_by(self, plan: plan_pb2.PhysicalPlan, components: dict[int, str]) -> None:
-        """Read frames by a new plan; frames of a task that a rescale removed may still be in flight."""
+        """Use a new plan for reading frames; frames of a task that a rescale removed may still be in flight."""
         self._schemas = schemas_of(plan.topology)
         self._arrow = arrow_inputs(plan.topology)
         self._components.update(components)
@@ -146,7 +146,8 @@ class FrameReader:
                 flat = self._decode(frame.payload, frame.codec)
             except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit):
                 self.damaged = True
-            if self.damaged:  # not in the handler: what is raised now is shown without the runtime's first attempt
+            # outside of the handler, so that an exception raised here does not show the runtime's first attempt
+            if self.damaged:
                 flat = self._salvage(frame.payload, frame.codec, None)
         expected = (len(fields) or 1) * frame.count
         if kinds is not None:

@@ -8,7 +8,7 @@ Invariants of an outlet: `flat` holds `width` values per tuple, or the width of 
 when `kinds` is kept; `marks` (ids of a tracked spout, anchors of a tracked bolt) and `kinds` have one
 entry per tuple.
 
-The tuples of an Arrow record batch go where they belong without a Python object for each.
+The tuples of an Arrow record batch are distributed without a Python object for each.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Traced(Protocol):
     place: int
 
     def seal(self, frame: frame_pb2.Frame, start: int, of_spout: bool) -> bytes:
-        """The bytes of a frame of the buffer's tuples from `start` on, this one among them."""
+        """The bytes of a frame with the buffer's tuples from `start` on, including this tuple."""
 
 
-#: No destination wants small frames.
+#: No destination needs small frames.
 NO_LIMITS: Mapping[int, int] = MappingProxyType({})
 #: The mark of a tracked tuple: its id at a spout; its anchor or anchors at a bolt.
 Mark = Any
 
 
 class Outlet:
-    """A buffer of tuples for one destination, or of one stream for several that share it (shuffle)."""
+    """A buffer of tuples for one destination, or of one stream for several destinations that share it (shuffle)."""
 
     __slots__ = (
         "big_bytes", "copies", "dests", "flat", "kinds", "marks", "origin_ns", "seed", "settled", "stream", "trace",
@@ -64,13 +64,13 @@ class Outlet:
         #: Index of each tuple's stream, in an outlet of several streams.
         self.kinds: list[int] | None = [] if mixed else None
         self.big_bytes = 0
-        #: When the spout tuple behind some of its tuples was emitted, if that is known; see tracing.py.
+        #: When the spout tuple behind some of its tuples was emitted, or 0 if unknown; see tracing.py.
         self.origin_ns = 0
-        #: The traced tuple that it holds; see tracing.py.
+        #: The traced tuple in this outlet; see tracing.py.
         self.trace: Traced | None = None
         #: Whether it holds copies of tracked spout tuples; all outlets with copies are sent together.
         self.copies = False
-        #: Edges of anchored tuples and of copies are splitmix64(seed + position); drawn when needed.
+        #: Edges of anchored tuples and of copies are splitmix64(seed + position); the seed is drawn when needed.
         self.seed = 0
         self.settled = 0
         self.turn = turn
@@ -89,8 +89,8 @@ class Outlet:
     def shares(self, total: int, limits: Mapping[int, int] = NO_LIMITS) -> list[tuple[int, int]]:
         """Cut `total` tuples into contiguous shares, one per destination, that differ by one at most.
 
-        The destination that comes first moves on with each flush, so that small flushes spread evenly. A destination
-        with a limit gets no more than that while another has none, and no share is larger than its limit.
+        The first destination rotates with each flush, so that small flushes spread evenly. A destination with a limit
+        gets no more than its limit while another destination has no limit, and no share is larger than its limit.
         """
         dests = self.dests
         count = len(dests)
@@ -104,11 +104,11 @@ class Outlet:
         return [(dests[(turn + i) % count], share + (i < rest)) for i in range(count if share else rest)]
 
     def _limited(self, total: int, limits: Mapping[int, int]) -> list[tuple[int, int]]:
-        """Shares of at most the limit of their destination, several for one where all have a limit."""
+        """Shares within the limit of their destination; a destination gets several shares if all have a limit."""
         found: list[tuple[int, int]] = []
         turn = self.turn % len(self.dests)
-        # A small flush goes round. Of a larger one those with the smallest limits come first: what they cannot take is
-        # for the others.
+        # A small flush rotates. A larger one serves the destinations with the smallest limits first, and the others
+        # take the rest.
         order = sorted((self.dests[turn:] + self.dests[:turn])[:total], key=lambda dest: limits.get(dest, total))
         self.turn += 1
         free = any(dest not in limits for dest in self.dests)
@@ -124,9 +124,9 @@ class Outlet:
 
 
 class ArrowOutlet(Outlet):
-    """The tuples of one record batch, for one destination or shared by several; sent at once, never a buffer.
+    """The tuples of one record batch, for one destination or shared by several; sent at once, never buffered.
 
-    `flat` is the record batch: as a slice of it is a part of the tuples, its width counts as 1.
+    `flat` is the record batch. Its width counts as 1, because one element of a slice is one tuple.
     """
 
     __slots__ = ()
@@ -167,7 +167,7 @@ class OutStream:
         self.emitted = 0
         #: "field", "buffer", "fan" or "general", see Emitter._shape.
         self.shape = "general"
-        #: Per consumer: key of its fields grouping -> what takes the tuple (see Emitter._miss).
+        #: Per consumer: key of its fields grouping -> the function that takes the tuple (see Emitter._miss).
         self.memos: list[dict[Any, Any]] = []
         #: Key of a fields grouping -> its task, for tuples that are emitted together (see columns.turns_of).
         self.turns: dict[Any, int] = {}
@@ -180,7 +180,7 @@ class OutStream:
         return found
 
     def share(self, dests: list[int], turn: int) -> None:
-        """One buffer for all tuples; it stays the same object over plans."""
+        """Use one buffer for all tuples; it stays the same object across plans."""
         if self.shared is None:
             self.shared = Outlet(self.index, dests, self.width, turn)
         else:
@@ -195,7 +195,7 @@ class OutStream:
 def share_outlets(streams: Iterable[OutStream], tasks_of: dict[str, set[int]]) -> list[OutStream]:
     """Give each set of streams that (also indirectly) share a consumer one dict of outlets.
 
-    Returns one stream per set: its outlets are those of the whole set.
+    Returns one stream per set: its outlets are the outlets of the whole set.
     """
     sets: list[tuple[set[int], list[OutStream]]] = []
     for stream in streams:
@@ -215,12 +215,12 @@ def share_outlets(streams: Iterable[OutStream], tasks_of: dict[str, set[int]]) -
     return [members[0] for _, members in sets]
 
 
-#: Per tuple, the index of its task among those of a grouping.
+#: Per tuple, the index of its task among the tasks of a grouping.
 Turns = NDArray[np.uint8] | NDArray[np.int64]
 
 _TEXTS = frozenset((str, bytes))
 _BYTE_VALUES = 256
-#: For each tuple, the index of its task among those of a grouping.
+#: For each tuple, the index of its task among the tasks of a grouping.
 ArrowTurns = NDArray[np.int64]
 
 
@@ -276,7 +276,7 @@ def _turns(keys: list[Any], memo: dict[Any, int], few: bool) -> Turns:
 
 
 def by_task(columns: Columns, marks: list[Any] | None, turns: Turns) -> list[tuple[int, Columns, list[Any] | None]]:
-    """The tuples of each task, in order, with their marks; `turns` is the result of `turns_of`."""
+    """The tuples of each task with their marks, in order; `turns` is the result of `turns_of`."""
     if (turns == turns[0]).all():
         return [(int(turns[0]), columns, marks)]
     # A stable sort of bytes is a radix sort.
@@ -301,9 +301,9 @@ def copies_of(choosers: list[Chooser]) -> int:
 def outlets_of(
     stream: int, batch: pa.RecordBatch, marks: list[Mark], chooser: Chooser, memo: dict[Any, int], memo_max: int
 ) -> list[ArrowOutlet]:
-    """The tuples for each task of one consumer, in their order; `memo` as for `columns.turns_of`."""
+    """The tuples for each task of one consumer, in order; `memo` is that of `columns.turns_of`."""
     if isinstance(chooser, Shuffle):
-        # Slices; the task that comes first moves on with each batch.
+        # Slices of the record batch; the first task rotates with each batch.
         return [ArrowOutlet(stream, chooser.open, batch, marks, chooser.open.index(chooser.target()))]
     if isinstance(chooser, All | Lowest):
         return [ArrowOutlet(stream, [task], batch, marks, 0) for task in chooser.targets(())]
@@ -321,7 +321,9 @@ def outlets_of(
 
 
 def arrow_turns(batch: pa.RecordBatch, chooser: Fields, memo: dict[Any, int], memo_max: int) -> ArrowTurns:
-    """The task of each tuple, as its number in `chooser.tasks`: by the rule of single tuples, asked once per key."""
+    """The task of each tuple as its index in `chooser.tasks`. The rule is that of single tuples, evaluated once per
+    key.
+    """
     columns = [batch.column(index) for index in chooser.indices]
     if any(arrow().types.is_nested(column.type) for column in columns):
         rows = zip(*(column.to_pylist() for column in columns), strict=True)
@@ -330,7 +332,7 @@ def arrow_turns(batch: pa.RecordBatch, chooser: Fields, memo: dict[Any, int], me
     for column in columns:
         encoded = column.dictionary_encode(null_encoding="encode")
         own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        # Pairs of numbers become numbers again, so that they stay small.
+        # Map the pairs of codes to consecutive numbers again, so that they stay small.
         codes = np.unique(codes * len(encoded.dictionary) + own, return_inverse=True)[1]
     _, first = np.unique(codes, return_index=True)
     firsts = [column.take(arrow().array(first)).to_pylist() for column in columns]

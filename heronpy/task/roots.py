@@ -1,4 +1,4 @@
-"""Roots of tuple trees: pending ones, those of emitted tuples, and the messages that ack or fail them. Pure."""
+"""Roots of tuple trees: pending roots, the roots of emitted tuples, and the messages that ack or fail them. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .tuples import HeronTuple, InFrame, Places
 
 #: Runs of at least this many roots on average are taken one by one, shorter ones batch by batch.
 RUN_LONG = 64
-#: Marks an id that was taken out of its batch.
+#: Marks an id that was removed from its batch.
 GONE = object()
 
 
@@ -58,7 +58,8 @@ class PendingRoots:
     """Pending spout tuples by root number.
 
     Roots are consecutive numbers; a batch of them is one entry, so the usual completion of a whole batch is one dict
-    lookup. Scattered roots are taken batch by batch, all that a message names of one at once. Timeouts are by batch.
+    lookup. Scattered roots are taken batch by batch: all roots of a message that are in one batch are taken together.
+    A timeout affects a whole batch.
     """
 
     def __init__(self, first_root: int) -> None:
@@ -79,7 +80,7 @@ class PendingRoots:
         return base
 
     def complete_runs(self, runs: Runs) -> Iterator[tuple[list[Any], Batch]]:
-        """Take runs of roots; yields (ids, batch) for those that were pending, each batch a few times at most."""
+        """Take runs of roots; yields (ids, batch) for the pending ones, with each batch a few times at most."""
         if (only := only_run(runs)) is not None:
             yield from self.complete(*only)
             return
@@ -91,7 +92,7 @@ class PendingRoots:
             yield from self.complete(root, count)
 
     def complete(self, first: int, length: int) -> Iterator[tuple[list[Any], Batch]]:
-        """Take `length` roots from `first` on; yields (ids, batch) for those that were pending."""
+        """Take `length` roots from `first` on; yields (ids, batch) for the pending ones."""
         batch = self._batches.get(first)
         if batch is not None and batch.left == length == len(batch.ids):
             del self._batches[first]
@@ -99,7 +100,7 @@ class PendingRoots:
             self._trim()
             yield batch.ids, batch
             return
-        # Roots that are not pending are skipped, however many a message names.
+        # Roots that are not pending are skipped, even if a message names very many.
         end = min(first + length, self.next_root)
         while first < end:
             batch = self._find(first)
@@ -144,7 +145,9 @@ class PendingRoots:
             self._trim()
 
     def _base_after(self, root: int) -> int:
-        """The first root of the batch that follows a root of no batch; beyond the last root when none does."""
+        """The first root of the next batch after a root that is in no batch; a number beyond the last root when there
+        is none.
+        """
         place = bisect_right(self._bases, root)
         return self._bases[place] if place < len(self._bases) else max(self.next_root, root + 1)
 
@@ -158,7 +161,7 @@ class PendingRoots:
         return batch
 
     def _trim(self) -> None:
-        """Forget the bases of finished batches: from the front at once, in the middle from time to time."""
+        """Forget the bases of finished batches: those at the front at once, those in the middle from time to time."""
         bases, batches = self._bases, self._batches
         while bases and bases[0] not in batches:
             bases.popleft()
@@ -189,32 +192,32 @@ class PendingRoots:
 class Anchored(NamedTuple):
     """The roots of some emitted tuples, ascending by tuple, spout task and root; each root of a tuple once.
 
-    A tuple that stands for thousands of inputs (a count, an aggregate) has all their roots. They are found for all
-    tuples of a batch at once, without a step per input.
+    A tuple that stands for thousands of inputs (a count, an aggregate) has all their roots. The roots of all tuples of
+    a batch are found together, without a step per input.
     """
 
     frames: list[InFrame]
-    """The frames of the tuples that they are anchored to, unpacked."""
+    """The unpacked frames of the anchors."""
     owners: NDArray[np.int64]
-    """The emitted tuple that has the root, counted from 0."""
+    """The emitted tuple of each root, counted from 0."""
     tasks: Array32
     roots: Array64
     slots: NDArray[np.int64]
-    """The frame that accounts for the root: the first of the anchors that has it. An index into `frames`."""
+    """The frame that accounts for each root, as an index into `frames`: that of the first anchor with the root."""
     places: Places
-    """Where that frame has the root."""
+    """The place of each root in that frame."""
 
     def counts(self, tuples: int) -> NDArray[np.int64]:
         """The number of roots of each of the emitted tuples."""
         return np.bincount(self.owners, minlength=tuples)
 
     def by_frame(self) -> list[tuple[InFrame, NDArray[np.int64]]]:
-        """Each frame with the rows that it accounts for."""
+        """Each frame with the rows for which it accounts."""
         return [(self.frames[slot], rows) for slot, rows in _by_slot(self.slots)]
 
 
 def anchored(marks: Sequence[Mark]) -> Anchored:
-    """What tuples with these anchors derive from; a mark is None, a tuple or several tuples."""
+    """The roots of tuples with these anchors; a mark is None, a tuple or several tuples."""
     several = [() if mark is None else (mark,) if type(mark) is HeronTuple else mark for mark in marks]
     anchors: list[HeronTuple] = list(chain.from_iterable(several))
     slot_of: dict[InFrame, int] = {}
@@ -244,8 +247,8 @@ def anchored(marks: Sequence[Mark]) -> Anchored:
 
 
 def _first_of_each(owners: NDArray[np.int64], tasks: Array32, roots: Array64) -> NDArray[np.int64]:
-    """The first row of each distinct (owner, task, root), in the order of these."""
-    # Owners and tasks have 32 bits each. The sort is stable, so the first of equal rows comes first.
+    """The first row of each distinct (owner, task, root), in ascending order."""
+    # Owners and tasks have 32 bits each. The sort is stable, so that the first of equal rows is kept.
     groups = owners << 32 | tasks.astype(np.int64)
     order = np.lexsort((roots, groups))
     groups, roots = groups[order], roots[order]
@@ -255,7 +258,7 @@ def _first_of_each(owners: NDArray[np.int64], tasks: Array32, roots: Array64) ->
 
 
 def _by_slot(slots: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-    """The rows of each slot, in their order."""
+    """The rows of each slot, in order."""
     if not len(slots):
         return []
     order = np.argsort(slots, kind="stable")
@@ -278,7 +281,9 @@ def whole_ack(task_id: int, envelope: frame_pb2.Frame) -> bytes:
 
 
 def few_acks(task_id: int, spout: int, values: dict[int, int]) -> bytes:
-    """One message that acks these roots of a spout task with these values; for few, at a tenth of what arrays cost."""
+    """One message that acks these roots of a spout task with these values. For few roots it costs a tenth of the way
+    with arrays.
+    """
     roots = sorted(values)
     message = Frame(kind=ACK, source_task=task_id, dest_task=spout, count=len(roots))
     if roots[-1] - roots[0] == len(roots) - 1:
@@ -300,8 +305,8 @@ class AckMessages:
     """The acks or fails of one flush; `packed` yields them as frames.
 
     Roots are collected over all frames of one flush and packed by spout task. Acks of tuples without anchored outputs
-    are sent as runs of roots with one XOR value each, when that is shorter; all others as ascending, distinct roots
-    with a value each: the tuple's own edge XOR the edges of all tuples anchored to it.
+    are sent as runs of roots with one XOR value each, when that is shorter. All other acks are sent as ascending,
+    distinct roots with one value each: the XOR of the tuple's own edge and the edges of all tuples anchored to it.
     """
 
     def __init__(self, kind: Kind, task_id: int, frame_max_bytes: int) -> None:
@@ -378,7 +383,7 @@ class AckMessages:
         ends = np.cumsum(lengths)
         low, done = 0, 0
         while low < len(firsts):
-            # A run has no more roots than a frame may have, so this takes at least one.
+            # A run has no more roots than a frame may have, so at least one run is taken.
             within = int(np.searchsorted(ends, done + COUNT_MAX, side="right"))
             high = min(low + self._runs_max, within)
             count = int(ends[high - 1]) - done

@@ -1,4 +1,4 @@
-"""From a physical plan to what one task needs: its output streams, its choosers, its inputs. Pure."""
+"""Derives from a physical plan what one task needs: its output streams, choosers and inputs. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GroupingKey = tuple[str, str, str]
 
 
 def output_streams(topology: topology_pb2.Topology, component: str) -> list[tuple[str, list[str], bool]]:
-    """(name, fields, direct) of a component's output streams, sorted: the place is Frame.stream."""
+    """(name, fields, direct) of a component's output streams, sorted. The index in the list is Frame.stream."""
     part = components_of(topology).get(component)
     if part is None:
         raise TopologyError(f"component {component} is not in the plan of topology {topology.name}")
@@ -24,7 +24,9 @@ def output_streams(topology: topology_pb2.Topology, component: str) -> list[tupl
 
 
 def arrow_schemas(topology: topology_pb2.Topology, component: str) -> list[bytes]:
-    """The serialised Arrow schema of each of a component's output streams by its index; empty where it has none."""
+    """The serialised Arrow schema of each of a component's output streams by its index; empty for a stream without a
+    schema.
+    """
     part = components_of(topology).get(component)
     return [] if part is None else [o.arrow_schema for o in sorted(part.outputs, key=lambda out: out.stream.id)]
 
@@ -98,7 +100,7 @@ def spout_tasks(plan: plan_pb2.PhysicalPlan) -> int:
 
 
 def pending_max(topology: topology_pb2.Topology) -> float:
-    """How many tuples a spout task may have pending, of the spout that may have the fewest; infinite if all may."""
+    """The smallest limit of pending tuples of any spout, per task; infinite if no spout has a limit."""
     shared = config_of(topology)
     limits = ({**shared, **config_of(spout)}.get(TOPOLOGY_MAX_SPOUT_PENDING) for spout in topology.spouts)
     return min((float(limit) for limit in limits if limit), default=float("inf"))

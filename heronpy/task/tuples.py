@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 Span = control_pb2.Span
-#: Times of two stream managers are four; a frame that was sent again may have more.
+#: Two stream managers add four times; a frame that was sent again may have more.
 HOPS_MAX = 16
 
 
@@ -32,19 +32,19 @@ class TracedFrame(bytes):
     """The bytes of a frame with a traced tuple, so that a queue can tell it from others."""
 
     def left(self, now_ns: int) -> TracedFrame:
-        """The frame when it leaves the out-queue of its sender: of a field that comes twice the last one counts."""
+        """The frame when it leaves the out-queue of its sender; the last occurrence of a repeated field counts."""
         return TracedFrame(self + frame_pb2.Frame(trace_left=now_ns).SerializeToString())
 
 
 class Arrived:
-    """A traced tuple that has come: its place in the payload, and among the tuples that are still to be processed."""
+    """A traced tuple that has arrived: its place in the payload and among the tuples still to be processed."""
 
     __slots__ = ("index", "place", "span")
 
     def __init__(self, frame: frame_pb2.Frame, source: str) -> None:
         self.index = frame.trace_index
         self.place = frame.trace_index - frame.skip
-        #: What is known of it so far.
+        #: The part of the span that is known so far.
         self.span = Span(
             trace=frame.trace,
             parent=frame.trace_parent,
@@ -58,7 +58,7 @@ class Arrived:
         )
 
     def next_part(self, part: list[Any], place: int) -> tuple[list[Any], bool]:
-        """What to process next of the tuples from `place` on, and whether it is the traced one, by itself."""
+        """The tuples to process next from `place` on, and whether they are the traced tuple alone."""
         before = self.place - place
         if before > 0:
             return part[:before], False
@@ -71,11 +71,11 @@ Places = NDArray[np.int64]
 
 
 class InFrame:
-    """What the tuples of one received frame share; holds the acking state of a tracked frame.
+    """The common data of the tuples of one received frame, with the acking state of a tracked frame.
 
-    Invariants: `values_` has one entry per root of each tuple: the XOR of the tuple's own edge and of
-    the edges of tuples anchored to it that were settled so far and count for this root; a tuple whose
-    `done` bit is set, and any tuple when `whole_done` is, was acked or failed for good.
+    Invariants: `values_` has one entry per root of each tuple: the XOR of the tuple's own edge and of the edges of
+    tuples anchored to it that were settled so far and count for this root. A tuple was finally acked or failed if its
+    `done` bit is set, or if `whole_done` is set.
     """
 
     __slots__ = (
@@ -111,17 +111,17 @@ class InFrame:
         self.task = task
         self.count = size
         self.created = created
-        #: When the spout tuple behind some of its tuples was emitted, if the frame says so; see tracing.py.
+        #: When the spout tuple behind some of its tuples was emitted, or 0 if the frame does not say; see tracing.py.
         self.origin_ns = 0
-        #: The traced tuple in it, until that is processed; see tracing.py.
+        #: The traced tuple in this frame, until it is processed; see tracing.py.
         self.trace: Arrived | None = None
         self.tracked = False
         #: All tuples were acked or failed at once; later acks of them are duplicates.
         self.whole_done = False
-        #: A tuple of this frame has been anchored to.
+        #: A tuple was anchored to a tuple of this frame.
         self.touched = False
         self.envelope: frame_pb2.Frame | None = None
-        #: Some tuple has more than one root, or none.
+        #: Some tuple has no root, or more than one.
         self.many_roots = False
         self.values_: Array64 | None = None
         self.done: NDArray[np.bool_] | None = None
@@ -134,7 +134,7 @@ class InFrame:
         self.tracked = True
 
     def unpack(self) -> None:
-        """Make the arrays that anchors need, and partial acks of a frame that is not `plain`."""
+        """Make the arrays that anchors need, and also partial acks of a frame that is not `plain`."""
         if self.values_ is not None or self.envelope is None:
             return
         envelope = self.envelope
@@ -161,7 +161,7 @@ class InFrame:
         )
 
     def take(self, places: Places) -> Places:
-        """Mark the tuples at these distinct places as done; returns those not acked or failed before."""
+        """Mark the tuples at these distinct places as done; returns the places that were not acked or failed before."""
         if self.whole_done:
             return places[:0]
         if self.done is None:
@@ -175,7 +175,7 @@ class InFrame:
         return places
 
     def root_places(self, places: Places) -> Places:
-        """Where the roots of these tuples lie in the arrays of an unpacked frame."""
+        """The positions of the roots of these tuples in the arrays of an unpacked frame."""
         if self.root_counts is None:
             return places
         return spread(self.offsets[places], self.root_counts[places].astype(np.int64))
@@ -191,7 +191,7 @@ class InFrame:
         return [(int(t), int(r)) for t, r in zip(self.root_tasks[low:high], self.roots[low:high], strict=True)]
 
     def span(self, index: int) -> tuple[int, int]:
-        """Where the roots of tuple `index` lie: from, to. Of an unpacked frame."""
+        """The first and last position of the roots of tuple `index` in an unpacked frame."""
         if self.root_counts is None:
             return index, index + 1
         return int(self.offsets[index]), int(self.offsets[index + 1])
@@ -247,23 +247,23 @@ class HeronTuple(msgspec.Struct, gc=False, eq=False):
 
 
 class DamagedValues(list[Any]):
-    """The values of a tuple when one could not be decoded: it keeps its place, and user code never sees it."""
+    """The values of a tuple with an undecodable value. The tuple keeps its place, and user code never sees it."""
 
     @property
     def error(self) -> BaseException:
-        """What decoding the first such value raised."""
+        """The exception of decoding the first such value."""
         return next(value.error for value in self if type(value) is Undecodable)
 
 
 def mark_damaged(tuples: list[HeronTuple]) -> None:
-    """Give those that hold an undecodable value DamagedValues."""
+    """Give DamagedValues to each tuple with an undecodable value."""
     for tup in tuples:
         if any(type(value) is Undecodable for value in tup.values):
             tup.values = DamagedValues(tup.values)
 
 
 def make_mixed_tuples(flat: list[Any], widths: list[int], frame: InFrame) -> list[HeronTuple]:
-    """Regroup the values of a frame of several streams; `widths` are those of its tuples, one by one."""
+    """Regroup the values of a frame of several streams; `widths` has the width of each tuple."""
     rows, place = [], 0
     for width in widths:
         rows.append(flat[place : place + width])
@@ -277,7 +277,7 @@ def make_tuples(flat: list[Any], width: int, frame: InFrame) -> list[HeronTuple]
     if width == 1:
         rows: Any = [[value] for value in flat]
     elif width == 0:
-        # A stream without fields: the flat list holds one placeholder per tuple.
+        # The stream has no fields: the flat list holds one placeholder per tuple.
         rows = [[] for _ in flat]
     else:
         rows = map(list, zip(*[iter(flat)] * width, strict=True))
@@ -326,7 +326,7 @@ class InBatch(Batch):
         return self.tuples()
 
     def marks(self) -> list[HeronTuple]:
-        """The tuples as anchors; without values, unless the tuples exist already."""
+        """The tuples as anchors, without values unless the tuples exist already."""
         if self._made is not None:
             return self._made
         return list(map(HeronTuple, repeat(_UNSEEN), repeat(self.frame), self.numbers))
@@ -340,7 +340,7 @@ class InBatch(Batch):
         return [self.take([place]) for place in range(self._size)]
 
     def places(self) -> Places:
-        """The positions of its tuples in the frame, ascending, each once."""
+        """The positions of its tuples in the frame, ascending and distinct."""
         if isinstance(self.numbers, range):
             return np.arange(self.numbers.start, self.numbers.stop)
         return np.unique(np.array(self.numbers, dtype=np.int64))
@@ -375,7 +375,7 @@ def parts_of(
 
 
 def _apart(batch: InBatch, values: list[Any], width: int) -> Iterator[Part]:
-    """The batch split at its damaged tuples, which come one by one in their places."""
+    """The batch split at its damaged tuples, which are yielded singly and in order."""
     bad = [any(type(v) is Undecodable for v in values[n * width : n * width + width]) for n in range(len(batch))]
     for is_damaged, run in groupby(range(len(batch)), key=bad.__getitem__):
         places = list(run)

@@ -1,5 +1,5 @@
-"""The user's spout or bolt and everything around it that is the user's: config, context, serializer,
-custom groupings, hooks; and what it calls where no compiled code serves it.
+"""The user's spout or bolt with its config, context, serializer, custom groupings and hooks, and the calls that have no
+compiled code.
 
 Every call into user code that may raise is wrapped: its exceptions become a UserError with the
 user's exception as its cause, so that tracebacks are complete.
@@ -54,24 +54,24 @@ class OwnState(Protocol):
 
 
 class Saved(Protocol):
-    """The saved state of a task, which its object gets before it runs."""
+    """The saved state of a task. The user's object receives it before it runs."""
 
     @property
     def state(self) -> OwnState:
         """The plain and keyed state."""
 
     def check_component(self, component: Any) -> None:
-        """Refuse an object that the saved state does not fit."""
+        """Refuse an object that does not fit the saved state."""
 
     def pre_restore(self, component: Any) -> None:
-        """Tell the object to which checkpoint it goes back."""
+        """Tell the object the checkpoint that it is restored from."""
 
 
 class Delegate:
     """`self.delegate` of a spout or bolt: the runtime, as user code sees it.
 
-    `emit`, `emit_batch`, `ack`, `fail` and `end_of_input` are set by the loop that runs the task, and for a spout
-    `wait`, `wait_readable` and `busy`; `report_error` and `wait_outside` by every task.
+    `emit`, `emit_batch`, `ack`, `fail` and `end_of_input` are set by the loop that runs the task. For a spout it also
+    sets `wait`, `wait_readable` and `busy`. Every task sets `report_error` and `wait_outside`.
     """
 
     emit: Callable[..., Any]
@@ -86,7 +86,7 @@ class Delegate:
     wait_outside: Callable[[str, float], None]
 
     def __init__(self) -> None:
-        # Beside "stdout" and "stderr"; each record names its process already.
+        # In addition to "stdout" and "stderr"; each record names its process already.
         self.logger = logging.getLogger("log")
 
     def log(self, message: str, level: str | None = None) -> None:
@@ -100,7 +100,7 @@ class UserCode:
     def __init__(
         self, name: TaskName, launch: LaunchSpec | None, user_metrics: MetricsCollector, plan: plan_pb2.PhysicalPlan
     ) -> None:
-        """`launch` is None where classes need no package: in a simulation."""
+        """`launch` is None in a simulation, where classes need no package."""
         self._component = name.component
         self._launch = launch
         self._part = components_of(plan.topology)[name.component]
@@ -152,11 +152,11 @@ class UserCode:
                 self.custom_groupings[key] = grouping
 
     def know_process(self, process: TaskProcess) -> None:
-        """Before any user code runs: which process of the task this is."""
+        """Set which process of the task this is, before any user code runs."""
         self.context._process = process
 
     def know_state(self, attempt: int, state: OwnState) -> None:
-        """In EFFECTIVELY_ONCE, before any user code runs: the attempt, and keyed state that is saved."""
+        """Set the attempt and the saved keyed state under EFFECTIVELY_ONCE, before any user code runs."""
         self.context._attempt = attempt
         self.context.keyed_states = state.keyed
 
@@ -179,7 +179,7 @@ class UserCode:
         self.initialized = True
 
     def prepare_groupings(self) -> None:
-        """Tell the custom groupings which tasks there are."""
+        """Give the custom groupings their target tasks."""
         for (consumer, source, stream), grouping in self.custom_groupings.items():
             tasks = self.context.get_component_tasks(consumer) or []
             grouping.prepare(self.context, source, stream, tasks)
@@ -204,7 +204,7 @@ class UserCode:
         return tick_interval_s(self.config)
 
     def close(self) -> None:
-        """Last calls into user code, each one tried."""
+        """Make the last calls into user code; a failure of one does not prevent the next."""
         for call in (getattr(self.object, "close", None), self.context.invoke_hook_cleanup):
             if callable(call):
                 try:
@@ -214,7 +214,9 @@ class UserCode:
 
 
 def _plain(config: topology_pb2.Config) -> dict[str, Any]:
-    """The plain values of a config, typed; pickled ones do not change while a topology runs."""
+    """The plain values of a config, typed. Pickled values are left out, because they do not change while a topology
+    runs.
+    """
     plain = topology_pb2.Config()
     plain.kvs.extend(kv for kv in config.kvs if kv.type != _PICKLED)
     return decode_config(plain)
@@ -223,7 +225,7 @@ def _plain(config: topology_pb2.Config) -> dict[str, Any]:
 def columns_of(
     emitter: Emitter, stream: OutStream, columns: Any, rows: Any, what: str, count: int | None
 ) -> Columns | ArrowColumns:
-    """The tuples of one emit_batch, of which `count` have an anchor or id (`what`); TopologyError if they are wrong."""
+    """The tuples of one emit_batch; TopologyError if they are invalid. `count` of them have a `what`: anchor or id."""
     rules = ColumnRules(emitter.component, stream.name, stream.fields, stream.schema)
     given = rules.columns(columns, rows)
     if count is not None:
@@ -240,7 +242,7 @@ def emit_one(
     direct_task: int | None,
     need_task_ids: bool,
 ) -> list[int] | None:
-    """Emit a tuple without a fast path; the tasks it went to, when they are asked for."""
+    """Emit a tuple without a fast path; returns the receiving tasks if they are requested."""
     if direct_task is None and not need_task_ids and not context.has_hooks:
         emitter.push(stream, values, mark)
         return None
@@ -258,7 +260,7 @@ def emit_columns(
     marks: list[Mark] | None,
     direct_task: int | None,
 ) -> None:
-    """Emit them together; with hooks, or to a task, one by one."""
+    """Emit tuples together; one by one if there are hooks or a direct task."""
     if isinstance(columns, ArrowColumns):
         hooked, serializes = context.has_hooks, emitter.serializes
         if travels_as_arrow(stream.choosers, direct_task, serializes=serializes, hooked=hooked):
@@ -298,7 +300,9 @@ class BoltCalls:
         acks: Acks,
         stream_named: Callable[[str], OutStream],
     ) -> None:
-        """`stream_named` gives a declared output stream, and raises what tells users which there are."""
+        """`stream_named` returns a declared output stream; for an unknown name it raises an error that lists the
+        declared ones.
+        """
         self._component = component
         self._user = user
         self._emitter = emitter
@@ -306,7 +310,7 @@ class BoltCalls:
         self._stream_named = stream_named
 
     def prepare(self) -> None:
-        """Let user code call them from initialize on; `bind` makes them fast afterwards."""
+        """Let user code use these methods from `initialize` on; `bind` replaces them by fast ones afterwards."""
         delegate = self._user.delegate
         delegate.emit = self._emit_any
         delegate.emit_batch = self._emit_batch
@@ -340,7 +344,7 @@ class BoltCalls:
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> list[int] | None:
-        """`emit` without a fast path, and before it is compiled."""
+        """`emit` without a fast path, also used before it is compiled."""
         out = self._stream_named(stream)
         mark = mark_of(anchors) if anchors is not None and self._acks.acking else None
         return emit_one(self._emitter, self._user.context, out, tup, mark, direct_task, need_task_ids)
@@ -370,4 +374,4 @@ class BoltCalls:
 
 
 def _never(tup_id: Any) -> None:
-    """Bolts have no ids to ack at once."""
+    """Bolts have no ids that are acked at once."""

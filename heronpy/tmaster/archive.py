@@ -1,8 +1,8 @@
 """The files of a topology's checkpoints that the topology master writes and deletes.
 
-All work runs in threads outside the event loop: metadata in one, deletions in another, so that slow
-deletions never delay a checkpoint. Invariants: one job of each kind at a time, in order; the next sweep
-repeats a failed deletion; nothing here raises.
+All work runs in threads outside the event loop: metadata in one, deletions in another, so that slow deletions never
+delay a checkpoint. Invariants: at most one write and one deletion run at a time, in order; the next sweep repeats a
+failed deletion; this module raises nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CACHED_MAX = 64
 
 
 def _ignore(failure: Failed | None) -> None:
-    """The callback of a deletion that no one waits for."""
+    """The callback of a deletion whose end nobody waits for."""
 
 
 class Archive:
@@ -62,7 +62,8 @@ class Archive:
         done(Written(location))
 
     def prune(self, wanted: Prune, done: Callable[[Failed | None], None] = _ignore) -> None:
-        """Delete checkpoints, and the files that no kept one needs; mark the abandoned ones. The first call sweeps.
+        """Delete checkpoints, and the files that no kept checkpoint needs; mark the abandoned checkpoints. The first
+        call sweeps.
 
         `done` is called in another thread, with None when all of their files are deleted.
         """
@@ -105,7 +106,7 @@ class Archive:
                 for number in delete:
                     store.delete(number)
             if isinstance(kept, HeronError):
-                # It is unknown which files it needs.
+                # It is unknown which files that checkpoint needs.
                 raise StateError(f"shared files stay while a checkpoint cannot be read: {kept}")
             if isinstance(dropped, list):
                 store.discard(dropped, kept)

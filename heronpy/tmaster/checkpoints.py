@@ -1,7 +1,7 @@
 """The checkpoints of the topology master (mode EFFECTIVELY_ONCE). Pure.
 
 Connects the coordinator (which checkpoints exist) with the restorer (which tasks run, and from which
-checkpoint) and with the state of the shared, and turns their decisions into effects. Invariants: a number, a
+checkpoint) and with the shared state, and turns their decisions into effects. Invariants: a number, a
 record and a deletion are in the stored log before any process learns of them; every request is answered once.
 """
 
@@ -25,12 +25,12 @@ from heronpy.tmaster.shared_state import SharedState
 _SEAL = 0
 #: Interval at which CheckpointComplete of the last checkpoint is repeated to tasks that have not handled it.
 ANNOUNCE_AGAIN_S = 1.0
-#: How many of the tasks that a checkpoint waits for a reply names.
+#: The largest number of awaited tasks that a reply names.
 NAMES_MAX = 100
 
 
 class Checkpoints:
-    """See the module; `begin` first."""
+    """See the module; call `begin` first."""
 
     def __init__(
         self,
@@ -48,21 +48,21 @@ class Checkpoints:
             log = checkpoint_pb2.CheckpointLog(topology_id=topology.id)
         self.coordinator = Coordinator(settings, log, self._describe)
         self.restorer = Restorer(shared, settings, self.coordinator, previous, finisher, self._perform)
-        #: A checkpoint that a predecessor may have left incomplete.
+        #: A checkpoint that a predecessor may have left incomplete; 0: none.
         self._orphan = 0
         #: The checkpoint that ends the topology is this one or a later one; 0: none requested.
         self._seal_from = 0
         self._seal_asked = False
         self._announce_at = float("-inf")
-        #: Whether the last look at the tasks found some that have not handled that checkpoint. Nobody looks while an
-        #: operation or a restore is in progress.
+        #: Whether the last check found tasks that have not handled that checkpoint. No check runs during an operation
+        #: or a restore.
         self._seal_waits = False
         #: Outcomes for operations of this master, by token.
         self._outcomes: dict[int, words.Answer] = {}
         self._tokens = 0
 
     def begin(self, now: float) -> None:
-        """Read what the predecessor left; the first plan follows."""
+        """Read the records of the predecessor; the first plan follows."""
         log = self.coordinator.log
         source = number_in(log.restore_from)
         log.next_checkpoint = max(1, log.next_checkpoint, source + 1)
@@ -93,7 +93,7 @@ class Checkpoints:
         self._perform()
 
     def look_at_stmgr(self, record: plan_pb2.StmgrRecord, peer: bytes, now: float) -> None:
-        """A stream manager has registered."""
+        """Handle the registration of a stream manager."""
         self.restorer.look_at_stmgr(record, now)
         if self._orphan and self.coordinator.pending is None:
             reason = "the topology master was replaced"
@@ -131,20 +131,20 @@ class Checkpoints:
     # ---- requests ---------------------------------------------------------------------------
 
     def on_requested(self, token: int, savepoint: bool, now: float) -> None:
-        """A client requests a checkpoint; raises RpcError if it cannot be taken."""
+        """Take a checkpoint for a client; raises RpcError if it cannot be taken."""
         if self._shared.failure is not None:
             raise RpcError(f"{self._shared.book.topology.name} has failed: {self._shared.failure}")
         self.coordinator.request(token, savepoint, now)
 
     def on_rewind(self, token: int, checkpoint: int, now: float) -> None:
-        """A client wants to go back; answered when the plan for it is published."""
+        """Rewind the topology for a client; answered when the plan for it is published."""
         number = self.restorer.rewind(checkpoint, now)
         self._shared.publish_if_due(now)
         where = f"checkpoint {number}" if number else "the beginning"
         self._shared.confirm([token], f"{self._shared.book.topology.name} goes back to {where}")
 
     def on_delete(self, token: int, checkpoints: list[int]) -> None:
-        """A client requests the deletion of checkpoints, all or none; answered when their files are deleted."""
+        """Delete checkpoints for a client, all or none; answered when their files are deleted."""
         used = self.restorer.in_use()
         for number in checkpoints:
             if number in used:
@@ -225,7 +225,7 @@ class Checkpoints:
             return float("inf")
         due = coordinator.deadline
         if coordinator.pending is None and not self.restorer.ready:
-            # Nothing can begin; the event that changes this leads to another call.
+            # No checkpoint can begin; the event that changes this leads to another call.
             due = coordinator.expiry
         if self._seal_waits:
             due = min(due, self._announce_at)
@@ -301,7 +301,7 @@ class Checkpoints:
     # ---- questions --------------------------------------------------------------------------
 
     def reply(self, now: float) -> control_pb2.CheckpointsReply:
-        """All that is known about checkpoints."""
+        """The answer about checkpoints, for clients."""
         coordinator, restorer = self.coordinator, self.restorer
         reply = control_pb2.CheckpointsReply(
             complete=coordinator.log.complete,

@@ -1,10 +1,10 @@
-"""Decides when checkpoints are taken, what they wait for, and which can be restored. Pure.
+"""Decides when checkpoints are taken, which events they wait for, and which can be restored. Pure.
 
-Each call takes the time, and returns a value or leaves `effects`. Invariants (F23): a number is
-reserved in the log before it is announced and is never used twice; one checkpoint runs at a time; an answer
-counts only from the process and attempt with which the checkpoint began, once per task; a checkpoint is
-complete when its metadata is written, and is in the log before it is announced; every started checkpoint
-ends as completed, aborted or failed, and is counted.
+Each call takes the time, and returns a value or leaves `effects`. Invariants (F23): a number is reserved in the log
+before it is announced and is never used twice; one checkpoint runs at a time; an answer counts once per task, and only
+if it comes from the process and attempt with which the checkpoint began; a checkpoint is complete when its metadata is
+written, and is in the log before it is announced; every started checkpoint ends as completed, aborted or failed, and is
+counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from heronpy.tmaster.events import Failed, Node, Note, Persist, Prune, WriteMeta
 METADATA_VERSION = 1
 #: Most requested checkpoints that may wait for their turn.
 REQUESTS_MAX = 100
-#: Pause before an incomplete checkpoint is retried, if one is still wanted.
+#: Pause before an incomplete checkpoint is retried, if a checkpoint is still wanted.
 RETRY_S = 1.0
 
 
@@ -42,7 +42,8 @@ class UnknownCheckpointError(InvalidRpcError):
 class WithdrawnCheckpointError(InvalidRpcError):
     """The topology was restored from an older checkpoint, and its sinks may have withdrawn the output of this one.
 
-    An attempt whose checkpoint proves damaged counts as well: whichever sink restored first has done it.
+    An attempt whose checkpoint proves damaged counts as well, because the first sink that restored has withdrawn its
+    output.
     """
 
     def __init__(self, checkpoint: int) -> None:
@@ -145,7 +146,7 @@ class Coordinator:
         self._requests: list[_Request] = []
         #: When the next periodic checkpoint is due, and the earliest time for any checkpoint.
         self._due = self._not_before = float("-inf")
-        #: One is due and cannot begin, until an event that leads to another call of `advance`.
+        #: A checkpoint is due and cannot begin, until an event that leads to another call of `advance`.
         self._stalled = False
         #: Whether checkpoints are taken without a request.
         self.periodic = True
@@ -153,7 +154,7 @@ class Coordinator:
         self.last_failure = ""
         #: The last checkpoint that this coordinator completed; 0: none yet.
         self.last_completed = 0
-        #: Components with a plain State in it.
+        #: Components with a plain State in the last completed checkpoint.
         self.plain: frozenset[str] = frozenset()
 
     # ---- beginning --------------------------------------------------------------------------
@@ -190,7 +191,9 @@ class Coordinator:
         return self._settings.savepoint_timeout_s if savepoint else self._settings.timeout_s
 
     def advance(self, now: float, roster: Roster) -> None:
-        """Abort a checkpoint that takes too long, let its barriers overtake the tuples, or begin one that is due."""
+        """Abort a checkpoint that takes too long, let its barriers overtake the tuples, or begin a checkpoint that is
+        due.
+        """
         self._expire(now)
         self._stalled = False
         pending = self.pending
@@ -284,7 +287,7 @@ class Coordinator:
         return metadata
 
     def written(self, metadata: checkpoint_pb2.Metadata, outcome: Written | Failed, now: float) -> None:
-        """The write of the metadata has ended."""
+        """Handle the end of the write of the metadata."""
         pending = self.pending
         if pending is None or pending.checkpoint != metadata.checkpoint:
             # Aborted in the meantime: it must not be found.
@@ -339,7 +342,7 @@ class Coordinator:
     # ---- giving up --------------------------------------------------------------------------
 
     def abort(self, why: str, now: float, *, again: bool = False) -> None:
-        """The checkpoint in progress will not complete; `again`: a retry will probably succeed."""
+        """Abort the checkpoint in progress; `again`: a retry will probably succeed."""
         if self.pending is not None:
             self._give_up(why, now, failed=False, again=again)
 
@@ -399,7 +402,7 @@ class Coordinator:
     def delete(self, checkpoints: list[int], token: int) -> None:
         """Forget complete checkpoints and delete their files.
 
-        UnknownCheckpointError if one is not complete, RpcError if none would be left.
+        UnknownCheckpointError if one of them is not complete, RpcError if no checkpoint would be left.
         """
         doomed = set(checkpoints)
         for number in sorted(doomed):

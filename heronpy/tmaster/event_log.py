@@ -1,6 +1,6 @@
 """The history of the topology, for people: restarts, episodes of backpressure, checkpoints, updates. Pure.
 
-The parts of the topology master add events for what they decide; `Watcher` derives from reports the events that
+The parts of the topology master add events for their decisions; `Watcher` derives from reports the events that
 no component emits. Invariants: at most `limit` events are kept, the oldest are dropped first and counted; numbers
 increase across topology masters, so a reader can ask for the events after the last one it knows; an event that repeats
 within `MERGE_S` (same kind, subject and reason) becomes one event with a count and the newest text, under a new number,
@@ -24,15 +24,16 @@ from heronpy.proto import control_pb2, endpoint_pb2
 from heronpy.proto.control_pb2 import EventKind, TopologyEvent
 from heronpy.views.past import Events, event_of, start_of
 
-#: Number of events kept in memory, and of those handed to a successor.
+#: Number of events kept in memory, and of events handed to a successor.
 KEPT_MAX, HANDED_OVER_MAX = 1_000, 200
-#: A repetition within this time is merged with the last event; of a lifecycle state only within the second time.
-#: Longer than the longest pause before a restart (heron.executor.restart_backoff_max_s), so a crash loop is one event.
+#: A repetition within the first time is merged with the last event. For lifecycle states the second time applies. The
+#: first is longer than the longest pause before a restart (heron.executor.restart_backoff_max_s), so a crash loop is
+#: one event.
 MERGE_S, FLAP_S = 150.0, 5.0
 #: Backpressure that has lasted this long becomes an event before its end.
 LASTING_S = 1.0
 TEXT_MAX_CHARS = 500
-#: Exits caused by a restore, an update or a command; each of those is a separate event.
+#: Exits caused by a restore, an update or a command, each of which is an event itself.
 _EXPLAINED = frozenset(
     {control_pb2.EXIT_NONE, control_pb2.EXIT_REWOUND, control_pb2.EXIT_FINISHED, control_pb2.EXIT_OK}
 )
@@ -51,12 +52,12 @@ class EventLog:
         #: Oldest first.
         self._events: OrderedDict[int, TopologyEvent] = OrderedDict()
         self._newest: dict[_Key, int] = {}
-        #: The highest number given out, and events that were dropped for newer ones.
+        #: The highest number given out, and the number of events that were dropped for newer ones.
         self.last = 0
         self.forgotten = 0
-        #: The monotonic time of the event that is being handled.
+        #: The monotonic time of the current event.
         self.now = 0.0
-        #: By container: the epoch of its executor that was heard last, perhaps by a predecessor.
+        #: By container: the epoch of the executor that reported last, perhaps to a predecessor.
         self.executors: dict[int, int] = {}
         #: How the topology was started.
         self.start = control_pb2.StartTimes()
@@ -108,9 +109,9 @@ class EventLog:
     def go_on(
         self, kind: EventKind, text: str, *, subject: str, reason: str = "", lasted_s: float | None = None
     ) -> bool:
-        """Continue the last event, no matter when it began: it gets this text, under a new number.
+        """Continue the last event, even if it began long ago: it gets this text, under a new number.
 
-        With `lasted_s`, which is added to what it has lasted, it has ended just now. False if it is not known.
+        `lasted_s` is added to its duration, and means that it has just ended. Returns False if no such event is known.
         """
         before = self._events.get(self._newest.get((kind, subject, reason), 0))
         if before is None:
@@ -181,10 +182,10 @@ class _Episode(Struct):
     name: str
     since: float
     most_bytes: int = 0
-    #: Its tuples go to the other tasks of its component, or what does not fit is discarded.
+    #: Its tuples go to the other tasks of its component, or the excess is discarded.
     avoided: bool = False
     drops: bool = False
-    #: It is an event already.
+    #: Whether it is an event already.
     told: bool = False
 
     @property
@@ -213,10 +214,10 @@ class Watcher(Struct):
     ) -> None:
         """An executor reports its processes. Restarts count from the first report of each process.
 
-        `after` is why its container follows another, where its scheduler says it.
+        `after` is why its container replaced another, if its scheduler says so.
         """
         known = self.event_log.executors.get(container)
-        # A report to a predecessor is believed if the container itself says why it follows another.
+        # A report to a predecessor counts if the container itself says why it replaced another.
         if known not in (None, epoch) and (container in self._heard or after is not None):
             name, text = f"container {container}", after.text if after is not None else ""
             self.event_log.add(
@@ -239,7 +240,9 @@ class Watcher(Struct):
         self._restarts[container] = seen
 
     def _restarted(self, process: control_pb2.ProcessRecord, times: int) -> None:
-        """A process has ended `times` more times (0: not again), and restarts now or after its pause."""
+        """Add the event of a process that has ended `times` more times (0: not again), and restarts now or after its
+        pause.
+        """
         kind = control_pb2.EVENT_OOM if process.exit == control_pb2.EXIT_OOM else control_pb2.EVENT_RESTART
         reason = process.exit_reason
         detail = next(iter(process.exit_detail.strip().splitlines()), "")
@@ -257,7 +260,7 @@ class Watcher(Struct):
             self.event_log.go_on(kind, text, subject=process.name, reason=reason)
 
     def culprits(self, stmgr: str, found: Iterable[control_pb2.Culprit]) -> None:
-        """A stream manager reports the culprits for which it holds the spouts; without any, its episodes are over."""
+        """A stream manager reports the culprits for which it holds the spouts. Without any, its episodes are over."""
         now, open_ones = self.event_log.now, self._episodes.setdefault(stmgr, {})
         there = set()
         for culprit in found:
@@ -277,7 +280,7 @@ class Watcher(Struct):
             del self._episodes[stmgr]
 
     def _lasts(self, stmgr: str, episode: _Episode) -> None:
-        """Report an episode that lasts before its end; most episodes end within a moment."""
+        """Add an event for an episode that lasts, before its end. Most episodes end within a moment."""
         episode.told = True
         what = f"the spouts are held because {episode.name} is too slow"
         if episode.avoided:
@@ -307,7 +310,7 @@ class Watcher(Struct):
             self.event_log.add(kind, text, subject=name, reason=reason, lasted_s=lasted_s)
 
     def place(self, containers: Iterable[int]) -> None:
-        """The plan has these containers; forget the others."""
+        """Set the containers of the plan; forget the others."""
         wanted = {0, *containers}
         for number in self.event_log.executors.keys() - wanted:
             del self.event_log.executors[number]

@@ -1,4 +1,4 @@
-"""What happened, and what to do: the plain data between the topology master's machine and its shell. Pure.
+"""Events and effects: the plain data between the topology master's machine and its shell. Pure.
 
 `peer` is the ZeroMQ identity of the sender, to which answers and later messages are sent.
 `request` is the shell's token of an open request; the machine answers each token exactly once.
@@ -55,7 +55,7 @@ class ExceptionsReported(Struct, frozen=True):
 
 
 class OutageReported(Struct, frozen=True):
-    """A process waits for something outside, such as a full disk; `why` is empty when it no longer does."""
+    """A process waits for an external condition, such as space on a full disk; `why` is empty when the wait is over."""
 
     process: str
     why: str
@@ -244,13 +244,13 @@ class WriteMetadata(Struct, frozen=True):
 
 
 class Prune(Struct, frozen=True):
-    """Delete these checkpoints, and every file that no kept one needs."""
+    """Delete these checkpoints, and every file that no kept checkpoint needs."""
 
     delete: tuple[int, ...]
     keep: tuple[int, ...]
-    #: Kept checkpoints that the topology has abandoned: they are marked on disk, the others are not.
+    #: Kept checkpoints that the topology has abandoned. These are marked on disk.
     abandoned: tuple[int, ...] = ()
-    #: The request that waits for its end; 0 for none.
+    #: The request that waits for the deletion; 0 for none.
     token: int = 0
 
 

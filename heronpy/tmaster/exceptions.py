@@ -1,8 +1,8 @@
 """The exceptions of user code that the topology master keeps. Pure.
 
-Equal exceptions of one task (type, message and traceback) share one entry with a count, and so do
-those of one type without a traceback, with the last message. At most `limit` entries are kept: the least
-recently seen one is evicted, and its occurrences are counted as discarded.
+Equal exceptions of one task (type, message and traceback) share one entry with a count. Exceptions of one type without
+a traceback also share an entry, with the last message. At most `limit` entries are kept: the least recently seen entry
+is evicted, and its occurrences are counted as discarded.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ExceptionStore:
         kept.traceback = _clip(kept.traceback, TRACEBACK_MAX_CHARS)
         kept.count = max(1, kept.count)
         self.seen = min(self.seen + kept.count, COUNT_MAX)
-        # Without a traceback it is the end of a process, with a message whose numbers differ each time.
+        # Without a traceback the report is about the end of a process, with a message whose numbers differ each time.
         message = kept.message if kept.traceback else ""
         key = (kept.process, kept.task_id, kept.type, message, kept.traceback)
         known = self._entries.get(key)
@@ -67,7 +67,7 @@ class ExceptionStore:
                 del self._startup[oldest[1]]
 
     def select(self, component: str = "", task_id: int = 0) -> list[control_pb2.ExceptionReport]:
-        """The newest first; empty component and task 0 select everything."""
+        """The reports, newest first; empty component and task 0 select everything."""
         return [
             entry
             for entry in reversed(self._entries.values())
@@ -80,7 +80,7 @@ class ExceptionStore:
         return self._entries[key] if key is not None else None
 
     def startup_tasks(self) -> list[int]:
-        """The tasks that `startup_of` has an exception for."""
+        """The tasks for which `startup_of` has an exception."""
         return sorted(self._startup)
 
     def validate(self) -> None:

@@ -1,4 +1,4 @@
-"""The figures of a topology by component, for any number of viewers: now, and minute by minute. Pure.
+"""The figures of a topology by component, current and by minute, for any number of viewers. Pure.
 
 `take` gets the metrics reports; the rest comes from the registry. One reply serves all viewers within
 `SHARED_S`, so viewers cost nothing. A minute is closed by the first report after its end; a minute without any report
@@ -31,7 +31,7 @@ SHARED_S = 0.45
 CULPRITS_MAX = 10
 #: Counters are u64 on the wire, whatever a broken process reports.
 _MOST = (1 << 64) - 1
-#: The series of a component, and the field of its row that each is taken from.
+#: The series of a component, and the field of its row from which each is taken.
 _OF_COMPONENT = [(name, metric_name(name)) for name in NAMES if metric_name(name) in ComponentLoad.__struct_fields__]
 _DEAD_LETTERS, _LOST = COUNTERS.index("dead_letters"), COUNTERS.index("lost_tuples")
 
@@ -45,7 +45,7 @@ class Figures:
         wall_offset_s: float,
         instance: Callable[[str], InstanceSettings] = lambda component: InstanceSettings(in_queue_bytes_max=0),
     ) -> None:
-        """`instance` gives the settings of a component's tasks."""
+        """`instance` returns the settings of a component's tasks."""
         self._machine = machine
         self._wall_offset_s = wall_offset_s
         self._instance = instance
@@ -54,7 +54,7 @@ class Figures:
         self._number: int | None = None
         self._shared: LoadAnswer | None = None
         self._shared_at = float("-inf")
-        #: Per process: the incarnation of its executor, and its restarts when last seen.
+        #: Per process: the incarnation of its executor, and its restarts as last reported.
         self._seen: dict[str, tuple[int, int]] = {}
         self._restarts: defaultdict[str, int] = defaultdict(int)
         #: Restarts, dead letters and losses of each component when the last minute was closed.
@@ -72,7 +72,7 @@ class Figures:
         self._seen.pop(process, None)
 
     def turn(self, now: float) -> bool:
-        """Close the minute if it is over; whether one was added. To be called before `take`."""
+        """Close the minute if it is over; returns whether a minute was added. Call it before `take`."""
         number = int((now + self._wall_offset_s) // MINUTE_S)
         if self._number is None:
             self._number = number
@@ -145,8 +145,8 @@ class Figures:
         )
 
     def _edges(self, parts: dict[str, Part]) -> list[EdgeLoad]:
-        # Of the source, which counts a tuple once per component that receives it: what leaves a component is what it
-        # emits, in one window.
+        # For the source, which counts a tuple once per receiving component: the tuples that leave a component are those
+        # that it emits, in one window.
         bolts = self._machine.shared.book.topology.bolts
         inputs = [{(one.stream.component_name, one.stream.id) for one in bolt.inputs} for bolt in bolts]
         receivers = Counter(stream for streams in inputs for stream in streams)
@@ -163,7 +163,7 @@ class Figures:
     # ---- parts ------------------------------------------------------------------------------
 
     def _parts(self) -> dict[str, Part]:
-        """The components as the registry knows them, spouts first, in the order of the topology."""
+        """The components in the registry, spouts first, in the order of the topology."""
         topology, registry = self._machine.shared.book.topology, self._machine.shared.registry
         sources = {given.stream.component_name for bolt in topology.bolts for given in bolt.inputs}
         parts = {
@@ -273,6 +273,6 @@ def _slowest(rows: list[ComponentLoad]) -> dict[str, Any]:
     return {
         "latency_p50_s": max((p50 for p50, _, _ in ends if p50 is not None), default=None),
         "latency_p99_s": max((p99 for _, p99, _ in ends if p99 is not None), default=None),
-        # The longest known one is less than what another one may be.
+        # The longest known latency is less than another one may be.
         "latency_at_least": any(at_least for _, _, at_least in ends),
     }

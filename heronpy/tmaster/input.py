@@ -39,7 +39,9 @@ class Readiness:
         self._replaced: dict[int, int] = {}
 
     def hold(self, now: float, waits_for: Collection[str]) -> None:
-        """All tasks restart: hold the spouts until the new tasks of these components are ready; without any, not."""
+        """All tasks restart: hold the spouts until the new tasks of these components are ready. Without components, do
+        not hold them.
+        """
         shared = self._shared
         if waits_for:
             tasks = [task for task, place in shared.registry.places.items() if place.component in waits_for]
@@ -48,7 +50,7 @@ class Readiness:
             shared.change_plan(now)
 
     def advance(self, now: float) -> None:
-        """Start the spouts when every bolt is ready."""
+        """Let the spouts start when every bolt is ready."""
         shared = self._shared
         if not shared.book.spouts_held or not shared.started or shared.publish_at is not None or self._missing():
             return
@@ -59,7 +61,7 @@ class Readiness:
         shared.publish_if_due(now)
 
     def cause(self, now: float) -> str:
-        """Why the spouts wait, and for how long."""
+        """Why the spouts wait, and how long they have been waiting."""
         registry = self._shared.registry
         since: dict[str, float] = {}
         for task in self._tasks():
@@ -90,19 +92,19 @@ class Finisher:
 
     def __init__(self, shared: SharedState) -> None:
         self._shared = shared
-        #: The tasks of each bolt, in the order of the streams; None until finishing begins.
+        #: The tasks of each bolt, in the order of the streams; None before finishing begins.
         self._stages: list[list[int]] | None = None
         self._stage = 0
         self._asked: dict[int, tuple[int, int, float]] = {}
         self._finished_at: float | None = None
-        #: When the last spout task became exhausted; infinite while one is not.
+        #: When the last spout task became exhausted; infinite while a spout task is not exhausted.
         self._exhausted_at = float("inf")
         self._next_look = self._next_hold = float("-inf")
         #: Called at the very end: whether the last results are safe.
         self.sealed: Callable[[float], bool] | None = None
         self.done = False
-        #: The topology was deactivated in order to end it: paused spouts count as exhausted. Not stored;
-        #: the command that waits for the end repeats it to the next topology master.
+        #: The topology was deactivated to end it: paused spouts count as exhausted. Not stored; the command that waits
+        #: for the end repeats it to the next topology master.
         self.input_ended = False
 
     @property
@@ -140,7 +142,7 @@ class Finisher:
             self._ask(now)
 
     def begin_again(self) -> None:
-        """Tasks went back to a checkpoint: nothing is finished any more."""
+        """Tasks went back to a checkpoint, so none counts as finished any more."""
         if self._stages is not None:
             self._shared.note(f"{self._shared.book.topology.name} finishes again after a restore")
         self._stages, self._stage, self._finished_at = None, 0, None
@@ -150,11 +152,11 @@ class Finisher:
         self.done = False
 
     def forget(self, tasks: list[int]) -> None:
-        """These tasks did not get their FinishTasks."""
+        """Send FinishTasks again to these tasks, which did not get it."""
         for task in tasks:
             asked = self._asked.get(task)
             if asked is not None:
-                # Not immediately: its peer may be unreachable for a while.
+                # Not immediately, because the task's peer may be unreachable for a while.
                 self._asked[task] = (*asked[:2], asked[2] - RESEND_S + 1.0)
 
     def _hold_ticks(self, now: float) -> None:
@@ -200,7 +202,7 @@ class Finisher:
             self._shared.send((peer,), control_pb2.FinishTasks(task_ids=tasks))
 
     def _should_ask(self, task: int, now: float) -> bool:
-        """Whether this incarnation of the task was not asked, or long ago; records that it is asked now."""
+        """Whether this incarnation of the task has not been asked recently; records that it is asked now."""
         registry = self._shared.registry
         status = registry.tasks.get(task)
         if status is None or status.state not in UP_STATES:

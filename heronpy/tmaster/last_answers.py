@@ -15,7 +15,7 @@ from heronpy.tmaster.observatory import Observatory
 from heronpy.views.load import TASK_METRICS, LoadAnswer
 
 EXCEPTIONS_BYTES_MAX, TASKS_BYTES_MAX, MINUTES_BYTES_MAX = 256 << 10, 1 << 20, 1 << 20
-#: Figures of tasks are over this time, seconds.
+#: Window of the figures of tasks, in seconds.
 WINDOW_S = 10.0
 _FINISHING = (control_pb2.LIFE_FINISHING, control_pb2.LIFE_FINISHED)
 _ENDING = (*_FINISHING, control_pb2.LIFE_FAILED)
@@ -27,10 +27,10 @@ class LastAnswers:
     def __init__(self, machine: TopologyMaster, observatory: Observatory) -> None:
         self._machine = machine
         self._observatory = observatory
-        #: The last event that was looked at, and the lifecycle state after it.
+        #: The last event that was handled, and the lifecycle state after it.
         self._event, self._life = 0, control_pb2.LIFE_STARTING
         self._ends = 0
-        #: From when the topology began to finish.
+        #: The figures from when the topology began to finish.
         self._figures: tuple[LoadAnswer, control_pb2.MetricsReply] | None = None
 
     @property
@@ -40,11 +40,11 @@ class LastAnswers:
 
     @property
     def growth(self) -> int:
-        """Grows when tasks have worked on units: what they report dies with them if all processes are killed."""
+        """Grows when tasks have worked on units. Their reports are lost with them if all processes are killed."""
         return self._observatory.metrics.units
 
     def look(self, now: float) -> None:
-        """Take the figures if the topology begins to finish. To be called after each event."""
+        """Keep the figures if the topology begins to finish. Call it after each event."""
         newest = self._machine.shared.event_log.last
         if newest == self._event:
             return

@@ -20,7 +20,7 @@ from heronpy.tmaster.shared_state import Operation, SharedState
 from heronpy.tmaster.task_reports import raised_by
 from heronpy.tmaster.update import Update
 
-#: Characters that a cause quotes from the last message of a process.
+#: Maximum number of characters that a cause quotes from the last message of a process.
 DETAIL_MAX = 200
 
 
@@ -45,7 +45,7 @@ def decide_lifecycle(shared: SharedState, operation: Operation | None, finisher:
 
 
 def _failed_tasks(shared: SharedState) -> list[int]:
-    """Tasks that report that they cannot start, and are not restarted.
+    """Tasks that report that they cannot start and that are not restarted.
 
     Once all tasks have run, the executor restarts such a task, and only the executor knows when it gives up.
     """
@@ -68,7 +68,7 @@ def derive_cause(
 
 
 def derive_failure(shared: SharedState) -> str:
-    """The permanent failure with its reason; empty without one."""
+    """The permanent failure with its reason; empty if there is none."""
     registry = shared.registry
     failures: dict[str, str] = {}
     for task in _failed_tasks(shared):
@@ -149,7 +149,7 @@ def _down(shared: SharedState, now: float) -> list[str]:
     """A sentence for each component with tasks that are down, and for each other process that is down."""
     registry = shared.registry
     tasks: dict[str, list[int]] = {}
-    #: Tasks of which this topology master's predecessor has heard, and perhaps nothing since.
+    #: Tasks with reports to this topology master's predecessor, and perhaps none since.
     news: dict[str, list[int]] = {}
     names = {name for found in registry.resting.values() for name in found}
     for task, place in registry.places.items():
@@ -176,12 +176,12 @@ def _tasks(some: int, all_of_it: int, component: str, one: str = "is", several: 
 
 
 def _restart(shared: SharedState, names: set[str], now: float) -> str:
-    """The restarts of the process closest to its limit, and when the next restart of any of these processes is."""
+    """The restarts of the process closest to its limit, and the time of the next restart of any of these processes."""
     registry = shared.registry
     found: list[tuple[control_pb2.ProcessRecord, float]] = []
     left = []
     for container, processes in registry.resting.items():
-        # The times in the report of an executor have passed on since.
+        # Convert the times of the executor's report to now.
         age = max(0.0, now - registry.executors[container].last_seen) if container in registry.executors else 0.0
         for name in names & processes.keys():
             found.append((processes[name], processes[name].failing_s + age))
@@ -197,14 +197,14 @@ def _restart(shared: SharedState, names: set[str], now: float) -> str:
 
 
 def _exit_line(shared: SharedState, process: control_pb2.ProcessRecord) -> str:
-    """Why the process ended last, or what its ends have in common, as the end of a sentence."""
+    """Why the process ended last, or the common part of its ends, as the end of a sentence."""
     lines = process.exit_detail.strip().splitlines() or [process.exit_reason.replace("_", " ")]
     # The first line has the exception's name; its message may have several.
     words, times = lines[0], ""
     mine = [one for one in shared.exceptions.select(task_id=process.task_id) if one.process == process.name]
     hot = raised_by(mine, HotSpots())
     if common := hot.in_common(words):
-        # As the doctor says it.
+        # In the words of the doctor.
         words, times = common, f" ({hot.alike_times} of {hot.raised_times} times)"
     return f": {words[:DETAIL_MAX]}{times}" if words else ""
 

@@ -1,10 +1,10 @@
 """Rates, shares and quantiles by component and stream, from the metrics reports of all processes. Pure.
 
-A process reports totals. The total at the last report, minus that at an earlier one (a *mark*), divided by the time
-between them, is a rate; totals continue over restarts of the process. There are two windows: the recent one, marked
-every `MARK_S` per process, covers the last `MARK_S` to `2 * MARK_S` seconds; the minute covers the time since `turn`
-was called last. Whatever no task has reported is None, never 0. Invariants: no rate is negative; shares of a component
-are between 0 and 1; the memory used is bounded by the processes of the plan.
+A process reports totals. The total at the last report, minus the total at an earlier report (a *mark*), divided by the
+time between them, is a rate. Totals continue over restarts of the process. There are two windows: the recent one,
+marked every `MARK_S` per process, covers the last `MARK_S` to `2 * MARK_S` seconds; the minute covers the time since
+the last call of `turn`. A figure that no task has reported is None, never 0. Invariants: no rate is negative; shares of
+a component are between 0 and 1; the memory used is bounded by the processes of the plan.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SILENT_S = 5.0
 FORGOTTEN_S = 600.0
 #: The shortest time over which a rate is measured, seconds.
 SHORTEST_S = 0.9
-#: Most streams of one task that are counted apart.
+#: Maximum number of streams of one task that are counted separately.
 STREAMS_MAX = 256
 _NS = 1e-9
 
@@ -62,7 +62,7 @@ _COLUMN = {
 }
 _HISTOGRAMS = ("__execute-latency", "__end-to-end-latency", "__complete-latency")
 _HISTOGRAM = control_pb2.Sample.HISTOGRAM
-#: Rates per second of a row, each the sum over its tasks.
+#: Rates per second of a row, summed over its tasks.
 _RATES = (
     ("emitted_per_s", EMITTED),
     ("executed_per_s", EXECUTED),
@@ -70,16 +70,16 @@ _RATES = (
     ("failed_per_s", FAILED),
     ("cpu", CPU),
 )
-#: Fields that are the sum of a gauge over the tasks that tell it.
+#: Fields that are the sum of a gauge over the tasks that report it.
 _GAUGES = (("backlog_tuples", BACKLOG_TUPLES), ("backlog_bytes", BACKLOG_BYTES))
 _UNKNOWN: dict[str, Any] = {one.name: None for one in structs.fields(ComponentLoad) if one.required}
 
-#: Of a report: its number of samples, and those that count: place, name, label, column.
+#: Layout of a report: its number of samples, and the samples that are used, as (place, name, label, column).
 _Layout = tuple[int, list[tuple[int, str, str, int]]]
 
 
 class Counts(Struct):
-    """Upper bounds of buckets, how many values are in each, not cumulative, and the sum of all values."""
+    """Upper bounds of buckets, the number of values in each bucket (not cumulative), and the sum of all values."""
 
     bounds: tuple[float, ...]
     each: list[float]
@@ -93,32 +93,32 @@ class _Totals(Struct):
     values: list[float]
     #: The columns that were reported, as bits.
     told: int
-    #: Tuples emitted per stream: each counts once per component that receives it.
+    #: Tuples emitted per stream; a tuple counts once per component that receives it.
     streams: dict[str, float]
     histograms: dict[str, Counts]
 
 
 class _Process(Struct):
     name: str
-    #: Of a task; empty: a stream manager, or the Spark gateway.
+    #: The task's component; empty for a stream manager or the Spark gateway.
     component: str
     epoch: int
     latest: _Totals
-    #: Counts of the incarnations before this one.
+    #: Counts of the earlier incarnations.
     before: _Totals
-    #: Marks of the recent window, the older one first, and that of the minute.
+    #: Marks of the recent window, with the older one first, and the mark of the minute.
     older: _Totals
     newer: _Totals
     minute: _Totals
     layout: _Layout
-    #: How long it may be silent after its last report and still counts.
+    #: How long the process may be silent after its last report and still count.
     silent_s: float
-    #: When it was last seen to have emitted more than before; None: never.
+    #: When its emitted count last grew; None: never.
     emitted_at: float | None = None
 
 
 class Times(NamedTuple):
-    """Median and 99th percentile, seconds; whether the latter, and a median that equals it, are lower bounds."""
+    """Median and 99th percentile in seconds. `at_least`: the percentile, and an equal median, are lower bounds."""
 
     p50: float
     p99: float
@@ -126,24 +126,26 @@ class Times(NamedTuple):
 
 
 class Part(Struct):
-    """One component: the row to which the registry and its tasks add, and what the row does not show."""
+    """One component: the row that the registry and its tasks add to, and figures that the row does not show."""
 
     row: ComponentLoad
     #: Whether its output has no receivers.
     sink: bool = False
-    #: For how long a task of it has been in one call.
+    #: How long one of its tasks has been in its current call.
     call_s: float = 0.0
-    #: By how much the resident sizes of its tasks exceed their total memory, because forked processes share pages.
+    #: The amount by which the resident sizes of its tasks exceed their total memory, because forked processes share
+    #: pages.
     shared_bytes: int = 0
-    #: A process of it is in the window.
+    #: Whether a process of it has reported in the window.
     heard: bool = False
-    #: When one of its tasks was last seen to have emitted; None: never.
+    #: When the emitted count of one of its tasks last grew; None: never.
     emitted_at: float | None = None
     #: Tuples emitted per second, by stream.
     streams: dict[str, float] = field(default_factory=dict)
     #: Number of tasks that have reported their shares of time, and the latencies of all tasks.
     shares: int = 0
-    #: Of each task what it did per second, and its keys if it tells; of all, seconds in user code per second.
+    #: Tuples per second of each task, and its keys if it reports them; and seconds in user code per second of all
+    #: tasks.
     rates: list[float] = field(default_factory=list)
     keys: list[float] = field(default_factory=list)
     wall_s: float = 0.0
@@ -151,7 +153,7 @@ class Part(Struct):
 
     @classmethod
     def of(cls, name: str, *, spout: bool, sink: bool = False) -> Part:
-        """One of which nothing is known yet."""
+        """A component without figures yet."""
         of_kind = {"kind": "spout", "pending": 0} if spout else {"kind": "bolt", "queue_tuples": 0, "queue_bytes": 0}
         return cls(ComponentLoad(**(_UNKNOWN | {"name": name, "tasks": 0, "up": 0} | of_kind)), sink)
 
@@ -163,7 +165,7 @@ class Part(Struct):
             setattr(self.row, which, task)
 
     def finish(self, now: float) -> None:
-        """Make means of sums, and take what is under way for a latency where nothing was finished in the window."""
+        """Turn sums into means. If no call finished in the window, use the call in progress as the latency."""
         row = self.row
         for share in ("busy", "blocked", "idle") if self.shares else ():
             setattr(row, share, getattr(row, share) / self.shares)
@@ -181,7 +183,7 @@ class Part(Struct):
             return
         execute, end_to_end, complete = (_times(self.counts.get(kind)) for kind in _HISTOGRAMS)
         spout, still_s = row.kind == "spout", now - self.emitted_at if self.emitted_at is not None else 0.0
-        # The call that a task is in has taken this long at least; for acks, it is the time since the last emit.
+        # The current call has taken this long at least. For acks, use the time since the last emit.
         in_call = Times(self.call_s, self.call_s, True) if self.call_s >= IN_CALL_S and not spout else None
         unacked = Times(still_s, still_s, True) if spout and row.pending and still_s >= IN_CALL_S else None
         for name, times in (
@@ -196,13 +198,13 @@ class Part(Struct):
 class Window(Struct):
     """The load of the topology in a window."""
 
-    #: The longest time that a process was measured over, seconds.
+    #: The longest time over which a process was measured, in seconds.
     over_s: float = 0.0
     #: Share of the window in which the spouts were held.
     held: float | None = None
     spark_waiting: float | None = None
     spark_lag_s: float | None = None
-    #: Batches committed per second, and the time that one took.
+    #: Batches committed per second, and the mean time of one.
     spark_done: float | None = None
     spark_batch_s: float | None = None
 
@@ -212,14 +214,14 @@ class Loads:
 
     def __init__(self) -> None:
         self._processes: dict[str, _Process] = {}
-        #: When the first report came.
+        #: When the first report came; None: not yet.
         self.began: float | None = None
 
     def __len__(self) -> int:
         return len(self._processes)
 
     def take(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Take a report; one of an older incarnation than the last is ignored."""
+        """Take a report; a report of an incarnation older than the last is ignored."""
         if self.began is None:
             self.began = now
         known = self._processes.get(report.process)
@@ -252,12 +254,12 @@ class Loads:
         self._processes.pop(process, None)
 
     def recent(self, now: float, parts: Mapping[str, Part]) -> Window:
-        """Add the last `MARK_S` to `2 * MARK_S` seconds of the processes that report to their parts."""
+        """Add the last `MARK_S` to `2 * MARK_S` seconds of the reporting processes to their parts."""
         heard = (one for one in self._processes.values() if now - one.latest.at <= one.silent_s)
         return _window(((one, one.older) for one in heard), now, parts)
 
     def turn(self, now: float, parts: Mapping[str, Part]) -> Window:
-        """Add the time since this was called before to the parts; the next window begins now."""
+        """Add the time since the last call of this method to the parts; the next window begins now."""
         heard = [one for one in self._processes.values() if one.latest.at > one.minute.at]
         window = _window(((one, one.minute) for one in heard), now, parts)
         for one in self._processes.values():
@@ -268,7 +270,7 @@ class Loads:
 
 
 def _silent_s(report: control_pb2.MetricsReport) -> float:
-    """How long the sender may be silent: `pause_s` of its report, within limits, even if that is invalid."""
+    """How long the sender may be silent: `pause_s` of its report, forced into limits if it is invalid."""
     return min(max(SILENT_S, report.pause_s), FORGOTTEN_S) if isfinite(report.pause_s) else SILENT_S
 
 
@@ -284,10 +286,10 @@ def _layout(report: control_pb2.MetricsReport) -> _Layout:
 def _read(
     report: control_pb2.MetricsReport, now: float, before: _Totals | None, layout: _Layout
 ) -> tuple[_Totals, _Layout]:
-    """The figures of a report; with `before` without histograms, which are counted elsewhere.
+    """The figures of a report. With `before` the histograms are left out, because they are counted elsewhere.
 
-    A process appends samples and keeps their order, so `layout` names the quarter that is read. If the layout does not
-    fit, the report is searched, and the new layout is returned.
+    A process appends samples and keeps their order, so `layout` names the samples to read, about a quarter of them. If
+    the layout does not fit, the report is searched, and the new layout is returned.
     """
     samples = report.samples
     if len(samples) != layout[0]:
@@ -319,7 +321,7 @@ def _counts(sample: control_pb2.Sample) -> Counts:
 
 
 def _merge(into: dict[str, Counts], name: str, counts: Counts) -> None:
-    """Add counts. Counts with other bounds than the first are left out, because they cannot be added."""
+    """Add counts. Counts with bounds other than the first are left out, because they cannot be added."""
     known = into.get(name)
     if known is None:
         into[name] = Counts(counts.bounds, list(counts.each), counts.total)
@@ -329,7 +331,7 @@ def _merge(into: dict[str, Counts], name: str, counts: Counts) -> None:
 
 
 def _add(totals: _Totals, before: _Totals, histograms: bool) -> None:
-    """Add the counts of earlier incarnations to the totals; gauges stay."""
+    """Add the counts of earlier incarnations to the totals; gauges are not summed."""
     if not before.told and not before.histograms:
         return
     totals.values[:_TOTALS] = map(float.__add__, totals.values[:_TOTALS], before.values[:_TOTALS])

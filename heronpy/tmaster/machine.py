@@ -89,12 +89,12 @@ class TopologyMaster:
         #: Wall time minus the time of the events, seconds.
         self._wall_offset_s = wall_offset_s
         self._started_at = 0.0
-        #: Since when the spouts are known to be paused, in a deactivated topology.
+        #: When the spouts of a deactivated topology were first known to be paused.
         self._resting_since = 0.0
         self._due: float | None = None
         #: The version of the plan that the watcher knows.
         self._watched = 0
-        #: As the topology was last announced to be.
+        #: The lifecycle state that was announced last.
         self.life: control_pb2.Lifecycle = control_pb2.LIFE_STARTING
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             events.StmgrRegistered: self._on_stmgr_registered,
@@ -168,7 +168,7 @@ class TopologyMaster:
         return self.shared.take()
 
     def next_deadline(self) -> float | None:
-        """When to send a Tick at the latest; None when only an event can change anything."""
+        """The latest time for the next Tick; None when only an event can change anything."""
         operation = self.operation.deadline if self.operation is not None else None
         candidates = [
             self.shared.registry.next_sweep,
@@ -240,7 +240,7 @@ class TopologyMaster:
         if life != self.life:
             self.life = life
             cause, word = self.cause(now), control_pb2.Lifecycle.Name(life)[5:]
-            # A process that a command takes down for a moment is not a fault.
+            # A process that a command stops for a moment is not a fault.
             ordered = life == control_pb2.LIFE_DEGRADED and isinstance(self.operation, Restart)
             by = f" by the {self.operation.name}" if ordered and self.operation is not None else ""
             text = f"{book.topology.name} is {word}{by}{': ' + cause if cause else ''}"
@@ -309,7 +309,7 @@ class TopologyMaster:
             shared.send((event.peer,), control_pb2.NewPlan(plan=book.plan))
 
     def _reserve(self, name: str, version: int, now: float) -> None:
-        """Skip a version that a process knows and the state manager has lost."""
+        """Skip a version that a process knows but the state manager has lost."""
         book = self.shared.book
         if book.version < version <= PLAN_VERSION_MAX:
             self.shared.note(f"{name} knows plan {version}, newer than {book.version}", warning=True)
@@ -330,7 +330,7 @@ class TopologyMaster:
         if registry.executor_beat(event.peer, message, now):
             self.watcher.processes(message.container, message.epoch, message.processes)
         elif message.container in registry.executors:
-            # It was replaced while it was stopped: its registration will be refused, which ends it (F10).
+            # It was stopped while it was replaced. Its registration will be refused, which ends it (F10).
             self.shared.send((event.peer,), control_pb2.RegisterAgain())
 
     def _on_exceptions(self, event: events.ExceptionsReported, now: float) -> None:
@@ -362,7 +362,7 @@ class TopologyMaster:
             raise RpcError(f"{self.shared.book.topology.name} has finished; kill it and submit it again")
         if self.checkpoints is not None:
             self.checkpoints.restorer.forgive(now)
-        # Lost tuples come again from a checkpoint.
+        # A checkpoint restores the lost tuples.
         restart = Restart(self.shared, event, now, empties=self.checkpoints is None)
         if restart.of_all:
             self.readiness.hold(now, self.shared.book.bolts)
@@ -443,7 +443,7 @@ class TopologyMaster:
         checkpoints = self._require_checkpoints()
         self._require_going()
         checkpoints.on_rewind(event.request, event.checkpoint, now)
-        # The spouts of a region wait for its bolts to be restored in any case.
+        # The spouts of a region wait anyway until its bolts are restored.
         self.readiness.hold(now, self.shared.book.asking)
 
     def _on_delete_requested(self, event: events.DeleteRequested, now: float) -> None:
@@ -492,11 +492,11 @@ class TopologyMaster:
 
     @property
     def starts(self) -> bool:
-        """Whether it starts, and nothing keeps it from that so far."""
+        """Whether the topology is starting, and nothing keeps it from starting so far."""
         return self.lifecycle == control_pb2.LIFE_STARTING and not lifecycle.startup_exceptions(self.shared)
 
     def cause(self, now: float) -> str:
-        """Why the topology is in its state, "" if there is nothing to say."""
+        """Why the topology is in its state; "" if there is nothing to report."""
         if self.lifecycle == control_pb2.LIFE_WAITING:
             return self.readiness.cause(now)
         age_s = now - self._started_at
@@ -507,7 +507,7 @@ class TopologyMaster:
         return self.shared.registry.totals.summed(moment, reliability_mode(self.shared.book.topology))
 
     def _is_drained(self) -> bool:
-        """Whether a deactivated topology has processed all that its spouts emitted."""
+        """Whether a deactivated topology has processed all tuples that its spouts emitted."""
         shared = self.shared
         if shared.book.active or not shared.started or not shared.registry.spouts_rest:
             return False
@@ -517,7 +517,7 @@ class TopologyMaster:
         """Everything that `heron status` shows."""
         shared, book, registry = self.shared, self.shared.book, self.shared.registry
         drained = self._is_drained()
-        # Once nothing moves any more, the last counts of all tasks belong to the same moment.
+        # When nothing changes any more, the last counts of all tasks belong to the same moment.
         moment = 0.0 if self.finisher.done or drained else registry.totals.moment(registry.places)
         reply = control_pb2.StatusReply(
             topology=book.topology.name,

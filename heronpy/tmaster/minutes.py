@@ -1,10 +1,10 @@
-"""The minutes of the last day, by component: what charts show, and what a diagnosis compares with. Pure.
+"""The minutes of the last day, by component, for charts and for the comparisons of a diagnosis. Pure.
 
 A minute holds one row of float32 per component of that minute, and one for the topology, whose component is "". A row
-has a column per series. NaN means unknown, and a minute that is missing is unknown; neither means 0. A component that
-an update adds is unknown before, one that it removes is unknown after. Invariants: numbers of minutes increase; at most
-`KEPT_MAX` minutes and `VALUES_MAX` values are kept, so a topology of more than about 100 components keeps less than a
-day; the oldest go first.
+has a column per series. NaN means unknown, and a minute that is missing is unknown; neither means 0. A component has no
+values before the update that adds it, or after the update that removes it. Invariants: numbers of minutes increase; at
+most `KEPT_MAX` minutes and `VALUES_MAX` values are kept, so a topology of more than about 100 components keeps less
+than a day; the oldest are dropped first.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from heronpy.health.baseline import Baseline
 from heronpy.proto import control_pb2
 from heronpy.views.past import Series, Timeline, metric_name
 
-#: A day; and 4 bytes each.
+#: One day, and 4 bytes per value.
 KEPT_MAX, VALUES_MAX = 1_440, 4_000_000
-#: Most minutes and bytes for a successor; written to the state manager each minute with activity.
+#: Maximum minutes and bytes for a successor; written to the state manager in each minute with activity.
 HANDED_OVER_MAX, HANDED_OVER_BYTES_MAX = 30, 64 << 10
 POINTS_MAX = 1_000
 MINUTE_S = 60.0
@@ -45,7 +45,7 @@ SERIES: dict[str, str] = {
     "busiest": _MOST,  # the largest busy share of a task
     "queue_bytes": _MEAN,  # at the end of the minute, all tasks together
     "fullest_bytes": _MOST,  # the largest in-queue of a task
-    "wall_s": _MEAN,  # in user code, of a tuple
+    "wall_s": _MEAN,  # in user code, per tuple
     "execute_p50_s": _MEAN,
     "execute_p99_s": _MOST,
     "end_to_end_p50_s": _MEAN,
@@ -61,7 +61,7 @@ SERIES: dict[str, str] = {
     "restarts": _SUM,  # in the minute
     "dead_letters": _SUM,
     "lost": _SUM,
-    "held": _MEAN,  # of the topology only, as those below: share of the time in which the spouts were held
+    "held": _MEAN,  # of the topology only, like the following ones: share of the time in which the spouts were held
     "plan_version": _LAST,
     "spark_waiting": _MEAN,
     "spark_lag_s": _MOST,
@@ -92,7 +92,7 @@ class _Minute(Struct, frozen=True):
 
 
 class Minutes:
-    """See the module; `baseline` says what was usual in them, and a successor gets that, too."""
+    """See the module; `baseline` says which values were usual, and a successor gets the baseline too."""
 
     def __init__(self, kept_max: int = KEPT_MAX, values_max: int = VALUES_MAX) -> None:
         self._kept_max = kept_max
@@ -100,7 +100,7 @@ class Minutes:
         self._minutes: deque[_Minute] = deque()
         self._values = 0
         self.baseline = Baseline()
-        #: The number of the newest minute with activity since this process began; 0 without one.
+        #: The number of the newest minute with activity since this process began; 0 if there is none.
         self.moved = 0
 
     def __len__(self) -> int:
@@ -122,7 +122,9 @@ class Minutes:
         return self._values * 4
 
     def add(self, number: int, rows: Mapping[str, Row]) -> None:
-        """Add a minute: its rows by component, each by series; a number that is not higher than the last is ignored."""
+        """Add a minute: its rows by component, each by series; a number that is not higher than the last one is
+        ignored.
+        """
         if number <= self.last or not rows:
             return
         components = tuple(rows)
@@ -156,7 +158,7 @@ class Minutes:
         most, count = min(asked.points, POINTS_MAX) or end - first, end - first
         step = 1 if count <= most else count if most == 1 else ceil(count / (most - 1))
         if 1 < step < count:
-            # Whole steps, so that a later request joins the same minutes: all points but the last stay what they are.
+            # Whole steps, so that a later request joins the same minutes and all points but the last stay the same.
             first = first // step * step
         found.step_s = step * MINUTE_S
         found.times = [first * MINUTE_S + point * found.step_s for point in range(ceil((end - first) / step))]
@@ -232,7 +234,7 @@ class Minutes:
         return kept
 
     def take_over(self, kept: control_pb2.MinutesLedger | None, topology_id: str) -> None:
-        """Continue with a predecessor's minutes; what does not fit, or is of another topology, is left out."""
+        """Continue with a predecessor's minutes. Minutes beyond the limits, or of another topology, are left out."""
         if kept is None or kept.topology_id != topology_id:
             return
         self.baseline.take_over(kept.usual)

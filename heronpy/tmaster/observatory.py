@@ -1,8 +1,8 @@
-"""The figures of a topology in its topology master: reports in, answers out.
+"""The figures of a topology in its topology master: takes reports and gives answers.
 
-The findings are worked out while somebody asks, and else once a minute, because a cause that was found is said until it
-has gone. They never take more than about a hundredth of a CPU: the next ones wait a hundred times as long as the last
-ones took.
+The findings are computed while clients ask for them, and otherwise once a minute, because a finding stays until its
+cause is gone. They take at most about a hundredth of a CPU: the pause between two computations is a hundred times their
+duration.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from heronpy.views.traces import Traces
 if TYPE_CHECKING:
     from heronpy.views.findings import Finding
 
-#: Findings are at least this old before they are worked out again, seconds; when something has happened, the second.
+#: Findings are computed again after the first of these pauses in seconds, or after the second if an event has happened.
 FINDINGS_S, SOON_S = 5.0, 1.0
 FINDINGS_MAX = 3
 _PATIENCE = 100.0
-#: No plan is newer.
+#: Higher than the version of any plan.
 NO_PLAN = (1 << 64) - 1
 
 
@@ -52,7 +52,7 @@ class Observatory:
         instance: Callable[[str], InstanceSettings] = lambda component: InstanceSettings(),
         checkpoint_every_s: float | None = None,
     ) -> None:
-        """`instance` gives the settings of a component's tasks."""
+        """`instance` returns the settings of a component's tasks."""
         self._machine = machine
         self._wall_offset_s = wall_offset_s
         self._every_s = checkpoint_every_s
@@ -64,10 +64,10 @@ class Observatory:
         #: Names of the instances when a packing plan was last stored.
         self._placed: set[str] = set()
         self._findings: list[Finding] = []
-        #: The last findings other than that the topology is changing.
+        #: The last findings, without the one that the topology is changing.
         self._said: list[Finding] = []
         self._found_at = 0.0
-        #: When the findings may be computed again, and whether an event came after the last one they consider.
+        #: When the findings may be computed again; and the same after an event that the last findings do not include.
         self._due = self._due_by_event = float("-inf")
         self._known_event = 0
 
@@ -78,7 +78,7 @@ class Observatory:
             self._diagnose(now)
         for report in batch.reports:
             placed = not report.task_id or report.process in self._placed
-            # The last report of a removed task may come after the plan without it.
+            # The last report of a removed task may arrive after the plan that removed it.
             if placed or self.metrics.knows(report.process):
                 self.metrics.add(report, now)
             if placed:
@@ -115,17 +115,17 @@ class Observatory:
         return replace(figures, findings=self._findings[:FINDINGS_MAX], found_at=self._found_at)
 
     def last_load(self, now: float) -> LoadAnswer:
-        """The figures, and what the findings were before the topology began to end."""
+        """The figures, with the findings from before the topology began to end."""
         return replace(self.figures.reply(NO_PLAN, now), findings=self._said[:FINDINGS_MAX])
 
     def _diagnose(self, now: float) -> None:
         """Compute the findings, if they are due."""
-        # Imported after the topology has run for a minute, or on request; tasks do not have these modules.
+        # Imported only after a minute, or on request; tasks do not have these modules.
         from heronpy.health.diagnose import diagnose
         from heronpy.views.findings import Verdict
 
         last_event = self._machine.shared.event_log.last
-        # Else a view would say in one line that a task is down, and in the next what was found when it was up.
+        # Otherwise a view would show a task as down next to a finding from when it was up.
         if now >= (self._due if last_event == self._known_event else self._due_by_event):
             began = time.thread_time()
             self._findings = diagnose(self.signals(now), self._findings)
@@ -149,7 +149,7 @@ class Observatory:
         return self.figures.minutes.query(asked)
 
     def signals(self, now: float) -> Signals:
-        """What `heron doctor` sees with its default window."""
+        """The signals of `heron doctor` with its default window."""
         machine = self._machine
         status, wall = machine.status(now), now + self._wall_offset_s
         known = machine.shared.event_log.after(0).events

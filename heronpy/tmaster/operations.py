@@ -1,6 +1,6 @@
 """Activate, deactivate and restart: operations that wait for their effect and report it. Pure.
 
-Each ends by its deadline at the latest, with a sentence that names what did not follow.
+Each ends by its deadline at the latest. If it has failed, its answer names the processes that did not follow.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from heronpy.tmaster.registry import Executor
 from heronpy.tmaster.shared_state import SharedState
 
 _ALL = -1
-#: Queues that have not become shorter for this long do not run empty.
+#: Queues that have not become shorter for this long are considered stuck.
 NO_PROGRESS_S = 5.0
 
 
 class Emptying:
-    """Runs a topology empty before stream managers are replaced in order: what waits in one of them ends with it.
+    """Empties the queues of a topology before stream managers are replaced in order, because the tuples in a stream
+    manager end with it.
 
-    From its making until `release` the spouts wait until no tuple is left. That has an end: the drain timeout, and
-    earlier if the queues do not get shorter, because a task is down or hangs, or because ticks emit, so that the
-    topology is never empty.
+    From its construction until `release` the spouts wait until no tuple is left, at most for the drain timeout. The
+    wait ends earlier if the queues do not get shorter, because a task is down or hangs, or because ticks keep emitting.
     """
 
     def __init__(self, shared: SharedState, now: float) -> None:
@@ -36,7 +36,7 @@ class Emptying:
         self._least: int | None = None
         self._give_up_at = now + NO_PROGRESS_S
         self._applied_at: float | None = None
-        #: Nothing is left.
+        #: No tuple is left.
         self.empty = False
         shared.book.held_to_empty = True
         self._version = shared.change_plan(now)
@@ -47,13 +47,13 @@ class Emptying:
         return min(self._limit, self._give_up_at)
 
     def is_over(self, now: float) -> bool:
-        """Whether nothing is left, or nothing will change about what is left."""
+        """Whether no tuple is left, or the rest will not get smaller."""
         registry, book = self._shared.registry, self._shared.book
         if self._applied_at is None and self._spouts_wait():
             self._applied_at = now
         if self._applied_at is not None:
             self.empty = registry.drained(book.wanted, self._applied_at)
-            # Before, they may have become longer.
+            # Before that, the queues may have grown.
             left = self._left()
             if self._least is None or left < self._least:
                 self._least, self._give_up_at = left, now + NO_PROGRESS_S
@@ -71,7 +71,7 @@ class Emptying:
         return all(task in registry.tasks and registry.tasks[task].plan_version >= self._version for task in spouts)
 
     def _left(self) -> int:
-        """Tuples in progress, as last reported. One may be counted twice, which is harmless here."""
+        """Tuples in progress, as last reported. A tuple may be counted twice, which is harmless here."""
         registry = self._shared.registry
         beats = [entry.beat for entry in registry.stmgrs.values()]
         moving = sum(beat.queued_tuples + beat.in_flight_tuples + beat.unacked_roots for beat in beats)
@@ -86,7 +86,7 @@ class StateChange:
         self._shared = shared
         self.active = active
         self.end_input = end_input and not active
-        #: Every spout has applied it.
+        #: Every spout has applied the new state.
         self.applied = False
         self.requests = [request]
         self.name = "activate" if active else "deactivate"
@@ -142,7 +142,8 @@ class Restart:
     """Restart of a task, a component, a container or everything: done when every task is back.
 
     The tasks of a component restart together: tuples in transit to them wait in their stream managers. A container
-    restarts with its stream manager: with `empties` the topology runs empty before, so that nothing waits in that.
+    restarts with its stream manager: with `empties` the topology is emptied first, so that no tuple waits in its stream
+    manager.
     """
 
     def __init__(self, shared: SharedState, event: events.RestartRequested, now: float, empties: bool = False) -> None:
@@ -185,14 +186,14 @@ class Restart:
                 f"the executor of container {listed([str(n) for n in absent])} has not reported for a"
                 " while; try again when the scheduler has replaced it"
             )
-        #: The container with tasks that this master runs in, as a standby that took over: it ends itself last.
+        #: The container with tasks in which this master runs, if it is a standby that took over. It ends itself last.
         self._own = 0 if some_tasks else self._own_of(orders)
         self._orders = orders
         self._tasks = dict.fromkeys(tasks, 0)
         names = [stmgr_id(number) for number in orders if not some_tasks]
         self._stmgrs = {name: 0 for name in names if name in registry.stmgrs}
         self._emptying: Emptying | None = None
-        #: The orders are given.
+        #: Whether the restarts were ordered.
         self._ordered = False
         if empties and self._stmgrs and shared.has_run and not registry.degraded and not registry.failed_processes:
             self._emptying = Emptying(shared, now)

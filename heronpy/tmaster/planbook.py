@@ -1,8 +1,8 @@
-"""The plan that the topology runs by, and the inputs of the next one. Pure.
+"""The current plan of the topology, and the inputs of the next one. Pure.
 
-The book holds the topology, the packing plan from which the physical plan is built, and the version
-counter. Invariants: a version is used once and only grows, also across restarts of the topology
-master; a plan is built only when the address of every stream manager of the packing plan is known.
+The book holds the topology, the packing plan from which the physical plan is built, and the version counter.
+Invariants: versions are never reused and only grow, also across restarts of the topology master; a plan is built only
+when the address of every stream manager of the packing plan is known.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class PlanBook:
         #: Components whose tasks report when they are ready.
         self.asking = frozenset(bolt.comp.name for bolt in topology.bolts if bolt.comp.asks_readiness)
         self.spouts_held = previous is None or previous.spouts_held
-        #: Stream managers are about to be replaced, or left: the spouts also wait while the topology runs empty.
+        #: Stream managers are about to be replaced or removed: the spouts also wait until the topology is empty.
         self.held_to_empty = False
-        #: The current plan; None before the first, and while the previous one does not fit.
+        #: The current plan; None before the first plan, and while the previous plan does not fit.
         self.plan: plan_pb2.PhysicalPlan | None = None
         self.version = previous.version if previous is not None else 0
         #: Addresses from the last plan, used for a new one until their owner registers.
@@ -56,7 +56,7 @@ class PlanBook:
     def use(self, packing: plan_pb2.PackingPlan) -> None:
         """Build the next plans from this packing plan."""
         self.packing = packing
-        #: By component: memory above which a task is restarted; 0: as the settings say.
+        #: Component to the memory above which a task is restarted; 0: as set in the settings.
         self.memory_limits = {i.component: i.memory_limit_bytes for c in packing.containers for i in c.instances}
         self.wanted = frozenset(stmgr_id(container.id) for container in packing.containers)
 
@@ -68,7 +68,7 @@ class PlanBook:
         return sorted(self.wanted - stmgrs.keys() - usable.keys(), key=_natural)
 
     def unconfirmed(self, stmgrs: Mapping[str, Stmgr]) -> bool:
-        """Whether the plan would contain an address that is only inherited from the last plan."""
+        """Whether the plan would contain an address that is only taken over from the last plan."""
         return not self.wanted <= stmgrs.keys()
 
     def differs(self, record: plan_pb2.StmgrRecord) -> bool:
@@ -97,7 +97,7 @@ class PlanBook:
         self.version = max(self.version, version)
 
     def set_active(self, active: bool) -> bool:
-        """Activate or deactivate the next plan; False if that changes nothing."""
+        """Activate or deactivate the next plan; False if that is no change."""
         state = topology_pb2.RUNNING if active else topology_pb2.PAUSED
         if self.topology.state == state:
             return False
@@ -115,7 +115,7 @@ class PlanBook:
         return [] if self.plan is None else [record.task_id for record in self.plan.instances]
 
     def configure(self, settings: Iterable[str]) -> None:
-        """Merge `[component:]key:value` settings into the topology of the next plan: all or none."""
+        """Merge `[component:]key:value` settings into the topology of the next plan: either all settings or none."""
         topology = _copy(self.topology)
         components = components_of(topology)
         for setting in settings:

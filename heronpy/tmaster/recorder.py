@@ -1,6 +1,6 @@
 """Persists totals, counts, events and the last minutes for the next topology master, in the background.
 
-The last answers are for those who ask when the topology has ended: they are written at the end, when it fails, after
+The last answers serve requests after the topology has ended. They are written at the end, when it fails, after
 exceptions, and while it works on units.
 """
 
@@ -29,12 +29,12 @@ from heronpy.tmaster.store import Store, TopologyRemovedError
 log = logging.getLogger("heronpy.tmaster")
 M = TypeVar("M", control_pb2.StatusReply, control_pb2.MetricsReply)
 
-#: Minimum pause after a write of the totals or the events, after one of something else, and after a failed write.
+#: Minimum pause after a write of the totals or the events, after a write of another record, and after a failed write.
 SOON_PAUSE_S, OTHERS_PAUSE_S, RETRY_S = 1.0, 5.0, 10.0
-#: Interval at which counts that only grow are written, in addition to when they are shown: tasks tell them again,
-#: unless they die with the topology master.
+#: Interval at which counts that only grow are written, in addition to the writes before they are shown. Tasks report
+#: them again unless they die together with the topology master.
 GROWTH_PAUSE_S = 30.0
-#: They take at most this share of the loop's time.
+#: The writes take at most this share of the loop's time.
 _SHARE = 1 / 200
 #: How long the end of the process may wait for the last write.
 LAST_WRITE_S = 1.0
@@ -43,19 +43,19 @@ SHOWN_S = 1.0
 
 
 class _Ledger(Struct):
-    """A record in one node: how it is built, and what was last written."""
+    """A record in one node: how it is built, and its last written value."""
 
     node: Node
-    #: Makes it for a topology id.
+    #: Builds the record for a topology id.
     make: Callable[[str], Message]
-    #: Grows with what must be written soon, and with what may wait for `growth_pause_s`.
+    #: Grows with changes that must be written soon, and with changes that may wait for `growth_pause_s`.
     changes: Callable[[], int]
     growth: Callable[[], int] = lambda: 0
     pause_s: float = OTHERS_PAUSE_S
     growth_pause_s: float = 0.0
     written_changes: int = 0
     written_growth: int = 0
-    #: Monotonic time of the last write, and how long it took to make.
+    #: Monotonic time of the last write, and the duration of building it.
     written_at: float = float("-inf")
     cost_s: float = 0.0
 
@@ -73,7 +73,7 @@ class _Ledger(Struct):
 
 
 class Recorder:
-    """Keeps a copy of the shared's totals and events, of the newest minutes and of all counts in the state manager.
+    """Writes copies of the shared totals and events, of the newest minutes and of all counts to the state manager.
 
     `now` is the time of the topology master's clock, which the last answers need.
     """
@@ -106,7 +106,7 @@ class Recorder:
             growth_pause_s=GROWTH_PAUSE_S,
         )
         self._events = _Ledger(Node.EVENTS, event_log.ledger, lambda: event_log.last, pause_s=SOON_PAUSE_S)
-        # At rest nothing is written: what those minutes show is not worth it.
+        # An idle topology writes nothing, because its minutes are not worth it.
         self._minutes = _Ledger(
             Node.MINUTES,
             minutes.ledger,
@@ -116,7 +116,7 @@ class Recorder:
             written_changes=minutes.moved,
             written_growth=minutes.last,
         )
-        #: Whether this process ends.
+        #: Whether this process is ending.
         self._ends = False
         self._last = _Ledger(
             Node.LAST,
@@ -134,7 +134,7 @@ class Recorder:
         self._turn = asyncio.Lock()
 
     def look(self) -> None:
-        """Start writing if something has changed."""
+        """Start writing if a record has changed."""
         if self._task is None and self._unkept() is not None:
             self._task = asyncio.create_task(self._keep())
 
@@ -153,16 +153,18 @@ class Recorder:
         for ledger in (*last, self._last):
             with contextlib.suppress(HeronError, OSError, TimeoutError):
                 async with asyncio.timeout(LAST_WRITE_S):
-                    # Where nothing was written before, the topology may be gone by now, and its location with it.
+                    # A node that was never written is left alone: the topology, and its location, may be gone by now.
                     if ledger.node in self._written or (
                         ledger is self._last and await asyncio.to_thread(self._store.check_fence)
                     ):
                         await self._write(ledger)
 
     async def shown(self, answer: M) -> M:
-        """An answer with counts, once they are written: then no successor shows less. Waits for at most `SHOWN_S`.
+        """Return an answer with counts after they are written, so that no successor shows less. Waits for at most
+        `SHOWN_S`.
 
-        What cannot be written by then is left to a later turn, and so is what would take more of the loop's time.
+        Counts that cannot be written by then wait for a later turn, and so do counts whose write would take more of the
+        loop's time.
         """
         ledger = self._counts if isinstance(answer, control_pb2.MetricsReply) else self._totals
         pause_s = ledger.written_at + ledger.cost_s / _SHARE - time.monotonic()
@@ -189,7 +191,7 @@ class Recorder:
         ledger.cost_s = time.thread_time() - began
         async with self._turn:
             if self._writing is not None and not self._writing.done():
-                await asyncio.wait([self._writing])  # the waiting task has given up
+                await asyncio.wait([self._writing])  # the waiting task was cancelled
             self._writing = asyncio.ensure_future(asyncio.to_thread(self._store.write, ledger.node, message))
 
             def note(writing: asyncio.Future[None]) -> None:
@@ -206,7 +208,7 @@ class Recorder:
             try:
                 await self._write(ledger)
             except (TopologyRemovedError, FencedError):
-                return  # the next plan write fails as well, and is handled
+                return  # the next plan write fails too, and handles it
             except (StateError, OSError) as error:
                 log.warning("cannot write the %s, trying again: %s", ledger.node.value, error)
                 pause_s = RETRY_S

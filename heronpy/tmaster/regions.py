@@ -1,5 +1,5 @@
-"""The regions of a topology and their attempts: which tasks must be ready before one starts, and when one must go
-back. Pure.
+"""The regions of a topology and their attempts: which tasks must be ready before a region starts, and when a region
+must go back. Pure.
 
 A region is a weakly connected component of the graph of streams: when a component goes back to a checkpoint,
 all components upstream and downstream must go back with it. An attempt of a region starts when all of its tasks have
@@ -76,7 +76,7 @@ class Region(Struct):
     #: Why the region is being restored; None for its first start.
     why: str | None = None
     since: float = 0.0
-    #: It does not start before this time.
+    #: It does not start earlier.
     start_at: float = float("-inf")
     #: Times of the restores since the last complete checkpoint that were not caused by an ended process.
     history: deque[float] = field(default_factory=deque)
@@ -92,7 +92,7 @@ class Region(Struct):
         return self.record.started
 
     def watch(self, places: Mapping[int, int]) -> None:
-        """Replace its tasks; none of them has restored yet."""
+        """Replace its tasks; none of the new ones has restored yet."""
         self.places = dict(places)
         self.missing = set(places)
 
@@ -125,7 +125,7 @@ class Regions:
     # ---- reports of tasks -------------------------------------------------------------------
 
     def look(self, component: str, status: control_pb2.TaskStatus) -> Ended | Lost | None:
-        """Check the status of a task; returns what became of its process if the region must be restored for it."""
+        """Check the status of a task; returns the fate of its process if the region must be restored because of it."""
         region, task = self._of.get(component), status.task_id
         if region is None or task not in region.places:
             return None
@@ -142,7 +142,7 @@ class Regions:
         return Ended(name) if status.epoch != record.epochs.get(task, 0) else None
 
     def look_at_stmgr(self, region: Region, name: str, epoch: int) -> Ended | None:
-        """Check the incarnation of a stream manager; returns its end if the region must be restored for it."""
+        """Check the incarnation of a stream manager; returns its end if the region must be restored because of it."""
         known = region.stmgrs.get(name) if region.started else None
         return Ended(name) if known is not None and epoch != known else None
 
@@ -153,7 +153,7 @@ class Regions:
         return not region.started and not region.missing and bool(region.places) and now >= region.start_at
 
     def start(self, region: Region, epochs: Mapping[int, int], stmgrs: Mapping[str, int]) -> None:
-        """The attempt begins with these processes."""
+        """Begin the attempt with these processes."""
         region.record.started = True
         region.record.epochs.update(epochs)
         region.stmgrs = dict(stmgrs)

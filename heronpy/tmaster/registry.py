@@ -45,7 +45,7 @@ class Stmgr(Struct):
     lost: bool = False
     plan_sent_at: float = float("-inf")
     counters: tuple[tuple[int, int, int, int], ...] = ()
-    #: Consecutive heartbeats in which nothing waited or moved, and when the first of them came.
+    #: Consecutive heartbeats without waiting or moving tuples, and the time of the first of them.
     quiet_beats: int = 0
     quiet_since: float = 0.0
 
@@ -60,7 +60,7 @@ class Executor(Struct):
 
 
 class Registry(Struct):
-    """See the module."""
+    """The registry; see the module."""
 
     stmgr_lost_s: float
     executor_lost_s: float
@@ -70,19 +70,19 @@ class Registry(Struct):
     tasks: dict[int, control_pb2.TaskStatus] = field(default_factory=dict)
     failed_processes: dict[str, control_pb2.ProcessRecord] = field(default_factory=dict)
     failed_tasks: set[int] = field(default_factory=set)
-    #: Task to the process whose failure is being handled: its region goes back to an older checkpoint.
+    #: Task to the process whose failure is being handled, because its region goes back to an older checkpoint.
     excused: dict[int, int] = field(default_factory=dict)
     lagging: set[int] = field(default_factory=set)
     unexhausted: set[int] = field(default_factory=set)
-    #: Tasks not ready for tuples: what they wait for, and since when.
+    #: Tasks that are not ready for tuples: the condition that they wait for, and since when.
     waiting: dict[int, tuple[str, float]] = field(default_factory=dict)
-    #: Expected tasks that do not work now, whatever their plan version.
+    #: Expected tasks that do not work now, with any plan version.
     down: set[int] = field(default_factory=set)
     #: Per container: processes that ended and wait for their restart.
     resting: dict[int, dict[str, control_pb2.ProcessRecord]] = field(default_factory=dict)
     #: Stream managers and executors that have been silent for too long.
     silent: set[str] = field(default_factory=set)
-    #: Per task: its processes below this epoch have ended, as their executor says, and why the last of them did.
+    #: Per task: its processes below this epoch have ended according to their executor, and why the last of them ended.
     ended: dict[int, tuple[int, str]] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
     _spouts: frozenset[int] = frozenset()
@@ -97,7 +97,7 @@ class Registry(Struct):
     # ---- expectations -----------------------------------------------------------------------
 
     def place(self, packing: plan_pb2.PackingPlan, spouts: AbstractSet[str]) -> None:
-        """Place the tasks of a packing plan; whatever it does not contain is forgotten."""
+        """Place the tasks of a packing plan; everything else is forgotten."""
         places = {
             instance.task_id: Place(instance.task_id, instance.component, container.id)
             for container in packing.containers
@@ -133,7 +133,7 @@ class Registry(Struct):
         self.expect(self._expected & places.keys(), self._version)
 
     def expect(self, tasks: Iterable[int], version: int) -> None:
-        """These tasks should be up with this version of the plan."""
+        """Record that these tasks should be up with this version of the plan."""
         self._expected = frozenset(tasks)
         self._version = version
         self.lagging = {t for t in self._expected if not self.is_up(t)}
@@ -161,8 +161,8 @@ class Registry(Struct):
     def end_of(self, task: int) -> str | None:
         """Why the last known process of the task has ended; None if it has not, or if it finished.
 
-        Executors see an end at once, stream managers only a silence. Restores follow the stream managers; users see
-        this.
+        Executors see an end at once, stream managers only a silence. Restores rely on the stream managers; users see
+        this reason.
         """
         status = self.tasks.get(task)
         below, why = self.ended.get(task, (0, ""))
@@ -170,13 +170,13 @@ class Registry(Struct):
         return why if over else None
 
     def rests(self, task: int) -> bool:
-        """Whether a task's process has ended and waits for its restart."""
+        """Whether the process of a task has ended and waits for its restart."""
         place = self.places.get(task)
         return place is not None and place.name in self.resting.get(place.container, ())
 
     @property
     def degraded(self) -> bool:
-        """Whether anything that should run is not running."""
+        """Whether anything is down that should run."""
         return bool(self.down or self.resting or self.silent)
 
     def is_finished(self, task: int) -> bool:
@@ -197,10 +197,10 @@ class Registry(Struct):
         return entry.peer if entry is not None else None
 
     def drained(self, stmgrs: Iterable[str], after: float = float("-inf")) -> bool:
-        """Whether nothing waits or moves anywhere.
+        """Whether no tuple waits or moves anywhere.
 
-        Each stream manager must have been quiet twice in a row and have confirmed it after the
-        last of them became quiet: a tuple in transit between two would show in one of the reports.
+        Each stream manager must have been quiet twice in a row, and have confirmed it after the last of them became
+        quiet. A tuple in transit between two stream managers would show in one of the reports.
         """
         entries = [self.stmgrs.get(name) for name in stmgrs]
         latest = after
@@ -246,7 +246,7 @@ class Registry(Struct):
         return self._take_tasks(record.container, message.tasks, now)
 
     def beat(self, peer: bytes, message: control_pb2.StmgrHeartbeat, now: float) -> set[int] | None:
-        """Take a heartbeat; returns the tasks that it reported, or None when its sender must register."""
+        """Take a heartbeat; returns the tasks that it reported, or None if the sender must register first."""
         entry = self.stmgrs.get(message.stmgr_id)
         if entry is None or message.epoch > entry.record.epoch:
             return None
@@ -370,8 +370,8 @@ class Registry(Struct):
         """Take a heartbeat; False when its sender is no longer an executor of this topology."""
         known = self.executors.get(message.container)
         if known is None or message.epoch > known.record.epoch:
-            # A heartbeat has all that supervision needs, so an executor that registered with the
-            # predecessor counts before it has registered again.
+            # A heartbeat has all data for supervision, so an executor that registered with the predecessor counts
+            # before it registers again.
             if message.container and message.container not in self._containers:
                 return False
             record = control_pb2.RegisterExecutor(container=message.container, epoch=message.epoch)
@@ -408,10 +408,10 @@ class Registry(Struct):
             self.resting[container] = resting
 
     def _take_end(self, process: control_pb2.ProcessRecord) -> None:
-        """Record that earlier processes of a task have ended, and also this one unless it runs."""
+        """Record that earlier processes of a task have ended, and this one too unless it runs."""
         task, runs = process.task_id, process.state in (control_pb2.PROC_STARTING, control_pb2.PROC_RUNNING)
         if self.ended.get(task, (-1, ""))[0] == process.epoch + (not runs):
-            return  # as in nearly all heartbeats
+            return  # the case of nearly all heartbeats
         why = next(iter(process.exit_detail.strip().splitlines()), "") or process.exit_reason.replace("_", " ")
         self.ended[task] = process.epoch + (not runs), why
         if task in self._expected:
@@ -425,7 +425,7 @@ class Registry(Struct):
         return self._next_sweep
 
     def overslept(self, now: float) -> None:
-        """This master was stopped for a while: messages from that time may still be waiting for it (F10)."""
+        """Note that this master was stopped for a while: messages from that time may still be waiting for it (F10)."""
         self._awake_since = now
 
     def sweep(self, now: float) -> list[str]:

@@ -1,11 +1,10 @@
-"""Which tasks run in which attempt, and what each attempt starts from (mode EFFECTIVELY_ONCE). Pure.
+"""The tasks of each attempt, and the checkpoint that each attempt starts from (mode EFFECTIVELY_ONCE). Pure.
 
-Keeps the regions in line with the packing plan, sends one back to a checkpoint when part of it is
-lost, falls back to an older checkpoint when one cannot be restored, and starts a region when all of it
-has restored. Invariants: an attempt, its checkpoint and its start are in the stored plan before a task
-learns of them, and the plan never shows a started region with other tasks than those that restored; so a
-successor of this master continues from the stored plan (F03). State is discarded only on request: no
-region that has ever had a checkpoint starts empty (F23).
+Keeps the regions in line with the packing plan, sends a region back to a checkpoint when part of it is lost, falls back
+to an older checkpoint when one cannot be restored, and starts a region when all of its tasks have restored. Invariants:
+an attempt, its checkpoint and its start are in the stored plan before a task learns of them, and the plan never shows a
+started region with other tasks than those that restored; so a successor of this master continues from the stored plan
+(F03). State is discarded only on request: no region that has ever had a checkpoint starts empty (F23).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ DAMAGE_MAX = 3
 
 
 class NothingSoundError(RpcError):
-    """No checkpoint can be restored; `held` is the one for which the tasks keep their prepared output."""
+    """No checkpoint can be restored; `held` is the checkpoint for which the tasks keep their prepared output."""
 
     def __init__(self, held: Source, damage: tuple[str, ...]) -> None:
         super().__init__(held, damage)
@@ -41,7 +40,7 @@ class NothingSoundError(RpcError):
 
 
 class Restorer:
-    """See the module; `begin` first."""
+    """See the module; call `begin` first."""
 
     def __init__(
         self,
@@ -57,12 +56,12 @@ class Restorer:
         self._coordinator = coordinator
         self._previous = previous
         self._finisher = finisher
-        #: Puts the effects of the coordinator on the pending.
+        #: Adds the effects of the coordinator to the pending effects.
         self._perform = perform
         self.regions = Regions(settings)
         #: Why the location given at submit cannot be restored.
         self._source_damage: str | None = None
-        #: An update has switched: if a state does not load now, the update is to blame and rolls itself back.
+        #: An update has switched: if a state does not load now, the update is the cause and rolls itself back.
         self.switching = False
         self.last_restore = ""
         self.last_restore_s = 0.0
@@ -70,7 +69,7 @@ class Restorer:
     # ---- the regions of the plan ------------------------------------------------------------
 
     def begin(self, now: float) -> None:
-        """Read what the predecessor left; the first plan follows."""
+        """Read the records of the predecessor; the first plan follows."""
         log, previous = self._coordinator.log, self._previous
         seen = [region.attempt + 1 for region in previous.regions] if previous is not None else []
         log.next_attempt = max([1, log.next_attempt, *seen])
@@ -133,7 +132,7 @@ class Restorer:
         return found
 
     def _in_doubt(self, record: plan_pb2.RegionRecord) -> bool:
-        """Whether the predecessor may have been told that this start cannot be restored; tasks report that only once.
+        """Whether the predecessor may have been told that this start cannot be restored, which tasks report only once.
 
         The log only knows checkpoints of this topology; any other start is tried again.
         """
@@ -158,7 +157,7 @@ class Restorer:
         if not self._has_past or self._settings.allow_empty:
             return Source(0, "")
         damage = [self._source_damage, *(record.damage for record in reversed(log.complete) if record.damaged)]
-        # Not from empty state: two-phase sinks would drop output that is prepared and still to be saved.
+        # Empty state is not possible: two-phase sinks would drop output that is prepared and still to be saved.
         last = next((record for record in reversed(log.complete) if not record.abandoned), None)
         held = Source(last.checkpoint, last.location) if last is not None else source
         return NothingSoundError(held, tuple(text for text in damage if text))
@@ -187,9 +186,9 @@ class Restorer:
         self._shared.note(why, warning=True)
 
     def restore(self, region: Region, why: str, now: float, cause: Cause) -> None:
-        """Part of a region is lost: it goes back."""
+        """Send a region back, because part of it is lost."""
         if self._finisher.done:
-            # Everything is in the last checkpoint.
+            # The last checkpoint has all data.
             return
         choice = self._choose()
         source = choice if isinstance(choice, Source) else choice.held
@@ -209,7 +208,9 @@ class Restorer:
         self._finisher.begin_again()
 
     def rewind(self, checkpoint: int, now: float) -> int:
-        """A user rewinds the topology to a checkpoint, or to the newest; returns it. RpcError if impossible."""
+        """A user rewinds the topology to a checkpoint, or to the newest; returns the checkpoint. RpcError if
+        impossible.
+        """
         coordinator = self._coordinator
         if checkpoint:
             coordinator.back_to(checkpoint)
@@ -223,7 +224,7 @@ class Restorer:
         return self.regions.regions[0].record.checkpoint
 
     def in_use(self) -> dict[int, str]:
-        """Checkpoints that must stay, and why."""
+        """Checkpoints that must be kept, with the reasons."""
         restored = [r for r in self.regions.regions if not r.started and self._shared.failure is None]
         found = {region.record.checkpoint: f"{region.name} is being restored from it" for region in restored}
         record = self._coordinator.newest()
@@ -232,7 +233,7 @@ class Restorer:
         return found
 
     def forgive(self, now: float) -> None:
-        """A user restarts something: what failed is retried."""
+        """Retry everything that has failed, because a user restarts a part."""
         if self._forget_failures():
             for region in self.regions.regions:
                 if region.start_at == float("inf"):
@@ -253,12 +254,12 @@ class Restorer:
     # ---- reports of others ------------------------------------------------------------------
 
     def look_at_all(self, now: float) -> None:
-        """A process has been silent for too long."""
+        """Check everything, because a process has been silent for too long."""
         for container in sorted(self._shared.registry.containers):
             self.look_at(container, now)
 
     def look_at(self, container: int, now: float) -> None:
-        """The statuses of a container's tasks have changed."""
+        """Check the tasks of a container, whose statuses have changed."""
         registry = self._shared.registry
         for task in registry.tasks_of(container):
             status = registry.tasks.get(task)
@@ -271,21 +272,21 @@ class Restorer:
                 self.restore(region, str(ended), now, Cause.ENDED)
 
     def look_at_stmgr(self, record: plan_pb2.StmgrRecord, now: float) -> None:
-        """A stream manager has registered."""
+        """Check a stream manager that has registered."""
         for region in self.regions.regions:
             ended = self.regions.look_at_stmgr(region, record.id, record.epoch)
             if ended is not None:
                 self.restore(region, str(ended), now, Cause.ENDED)
 
     def on_data_lost(self, task: int, attempt: int, why: str, now: float) -> None:
-        """Frames for a task, of this attempt, are lost."""
+        """Handle the loss of frames for a task, of this attempt."""
         place = self._shared.registry.places.get(task)
         region = self.regions.of_attempt(attempt, place.component) if place is not None else None
         if region is not None and region.started:
             self.restore(region, why, now, Cause.LOSS)
 
     def on_restore_failed(self, message: control_pb2.RestoreFailed, now: float) -> None:
-        """A task cannot restore the start of its attempt: use an older checkpoint, or fail (F23)."""
+        """Handle a task that cannot restore the start of its attempt: use an older checkpoint, or fail (F23)."""
         registry, log = self._shared.registry, self._coordinator.log
         place = registry.places.get(message.task_id)
         region = self.regions.of(place.component) if place is not None else None
@@ -300,7 +301,7 @@ class Restorer:
             elif any(r.checkpoint == number and not r.damaged for r in log.complete):
                 self._coordinator.damaged(number, message.error)
             else:
-                # The checkpoint is not to blame, so a retry would fail as well.
+                # The checkpoint is not the cause, so a retry would fail as well.
                 self._shared.failure = f"{region.name} cannot start: {message.error}"
                 region.start_at = float("inf")
                 return
@@ -337,11 +338,11 @@ class Restorer:
         shared.change_plan(now)
 
     def roster(self) -> Mapping[int, Incarnation] | None:
-        """Every task, if all run and can be reached; else None."""
+        """Every task, if all run and can be reached; otherwise None."""
         registry = self._shared.registry
         places = registry.places
         if not self.ready or any(registry.peer_of_task(task) is None for task in places):
-            # A successor knows which tasks run before the stream managers have found it.
+            # A successor knows which tasks run before the stream managers have connected to it.
             return None
         return {
             task: Incarnation(places[task].component, region.record.epochs[task], region.record.attempt)

@@ -1,4 +1,5 @@
-"""State shared by the operations of the topology master: what they read, and the effects that they decided. Pure.
+"""State shared by the operations of the topology master: the data that they read, and the effects that they decided.
+Pure.
 
 A `SharedState` decides only one thing: when a changed plan is published. Changes of addresses are
 collected for a moment, so that a restart of a thousand containers does not make a thousand plans;
@@ -23,11 +24,11 @@ from heronpy.tmaster.exceptions import ExceptionStore
 from heronpy.tmaster.planbook import PlanBook
 from heronpy.tmaster.registry import Registry
 
-#: How long a change of addresses waits for others; and how long after a restart of this master, when
-#: many stream managers are about to register.
+#: How long a change of addresses waits for further changes; the second time applies after a restart of this master,
+#: when many stream managers are about to register.
 SETTLE_S = 0.05
 SETTLE_UNCONFIRMED_S = 1.0
-#: Topologies up to this size are checked after every event, larger ones at intervals.
+#: Topologies up to this size are checked after every event, and larger topologies at intervals.
 SMALL_TOPOLOGY_TASKS = 500
 
 
@@ -43,16 +44,16 @@ class SharedState(Struct):
     process: str = "tmaster"
     #: Whether this topology master has known every task to be up.
     started: bool = False
-    #: Another topology master ran this topology before.
+    #: Whether another topology master ran this topology before.
     resumed: bool = False
     pending: list[Effect] = field(default_factory=list)
     publish_at: float | None = None
-    #: Why nothing can be restored, and what is being restored now (EFFECTIVELY_ONCE).
+    #: Why nothing can be restored, and the restore in progress (EFFECTIVELY_ONCE).
     failure: str | None = None
     restoring: str = ""
     #: The outage that a process waits for, by process.
     outages: dict[str, str] = field(default_factory=dict)
-    #: Called before a plan is built, to update what depends on the packing plan.
+    #: Called before a plan is built, to update everything that depends on the packing plan.
     before_plan: Callable[[float], None] | None = None
 
     @property
@@ -89,7 +90,7 @@ class SharedState(Struct):
     # ---- the plan ---------------------------------------------------------------------------
 
     def change_plan(self, now: float) -> int:
-        """Publish a new plan as soon as one can be built; returns the version it will have."""
+        """Publish a new plan as soon as it can be built; returns its future version."""
         self.publish_at = now
         return self.book.version + 1
 
@@ -143,7 +144,7 @@ class Operation(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in `X is running; try again when it is done`."""
+        """Its name in the sentence `X is running; try again when it is done`."""
 
     @property
     def done(self) -> bool: ...
@@ -152,4 +153,4 @@ class Operation(Protocol):
     def deadline(self) -> float | None: ...
 
     def advance(self, now: float) -> None:
-        """Check the registry and do what is possible now."""
+        """Check the registry, and take the steps that are possible now."""

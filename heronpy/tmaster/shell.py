@@ -63,7 +63,7 @@ _NO_STORE = events.Failed("this topology master has no checkpoint store")
 CLAIM_RETRY_S = 0.05
 STOP_TIMEOUT_S = 2.0
 LAST_ANSWERS_MS = 200
-#: No answer waits longer for the start of the topology.
+#: Maximum time that an answer waits for the start of the topology.
 STARTING_MAX_S = 10.0
 
 #: A struct is read only, and sent as an `Answer`.
@@ -103,7 +103,7 @@ class Shell:
         self._name = topology
         self._settings = settings
         self._clock = clock or MonotonicClock()
-        # With several masters, each takes its epoch when its turn comes.
+        # With several masters, each takes its epoch when it becomes active.
         self._store = Store(state, topology, 0 if settings.standbys else epoch)
         self.machine: TopologyMaster | None = None
         self._server: ControlServer | None = None
@@ -264,7 +264,7 @@ class Shell:
         for waiter in list(self._waiting.values()):
             if not waiter.done():
                 waiter.set_exception(self._stopping())
-        # Let the refusals out before the socket closes.
+        # Give the refusals time to leave before the socket closes.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         if self._authenticator is not None:
@@ -277,7 +277,7 @@ class Shell:
 
     @property
     def epoch(self) -> int:
-        """The epoch it took; 0 while it stands by."""
+        """The epoch of this process; 0 while it is a standby."""
         return self._store.epoch
 
     def _watch_location(self) -> Watch:
@@ -317,7 +317,7 @@ class Shell:
         if handler is None:
             raise InvalidRpcError(f"the topology master does not answer {field}")
         if self._exit is not None and self._exit.done():
-            # It would begin work that is not carried out, after other processes were told that it stops.
+            # The request would begin work that nobody finishes, after other processes were told that this one stops.
             raise self._stopping()
         self._running()
         answer = handler(peer, body)
@@ -333,12 +333,12 @@ class Shell:
         self._feed(events.ExecutorBeat(peer, body))
 
     def _taken(self, event: events.Event) -> Message:
-        """Acknowledge the event, which its sender repeats until then."""
+        """Acknowledge the event, because its sender repeats it until then."""
         self._feed(event)
         return control_pb2.Ok()
 
     def _on_update(self, peer: bytes, body: control_pb2.UpdateTopology) -> Answer:
-        """Refuse an update if the disk is full: it would wait for space longer than its client."""
+        """Refuse an update if the disk is full, because the update would outlast its client."""
         full = full_folder(*self._folders)
         if full is not None:
             raise RetryableRpcError(f"nothing was updated: the disk of {full} is full; free some space and try again")

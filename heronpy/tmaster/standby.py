@@ -1,10 +1,9 @@
 """A topology master that waits for its turn (F03, F10).
 
-It takes over when the location of the active one is gone (it died, or its session expired), or when the
-active one has not answered for `heron.tmaster.takeover_s` (it may be stopped). Taking over means a new,
-higher epoch and a new version of every node that the other may write: if the other wakes up, its writes fail
-and it ends as fenced. Losing the connection to the state manager is not a reason to take over. `FailureDetector`
-decides, `Standby` asks.
+It takes over when the location of the active one is gone (it died, or its session expired), or when the active one has
+not answered for `heron.tmaster.takeover_s` (it may be stopped). Taking over means a new, higher epoch and a new version
+of every node that the other may write: if the old master wakes up, its writes fail and it ends as fenced. Losing the
+connection to the state manager is not a reason to take over. `FailureDetector` decides, `Standby` asks.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ log = logging.getLogger("heronpy.tmaster")
 
 #: A missed change of the location is noticed after this time.
 LOOK_AGAIN_S = 1.0
-#: Number of requests that must go unanswered, however long each of them took.
+#: Number of requests that must stay unanswered, independent of their duration.
 MISSED_MIN = 2
 
 
 class FailureDetector:
-    """Measures how long the holder of the location has been silent. The caller passes the time."""
+    """Measures how long the holder of the location has been silent. The caller passes the time in."""
 
     def __init__(self, takeover_s: float) -> None:
         self._takeover_s = takeover_s
@@ -77,7 +76,7 @@ class Standby:
         woken = asyncio.Event()
 
         def changed(_: str) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: we are ending
+            with contextlib.suppress(RuntimeError):  # the loop is closed, because this process is ending
                 loop.call_soon_threadsafe(woken.set)
 
         end.add_done_callback(lambda _: woken.set())
@@ -114,7 +113,7 @@ class Standby:
             log.warning("the active topology master has not answered for %g s; taking over", self._takeover_s)
             return await asyncio.to_thread(claim, holder)
         except (StateError, FencedError, DeadlineError) as error:
-            # Without the state manager the master is unknown; if another one was faster, keep waiting.
+            # Without the state manager the master is unknown. If another standby was faster, keep waiting.
             self._say(str(error))
             return False
 

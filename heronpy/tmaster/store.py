@@ -30,7 +30,7 @@ from heronpy.tmaster.events import Node
 
 M = TypeVar("M", bound=Message)
 
-#: Attempts to write a node that another process also writes.
+#: Number of attempts to write a node that another process also writes.
 _OUTDATE_TRIES = 100
 #: Nodes that a predecessor may be about to write for the first time.
 _WRITTEN_LATER = (Node.UPDATE, Node.TOTALS, Node.EVENTS, Node.MINUTES, Node.COUNTS, Node.LAST)
@@ -52,7 +52,7 @@ class Loaded(Struct, frozen=True):
     happened: control_pb2.EventLedger | None = None
     minutes: control_pb2.MinutesLedger | None = None
     counts: control_pb2.MetricsLedger | None = None
-    #: Only for when it was submitted.
+    #: Used only for the time of the submit.
     submitted: plan_pb2.ExecutionState | None = None
 
 
@@ -78,17 +78,17 @@ class Store:
         }
         #: Version of each node as last read or written; 0 for a node that does not exist.
         self._versions: dict[Node, int] = {}
-        #: A predecessor may still be alive: nodes are emptied instead of removed, so that their versions
-        #: keep growing and those that the predecessor knows stay outdated.
+        #: A predecessor may still be alive: nodes are emptied instead of removed, so that their versions keep growing
+        #: and the predecessor's versions stay outdated.
         self._outdated = False
 
     def claim(self, endpoint: str, pid: int, host: str) -> plan_pb2.TmasterLocation | None:
-        """Become the master; returns None, or the location of the current one. FencedError if that one is newer."""
+        """Become the master; returns None, or the location of the current one. FencedError if that is newer."""
         location = plan_pb2.TmasterLocation(
             topology=self._topology, endpoint=endpoint, epoch=self.epoch, pid=pid, host=host
         )
         path = paths.tmaster(self._topology)
-        # Ours from here on, even if the answer to the next line is lost.
+        # This process is the master from here on, even if the answer to the next line is lost.
         self._location = location
         try:
             self._state.create(path, location.SerializeToString(), ephemeral=True)
@@ -112,15 +112,15 @@ class Store:
         return None
 
     def is_ours(self, holder: bytes) -> bool:
-        """Whether this is the location that we wrote, even if the write was never confirmed."""
+        """Whether this process wrote the location, even if the write was never confirmed."""
         return self._location is not None and holder == self._location.SerializeToString()
 
     def take_over(self, silent: bytes | None, endpoint: str, pid: int, host: str) -> bool:
         """Become the master with a new epoch, in place of a silent one if given.
 
-        False when another process was faster; after a StateError the next call continues where this one stopped.
-        No lock is held, because a stopped process would keep it. Instead, a process that finds that a later epoch was
-        taken meanwhile withdraws, so epochs follow the order of the claims.
+        False when another process was faster; after a StateError the next call continues where this call stopped. No
+        lock is held, because a stopped process would keep it. Instead, a process withdraws if it finds that a later
+        epoch was taken meanwhile, so epochs follow the order of the claims.
         """
         path, counter = paths.tmaster(self._topology), paths.epoch(self._topology, "tmaster")
         found = self._state.get(path)
@@ -157,7 +157,7 @@ class Store:
                 raise StateError(f"another process keeps writing the {node.value} of {self._topology}; try again")
 
     def check_fence(self) -> bool:
-        """Whether the location is ours; ReplacedError when it belongs to a newer master."""
+        """Whether the location belongs to this process; ReplacedError when it belongs to a newer master."""
         path = paths.tmaster(self._topology)
         found = self._state.get(path)
         if found is None:
@@ -173,7 +173,7 @@ class Store:
     def reclaim(self) -> None:
         """Write the location again if it was removed, unless the topology is gone as well.
 
-        An older master may have written its own when its session with the state manager was renewed.
+        An older master may have written its own location when its session with the state manager was renewed.
         """
         location, path = self._location, paths.tmaster(self._topology)
         if location is not None and not self.check_fence() and self._state.exists(self._paths[Node.TOPOLOGY]):
@@ -183,7 +183,7 @@ class Store:
                     self._state.delete(path, version=found[1])
             self.claim(location.endpoint, location.pid, location.host)
             if not self._state.exists(self._paths[Node.TOPOLOGY]):
-                # The process that removes the topology may have removed the location before we wrote ours.
+                # The process that removes the topology may have removed the location before this process wrote it.
                 self.release()
 
     def watch(self, callback: Callable[[str], None]) -> Watch:
@@ -209,7 +209,7 @@ class Store:
         if previous is not None and previous.tmaster_epoch > self.epoch:
             raise self._replaced(previous.tmaster_epoch)
         if previous is not None and previous.topology.id != topology.id:
-            previous = None  # left by an earlier topology of this name
+            previous = None  # it is of an earlier topology with this name
         submitted = self._submitted(topology.id)
         return Loaded(topology, packing, previous, intent, checkpoints, totals, happened, minutes, counts, submitted)
 
@@ -251,7 +251,7 @@ class Store:
             raise FencedError(f"another process wrote the {node.value} of {self._topology}: {error}") from None
 
     def release(self) -> None:
-        """Remove the location, if it is ours."""
+        """Remove the location, if it belongs to this process."""
         with contextlib.suppress(StateError, FencedError):
             if self.check_fence():
                 self._state.delete(paths.tmaster(self._topology))

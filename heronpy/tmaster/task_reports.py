@@ -1,4 +1,4 @@
-"""What tasks report in addition to their figures: hot lines, exceptions, memory, slow tuples. Pure."""
+"""Reports of tasks in addition to their figures: hot lines, exceptions, memory, slow tuples. Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from heronpy.views.past import Slow, SlowTuple
 
 #: Limits for the text that exceptions have in common.
 ALIKE_MAX_CHARS = 500
-#: Share of messages that must have a word at the same place, and the placeholder for other words.
+#: Share of messages that must have the same word at a place, and the placeholder for differing words.
 COMMON, OTHER = 0.9, "…"
-#: Step and most points of a memory trail.
+#: Minimum distance and maximum number of points of a memory trail.
 STEP_S, POINTS_MAX = 4.0, 30
 TRAIL_KEPT_S = 300.0
 #: Smaller changes of a trail are not reported.
 TOLD_BYTES = 2 << 20
 _METRIC = "__py-physical-memory-byte"
-#: Slow tuples of a process.
+#: Number of slow tuples kept per process.
 SLOW_KEPT = 16
 
 
@@ -39,7 +39,7 @@ class _Trail(Struct):
         return len(self.sizes) > 1 and max(self.sizes) - min(self.sizes) >= TOLD_BYTES
 
     def add(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Add the memory of a report, unless one was added just now."""
+        """Add the memory of a report, unless a point was added just now."""
         if self.times and now - self.times[-1] < STEP_S:
             return
         value = next((sample.value for sample in report.samples if sample.name == _METRIC), 0.0)
@@ -56,10 +56,10 @@ class _Trail(Struct):
 class _Task(Struct):
     component: str
     epoch: int
-    #: The slow tuples of its process, and the slowest of those before it.
+    #: The slow tuples of its process, and the slowest tuples of the earlier processes.
     slow: list[SlowTuple] = field(default_factory=list)
     slow_before: list[SlowTuple] = field(default_factory=list)
-    #: Where its process was found; None: not in user code.
+    #: The hot lines of its process; None: not in user code.
     hot: HotSpots | None = None
     trail: _Trail = field(default_factory=_Trail)
     trail_before: _Trail = field(default_factory=_Trail)
@@ -68,17 +68,18 @@ class _Task(Struct):
 class TaskReports:
     """The slow tuples and hot lines of each task, and its memory over the last two minutes.
 
-    A process reports all slow tuples that it keeps; of its predecessors in the same task the slowest stay. Minutes are
-    too coarse for a leak that fills its limit within one. Invariants: of a task at most `SLOW_KEPT` slow tuples of its
-    process and as many of those before it are kept; a trail of memory has at most `POINTS_MAX` points, at least
-    `STEP_S` apart, of one process; that of the process before is told for `TRAIL_KEPT_S`.
+    A process reports all slow tuples that it keeps; of earlier processes of the task the slowest tuples are kept.
+    Minutes are too coarse for a leak that reaches its limit within one minute. Invariants: at most `SLOW_KEPT` slow
+    tuples of a task's current process are kept, and as many of its earlier processes; a trail of memory has at most
+    `POINTS_MAX` points of one process, at least `STEP_S` apart; the trail of the previous process is kept for
+    `TRAIL_KEPT_S`.
     """
 
     def __init__(self) -> None:
         self._tasks: dict[str, _Task] = {}
 
     def take(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Take what a report of a task has; one of an older process than the last is ignored."""
+        """Take the data of a task's report; a report of an older process than the last is ignored."""
         if not report.task_id:
             return
         task = self._tasks.get(report.process)
@@ -144,7 +145,7 @@ def _hot_spots_of(found: control_pb2.TaskLooks) -> HotSpots:
 
 
 def slowest(tuples: Iterable[SlowTuple]) -> list[SlowTuple]:
-    """The slowest first, of equal ones the newest."""
+    """Slowest first; among equal ones the newest first."""
     return sorted(tuples, key=lambda one: (-one.took_s, -one.at))
 
 
@@ -163,7 +164,9 @@ def _named(one: control_pb2.SlowTuple, report: control_pb2.MetricsReport) -> Slo
 
 
 def raised_by(reports: Sequence[control_pb2.ExceptionReport], hot: HotSpots) -> HotSpots:
-    """The look, and where the task last raised something; what the exceptions of that type and line have in common."""
+    """The hot lines, with the last place where the task raised, and the common part of the exceptions of that type and
+    line.
+    """
     hot = replace(hot)
     if not reports:
         return hot
@@ -181,9 +184,10 @@ def raised_by(reports: Sequence[control_pb2.ExceptionReport], hot: HotSpots) -> 
 
 
 def alike(messages: Sequence[tuple[str, int]]) -> tuple[str, int, int]:
-    """The common words of most of these messages, how many have them, and the total; each message comes with a number.
+    """The common words of most of these messages, how many have them, and the total; each message has a count.
 
-    Words are compared by position among the messages of the most frequent length. "": there is no common word.
+    Words are compared by position among the messages of the most frequent length. The text is "" if there is no common
+    word.
     """
     total = sum(times for _, times in messages)
     lengths: Counter[int] = Counter()

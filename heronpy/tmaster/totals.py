@@ -1,12 +1,12 @@
 """The counts of all processes of a topology, including those that have ended. Pure.
 
-A task and a stream manager count from 0 each time they start. Here the last counts of each process are kept and
-added up, so a total belongs to the topology, not to a process. Invariants: no total ever decreases, whatever is
-reported in whatever order; each process counts once, however often it reports.
+A task and a stream manager count from 0 each time they start. This module keeps the last counts of each process and
+adds them up, so a total belongs to the topology and not to a process. Invariants: no total ever decreases, for any
+reports in any order; each process counts once, independent of its number of reports.
 
 Tasks report up to seconds apart. A view is therefore taken at one moment (`moment`) after which all of them have
-reported: it shows what a task had emitted at its first report from then on, and what it had executed at its last
-report until then. So without losses no component shows more executed tuples than were emitted to it.
+reported. It shows a task's emitted tuples at its first report after the moment, and its executed tuples at its last
+report before it. So without losses no component shows more executed tuples than were emitted to it.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from heronpy.proto import control_pb2, plan_pb2
 
 #: The totals of a TaskStatus.
 COUNTERS = ("emitted", "executed", "acked", "failed", "dead_letters", "lost_tuples")
-#: This counter grows before the others do, here and downstream.
+#: This counter grows before the others, in the task and downstream.
 _EMITTED = 0
 _LETTERS = COUNTERS.index("dead_letters")
 #: A task that has not reported for this long counts with its last report: it is idle or has ended.
 SILENT_S = 3.0
-#: A silent task was idle until this long ago: any activity would have been reported by now.
+#: A silent task was idle until this long ago; otherwise it would have reported by now.
 HEARD_S = 1.5
 #: Reports of one task closer together than this are merged.
 _GAP_S = 0.1
 #: Number of tasks removed by updates that are kept separately; the counts of older ones are summed.
 RETIRED_MAX = 10_000
-#: Number of spout tasks that began again which are named.
+#: The maximum number of restarted spout tasks that are named.
 BEGUN_AGAIN_NAMED = 3
-#: Counters are u64 on the wire; a sum stays there, whatever a broken process reports.
+#: Counters are u64 on the wire; a sum stays in this range, even if a broken process reports more.
 _MOST = (1 << 64) - 1
-#: Exit reasons with which a process hands over or reports the tuples that it held.
+#: Exit reasons of a process that hands over or reports the tuples that it held.
 ORDERLY_ENDS = frozenset(
     {
         control_pb2.EXIT_NONE,
@@ -55,7 +55,7 @@ ORDERLY_ENDS = frozenset(
 )
 
 
-#: Fields of a task for a successor, with the same names there.
+#: Fields of a task for a successor, which has fields of the same names.
 _TOLD = (
     "spout", "epoch", "before", "latest", "pending", "abandoned", "forgets_failed", "component", "begun_again",
     "container", "rewinds", "ends", "saves_nothing", "at_least", "has_run",
@@ -67,40 +67,40 @@ class TaskCounts(Struct):
 
     spout: bool
     epoch: int
-    #: Counts of the processes before the current one, and of the current one.
+    #: Counts of the earlier processes, and of the current one.
     before: tuple[int, ...]
     latest: tuple[int, ...]
-    #: Incomplete tuple trees at the last report, and those of earlier processes when they ended.
+    #: Incomplete tuple trees at the last report, and those of earlier processes at their end.
     pending: int = 0
     abandoned: int = 0
-    #: The last reports: their times, and the totals then.
+    #: The last reports: their times, and the totals at these times.
     moments: list[float] = field(default_factory=list)
     reports: list[tuple[int, ...]] = field(default_factory=list)
     #: A spout that cannot send failed tuples again.
     forgets_failed: bool = False
     component: str = ""
-    #: A spout that may have emitted when another process took its place, which calls `initialize` again: unless that
-    #: resumes, everything is emitted again.
+    #: A spout that may have emitted before another process replaced it. The new process calls `initialize` again:
+    #: unless the spout resumes, everything is emitted again.
     begun_again: bool = False
-    #: A spout that is rewound to a checkpoint with the others, so that repeated emits count once.
+    #: A spout that goes back to a checkpoint with its region, so that repeated emits count once.
     rewinds: bool = False
-    #: It said so of itself, but keeps nothing that it could go back to.
+    #: A spout that claims to be rewindable, but keeps no state to go back to.
     saves_nothing: bool = False
-    #: Whether the report of its current process is final, because the process ends.
+    #: Whether the report of its current process is final, because the process is ending.
     ends: bool = False
     #: Whether an earlier process ended without a final report, so that the totals lack its last counts.
     at_least: bool = False
     #: Its current process has ended without such a report and has no successor.
     given_up: bool = False
-    #: One of its processes has initialised.
+    #: Whether one of its processes has initialised.
     has_run: bool = False
     #: The container of the current process; 0 is unknown.
     container: int = 0
-    #: The epoch of the stream manager that has counted all tuples of the current process; 0: there is no such one.
+    #: The epoch of the stream manager that has counted all tuples of the current process; 0 if there is none.
     witness: int = 0
 
     def take_letters(self, before: int) -> None:
-        """Take how many dead letters earlier processes have left on disk, where no count is lost."""
+        """Take the number of dead letters that earlier processes have left on disk, where no count is lost."""
         known = self.before[_LETTERS]
         self.before = (*self.before[:_LETTERS], max(known, before), *self.before[_LETTERS + 1 :])
 
@@ -113,7 +113,7 @@ class TaskCounts(Struct):
         if moments and at < moments[-1]:  # the clock was set back
             moments.clear()
             reports.clear()
-        again = moments and at == moments[-1]  # a stream manager repeats the last report it got
+        again = moments and at == moments[-1]  # a stream manager repeats its last report
         if again or (len(moments) > 1 and at - moments[-2] < _GAP_S):
             moments.pop()
             reports.pop()
@@ -138,11 +138,11 @@ class _StmgrCounts(Struct):
     epoch: int
     latest: tuple[int, int]
     before: tuple[int, int] = (0, 0)
-    #: It left the plan: if its name returns with another epoch, that is not a death.
+    #: Whether it left the plan. If its name returns with another epoch, that is not a death.
     left: bool = False
-    #: Whether `latest` is final, including the tuples that it held at its end.
+    #: Whether `latest` is final and includes the tuples that it held at its end.
     ends: bool = False
-    #: Component to the tuples that it and its predecessors have discarded on purpose.
+    #: Component to the tuples that this stream manager and its predecessors have discarded on purpose.
     dropped: Mapping[str, int] = field(default_factory=dict)
     dropped_before: Mapping[str, int] = field(default_factory=dict)
 
@@ -154,26 +154,26 @@ class Totals(Struct):
     stmgrs: dict[str, _StmgrCounts] = field(default_factory=dict)
     #: A process died with tuples that were never counted.
     uncounted: bool = False
-    #: A stream manager was one of them: what waited in it may be any number.
+    #: A stream manager was one of them, so any number of tuples may have waited in it.
     queues_lost: bool = False
-    #: Stream managers that are being replaced in order, with nothing in them.
+    #: Stream managers that are being replaced in order and hold no tuples.
     emptied: frozenset[str] = frozenset()
     #: Under ATLEAST_ONCE: whether tuples without a tuple tree were sent, which are not sent again.
     untracked: bool = False
-    #: Effectively once: how often a region went back.
+    #: Effectively once: number of times that a region went back.
     restores: int = 0
     #: Wall time at which the first topology master of this topology started; 0 is unknown.
     started_at: float = 0.0
     #: All tasks were up once, under this topology master or an earlier one.
     has_run: bool = False
-    #: By process: the epoch of its executor, how often it was started again before that, and how often by this one.
+    #: By process: the epoch of its executor, its number of restarts under earlier executors, and under this one.
     restarts: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    #: Grows with what nobody else can tell a successor: when a process is replaced, the reports of the new one do not
-    #: include its counts.
+    #: Grows with changes that a successor can learn from no other process: the reports of a new process do not include
+    #: the counts of the replaced one.
     changes: int = 0
     #: Grows with any count.
     growth: int = 0
-    #: Spout tasks that a plan has let emit, each with the epoch of its stream manager then; 0 is unknown.
+    #: Spout tasks that a plan allowed to emit, each with the epoch of its stream manager at that time; 0 is unknown.
     let: dict[int, int] = field(default_factory=dict)
     _moment: float = 0.0
     _retired: control_pb2.TupleTotals = field(default_factory=control_pb2.TupleTotals)
@@ -183,14 +183,16 @@ class Totals(Struct):
     _retired_of: dict[str, control_pb2.RetiredTotals] = field(default_factory=dict)
 
     def let_emit(self, spouts: Mapping[int, int]) -> None:
-        """A plan lets these spout tasks emit; each with the epoch of its stream manager, 0 if unknown."""
+        """Record that a plan allows these spout tasks to emit, each with the epoch of its stream manager (0 if
+        unknown).
+        """
         fresh = spouts.keys() - self.let.keys()
         self.let.update((task, spouts[task]) for task in fresh)
         self.changes += bool(fresh)
 
     def take_plan(self, previous: plan_pb2.PhysicalPlan) -> None:
-        """Take what the last plan of a predecessor says about processes of which it may not have left any counts."""
-        # Who ran when that plan began to apply is not known: an older plan may have let them emit.
+        """Take from a predecessor's last plan the processes whose counts it may not have left."""
+        # It is unknown which processes ran when that plan took effect: an older plan may have let them emit.
         self.let_emit(dict.fromkeys(emitters(previous), 0))
         for record in previous.stmgrs:
             self.take_stmgr(record.id, record.epoch)
@@ -198,7 +200,7 @@ class Totals(Struct):
     def take_task(self, status: control_pb2.TaskStatus, spout: bool, container: int = 0, stmgr_epoch: int = 0) -> None:
         """Take the status that a process of a task reports, with the component of its place.
 
-        `stmgr_epoch` is that of the stream manager that passes it on; 0 of it, or of the container, is unknown.
+        `stmgr_epoch` is the epoch of the stream manager that passes it on. An epoch or container of 0 is unknown.
         """
         told = (
             status.emitted,
@@ -268,7 +270,7 @@ class Totals(Struct):
     def take_stmgr(self, name: str, epoch: int, discarded: int = 0, lost: int = 0, ends: bool = False) -> None:
         """Take the tuples that a stream manager has given up; with none, this only records its incarnation.
 
-        `ends`: it has counted what it held, and nothing follows.
+        `ends`: it has counted the tuples that it held, and this is its last report.
         """
         known = self.stmgrs.get(name)
         if known is None:
@@ -288,7 +290,7 @@ class Totals(Struct):
         else:
             if ends and not known.ends:
                 known.ends = True
-                # A peer may have had some of what was on its way to it.
+                # A peer may have had some of the tuples on their way to this one.
                 self.uncounted = self.uncounted or lost > known.latest[1]
                 self.changes += 1
             known.latest = (max(known.latest[0], discarded), max(known.latest[1], lost))
@@ -307,7 +309,7 @@ class Totals(Struct):
             executor, before, latest = known
             if epoch < executor:
                 return
-            # With its executor a process ends and gets a successor, too.
+            # When an executor ends, its processes end too and get successors.
             found = (epoch, _sum(before, latest, 1), told) if epoch > executor else (epoch, before, max(latest, told))
         if found != known:
             self.restarts[process.name] = found
@@ -319,7 +321,7 @@ class Totals(Struct):
         return _sum(before, latest)
 
     def take_process(self, process: control_pb2.ProcessRecord) -> None:
-        """Take how the previous process ended."""
+        """Record how the previous process of a task ended."""
         carries_tuples = process.kind != control_pb2.PROCESS_OTHER
         if not self.uncounted and carries_tuples and process.restarts and process.exit not in ORDERLY_ENDS:
             self.uncounted = True
@@ -330,23 +332,25 @@ class Totals(Struct):
             self.changes += 1
 
     def start(self, wall: float) -> None:
-        """A topology master starts at this wall time: the first one if none has handed over an earlier time."""
+        """Record that a topology master starts at this wall time, unless a predecessor handed over an earlier one."""
         if not 0 < self.started_at <= wall:
             self.started_at = wall
             self.changes += 1
 
     def count_restores(self, regions: int) -> None:
-        """So many regions go back to a checkpoint."""
+        """Count this number of regions that go back to a checkpoint."""
         self.restores = _sum(self.restores, regions)
         self.changes += 1
 
     def start_all(self) -> None:
-        """All tasks are up."""
+        """Record that all tasks are up."""
         self.changes += not self.has_run
         self.has_run = True
 
     def place(self, tasks: AbstractSet[int], stmgrs: AbstractSet[str], names: AbstractSet[str] = frozenset()) -> None:
-        """Set the tasks and stream managers of the plan, and the names of tasks; the counts of all others are kept."""
+        """Set the tasks and stream managers of the plan, and the names of tasks; the counts of all other tasks are
+        kept.
+        """
         others = [name for name in self.restarts if name not in names and name not in stmgrs]
         for name in others[: max(0, len(others) - RETIRED_MAX)]:
             del self.restarts[name]
@@ -354,7 +358,7 @@ class Totals(Struct):
             known.left = known.left or name not in stmgrs
         gone = [task for task in self.tasks if task not in tasks]
         if not self._gone.issuperset(gone):
-            self.changes += 1  # their counts reach a successor only this way
+            self.changes += 1  # their counts reach a successor only in this record
         self._gone = frozenset(gone)
         self.let = {task: epoch for task, epoch in self.let.items() if task in tasks or task in self._gone}
         for task in gone[: max(0, len(gone) - RETIRED_MAX)]:
@@ -390,7 +394,7 @@ class Totals(Struct):
         return self._moment
 
     def fill(self, status: control_pb2.TaskStatus, moment: float = 0.0) -> None:
-        """Replace the counts of the current process by the task's totals: the latest, or those at a moment."""
+        """Replace the counts of the current process by the task's totals, either the latest or those at a moment."""
         known = self.tasks.get(status.task_id)
         if known is not None:
             totals = known.totals_at(moment) if moment else known.totals()
@@ -405,7 +409,7 @@ class Totals(Struct):
             status.at_least = True
 
     def retired(self, tasks: Collection[int], moment: float = 0.0) -> list[control_pb2.RetiredTotals]:
-        """The counts by component of all tasks but these, at a moment; without one, the latest."""
+        """The counts by component of all tasks except these, at a moment; without a moment, the latest."""
         found: dict[str, control_pb2.RetiredTotals] = {}
         for component, summed in self._retired_of.items():
             found[component] = control_pb2.RetiredTotals()
@@ -436,7 +440,7 @@ class Totals(Struct):
 
     @classmethod
     def of(cls, kept: control_pb2.TotalsLedger | None, topology_id: str) -> Totals:
-        """The totals of a predecessor; new totals without one, or if they belong to another topology."""
+        """The totals of a predecessor; new totals if there is none, or if they belong to another topology."""
         totals = cls()
         if kept is None or kept.topology_id != topology_id:
             return totals
@@ -462,7 +466,7 @@ class Totals(Struct):
         return totals
 
     def summed(self, moment: float = 0.0, mode: str = "ATMOST_ONCE") -> control_pb2.TupleTotals:
-        """The totals of a topology of this reliability mode at a moment; without one, the latest."""
+        """The totals of a topology of this reliability mode at a moment; without a moment, the latest."""
         totals = control_pb2.TupleTotals()
         totals.CopyFrom(self._retired)
         for task, known in self.tasks.items():
@@ -470,7 +474,8 @@ class Totals(Struct):
         totals.lost = _sum(totals.lost, *(known.before[1] + known.latest[1] for known in self.stmgrs.values()))
         totals.untracked = mode == "ATLEAST_ONCE" and self.untracked
         not_resent = totals.untracked or mode == "ATMOST_ONCE"
-        # Who has no bolts sends no tuples: what workers of work units hold is leased, and their ledger judges its loss.
+        # A topology without bolts sends no tuples. Units of its workers are leased, and their ledger accounts for
+        # losses.
         sends = not self.tasks or not all(task.spout for task in self.tasks.values())
         totals.lost_estimated = not_resent and sends and self.uncounted
         totals.lost_unknown = not_resent and sends and self.queues_lost

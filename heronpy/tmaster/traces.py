@@ -1,8 +1,7 @@
-"""Traces: the spans that tasks report, joined, and how the clocks of hosts differ. Pure.
+"""Traces: joins the spans that tasks report, and compares the clocks of hosts. Pure.
 
-Spans come in any order. A trace is shown once the span of its spout is known; what comes from a call whose span was
-lost is left out of it. Invariants: the latest traces, at most `TRACES_MAX`, with at most `SPANS_MAX` spans each; a span
-counts once.
+Spans come in any order. A trace is shown once the span of its spout is known; spans below a lost span are left out.
+Invariants: the latest traces, at most `TRACES_MAX`, with at most `SPANS_MAX` spans each; a span counts once.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ TRACES_MAX = 1000
 SPANS_MAX = 200
 #: Limits of requests.
 RATE_MAX, LEASE_MAX_S = 1000.0, 10.0
-#: A trace in which something may be under way is left out for this long.
+#: A trace in which a call may still be in progress is left out for this long.
 SETTLE_S = 2.0
 
 CLOCKS_MAX: Final = 10_000
@@ -41,12 +40,12 @@ ENDS = {
 
 
 class Way(Struct, frozen=True):
-    """The way of a tuple to a call and through it: each part in order, in seconds."""
+    """The way of a tuple to a call and through it: its parts in order, in seconds."""
 
     parts: tuple[tuple[str, float], ...]
-    #: False: a part is between two hosts, so it is not measured by one clock.
+    #: False: one part is between two hosts, so that no single clock measures it.
     exact: bool
-    #: Error of that part; None if the part is unknown.
+    #: Error of the part between hosts; None if that part is unknown.
     error_s: float | None = 0.0
 
     @property
@@ -54,7 +53,7 @@ class Way(Struct, frozen=True):
         return sum(took for _, took in self.parts)
 
     def sums(self) -> dict[str, float]:
-        """Seconds of each hop; there are several parts of some."""
+        """Seconds of each hop. A hop may have several parts."""
         found: dict[str, float] = {}
         for hop, took in self.parts:
             found[hop] = found.get(hop, 0.0) + took
@@ -62,7 +61,7 @@ class Way(Struct, frozen=True):
 
 
 def way_of(span: Span) -> Way:
-    """The way of one span; only the call for that of a spout, and nothing for an ack."""
+    """The way of one span. For a spout's span it is only the call, and for an ack it is empty."""
     if span.end in (control_pb2.SPAN_ACKED, control_pb2.SPAN_FAILED):
         return Way((), True)
     process = ("process", _seconds(span.began, span.ended))
@@ -95,7 +94,7 @@ def _seconds(first_ns: int, last_ns: int) -> float:
 
 
 class Placed(Struct, frozen=True):
-    """A span on the time line of its trace: seconds from the begin of next_tuple to where its first part begins."""
+    """A span on the time line of its trace, in seconds from the begin of next_tuple to the begin of its first part."""
 
     span: Span
     start_s: float
@@ -109,8 +108,8 @@ class Placed(Struct, frozen=True):
 def placed(spans: list[Span]) -> list[Placed]:
     """The spans of a trace in their order in time, from the spout on.
 
-    What is known to come from a call whose own span is missing is left out. A span begins where the call of its parent
-    ends, or earlier when the tuple had to leave before that.
+    Spans below a missing span are left out. A span begins at the end of its parent's call, or earlier if the tuple was
+    sent before that.
     """
     children: dict[int, list[Span]] = {}
     for span in spans:
@@ -165,7 +164,7 @@ class Clocks:
 
     Times are nanoseconds; `now_ns` is of the topology master's clock, whose number is `own`.
 
-    Invariant: the `CLOCKS_MAX` that were heard of last.
+    Invariant: the `CLOCKS_MAX` clocks that were reported last are kept.
     """
 
     def __init__(self, own: int) -> None:
@@ -174,7 +173,7 @@ class Clocks:
         self._known: OrderedDict[int, tuple[int, Offset]] = OrderedDict()
 
     def take(self, told: control_pb2.ClockOffset, now_ns: int) -> None:
-        """Record an executor's sample of its host's clock; the most exact sample of a host counts."""
+        """Record an executor's sample of its host's clock; the most exact sample of a host is used."""
         if not told.clock or told.clock == self._own or not told.error:
             return
         new, known = Offset(told.offset, told.error), self.offset(told.clock, now_ns)
@@ -193,8 +192,8 @@ class Clocks:
         return offset.aged(age_ns) if offset is not None and age_ns <= KEPT_NS else None
 
     def relate(self, span: control_pb2.Span, now_ns: int) -> None:
-        """Write into a span whose way goes between hosts how their clocks differ, if both are known."""
-        span.clock_shift = span.clock_error = 0  # only we set it
+        """Write the difference of the two hosts' clocks into a span between hosts, if both clocks are known."""
+        span.clock_shift = span.clock_error = 0  # only this master sets these fields
         if span.source_clock == span.clock or not span.source_clock:
             return
         source, own = self.offset(span.source_clock, now_ns), self.offset(span.clock, now_ns)
@@ -210,11 +209,11 @@ class _Trace:
         self.spans: dict[int, Span] = {}
         self.root: Span | None = None
         self.heard_at = 0.0
-        #: Worked out when it is asked for, until another span comes.
+        #: Computed on demand, and dropped when another span comes.
         self._joined: _Joined | None = None
 
     def add(self, span: Span, now: float) -> bool:
-        """Whether there was room for it."""
+        """Add a span; returns whether there was room for it."""
         if span.number in self.spans:
             return True
         if len(self.spans) >= SPANS_MAX:
@@ -249,11 +248,11 @@ class _Trace:
 
 class _Joined(Struct, frozen=True):
     placed: list[Placed]
-    #: Everything that was emitted for it is known.
+    #: Whether all tuples emitted for it are known.
     whole: bool
     #: To the end of the last call, without the ack.
     took_s: float
-    #: ((source, target), hop, seconds, by how many of them it may be wrong)
+    #: ((source, target), hop, seconds, maximum error in seconds)
     hops: list[tuple[tuple[str, str], str, float, float]]
 
 
@@ -286,7 +285,7 @@ class TraceStore:
     """See the module. Times are in seconds, `now` is monotonic."""
 
     def __init__(self, clocks: Clocks | None = None) -> None:
-        """`clocks` compare those of several hosts."""
+        """`clocks` compares the clocks of several hosts."""
         self._clocks = clocks
         self._traces: OrderedDict[int, _Trace] = OrderedDict()
         #: Spans for which there was no room.
@@ -313,7 +312,7 @@ class TraceStore:
             self.discarded += not trace.add(kept, now)
 
     def reply(self, asked: control_pb2.GetTraces, now: float, wall_s: float) -> Traces:
-        """Answer GetTraces; `wall_s` is now."""
+        """Answer GetTraces; `wall_s` is the current wall time."""
         begun = [
             (number, trace)
             for number, trace in self._traces.items()

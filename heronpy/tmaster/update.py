@@ -3,14 +3,14 @@
 The steps, each stored before it is announced:
 
     SAVING     EFFECTIVELY_ONCE only: a checkpoint that the tasks of the new plan restore from
-    JOINING    the packing plan is the union of old and new, so executors start what is added; wait
-               until all of it is registered
+    JOINING    the packing plan is the union of old and new, so executors start the added processes;
+               wait until all of them are registered
     SWITCHING  the physical plan has the new tasks and no removed ones; wait until every task has applied it
     DRAINING   removed tasks get no new tuples; wait until they are empty, or until the drain timeout. When tasks move
-               to other containers, the spouts wait, too, until the whole topology is empty: what is on its way
-               to a stream manager that leaves the plan would be lost
-    SETTLING   the packing plan is the new one, so executors stop what is removed; tasks that move to
-               another container start there; wait for them
+               to other containers, the spouts wait, too, until the whole topology is empty: tuples on their way
+               to a removed stream manager would be lost
+    SETTLING   the packing plan is the new one, so executors stop the removed processes; tasks that move
+               to another container start there; wait for them
 
 Before DRAINING, a missed deadline or a task that cannot start rolls everything back. An intent is kept in
 the state manager from the first step until the final packing plan is stored; a restarted topology
@@ -41,11 +41,11 @@ from heronpy.tmaster.events import Node
 from heronpy.tmaster.planbook import placement, placement_of_plan
 from heronpy.tmaster.shared_state import SharedState
 
-#: Longer than a frame takes to a removed task from its sender, which has applied the plan by now.
+#: Longer than a frame takes to a removed task from its sender, which has applied the plan by then.
 QUIET_S = 0.5
-#: A topology whose ticks emit is never empty: it moves after this.
+#: A topology whose ticks emit is never empty; its tasks move after this time.
 MOVE_WAIT_S = 5.0
-#: What a component with plain State does, so that it cannot be rescaled, and what to do instead.
+#: Properties of a component with plain State that prevent rescaling, and the alternatives.
 _PLAIN = (
     "the State of {} belongs to single tasks and cannot be divided among a different number; keep the parallelism, or"
     " keep per-key state in context.keyed_state, and positions of a source in context.partitioned_state"
@@ -54,7 +54,7 @@ _GONE_STATES = frozenset({control_pb2.TASK_LOST, control_pb2.TASK_FAILED})
 
 
 def not_scalable(component: str, plain: Collection[str]) -> str:
-    """Why an update is refused that changes the number of tasks of a component; "" when it is not.
+    """Why an update is refused that changes the number of tasks of a component; "" when it is allowed.
 
     `plain`: the components with plain State in the last checkpoint.
     """
@@ -81,7 +81,7 @@ class Saver(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether every task has restored and runs by the current plan."""
+        """Whether every task has restored and runs with the current plan."""
 
     def ask(self, now: float) -> int:
         """Begin; returns the token for `outcome`."""
@@ -152,7 +152,7 @@ class Update:
         update = cls(shared, intent, [request], saver)
         if saver is not None:
             if bound := update._bound():
-                # Known from an earlier checkpoint, so none has to be taken for it.
+                # An earlier checkpoint shows it, so no checkpoint has to be taken.
                 raise InvalidRpcError(bound)
             update.phase = Phase.SAVING
             update._saving_until = now + shared.settings.start_timeout_s
@@ -310,7 +310,7 @@ class Update:
     # ---- draining ---------------------------------------------------------------------------
 
     def _advance_draining(self, now: float) -> None:
-        # Tuples that removed tasks still hold are processed again by their successors.
+        # The successors of removed tasks process their tuples again.
         left = self._undrained() if self._saver is None else []
         emptying = self._shared.book.held_to_empty and now < self._draining_at + MOVE_WAIT_S
         if now < self._deadline and any(emptying or task in self._removed for task in left):
@@ -325,7 +325,7 @@ class Update:
     def _undrained(self) -> list[int]:
         """Removed tasks that may still have work, and all other tasks if the spouts wait for them.
 
-        All of them must be idle during the same period, because one of them may feed another. The period has a minimum,
+        All of them must be idle during the same period, because one task may feed another. The period has a minimum,
         because frames may be in transit between two stream managers.
         """
         registry, removed = self._shared.registry, self._removed
@@ -356,7 +356,7 @@ class Update:
         shared.persist(Node.UPDATE, None)
         shared.book.use(final)
         for task in (*self._removed, *self._moved):
-            shared.outages.pop(shared.registry.name_of(task), None)  # a process of this name reports no more
+            shared.outages.pop(shared.registry.name_of(task), None)  # a process of this name sends no more reports
         shared.registry.place(final, self._new_spouts)
         if self._moved or self._diff.removed_containers:
             self._version = shared.change_plan(now)
@@ -462,14 +462,14 @@ def same(shared: SharedState, message: control_pb2.UpdateTopology) -> bool:
 
 
 def union_of(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
-    """All current tasks and all added ones; moved tasks stay in their old container."""
+    """All current tasks and all added tasks; moved tasks stay in their old container."""
     union: plan_pb2.PackingPlan = packing_plan.union(old, new)
     union.version = old.version + 1
     return union
 
 
 def middle_of(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
-    """The tasks of the new plan in their current containers; removed containers are still there, empty."""
+    """The tasks of the new plan in their current containers; removed containers are still there, but empty."""
     middle = union_of(old, new)
     stays = placement(new).keys()
     for container in middle.containers:
@@ -484,8 +484,8 @@ def resume_point(
 ) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan] | None:
     """The topology and packing plan of a half-done update, or None when the update is over.
 
-    The physical plan decides: it is stored before it is sent, so no process knows of a switch
-    that it does not show.
+    The physical plan decides: it is stored before it is sent, so no process can know of a switch that the plan does not
+    show.
     """
     if stored.version > intent.old_packing_plan.version + 1:
         return None

@@ -1,7 +1,7 @@
 """The oracle: a seeded input, a sink that keeps records, and a verifier that recomputes everything from the seed.
 
-For your own topologies: `SeededSource` and `VerifiedSink`, both configured by `InputSpec(...).config(folder)`;
-`heron verify check folder` checks the records.
+To verify your own topologies, use `SeededSource` and `VerifiedSink`, configured by
+`InputSpec(...).config(folder)`; `heron verify check folder` checks the records.
 """
 
 from __future__ import annotations

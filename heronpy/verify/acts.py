@@ -1,10 +1,9 @@
-"""The faults that are done to processes and to links between them (F01-F10, F12-F18, F25, F35, F38).
+"""Faults of processes and of the links between them (F01-F10, F12-F18, F25, F35, F38).
 
-An act begins when tuples flow, does its fault `runs` times with some traffic in between, and returns when
-the last victim is back; the oracle decides whether all is well, except for what only the
-fault itself can detect (orphans, say), which it raises as a LabError. An act on links sets rules of the fault proxy for
-a while and clears them; half-open connections stay frozen, because the heartbeats of the stream managers have to detect
-them.
+An act begins when tuples flow, causes its fault `runs` times with some traffic in between, and returns when the last
+victim is back. The oracle judges the result. Problems that only the act can detect (such as orphans) are raised as a
+LabError. An act on links sets rules of the fault proxy for a while and clears them; half-open connections stay frozen,
+because the heartbeats of the stream managers have to detect them.
 """
 
 from __future__ import annotations
@@ -25,30 +24,30 @@ from heronpy.verify.world import BACK_S, EXACT, POLL_S, Target, World
 
 #: Number of records that must arrive between two faults.
 BETWEEN = 200
-#: More than the tries of a tuple.
+#: Greater than the maximum number of attempts of a tuple.
 KILLS_IN_A_ROW = 5
-#: Children of a dead executor are gone within this.
+#: Time limit for the end of a dead executor's children.
 ORPHANS_S = 2.0
 MONKEY_MEAN_S = 10.0
-#: Kills of a short run of the monkey, and seconds of a full one.
+#: Kills in a short monkey run, and seconds of a full one.
 MONKEY_KILLS, MONKEY_S = 6, 1800.0
 GUARDIAN, SCHEDULER, FORK_SERVER = "the scheduler's guardian", "the scheduler", "the scheduler's fork server"
 FORK_SERVERS, EVERY_PROCESS = "the executors' fork servers", "every process of the topology"
-#: Checkpoints complete again within this after a topology master is back (F03).
+#: After a topology master is back, checkpoints complete again within this time (F03).
 CHECKPOINTS_AGAIN_S = 10.0
 #: Memory that the greedy task takes per second.
 LEAK_MB_S = 10.0
 
-#: What is done to a world, and how often.
+#: Acts on a world this number of times.
 Act = Callable[[Any, int], None]
 
 
 def nothing(world: World, runs: int) -> None:
-    """No fault: to tell a broken oracle from a broken product."""
+    """No fault, to distinguish a broken oracle from a broken product."""
 
 
 def repeated(once: Act) -> Act:
-    """The act that does this as often as it is asked, each time with its number, and with some traffic after it."""
+    """The act that repeats `once`, with the number of each repetition, and with some traffic after it."""
 
     @functools.wraps(once)
     def act(world: World, runs: int) -> None:
@@ -74,7 +73,7 @@ def kill_task(component: str) -> Act:
 
 
 def check_untouched(world: World, others: list[Target], victim: Target) -> None:
-    """Unless the whole region restarts, the death of one process ends no other one."""
+    """Check that the death of one process ends no other one, unless the whole region restarts."""
     now = {one.name: one.pid for one in world.targets()}
     touched = [one.name for one in others if now.get(one.name) != one.pid]
     if touched and world.mode != EXACT:
@@ -83,7 +82,7 @@ def check_untouched(world: World, others: list[Target], victim: Target) -> None:
 
 @repeated
 def kill_busy(world: World, number: int) -> None:
-    """kill -9 every task of the bolt several times, while it works on many equal tuples."""
+    """kill -9 every task of the bolt several times, while it processes many equal tuples."""
     for _ in range(KILLS_IN_A_ROW):
         for victim in world.tasks("work"):
             world.kill(victim)
@@ -102,13 +101,13 @@ def kill_stmgr(world: World, number: int) -> None:
 
 @repeated
 def kill_tmaster(world: World, number: int) -> None:
-    """kill -9 the active one, even if others stand by."""
+    """kill -9 the active topology master, even if there are standbys."""
     world.kill(world.master()).disruptive = False
 
 
 @repeated
 def tmaster_down(world: World, number: int) -> None:
-    """No topology master lives: data keeps flowing, and checkpoints resume soon after one is back."""
+    """Without a topology master data keeps flowing, and checkpoints resume soon after one is back."""
     world.until_checkpoint()
     fault = world.note("no topology master", disruptive=False)
     end = time.monotonic() + (4.0 if world.short else 600.0)
@@ -153,12 +152,12 @@ def kill_all_containers(world: World, number: int) -> None:
 
 
 def monkey(world: World, runs: int) -> None:
-    """Kill at exponentially distributed times, without waiting for anything to come back."""
+    """Kill at exponentially distributed times, without waiting for recoveries."""
     mean = 0.5 if world.short else MONKEY_MEAN_S
     for _ in range(runs * (MONKEY_KILLS if world.short else int(MONKEY_S / MONKEY_MEAN_S))):
         world.wait(min(world.random.expovariate(1 / mean), 3 * mean))
         victim = world.random.choice(world.until(world.targets, BACK_S, "a process"))
-        # It may have ended by itself, after another kill.
+        # It may have ended already, after another kill.
         with suppress(LabError):
             if world.random.random() < 0.2:
                 seconds = world.random.uniform(0.2, 1.0 if world.short else 5.0)
@@ -182,7 +181,7 @@ def stop(which: str) -> Act:
 
     @repeated
     def act(world: World, number: int) -> None:
-        # Three seconds are longer than any process waits for a signal or a message at a time.
+        # Three seconds are longer than any single wait of a process for a signal or message.
         seconds = 3.0 if world.short else (3.0, 30.0, 120.0)[number % 3]
         world.pause(*_victims(world, which), seconds)
 
@@ -190,9 +189,9 @@ def stop(which: str) -> Act:
 
 
 def _victims(world: World, which: str) -> tuple[str, list[psutil.Process]]:
-    """A name for them, and the processes."""
+    """A name for the victims, and their processes."""
     if which in (GUARDIAN, SCHEDULER, FORK_SERVER, FORK_SERVERS, EVERY_PROCESS):
-        # The topology master does not know these.
+        # The status of the topology master does not have these processes.
         scheduler, guardian = world.topology.scheduler(), world.topology.guardian()
         below = scheduler.children(recursive=True)
         servers = [process for process in below if " ".join(process.cmdline()).startswith("heron: fork-server")]
@@ -213,11 +212,11 @@ def _victims(world: World, which: str) -> tuple[str, list[psutil.Process]]:
     return victim.name, [world.process(victim)]
 
 
-# Slow and greedy tasks: runtime configuration makes the first task of `work` slow, or greedy, as a user would do it.
+# Slow and greedy tasks: runtime configuration makes the first task of `work` slow or greedy, as a user could.
 
 
 def slow_bolt(world: World, runs: int) -> None:
-    """One task is slow, then much slower, then cured."""
+    """One task becomes slow, then much slower, then normal again."""
     for _ in range(runs):
         try:
             for pause_ms in (20, 1000) if world.short else (200, 10_000):
@@ -232,13 +231,13 @@ def slow_bolt(world: World, runs: int) -> None:
 
 @repeated
 def stopped_sink(world: World, number: int) -> None:
-    """Stop a sink until it continues, or its successor does."""
+    """Stop a sink until it, or its successor, continues."""
     victim = world.random.choice(world.tasks("sink"))
     world.pause(victim.name, [world.process(victim)], 4.0 if world.short else 600.0)
 
 
 def backlog(world: World, runs: int) -> None:
-    """No sink works while the input follows its schedule; then the sinks have to catch up."""
+    """No sink runs while the input follows its schedule; then the sinks have to catch up."""
     rates = []
     for _ in range(runs):
         sinks = [world.process(victim) for victim in world.tasks("sink")]
@@ -251,7 +250,7 @@ def backlog(world: World, runs: int) -> None:
 
 
 def checkpoint_under_backpressure(unaligned: bool) -> Act:
-    """While the spouts are clamped: an unaligned checkpoint completes, an aligned one is aborted and counted."""
+    """Under backpressure an unaligned checkpoint completes, and an aligned one is aborted and counted."""
 
     def act(world: World, runs: int) -> None:
         def clamped() -> bool:
@@ -268,7 +267,7 @@ def checkpoint_under_backpressure(unaligned: bool) -> Act:
                     world.until_checkpoint()
                 else:
                     world.until_given_up("aborted")
-                # A task that saves what is under way takes that from its link, which is below its mark for a moment.
+                # A task that saves tuples in transit takes them from its link, which is below its limit for a moment.
                 lasting = "backpressure that outlasts the checkpoint (a higher --rate makes more)"
                 world.until(clamped, BACK_S, lasting)
             finally:
@@ -284,7 +283,7 @@ def checkpoint_under_backpressure(unaligned: bool) -> Act:
 
 @repeated
 def leak(world: World, number: int) -> None:
-    """One task takes more and more memory until its limit ends it: only it dies, and the reason is reported."""
+    """One task takes more and more memory until its limit ends it. Only this task dies, and the reason is reported."""
     others = [one for one in world.targets() if one.component != "work"]
     victim = world.first_task("work")
 

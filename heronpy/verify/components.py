@@ -6,10 +6,10 @@
 
 Its partitions are those of a partitioned state, so any parallelism emits the same input, also after `heron update`.
 
-In every mode the sink appends each tuple to a trace that is never rolled back. In EFFECTIVELY_ONCE it also
-counts per key in keyed state, and writes its rows in transactions: rows go to an open segment, which
-`pre_save` closes as pending and `post_save` commits; `pre_restore` commits what belongs to the checkpoint
-and drops everything later, so the committed rows are exact whatever happened.
+In every mode the sink appends each tuple to a trace that is never rolled back. In EFFECTIVELY_ONCE it also counts per
+key in keyed state, and writes its rows in transactions: rows go to an open segment, which `pre_save` closes as pending
+and `post_save` commits; `pre_restore` commits the rows of the checkpoint and drops all later ones, so the committed
+rows are exact after any fault.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from heronpy.common.folders import make_folders
 from heronpy.verify import records
 from heronpy.verify.stream import KEY, Partition, spec_of
 
-#: Interval of checks for the end of an input without a count, and of the partitions of a task.
+#: For an input without a count, the interval of checks for its end; and of checks for the partitions of a task.
 ENDLESS, LOOK_S = 1 << 62, 0.1
 #: Name of the partitioned state: partition of this log -> next sequence number.
 POSITIONS, LOG = "positions", "input"
@@ -58,7 +58,7 @@ class _Reader:
         self.partition = partition
         self.progress = progress
         self.next = position
-        #: All below are acked; above it, those acked already.
+        #: All tuples below are acked; and the acked tuples above it.
         self.acked = position
         self.acked_above: set[int] = set()
 
@@ -80,7 +80,7 @@ class SeededSource(Spout, StatefulComponent):
     """Emits (partition, seq, key, payload, crc, emission).
 
     `emission` identifies the process of the source that emitted the tuple and the number of earlier
-    emissions: two records of one emission are a duplicate that the source did not cause.
+    emissions: two records of one emission are a duplicate that the product has caused.
     """
 
     outputs = ["partition", "seq", "key", "payload", "crc", "emission"]
@@ -114,7 +114,7 @@ class SeededSource(Spout, StatefulComponent):
         self.logger.info("process %d of this source begins at %s", self.epoch, positions)
 
     def _divide(self) -> None:
-        """Read the partitions that belong to this task by now."""
+        """Read the partitions that belong to this task now."""
         own = self.positions.own(LOG, self.input.partitions)
         for number in [number for number in self.readers if number not in own]:
             self.readers.pop(number).progress.close()
@@ -133,7 +133,7 @@ class SeededSource(Spout, StatefulComponent):
             self.positions[LOG, number] = reader.next
 
     def backlog(self) -> int | None:
-        """Tuples that are due by now and were not emitted; None of an input without an end that has no rate."""
+        """Due tuples that were not emitted yet; None for an endless input without a rate."""
         if self.count == ENDLESS and not self.rate:
             return None
         now, found = time.monotonic(), 0
@@ -159,7 +159,7 @@ class SeededSource(Spout, StatefulComponent):
             self.end_of_input()
 
     def _look(self) -> None:
-        """Whether an input without a count has got its end, and the task other partitions."""
+        """Check whether an input without a count has ended, and whether the task has other partitions."""
         if self.count == ENDLESS:
             self.count = records.read_end(self.out) or ENDLESS
             if self.count != ENDLESS:
@@ -185,7 +185,7 @@ class SeededSource(Spout, StatefulComponent):
         self.attempts[tup_id] = attempt
         reader = self.readers.get(number)
         if reader is None:
-            self.pending -= 1  # its new task emits it
+            self.pending -= 1  # the new task of its partition emits it
             return
         reader.progress.note_replay()
         self.emit(self._values(reader, seq, attempt), tup_id=tup_id)
@@ -197,10 +197,10 @@ class SeededSource(Spout, StatefulComponent):
         return values
 
     def _emission(self, seq: int, attempt: int) -> int:
-        """The emitting process and the number of earlier emissions; 0 if the same tuple must come again unchanged.
+        """The emitting process and the number of earlier emissions; 0 if the tuple must be repeated unchanged.
 
-        That is so after a rewind, for equal tuples, and for poison: the count of a tuple's failures
-        depends on recognising it.
+        This holds after a rewind, for equal tuples, and for poison, because counting the failures of a tuple requires
+        recognising it.
         """
         if self.rewound or self.input.distinct or self.input.poisoned(seq):
             return 0
@@ -242,7 +242,7 @@ class Transaction:
         self._open.append(row)
 
     def prepare(self, checkpoint: int) -> None:
-        """Assign everything appended so far to this checkpoint."""
+        """Assign all rows since the last checkpoint to this checkpoint."""
         if self._open is not None:
             self._open.sync()
             self._open.close()
@@ -250,7 +250,7 @@ class Transaction:
             self._open = None
 
     def commit(self, checkpoint: int) -> None:
-        """Idempotent: committed rows have another name."""
+        """Publish the rows up to this checkpoint. Idempotent, because committed rows have another name."""
         for path, number, state in self._files():
             if state == "pending" and number <= checkpoint:
                 path.rename(path.with_suffix(".committed"))
@@ -275,13 +275,13 @@ class Transaction:
 
 
 class VerifiedSink(Bolt, TwoPhaseStatefulComponent):
-    """Takes the six values of a SeededSource and records what arrived."""
+    """Takes the six values of a SeededSource and records each arrival."""
 
     _transaction: Transaction | None = None
     _restored: int | None = None
 
     def init_state(self, state: Any) -> None:
-        """All state is keyed state; there is no other."""
+        """Do nothing, because all state is keyed state."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         values = config[KEY]
@@ -303,7 +303,7 @@ class VerifiedSink(Bolt, TwoPhaseStatefulComponent):
         partition, seq, key, payload, _crc, emission = tup.values
         arrived = zlib.crc32(payload)
         source, attempt = emission >> records.ATTEMPT_BITS, emission & records.ATTEMPT_MAX
-        # A payload that does not match its checksum is recorded as it is: the verifier knows the right one.
+        # A payload that does not match its checksum is recorded unchanged: the verifier knows the right one.
         row = records.RECORD.pack(seq, time.monotonic(), partition, arrived, source, attempt, self.task, self.epoch)
         self.trace.append(row)
         if self._transaction is not None:
@@ -321,7 +321,7 @@ class VerifiedSink(Bolt, TwoPhaseStatefulComponent):
             self._transaction.commit(int(checkpoint_id))
 
     def pre_restore(self, checkpoint_id: str) -> None:
-        # Comes before `initialize`, which knows where the rows are.
+        # Called before `initialize`, which knows the folder of the rows.
         self._restored = int(checkpoint_id)
 
     def finish(self) -> None:

@@ -21,12 +21,12 @@ from heronpy.verify.world import BACK_S, EXACT, Fault, Target, World
 
 #: An unknown field as a future version might write it: number 2000 with the text "later".
 UNKNOWN = b"\x82\x7d\x05later"
-#: A disk below Spark stays full for longer than four attempts of a batch take.
+#: The disk of Spark stays full for longer than four attempts at a batch.
 SPARK_FULL_S = 20.0
 
 
 def fill(world: World, what: str) -> None:
-    """From now on the small disk is full."""
+    """Fill the small disk."""
     if world.disk is None:
         raise LabError("this fault needs a small disk below the home of its run")
     world.disk.fill()
@@ -57,7 +57,7 @@ def full_store(world: World, number: int) -> None:
 
 
 def _lives_on_and_recovers(world: World) -> Target:
-    """Data flows without space, also after the death of the returned task; with space, checkpoints complete."""
+    """Data flows without space, also after the death of the returned task. With space, checkpoints complete again."""
     world.until_arrived(BETWEEN)
     victim = world.random.choice(world.tasks("work"))
     world.kill(victim)
@@ -70,7 +70,7 @@ def _lives_on_and_recovers(world: World) -> Target:
 
 @repeated
 def full_logs(world: World, number: int) -> None:
-    """No process can log, without other effects; a task that dies comes back; later lines are written."""
+    """No process can log, which has no other effect. A task that dies is restarted, and later lines are written."""
     fill(world, "the disk with the logs is full")
     victim = _lives_on_and_recovers(world)
     log = world.log_of(victim.name)
@@ -81,7 +81,7 @@ def full_logs(world: World, number: int) -> None:
 
 @repeated
 def full_state(world: World, number: int) -> None:
-    """The state manager refuses writes: data keeps flowing; dead processes come back once there is space."""
+    """The state manager refuses writes: data keeps flowing, and dead processes are restarted when there is space."""
     fill(world, "the disk of the state manager is full")
     world.until_arrived(BETWEEN)
     victim = world.named("tmaster")
@@ -113,7 +113,9 @@ def full_packages(world: World, number: int) -> None:
 
 @repeated
 def full_spark(world: World, number: int) -> None:
-    """A disk below Spark is full: the topology says so, no batch fails, and all is committed once there is space."""
+    """Spark's disk is full: the topology reports it, no batch fails, and all batches are committed when there
+    is space.
+    """
 
     def degraded() -> bool:
         status = world.topology.status()
@@ -128,7 +130,7 @@ def full_spark(world: World, number: int) -> None:
 
 
 def _read(place: Place) -> bytes:
-    """A file of a checkpoint, wherever its store is."""
+    """Read a file of a checkpoint from any kind of store."""
     return place.read_bytes() if isinstance(place, Path) else open_objects(place.parent, COMMAND_S).get(place.name)
 
 
@@ -149,7 +151,7 @@ def _flip(data: bytes) -> bytes:
 
 
 def _metadata_before(mine: Place) -> Place:
-    """That of the previous complete checkpoint."""
+    """The metadata of the previous complete checkpoint."""
     folder = mine.parent
     before = [number for number in open_store(folder.parent).checkpoints() if number < (number_of(folder.name) or 0)]
     if not before:
@@ -168,7 +170,7 @@ def _rewrite(change: Callable[[bytes], bytes | None]) -> Callable[[Place], None]
     return lambda place: _write(place, change(_read(place)))
 
 
-#: The damage, and the file of a checkpoint that gets it.
+#: The damages, with the files of a checkpoint that they affect.
 DAMAGES: tuple[tuple[str, str, Callable[[Place], None]], ...] = (
     ("a bit flipped in", "state", _rewrite(_flip)),
     ("truncated:", "state", _rewrite(lambda data: data[: len(data) // 2])),
@@ -181,7 +183,7 @@ DAMAGES: tuple[tuple[str, str, Callable[[Place], None]], ...] = (
 
 
 def damaged_checkpoint(world: World, runs: int) -> None:
-    """The newest checkpoint is damaged when it is needed: that is detected and named, the previous one is used."""
+    """The newest checkpoint is damaged when it is needed. This is detected and named, and the previous one is used."""
     for what, which, change in DAMAGES * runs:
         # Two, because the previous one must be intact.
         world.until_checkpoint()
@@ -193,7 +195,7 @@ def damaged_checkpoint(world: World, runs: int) -> None:
 
 def _damage_and_restore(world: World, what: str, which: str, change: Callable[[Place], None]) -> None:
     """Damage the newest checkpoint and make the topology restore from it."""
-    # Another checkpoint may complete before the kill; then the next one is damaged.
+    # Another checkpoint may complete before the kill; then that one is damaged next.
     for _ in range(20):
         victim = world.random.choice(world.tasks("work"))
         record = max(world.checkpoints().complete, key=lambda one: one.checkpoint)
@@ -223,7 +225,7 @@ def _restore(world: World, victim: Target) -> None:
 
 
 def victim_of(record: CheckpointRecord, which: str) -> Place:
-    """A file of this checkpoint, if possible one that no earlier checkpoint has."""
+    """A file of this checkpoint, preferably one that no earlier checkpoint has."""
     store, metadata = open_location(record.location)
     mine = place_of(record.location) / METADATA
     if which == "metadata":
@@ -262,14 +264,16 @@ def no_checkpoint_left(world: World, number: int) -> None:
 def newest_to_restore(complete: Iterable[CheckpointRecord]) -> int:
     """The newest complete checkpoint that is not abandoned.
 
-    Of several that are damaged the topology tries each, and from then on refuses the later ones.
+    The topology tries each of several damaged checkpoints, and from then on refuses the later ones.
     """
     return max(record.checkpoint for record in complete if not record.abandoned)
 
 
 @repeated
 def empty_when_no_checkpoint_is_left(world: World, number: int) -> None:
-    """All checkpoints are damaged and heron.checkpoint.allow_empty is set: the topology starts empty, and says so."""
+    """All checkpoints are damaged and heron.checkpoint.allow_empty is set: the topology starts empty, and
+    reports it.
+    """
     world.until_checkpoint()
     victim = world.random.choice(world.tasks("work"))
     for place in _all_metadata(world):
@@ -284,7 +288,9 @@ def _all_metadata(world: World) -> list[Place]:
 
 @repeated
 def garbage_in_state(world: World, number: int) -> None:
-    """A plan is garbage when a topology master starts: it says so, data keeps flowing, and a good plan cures it."""
+    """A plan is garbage when a topology master starts: the master reports it, data keeps flowing, and a valid plan ends
+    the problem.
+    """
     cluster, name = world.topology.cluster, world.topology.name
     path = (paths.packing_plan(name), paths.topology(name))[number % 2]
     node = cluster.home / "state" / cluster.name / f"{path}.node"
@@ -301,7 +307,7 @@ def garbage_in_state(world: World, number: int) -> None:
             _flows(world, fault)
     finally:
         node.write_bytes(good)
-    # A master that cannot read its plans is not restarted endlessly.
+    # A master that cannot read its plans gives up after some restarts.
     world.heron("restart", *world.address, 0)
     world.back(victim, fault)
     world.status()
@@ -310,7 +316,7 @@ def garbage_in_state(world: World, number: int) -> None:
 
 @repeated
 def future_state(world: World, number: int) -> None:
-    """State written by a later version holds unknown fields: they are ignored, and kept."""
+    """State of a later version has unknown fields, which are ignored and preserved."""
     state, name = world.topology.cluster.state, world.topology.name
     for path in (paths.checkpoints(name), paths.packing_plan(name)):
         found = state.get(path)

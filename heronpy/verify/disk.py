@@ -1,7 +1,7 @@
 """A small disk: a tmpfs over one folder that can be filled and emptied (F21).
 
-It is mounted in a private mount namespace of this process and its children, so other processes do not see it and
-it vanishes with them, however they end. Linux only; needs root, or a kernel that lets users make namespaces.
+It is mounted in a private mount namespace of this process and its children, so other processes do not see it, and it
+vanishes together with these. Linux only; needs root, or a kernel that lets users make namespaces.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def enter_private_mounts() -> None:
 
 
 class SmallDisk:
-    """While entered, everything below `folder` lies on a disk of the given size."""
+    """While entered, the folder is on a disk of the given size."""
 
     def __init__(self, folder: Path, size_bytes: int) -> None:
         self.folder = folder

@@ -1,9 +1,9 @@
 """The verifier: recomputes the input from its seed and compares it with the records of the sinks.
 
-A loss is a missing sequence number, a duplicate is one that occurs twice, exactness means that the
-aggregates per key equal the recomputation, order that the first deliveries of a key come in the order in
-which one process of the source emitted them. Recovery is the duration of a fault's effect, from the first arrival times
-of tuples. `_verdicts` has the promises of each mode.
+A loss is a missing sequence number, and a duplicate is one that occurs twice. Exactness means that the aggregates per
+key equal the recomputation. Order means that the first deliveries of a key come in the order in which one process of
+the source emitted them. Recovery is the duration of a fault's effect, from the first arrival times of tuples.
+`_verdicts` has the promises of each mode.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NONE: Records = np.zeros(0, dtype=records.DTYPE)
 
 #: Window of the rate, and the share of the earlier rate that it must reach.
 WINDOW_S, STEP_S, HELD = 0.1, 0.02, 0.9
-#: A fault shows its effect within this, or has none.
+#: A fault without an effect within this time has none.
 ONSET_S = 2.0
 #: Averaging window of the overall rate after a fault.
 CHANGE_S = 3.0
@@ -52,13 +52,15 @@ class Recovery:
     at_s: float
     """Seconds after the first tuple."""
     seconds: float | None
-    """Seconds from the fault until the rate was back; 0: never below; None: not before the end of the input."""
+    """Seconds from the fault until the rate was back; 0 if it never fell; None if it was not back before the end of the
+    input.
+    """
     change: float | None = None
-    """Difference of the rate after the fault to the rate before the first fault; None: the input ended."""
+    """Difference between the rate after the fault and the rate before the first fault; None if the input ended."""
 
 
 def rates(times: Times, starts: Times, window_s: float = WINDOW_S) -> Times:
-    """Tuples a second in the window after each start."""
+    """Tuples per second in the window after each start."""
     found: Times = (np.searchsorted(times, starts + window_s) - np.searchsorted(times, starts)) / window_s
     return found
 
@@ -70,7 +72,7 @@ def mean_before(times: Times, at: float) -> float:
 
 
 def recoveries(times: Times, faults: list[tuple[float, str]], input_ended: float) -> list[Recovery]:
-    """One per fault, by time; `times` are sorted. All are compared with the rate before the first fault."""
+    """Recovery of each fault, by time; `times` are sorted. The rate before the first fault is the reference for all."""
     found: list[Recovery] = []
     ordered = sorted(faults)
     if not ordered or not len(times):
@@ -105,20 +107,20 @@ def longest_gap(times: Times) -> float:
 @dataclass(frozen=True, slots=True)
 class Limits:
     loss_max: int = 0
-    """ATMOST_ONCE: maximum of tuples in flight when something died."""
+    """ATMOST_ONCE: maximum number of tuples in flight at a death."""
     stall_max_s: float = 60.0
     memory_max_bytes: int = 0
-    """Of one process; 0 for no limit."""
+    """Memory limit of one process; 0 for none."""
 
 
 @dataclass(slots=True)
 class Verdict:
-    """The five numbers, recovery, and whether they keep the promises of the mode."""
+    """The five results and the recovery, and whether they keep the promises of the mode."""
 
     mode: str
     expected: int
     complete: bool = True
-    """Whether all of the input came to its end; if not, nobody knows whether what is missing is lost."""
+    """Whether the whole input was processed. If not, it is unknown whether missing tuples are lost."""
     arrived: int = 0
     loss: int = 0
     """Tuples that never arrived."""
@@ -127,7 +129,7 @@ class Verdict:
     """Duplicates of one emission: the source did not emit the tuple again."""
     corrupt: int = 0
     foreign: int = 0
-    """Records of tuples that the source never emits, or that are poison."""
+    """Records of tuples that the source never emits, or of poison."""
     keys: int = 0
     wrong_keys: int = 0
     inversions: int | None = None
@@ -152,7 +154,7 @@ class Verdict:
 
 
 def _noted(out: Path) -> dict[str, Any]:
-    """The specification that the source wrote at its first start."""
+    """The specification that the source wrote at its first start, as a dict."""
     try:
         values: dict[str, Any] = json.loads((out / "spec.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -161,7 +163,7 @@ def _noted(out: Path) -> dict[str, Any]:
 
 
 def read_endless(out: Path) -> InputSpec:
-    """The specification of an input that waits for its end; LabError if it has one."""
+    """The specification of an endless input that waits for its end; LabError if it has one."""
     spec = spec_of(_noted(out))
     if spec.count or records.read_end(out):
         raise LabError(f"the input of {out} has an end already: {spec.count or records.read_end(out):,} tuples")
@@ -169,7 +171,7 @@ def read_endless(out: Path) -> InputSpec:
 
 
 def read_spec(out: Path) -> tuple[InputSpec, str]:
-    """Specification and mode as the source has left them."""
+    """Specification and mode, as written by the source."""
     values = _noted(out)
     spec = spec_of(values)
     if not spec.count:
@@ -191,8 +193,8 @@ def verify(
 ) -> Verdict:
     """Check the records in a folder.
 
-    Rates are evaluated until `ended`, when the input left its schedule. `complete` says whether all of the input came
-    to its end.
+    Rates are evaluated until `ended`, when the input left its schedule. `complete` says whether the whole input was
+    processed.
     """
     traces = records.read_segments(out / records.TRACE, "*.seg")
     trace = judged = np.concatenate([_NONE, *traces])
@@ -210,14 +212,14 @@ def verify(
     keys, crcs = _recomputed(spec, judged)
     verdict.corrupt = int(np.count_nonzero(crcs != judged["crc"]))
     if spec.distinct:
-        # A new process of the source emits tuples in flight again, and counts nothing.
+        # A new process of the source emits tuples in flight again without counting them.
         _count_equal(spec, judged, verdict, was_replaced=any(one.last_owner != 1 for one in progress))
     else:
         _count(spec, judged, verdict)
     if mode == "EFFECTIVELY_ONCE":
         totals = _reported_totals(out, spec, verdict)
     elif spec.distinct:
-        # Surplus arrivals are duplicates; among equal tuples it is unknown which.
+        # Surplus arrivals are duplicates; it is unknown which of the equal tuples they are.
         totals = contents_totals(spec, np.minimum(_contents(spec, judged), expected_contents(spec)))
     else:
         first = _first_of_each(spec, judged)
@@ -225,7 +227,7 @@ def verify(
     verdict.wrong_keys = len(expected_totals(spec).wrong(totals))
     if spec.in_order:
         segments = traces if mode != "EFFECTIVELY_ONCE" else [judged]
-        # The commits of a transaction are one sequence, whichever process emitted it.
+        # The commits of a transaction are one sequence, independent of the emitting process.
         within = () if mode == "EFFECTIVELY_ONCE" else ("task", "source")
         verdict.inversions = sum(_inversions(spec, part, within) for part in segments)
     _times(spec, trace, verdict, faults or [], ended)
@@ -239,7 +241,7 @@ def _of_input(spec: InputSpec, rows: Records) -> Any:
 
 
 def _recomputed(spec: InputSpec, rows: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """Key and checksum that each record must have."""
+    """Correct key and checksum of each record."""
     keys, crcs = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.uint32)
     for number in range(spec.partitions):
         partition, [mine] = Partition(spec, number), np.nonzero(rows["partition"] == number)
@@ -251,7 +253,7 @@ def _recomputed(spec: InputSpec, rows: Records) -> tuple[npt.NDArray[np.int64], 
 
 
 def _places(spec: InputSpec, rows: Records) -> Any:
-    """One number per tuple of the input."""
+    """One number for each tuple of the input."""
     return rows["partition"].astype(np.uint64) * np.uint64(spec.count) + rows["seq"]
 
 
@@ -268,7 +270,7 @@ def _count(spec: InputSpec, rows: Records, verdict: Verdict) -> None:
 
 
 def _contents(spec: InputSpec, rows: Records) -> Any:
-    """Number of arrivals of each content."""
+    """Number of arrivals per content."""
     return np.bincount(rows["seq"].astype(np.int64), minlength=spec.distinct)
 
 
@@ -278,12 +280,12 @@ def _count_equal(spec: InputSpec, rows: Records, verdict: Verdict, was_replaced:
     verdict.loss = int(-more[more < 0].sum())
     verdict.duplicates = int(more[more > 0].sum())
     if not was_replaced:
-        # A fail, which the source has counted, caused each repetition.
+        # Each repetition was caused by a fail, which the source has counted.
         verdict.unexplained = max(0, verdict.duplicates - verdict.replays)
 
 
 def _reported_totals(out: Path, spec: InputSpec, verdict: Verdict) -> Totals:
-    """Aggregates from the state of the sinks; a key in two tasks counts as wrong, an unknown key as foreign."""
+    """Aggregates from the state of the sinks; a key in two tasks counts as wrong, and an unknown key as foreign."""
     counts, sums = np.zeros(spec.keys, dtype=np.int64), np.zeros(spec.keys, dtype=np.int64)
     places = {key_text(number): number for number in range(spec.keys)}
     for path in sorted((out / records.TOTALS).glob("*.json")):
@@ -297,7 +299,7 @@ def _reported_totals(out: Path, spec: InputSpec, verdict: Verdict) -> Totals:
 
 
 def _inversions(spec: InputSpec, rows: Records, within: tuple[str, ...]) -> int:
-    """Steps back among first emissions, per partition and key, in order of arrival."""
+    """Number of steps back among first emissions, per partition and key, in order of arrival."""
     own = (rows["partition"] < spec.partitions) & (rows["seq"] < spec.count) & (rows["attempt"] == 0)
     rows = rows[own]
     if len(rows) < 2:
@@ -352,6 +354,6 @@ def _verdicts(v: Verdict, limits: Limits) -> list[Check]:
 
 
 def memory_checks(v: Verdict, limits: Limits) -> list[Check]:
-    """Whether the largest process kept its limit, if there is one."""
+    """Check whether the largest process kept its limit, if there is one."""
     text = f"{v.memory_max / 2**20:,.0f} MB in the largest process"
     return [Check("memory", v.memory_max <= limits.memory_max_bytes, text)] if limits.memory_max_bytes else []

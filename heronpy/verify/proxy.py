@@ -1,10 +1,9 @@
 """A SOCKS5 proxy that simulates a bad network: it delays, throttles, resets, corrupts and swallows data.
 
-Stream managers reach each other and the topology master through it if `heron.stmgr.socks_proxy` names it.
-Rules are per link, named by its ends ("stmgr-1" -> "stmgr-2", "*" for any); the bytes of one connection
-that flow to the accepting side follow the rule of (from, to), those that flow back the rule of
-(to, from), so a partition can be one-way. The proxy runs in its own thread; rules may change at any
-time and also apply to open connections.
+Stream managers reach each other and the topology master through it if `heron.stmgr.socks_proxy` names it. Rules are per
+link, named by its ends ("stmgr-1" -> "stmgr-2", "*" for any). Bytes to the accepting side follow the rule of (from,
+to), and bytes back the rule of (to, from), so a partition can be one-way. The proxy runs in its own thread; rules may
+change at any time and also apply to open connections.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Rule:
     corrupt_share: float = 0.0
     """Share of the bytes in which one bit is flipped."""
     bytes_per_s: float = 0.0
-    """0 for no limit."""
+    """Bytes per second; 0 for no limit."""
 
     def __str__(self) -> str:
         """The differences to a good link."""
@@ -53,7 +52,9 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class FaultProxy:
-    """Serves on a port of the loopback until it is closed; with `port` it leads there, to whoever knows no SOCKS."""
+    """Serves on a port of the loopback until it is closed; with `port` it connects clients without SOCKS to
+    that port.
+    """
 
     def __init__(self, resolve: Resolver, seed: int, port: int = 0) -> None:
         self._resolve = resolve
@@ -61,7 +62,7 @@ class FaultProxy:
         self._random = random.Random(seed)
         self._rules: dict[tuple[str, str], Rule] = {}
         self._connections: dict[asyncio.Task[None], tuple[str, str]] = {}
-        #: Links whose current connections hang forever; new ones pass.
+        #: Links whose current connections hang forever; new connections pass.
         self._frozen: set[asyncio.Task[None]] = set()
         self.counts: Counter[str] = Counter()
         self.address = ""
@@ -71,15 +72,17 @@ class FaultProxy:
         self._ready.wait()
 
     def set(self, source: str, target: str, rule: Rule) -> None:
-        """A rule for the bytes from `source` to `target`."""
+        """Set the rule for bytes from `source` to `target`."""
         self._rules[source, target] = rule
 
     def clear(self) -> None:
-        """Make all links good again; frozen connections stay frozen."""
+        """Remove all rules; frozen connections stay frozen."""
         self._rules.clear()
 
     def freeze(self, source: str, target: str) -> None:
-        """Half-open: the current connections of a link pass nothing any more, without telling either side."""
+        """Freeze (half-open) the current connections of a link, which pass nothing any more, without telling either
+        side.
+        """
         for task, (one, other) in list(self._connections.items()):
             if any(_matches(source, a) and _matches(target, b) for a, b in ((one, other), (other, one))):
                 self._frozen.add(task)
@@ -161,7 +164,7 @@ class FaultProxy:
                 if sender.done():
                     return
                 await waiting.put((due, data))
-            # The end of a stream is as slow as its bytes, and does not cross a partition either.
+            # The end of a stream is delayed like its bytes, and does not cross a partition either.
             await self._passable(task, ends)
             await waiting.put((due, b""))
             await sender
@@ -169,7 +172,7 @@ class FaultProxy:
             sender.cancel()
 
     async def _passable(self, task: asyncio.Task[None], ends: tuple[str, str]) -> Rule:
-        """Wait while the link swallows everything; earlier bytes are kept, as the kernel would retransmit them."""
+        """Wait while the link swallows everything; earlier bytes are kept, because the kernel would retransmit them."""
         while task in self._frozen or self._rule(*ends).blackhole:
             await asyncio.sleep(0.02)
         return self._rule(*ends)

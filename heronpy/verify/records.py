@@ -1,10 +1,10 @@
 """Files of a verification: segments of fixed-size records, progress of sources, aggregates of sinks.
 
-    <out>/spec.json                       what the source emits, for `heron verify check`
+    <out>/spec.json                       the specification, for `heron verify check`
     <out>/incarnations/<task>-<n>         one empty file per process that ever ran this task
     <out>/end                             the end of an input without a count, written by the verifier
-    <out>/progress-<partition>            position of its source; a mapped file, so kill -9 loses nothing
-    <out>/trace/<task>-<n>.seg            everything that arrived, in order of arrival, never removed
+    <out>/progress-<partition>            position of its source; a mapped file that survives kill -9
+    <out>/trace/<task>-<n>.seg            all arrivals in order, never removed
     <out>/rows/<task>-<checkpoint>.{pending,committed}   rows of a transaction (EFFECTIVELY_ONCE)
     <out>/totals/<task>.json              aggregates of a sink task at the end of its input
 
@@ -28,7 +28,7 @@ import numpy.typing as npt
 from heronpy.common.folders import make_folders
 from heronpy.loadtest.errors import LabError
 
-#: seq, CLOCK_MONOTONIC of arrival, partition, crc of the payload that arrived, source incarnation, attempt, task, epoch
+#: seq, CLOCK_MONOTONIC of arrival, partition, crc of the received payload, source incarnation, attempt, task, epoch
 RECORD = struct.Struct("<QdIIIIII")
 DTYPE = np.dtype(
     [
@@ -50,7 +50,7 @@ ATTEMPT_MAX = (1 << ATTEMPT_BITS) - 1
 
 #: Distance between the decision to end an input and its end: in seconds, and in tuples.
 TAIL_S, TAIL_TUPLES = 1.5, 3000
-#: For a look at how fast an input goes on.
+#: Duration of a measurement of an input's speed.
 SPEED_S = 0.2
 
 TRACE, ROWS, TOTALS, INCARNATIONS, END = "trace", "rows", "totals", "incarnations", "end"
@@ -111,8 +111,7 @@ class Progress:
     """The position of the source of a partition, in a file that outlives its process.
 
     Fields: owner (incarnation), next sequence number, sequence numbers below which all are acked,
-    replays, time of the very first start. Only the owner writes, so a replaced process that comes back
-    changes nothing.
+    replays, time of the very first start. Only the owner writes, so a replaced process that continues changes nothing.
     """
 
     LAYOUT = struct.Struct("<QQQQd")
@@ -129,14 +128,14 @@ class Progress:
             os.close(file)
         self._words = memoryview(self._map).cast("Q")
         self.owner = owner
-        #: The process of the source that wrote last, before this one.
+        #: The process of the source that wrote before this one.
         self.last_owner, self.next, self.acked, self.replays, self.started = self.LAYOUT.unpack_from(self._map)
         if owner:
             self.started = self.started or time.monotonic()
             self.LAYOUT.pack_into(self._map, 0, owner, self.next, self.acked, self.replays, self.started)
 
     def note_next(self, seq: int) -> None:
-        """Called before the tuple before it is emitted."""
+        """Record the next tuple; called before it is emitted."""
         if self._words[0] == self.owner:
             self._words[1] = seq
 
@@ -158,7 +157,7 @@ def progress_path(out: Path, partition: int) -> Path:
 
 
 def read_progress(out: Path, partitions: int) -> list[Progress]:
-    """The positions of the partitions that have begun."""
+    """The positions of the partitions that have started."""
     found = [Progress(path) for path in (progress_path(out, number) for number in range(partitions)) if path.exists()]
     for one in found:
         one.close()
@@ -166,7 +165,7 @@ def read_progress(out: Path, partitions: int) -> list[Progress]:
 
 
 def read_end(out: Path) -> int:
-    """Tuples of each partition of an ended input; 0 while it has not ended."""
+    """Tuples of each partition of an ended input; 0 before the end."""
     try:
         return int((out / END).read_text(encoding="ascii"))
     except FileNotFoundError:
@@ -174,9 +173,9 @@ def read_end(out: Path) -> int:
 
 
 def write_end(out: Path, partitions: int, rate: float) -> int:
-    """End an input a little after the farthest of its partitions; returns the end.
+    """End an input a little after its most advanced partition; returns the end.
 
-    A source that is behind its schedule emits fast; it must not pass the end before it learns of it.
+    A source that is behind its schedule emits fast, and must not pass the end before it reads it.
     """
 
     def reached() -> int:
@@ -185,7 +184,7 @@ def write_end(out: Path, partitions: int, rate: float) -> int:
     before = reached()
     time.sleep(SPEED_S)
     farthest = reached()
-    # One that makes up for an outage goes on at this speed, not at the rate of its schedule.
+    # A source that catches up after an outage continues at this speed, not at the rate of its schedule.
     per_s = max(rate, (farthest - before) / SPEED_S)
     end = farthest + max(1, int(per_s * TAIL_S)) + TAIL_TUPLES
     write_atomically(out / END, end)

@@ -1,7 +1,7 @@
 """Runs the built-in topology with or without a fault, and checks the result.
 
-The topology is bounded, so it finishes by itself and every record is final; the oracle decides,
-in this process, from nothing but the seed and the records.
+The topology is bounded, so it finishes by itself and every record is final; the oracle judges it in this process, from
+only the seed and the records.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from heronpy.verify.units.world import UnitWorld
 from heronpy.verify.world import World
 
 SCHEMA = 1
-#: A first tuple has arrived this long after the submit.
+#: Time limit from the submit to the first tuple.
 FIRST_S = 120.0
 #: Size of the small disk.
 SMALL_DISK_BYTES = 16 << 20
-#: Bytes of a tuple of the built-in topology besides its payload.
+#: Bytes of a tuple of the built-in topology in addition to its payload.
 OVERHEAD_BYTES = 40
 
 Say = Callable[[str], None]
@@ -46,13 +46,13 @@ class Run:
     mode: str = "ATLEAST_ONCE"
     containers: int = 2
     tasks: int = 2
-    """Of each component."""
+    """Number of tasks of each component."""
     duration_s: float = 10.0
-    """Minimum duration of the input, which also lasts until the last fault is over."""
+    """Minimum duration of the input, which continues until the last fault is over."""
     baseline_s: float = 3.0
     """Undisturbed traffic before the first fault."""
     faults: int = 1
-    """How many times each fault is done."""
+    """Number of repetitions of each fault."""
     short: bool = True
     pause_ms: float = 0.0
     max_spout_pending: int = 5000
@@ -76,7 +76,7 @@ class Run:
 
 
 def with_scenario(run: Run, scenario: Scenario) -> Run:
-    """The run as the scenario needs it; its input ends on request."""
+    """The run with the needs of the scenario; its input ends on request."""
     source = replace(run.input, **scenario.input, count=0)
     settings = {**scenario.settings, **run.settings}
     if run.mode == "EFFECTIVELY_ONCE":
@@ -86,7 +86,7 @@ def with_scenario(run: Run, scenario: Scenario) -> Run:
 
 
 def loss_bound(run: Run, faults: int) -> int:
-    """Tuples that can be in queues and windows when something dies (ATMOST_ONCE), for this number of deaths."""
+    """Maximum number of tuples in queues and windows at this number of deaths (ATMOST_ONCE)."""
     stmgr, instance = StmgrSettings(), InstanceSettings()
     tasks = 3 * run.tasks
     per_task = instance.in_queue_bytes_max + instance.out_queue_bytes_max + stmgr.instance_out_window_bytes
@@ -96,7 +96,7 @@ def loss_bound(run: Run, faults: int) -> int:
 
 
 def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say: Say) -> dict[str, Any]:
-    """One run; the result document."""
+    """Do one run; returns the result document."""
     run = with_scenario(wanted, scenario)
     if run.mode not in scenario.modes:
         raise ConfigError(f"fault {scenario.name} is defined for {' and '.join(scenario.modes)}, not for {run.mode}")
@@ -132,7 +132,7 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
 
 
 def play_faults(world: World, run: Run, act: Act) -> str:
-    """Do the faults, end the input, let all of it arrive; what was wrong with the faults or the end, or ''."""
+    """Cause the faults, end the input, wait for its arrival. Returns the error of the faults or the end, or ''."""
     error = ""
     try:
         world.until(lambda: world.arrived() > 0, FIRST_S, "the first tuple")
@@ -144,11 +144,11 @@ def play_faults(world: World, run: Run, act: Act) -> str:
             world.wait(world.faults[-1].at + world.settle_s - time.monotonic())
     except LabError as failure:
         error = str(failure)
-    # A fault that went wrong has not said that it expects no failure any more.
+    # A fault that failed has not reset that it expects failures.
     world.may_fail = False
     world.end_input()
     try:
-        # Also after a fault that went wrong: what is still under way is not lost.
+        # Also after a failed fault: tuples in flight are not lost.
         world.settled()
         world.complete = True
     except LabError as failure:

@@ -1,7 +1,7 @@
 """The faults of a verification, by number (F01, F02, ...).
 
-A scenario is a function that acts on a running topology, plus what its run needs: another input,
-other settings. `runs` is the number of times it acts; `world.short` shortens what takes minutes in full.
+A scenario is a function that acts on a running topology, with the needs of its run: another input, other settings.
+`runs` is its number of repetitions; `world.short` shortens acts that take minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from heronpy.verify.units import acts as units
 from heronpy.verify.units.topology import POINTS
 from heronpy.verify.world import World
 
-#: Seconds that a run takes besides its faults, and the maximum per fault in a short run.
+#: Seconds of a run in addition to its faults, and the maximum per fault in a short run.
 START_S, SHORT_S = 8.0, 8.0
 
 ACKED = ("ATLEAST_ONCE", "EFFECTIVELY_ONCE")
@@ -35,7 +35,7 @@ class Scenario:
     about: str
     act: Act
     times: int = 1
-    """How many times it is done in a full run."""
+    """Number of repetitions in a full run."""
     each_s: float = 5.0
     """Approximate seconds of one fault in a full run."""
     modes: tuple[str, ...] = MODES
@@ -46,23 +46,23 @@ class Scenario:
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     """Settings of the topology; those of the run override them."""
     proxy: bool = False
-    """The stream managers reach each other, and the topology master, through the fault proxy."""
+    """Whether the stream managers reach each other and the topology master through the fault proxy."""
     small_disk: str = ""
-    """This folder of HERON_HOME lies on a disk of a few megabytes."""
+    """Folder of HERON_HOME on a disk of a few megabytes."""
     units: bool = False
-    """The topology is one of work units, and its input are logs that rotate."""
+    """Whether the topology processes work units from rotating logs."""
     poison: int = 0
-    """Work units: about one line in so many cannot be processed."""
+    """Work units: one line in about this number cannot be processed."""
     whole: bool = False
-    """Work units: user code reads all lines of a unit before it makes a row."""
+    """Work units: whether user code reads all lines of a unit before it makes a row."""
     sites: bool = False
     """Work units: on two sites."""
     server: bool = False
-    """Work units: the ledger is in a PostgreSQL of the run's own."""
+    """Work units: whether the ledger is in the run's own PostgreSQL."""
     until: str = "forever"
     """Work units: see `LogUnits.specs`."""
     spark: bool = False
-    """The sink is a SparkSink, and its table has the records."""
+    """Whether the sink is a SparkSink whose table has the records."""
 
     def seconds(self, full: bool, times: int | None) -> float:
         """Approximate duration of a run, without its baseline."""
@@ -203,7 +203,7 @@ _AT_POINT = {
     "clean": "before stages of losers are removed",
 }
 
-#: A site is lost when it was silent for twice as long.
+#: A site counts as lost after twice this silence.
 _SOON_SILENT: dict[str, SettingValue] = {"heron.ingest.silent_s": 5.0}
 
 _UNITS = (
@@ -247,7 +247,7 @@ def scenarios() -> dict[str, Scenario]:
 
 
 def find(words: tuple[str, ...]) -> list[Scenario]:
-    """The scenarios that the words name; F01 means F01 and every F01-..., `all` means all."""
+    """The scenarios that these words name; F01 means F01 and every F01-..., `all` means all."""
     known = scenarios()
     if "all" in words:
         return list(known.values())
@@ -261,9 +261,9 @@ def find(words: tuple[str, ...]) -> list[Scenario]:
 
 
 def together(chosen: list[Scenario]) -> list[Scenario]:
-    """As few runs as these faults need, each with its faults one after the other.
+    """As few runs as possible for these faults, each run with its faults one after the other.
 
-    Faults that need another topology, input, disk, or value of a setting have another run.
+    Faults that need another topology, input, disk, or value of a setting have separate runs.
     """
     runs: list[list[Scenario]] = []
     for one in chosen:

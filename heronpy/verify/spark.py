@@ -1,6 +1,6 @@
 """A verification whose sink is Spark: the rows of its table become the records that the oracle reads.
 
-The aggregate function keeps each row of a batch as it is. A row arrives when the file that holds it is in the table,
+The aggregate function keeps each row of a batch unchanged. A row arrives when its file is in the table,
 so all rows of a batch have one time of arrival.
 """
 
@@ -51,7 +51,7 @@ class SparkWorld(World):
         World.begin(self, {**spec, "table": str(self.table)}, stack)
 
     def _files(self) -> Iterator[Path]:
-        """The files of committed batches."""
+        """Files of committed batches."""
         return self.table.glob("batch=*/*.parquet")
 
     def arrived(self) -> int:

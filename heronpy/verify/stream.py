@@ -1,7 +1,7 @@
 """The input of a verification: every tuple is a function of (seed, partition, sequence number). Pure.
 
-Source, sink and verifier share only this module and the seed, so the verifier knows what must have
-arrived without seeing any of it. Invariant: the scalar and the vector functions agree.
+Source, sink and verifier share only this module and the seed, so the verifier knows the expected tuples without seeing
+them. Invariant: the scalar and the vector functions agree.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GAMMA, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB13311
 _SHARE_BITS = 20
 #: Maximum number of sequence numbers hashed at a time; bounds the verifier's memory.
 CHUNK = 1 << 18
-#: One in this many tuples is poison, if there is poison.
+#: One tuple in this number is poison, if there is poison.
 POISON_STEP = 250
 _LEAST = {
     "partitions": 1, "count": 0, "keys": 1, "payload_bytes": 8, "rate": 0, "zipf": 0, "poison": 0, "undecodable": 0,
@@ -47,17 +47,17 @@ class InputSpec:
     seed: int = 1
     partitions: int = 2
     count: int = 10_000
-    """Tuples of each partition; 0: until the verifier says where the input ends."""
+    """Tuples of each partition; 0: the verifier sets the end of the input later."""
     keys: int = 100
     payload_bytes: int = 100
     hot_share: float = 0.0
-    """This share of all tuples has key 0; the other keys share the rest."""
+    """Share of all tuples with key 0; the other keys share the rest."""
     zipf: float = 0.0
     """Exponent of the frequency of keys; 0 is uniform."""
     rate: float = 0.0
-    """Tuples a second of each partition, from the first start on; 0 is as fast as possible."""
+    """Tuples per second of each partition, from the first start on; 0 for as fast as possible."""
     poison: int = 0
-    """Number of poison tuples in each partition: no sink may ever see them, and all others must arrive."""
+    """Number of poison tuples in each partition: no sink may see them, and all other tuples must arrive."""
     undecodable: int = 0
     """Number of tuples in each partition with a value that can be sent but not decoded; they count as poison."""
     distinct: int = 0
@@ -65,7 +65,7 @@ class InputSpec:
     work_ms: float = 0.0
     """Work of the bolt of the built-in topology for each tuple."""
     ordered: bool = True
-    """Whether the topology keeps the order of each key, as fields grouping by key does all the way."""
+    """Whether the topology keeps the order of each key, as with fields grouping by key on the whole way."""
 
     def check(self: T) -> T:
         """The specification itself, or a ConfigError."""
@@ -81,12 +81,12 @@ class InputSpec:
         return self
 
     def config(self, out: str) -> dict[str, Any]:
-        """The configuration of a source or sink whose records go to the folder `out`."""
+        """The configuration of a source or sink with records in the folder `out`."""
         return {KEY: {**asdict(self), "out": str(out)}}
 
     @property
     def expected(self) -> int:
-        """Tuples of all partitions that must arrive."""
+        """Number of tuples of all partitions that must arrive."""
         return self.partitions * (self.count - len(self.poisonous()))
 
     def poisonous(self) -> range:
@@ -94,12 +94,12 @@ class InputSpec:
         return range(POISON_STEP - 1, min(self.count, POISON_STEP * (self.poison or self.undecodable)), POISON_STEP)
 
     def poisoned(self, seq: int) -> bool:
-        """Whether a sequence number is one of them, even in an input without an end."""
+        """Whether a sequence number is poison, even in an endless input."""
         return seq % POISON_STEP == POISON_STEP - 1 and seq // POISON_STEP < (self.poison or self.undecodable)
 
     @property
     def in_order(self) -> bool:
-        """Whether the order can be checked: among equal tuples it is unknown which came first."""
+        """Whether the order can be checked. Among equal tuples it is unknown which came first."""
         return self.ordered and not self.distinct
 
 
@@ -110,7 +110,7 @@ def spec_of(values: dict[str, Any]) -> InputSpec:
 
 
 def key_text(number: int) -> str:
-    """The key as tuples carry it."""
+    """The key as text in tuples."""
     return f"k{number:06d}"
 
 
@@ -143,7 +143,7 @@ class Partition:
         self._first = Partition(spec, 0) if number else self
 
     def hash(self, seq: int) -> int:
-        """The hash from which everything about a tuple follows."""
+        """The hash from which all values of a tuple follow."""
         return _mix(self._base ^ seq)
 
     def key(self, hashed: int) -> int:
@@ -157,7 +157,9 @@ class Partition:
         return (hashed.to_bytes(8, "little") * (size // 8 + 1))[:size]
 
     def tuple(self, seq: int) -> Values:
-        """(partition, seq, key, payload, crc); for equal tuples those of their content, which is in partition 0."""
+        """(partition, seq, key, payload, crc); for equal tuples the values of their content, which is in
+        partition 0.
+        """
         if self.spec.distinct:
             return self._first.whole(self.hash(seq) % self.spec.distinct)
         return self.whole(seq)
@@ -186,7 +188,7 @@ class Partition:
         return keys
 
     def crcs(self, hashed: Vector) -> npt.NDArray[np.uint32]:
-        """One by one: there is no vector form of crc32."""
+        """Checksums of these tuples, one by one, because there is no vector form of crc32."""
         return np.fromiter((zlib.crc32(self.payload(int(one))) for one in hashed), dtype=np.uint32, count=len(hashed))
 
 
@@ -198,7 +200,7 @@ class Totals:
     sums: npt.NDArray[np.int64]
 
     def wrong(self, other: Totals) -> npt.NDArray[np.int64]:
-        """The keys that differ."""
+        """The keys with different values."""
         found: npt.NDArray[np.int64] = np.flatnonzero((self.counts != other.counts) | (self.sums != other.sums))
         return found
 

@@ -38,13 +38,13 @@ def row(document: Document) -> tuple[object, ...]:
 
 
 def duplicates(verdict: Document) -> str:
-    """Duplicates, and those of them that the product caused."""
+    """Duplicates, and how many of them the product caused."""
     text = f"{verdict['duplicates']:,}"
     return f"{text} ({verdict['unexplained']:,} not replays)" if verdict["unexplained"] else text
 
 
 def failures(document: Document) -> list[str]:
-    """Why a run is wrong, one line each."""
+    """The failures of a run, one line each."""
     found = [f"{check['name']}: {check['text']}" for check in document["verdict"]["checks"] if not check["ok"]]
     return [*([document["error"]] if document.get("error") else []), *found]
 
@@ -66,7 +66,7 @@ unit; a wrong one has other rows than its lineage says. Loss and keys are of run
 
 
 def markdown(documents: Sequence[Document]) -> str:
-    """The report of many runs: one line per fault and mode, and what failed."""
+    """The report of many runs: one line per fault and mode, and the failures."""
     first = documents[0]
     options = first["options"]
     rate = options["input"]["rate"] * options["input"]["partitions"]
@@ -114,7 +114,7 @@ def _summary(group: Sequence[Document]) -> list[object]:
         return f"{sum(v[name] for v in verdicts):,}"
 
     def judged(name: str) -> str:
-        """Only of runs that came to their end: what others lost is not known."""
+        """Only for runs that were completed, because the losses of other runs are unknown."""
         return f"{sum(v[name] for v in verdicts if v['complete']):,}"
 
     order = "not promised" if verdicts[0]["inversions"] is None else f"{sum(v['inversions'] for v in verdicts):,} back"
@@ -149,7 +149,7 @@ def _figures(documents: Sequence[Document]) -> list[str]:
     for group in _groups(chosen, lambda one: one["verdict"]["mode"]):
         changes = [r["change"] for one in group for r in one["verdict"]["recovery"] if r["change"] is not None]
         if changes:
-            # Only a drop counts: a source that was behind its schedule, on a busy machine, catches up later.
+            # Only a drop counts: a source that was behind its schedule on a busy machine catches up later.
             fall = quantile([max(0.0, -one) for one in changes], 0.5) or 0.0
             kept = "yes" if fall < _FALL_MAX else "**no**"
             rows.append(["kill -9 of the topology master, fall of the rate within 3 s", group[0]["verdict"]["mode"],

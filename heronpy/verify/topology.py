@@ -18,9 +18,9 @@ from heronpy.verify.stream import KEY, POISON_STEP, spec_of
 
 #: Runtime configuration: `heron update ... --runtime-config work:pause_ms:200`; the pause of its first task.
 PAUSE_KEY = "pause_ms"
-#: Runtime configuration: megabytes a second that its first task takes and never frees.
+#: Runtime configuration: megabytes per second that its first task takes and never frees.
 LEAK_KEY = "leak_mb_s"
-#: While a file of this name is in the folder of the run, its first task dies at every start.
+#: While a file with this name is in the folder of the run, its first task dies at every start.
 CRASH_FILE = "crash"
 #: The effects of poison, in turn; a task, or its successor, must survive each of them.
 BITES = ("raise", "exit", "recursion", "segfault", "huge", "hang")

@@ -28,14 +28,14 @@ _LOOKING = (("status",), ("metrics",), ("exceptions",), ("plan",), ("logs", "--f
 
 
 def beside(world: World, runs: int) -> None:
-    """Kill commands that watch the topology repeatedly, and leave pages of metrics half read."""
+    """Kill commands that watch the topology repeatedly, and leave pages of metrics unread."""
     end = time.monotonic() + runs * (4.0 if world.short else 300.0)
     world.note("what watches the topology is killed in a loop", disruptive=False)
     killed = 0
     while time.monotonic() < end:
         with world.topology.cluster.start(*world.random.choice(_LOOKING), *world.address) as watcher:
             for executor in world.status().executors:
-                # Requests a page of metrics and hangs up before the answer.
+                # Requests a page of metrics and disconnects before the answer.
                 with suppress(OSError), socket.create_connection(("127.0.0.1", executor.metrics_port), 1.0) as page:
                     page.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
             world.wait(world.random.uniform(0.1, 1.0))
@@ -47,7 +47,9 @@ def beside(world: World, runs: int) -> None:
 
 @repeated
 def crash_loop(world: World, number: int) -> None:
-    """A task that dies at start: backoff, FAILED after its budget with the cause, no CPU wasted; then cured."""
+    """A task that dies at start: backoff, then FAILED with the cause after its budget, without wasted CPU; then
+    repaired.
+    """
     victim = world.first_task("work")
     (world.out / CRASH_FILE).touch()
     fault = world.kill(victim, wait=False)
@@ -77,7 +79,7 @@ def _cpu_share(world: World, names: Iterable[str]) -> float:
 
 
 def poison(world: World, runs: int) -> None:
-    """Tuples that no task survives, or can read: each becomes a dead letter, and all others arrive."""
+    """Tuples that no task survives or can read: each becomes a dead letter, and all others arrive."""
     wanted = world.input.partitions * (world.input.poison or world.input.undecodable)
     for _ in range(wanted):
         # A value that cannot be decoded ends no process, and affects no other tuple.
@@ -111,7 +113,7 @@ def few_files(world: World, number: int) -> None:
 
 @repeated
 def duplicate_verbs(world: World, number: int) -> None:
-    """Verbs run twice, concurrently, and killed in the middle: each takes effect once or not at all."""
+    """Commands run twice, concurrently, and killed in the middle: each takes effect once or not at all."""
     world.note("submitted twice", disruptive=False)
     refusal = world.refused(*world.submission(world.out))
     if "already" not in refusal:
@@ -120,7 +122,7 @@ def duplicate_verbs(world: World, number: int) -> None:
     _submit_and_kill(world)
 
 
-#: Parallelisms of two adjacent components, in turn; each run has one more update than these.
+#: Parallelisms of two adjacent components, in turn; each run has one more update than the previous run.
 _SIZES = (3, 4, 5, 2)
 
 
@@ -149,9 +151,9 @@ def _update_twice(world: World, parallelism: int) -> None:
 
 
 def _submit_and_kill(world: World) -> None:
-    """`heron submit` killed at any moment leaves nothing that `heron kill` would not remove."""
+    """A killed `heron submit` leaves nothing that `heron kill` would not remove."""
     world.note("submit killed", disruptive=False)
-    # Its own temporary files stay, as after every kill -9; here they are removed with those of the run.
+    # Its temporary files stay, as after every kill -9; here they are removed with those of the run.
     words, environment = world.submission(other_spec(world)), {"TMPDIR": str(world.out)}
     with world.topology.cluster.start(*words, env=environment) as command:
         world.wait(world.random.uniform(0.2, 2.0))
@@ -167,7 +169,7 @@ def other_name(world: World) -> str:
 
 
 def other_spec(world: World) -> Path:
-    """The folder of its specification."""
+    """The folder of the second topology's specification."""
     spec = json.loads((world.out / "spec").read_text(encoding="utf-8"))
     folder = world.out / "other"
     folder.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
-"""A running verification: its processes by name, its clock, its notes about faults, memory over time.
+"""A running verification: its processes by name, its clock, its records of faults, memory over time.
 
-Every process is found through the status of its topology and checked before it is signalled: it must have
-the name, and belong to the HERON_HOME of this run, so a reused pid is never hit.
+Every process is found through the status of its topology and checked before it is signalled: it must have the right
+name, and belong to the HERON_HOME of this run, so a reused pid is never hit.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ EXACT = "EFFECTIVELY_ONCE"
 
 POLL_S = 0.02
 MEMORY_EVERY_S = 0.5
-#: A killed process is back within this, or its run has failed.
+#: Time limit for the restart of a killed process.
 BACK_S = 60.0
-#: All of the input has arrived this long after its end.
+#: Time limit from the end of the input until all of it has arrived.
 END_S = 120.0
 
 
@@ -52,7 +52,7 @@ class Target:
 
 @dataclass(slots=True)
 class Fault:
-    """A fault, its time, and how long it took until its victim was back."""
+    """A fault, its time, and the time until its victim was back."""
 
     what: str
     at: float
@@ -60,7 +60,7 @@ class Fault:
     disruptive: bool = True
     """Whether tuples in memory may have died."""
     arrived: int = 0
-    """Records that had arrived when it was done."""
+    """Number of records that had arrived at the time of the fault."""
 
 
 @dataclass(slots=True)
@@ -77,19 +77,19 @@ class World:
     memory: dict[str, int] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     ended: float | None = None
-    """When the input was ended: the rest of it does not follow the schedule."""
+    """When the input was ended; the rest of it does not follow the schedule."""
     may_fail: bool = False
     """Whether a fault currently expects FAILED."""
     complete: bool = False
-    """Whether all of the input came to its end, so that what is missing is lost."""
+    """Whether the whole input was processed, so that missing tuples are lost."""
     _tree: Tree | None = None
     _next_memory: float = 0.0
 
     settle_s: ClassVar[float] = CHANGE_S + 1.0
-    """The input follows its schedule for this long after the last fault: in it the effect on the rate shows."""
+    """How long the input follows its schedule after the last fault, so that its effect on the rate becomes visible."""
 
     def begin(self, spec: dict[str, Any], stack: ExitStack) -> None:
-        """Submit the topology; the stack kills it."""
+        """Submit the topology; closing the stack kills it."""
         program = Path(__file__).with_name("topology.py")
         self.topology = stack.enter_context(submitted(self.topology.cluster, program, spec))
 
@@ -116,11 +116,11 @@ class World:
         return self.until(found, BACK_S, f"a task of {component}")
 
     def first_task(self, component: str) -> Target:
-        """The one that can be told to be slow, greedy or broken."""
+        """The task that can be made slow, greedy or broken."""
         return min(self.tasks(component), key=lambda one: int(one.name.rpartition("_")[2]))
 
     def named(self, name: str) -> Target:
-        """A process by name, once it runs."""
+        """A process by name, after it has started."""
 
         def found() -> Target | None:
             return next((one for one in self.targets() if one.name == name), None)
@@ -167,7 +167,7 @@ class World:
         return path
 
     def look(self) -> None:
-        """Record the memory of all processes, when it is time."""
+        """Record the memory of all processes, if it is due."""
         now = time.monotonic()
         if now < self._next_memory:
             return
@@ -188,7 +188,7 @@ class World:
             time.sleep(min(left, POLL_S))
 
     def until(self, condition: Callable[[], T | None], timeout_s: float, what: str) -> T:
-        """The first true value; LabError if the time runs out first, or the topology fails."""
+        """The first true value; LabError after the timeout, or if the topology fails."""
 
         def looked() -> T | None:
             value = condition()
@@ -237,7 +237,7 @@ class World:
         return self.until(lambda: found if (found := newest()) > before else 0, timeout_s, "a complete checkpoint")
 
     def until_given_up(self, *ways: str) -> None:
-        """Wait for a checkpoint that is given up in one of these ways, "aborted" or "failed", and counted."""
+        """Wait for a checkpoint that ends in one of these ways, "aborted" or "failed", and is counted."""
 
         def given_up() -> int:
             reply = self.checkpoints()
@@ -248,11 +248,11 @@ class World:
 
     @property
     def address(self) -> tuple[str, str]:
-        """Cluster and topology, as commands take them."""
+        """Cluster and topology, as arguments of commands."""
         return self.topology.cluster.target, self.topology.name
 
     def submission(self, folder: Path, *flags: str, program: Path | None = None) -> tuple[object, ...]:
-        """The words that submit the program of this run, or another one, with the specification in a folder."""
+        """The arguments that submit the program of this run, or another one, with the specification in a folder."""
         submitted = program or self.out / "topology.py"
         return "submit", *flags, self.topology.cluster.target, submitted, "-", "--spec", folder / "spec"
 
@@ -282,7 +282,7 @@ class World:
         self.until(lambda: self.is_in(control_pb2.LIFE_FINISHED), END_S, f"the end of '{self.topology.name}'")
 
     def verdict(self, limits: Limits) -> Verdict:
-        """The verdict of the oracle about the records of this run."""
+        """The verdict of the oracle on the records of this run."""
         faults = [(fault.at, fault.what) for fault in self.faults]
         return verify(self.out, self.input, self.mode, limits, faults, self.memory, self.ended, self.complete)
 
@@ -319,7 +319,7 @@ class World:
 
     @contextmanager
     def stopped(self, processes: list[psutil.Process]) -> Iterator[None]:
-        """While entered, these processes are stopped."""
+        """While entered, these processes are stopped by SIGSTOP."""
         try:
             for process in processes:
                 with suppress(psutil.NoSuchProcess):
@@ -357,7 +357,7 @@ class World:
         return self._owner(local_port, listening=False), self._owner(wanted_port, listening=True)
 
     def _owner(self, port: int, listening: bool) -> str:
-        # Not through the status: this runs in a thread of the proxy, even while there is no topology master.
+        # Not by the status, because this runs in a thread of the proxy, even without a topology master.
         for name, process in self.processes("stmgr-", "tmaster"):
             with suppress(psutil.Error):
                 for connection in process.net_connections(kind="tcp"):

@@ -1,4 +1,4 @@
-"""What the doctor says, and what an action does. Pure."""
+"""The findings of the doctor, and the effects of an action. Pure."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ class Finding(Struct, kw_only=True):
     #: `under-provisioned`, `limit`, `checkpoints`, `spark`, `losses`, `no input`, `untriaged`, `stopped`, `machine`;
     #: of a topology that has ended `ended` first, `held`, `busy`; more may come.
     verdict: str
-    #: Needs no action.
+    #: Whether the finding needs no action.
     calm: bool
     #: One sentence without a full stop.
     sentence: str
-    #: What to do next, often a command; empty: nothing.
+    #: The next step, often a command; empty if there is none.
     next: str
-    #: Concerned component and task; empty: the topology.
+    #: Affected component and task; empty for the topology.
     component: str
     task: str
     #: The numbers of the sentence, by name.
     figures: dict[str, float]
     names: list[str]
-    #: Machine of the task; empty: not known, or no single task.
+    #: Machine of the task; empty if unknown, or if the finding is not on a single task.
     host: str = ""
-    #: `topology`; `machine` of what is so for everything that runs there, and comes after causes within the topology.
+    #: `topology`; or `machine` for a condition of everything on the machine, which is listed after causes within the
+    #: topology.
     scope: str = "topology"
-    #: The sentence without what may quote values; empty: it quotes none. Without the scope `data` it is `sentence`.
+    #: The sentence without quoted values; empty if it quotes none. Without the scope `data` it equals `sentence`.
     unquoted: str = ""
 
 
 class TaskSignal(Struct, kw_only=True):
-    """What the doctor knows of a task, over the window."""
+    """The doctor's figures of a task, over the window."""
 
     instance_id: str
     component: str
@@ -43,36 +44,36 @@ class TaskSignal(Struct, kw_only=True):
     busy: float | None
     cpu: float | None
     queue_bytes: int
-    #: How long the queue takes at the present rate.
+    #: Seconds to process the queue at the current rate.
     lag_s: float | None
     silent_s: float
 
 
 class Doctor(Struct, kw_only=True):
-    """`GET /doctor`: the finding to act on first comes first; never empty."""
+    """`GET /doctor`: findings, starting with the one to act on first; never empty."""
 
     topology: str
-    #: All findings are calm.
+    #: Whether all findings are calm.
     healthy: bool
     window_s: float
     findings: list[Finding]
-    #: Tuples that the spouts emit.
+    #: Tuples per second that the spouts emit.
     emitted_per_s: float
     held: float
     tasks: list[TaskSignal]
-    #: Whether restarts and changes of the past are known.
+    #: Whether past restarts and changes are known.
     events_known: bool
-    #: When it ended: the figures are of its last minutes, and of no task. None: it has not.
+    #: When the topology ended: the figures cover its last minutes, without tasks. None if it has not ended.
     ended_at: float | None = None
-    #: What could not be asked, one sentence: of a topology that has ended, what nobody can tell any more; of one that
-    #: runs, what its topology master did not tell in time. Empty: everything was answered.
+    #: Missing information, as one sentence: for an ended topology the facts that cannot be known any more, for a
+    #: running one the requests that its topology master did not answer in time. Empty if nothing is missing.
     not_known: str = ""
 
 
 class Change(Struct, kw_only=True):
-    """What an action would do, or did, to one component or the topology."""
+    """The effect, planned or done, of an action on one component or the topology."""
 
-    #: Such as `count: 3 -> 4 tasks`, `pauses 2 spouts`.
+    #: Example: `count: 3 -> 4 tasks`, `pauses 2 spouts`.
     text: str
 
 
@@ -80,20 +81,20 @@ class ActionResult(Struct, kw_only=True):
     """`POST /actions/{action}`"""
 
     action: str
-    #: Nothing was changed.
+    #: Whether nothing was changed.
     dry_run: bool
-    #: One sentence: what was done, or would be.
+    #: One sentence on what was done, or would be done.
     text: str
     changes: list[Change]
-    #: The version of the packing plan afterwards; None: not known, or gone.
+    #: The version of the packing plan afterwards; None if unknown, or if the topology is gone.
     plan_version: int | None
 
 
 class ActionBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Body of an action; which fields apply is said by the action's description. All may be left out."""
+    """Body of an action. The description of the action says which fields apply. All fields are optional."""
 
     dry_run: bool = False
-    #: restart: this container, task or component; else the whole topology.
+    #: restart: the container, task or component; without any of them the whole topology.
     container: int | None = None
     task: int | None = None
     component: str | None = None
@@ -101,7 +102,7 @@ class ActionBody(Struct, kw_only=True, forbid_unknown_fields=True):
     parallelism: dict[str, int] | None = None
     #: update: settings as `[component:]key` to value.
     settings: dict[str, str] | None = None
-    #: restore: the checkpoint; None: the newest that is whole.
+    #: restore: the checkpoint; None for the newest undamaged one.
     checkpoint: int | None = None
-    #: kill: how long the topology may take.
+    #: kill: maximum duration in seconds.
     timeout_s: float | None = None

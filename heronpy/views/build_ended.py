@@ -1,4 +1,4 @@
-"""What the doctor can still say of a topology that has ended, from its last minutes, events and totals. Pure."""
+"""The findings of the doctor on an ended topology, from its last minutes, events and totals. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from heronpy.views.overview import Topology
 from heronpy.views.past import Event, Timeline
 from heronpy.views.quotes import without_values
 
-#: Figures are of this time before the end, as those of a topology that runs; events of this.
+#: Figures cover the first time before the end, as for a running topology; events the second.
 FIGURES_S, EVENTS_S = 300.0, 1800.0
 #: The doctor's limits for a running topology: shares above which spouts are held, and a task is full.
 HELD, FULL = 0.2, 0.8
@@ -23,7 +23,7 @@ NO_FIGURES = "no figures of its last minutes are kept: its topology master ended
 
 
 class _Window:
-    """Means over the last minutes that are known."""
+    """Means over the last known minutes."""
 
     def __init__(self, timeline: Timeline, ended_at: float) -> None:
         known = [
@@ -38,7 +38,7 @@ class _Window:
         self.over_s = last + timeline.step_s - timeline.times[self._places[0]] if self._places else 0.0
 
     def mean(self, component: str, metric: str) -> float | None:
-        """None where nothing was reported."""
+        """The mean; None if nothing was reported."""
         values = self._series.get((component, metric))
         found = [value for place in self._places if values and (value := values[place]) is not None]
         return sum(found) / len(found) if found else None
@@ -48,7 +48,7 @@ class _Window:
         return list(dict.fromkeys(component for component, _ in self._series if component))
 
     def emitted(self) -> float | None:
-        """Tuples per second that the spouts emitted: what executes nothing is a spout."""
+        """Tuples per second that the spouts emitted; a component that executes nothing is a spout."""
         rates = [
             rate
             for name in self.components()
@@ -58,7 +58,7 @@ class _Window:
 
 
 def doctor_of_ended(shown: Topology, events: Sequence[Event], timeline: Timeline) -> Doctor:
-    """`GET /doctor` of a topology that has ended; `shown` says how and when."""
+    """`GET /doctor` of a topology that has ended; `shown` says how and when it ended."""
     found = _doctor(shown, events, timeline)
     plain = _doctor(without_values(shown), without_values(list(events)), timeline)
     found.findings = [
@@ -80,7 +80,7 @@ def _doctor(shown: Topology, events: Sequence[Event], timeline: Timeline) -> Doc
         *_memory(late, where),
         *_restarts(late, where),
         *_losses(shown, where),
-        # Of less than what the doctor had when it said why.
+        # These figures have less information than the doctor had for its last finding.
         *(() if said else _held(held, late, window, ended_at)),
         *(() if said else _busiest(window)),
     ]
@@ -114,7 +114,7 @@ def _span(window: _Window) -> str:
 
 
 def _said_last(shown: Topology) -> list[Finding]:
-    """What the doctor said last, if that was more than that all was well."""
+    """The last findings of the doctor, unless they said that all was well."""
     if shown.sentence is None or shown.verdict is None or shown.calm:
         return []
     return [_finding(shown.verdict, False, shown.sentence, component=shown.component, task=shown.task)]
@@ -154,7 +154,7 @@ def _restarts(events: Sequence[Event], where: str) -> list[Finding]:
 
 
 def _times(events: Iterable[Event], kind: str) -> Counter[str]:
-    """How often it happened, by subject."""
+    """The number of these events, by subject."""
     times = Counter[str]()
     for event in events:
         if event.kind == kind:

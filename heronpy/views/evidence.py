@@ -1,17 +1,17 @@
-"""What a process does right now: stacks, a profile, its objects by type. No values of the user's. Pure."""
+"""The current activity of a process: stacks, a profile, its objects by type. No values of the user's. Pure."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-#: A stack, the outermost frame first, and its seconds.
+#: A stack, outermost frame first, and its seconds.
 Row = tuple[tuple[str, ...], float]
 
 
 class WeightedStack(Struct, kw_only=True):
     """One stack of a profile."""
 
-    #: Index into `frames`, the outermost first.
+    #: Indexes into `frames`, outermost first.
     stack: list[int]
     seconds: float
 
@@ -21,7 +21,7 @@ class Profile(Struct, kw_only=True):
 
     #: `function (folder/file.py:12)`
     frames: list[str]
-    #: The heaviest first.
+    #: Stacks, heaviest first.
     stacks: list[WeightedStack]
     #: Seconds of all stacks: CPU time or, with `idle`, wall time of all threads.
     seconds: float
@@ -29,7 +29,7 @@ class Profile(Struct, kw_only=True):
     left_out_s: float
     #: `py-spy` or `the process itself`.
     sampler: str
-    #: Why py-spy did not sample; empty: it did, or is not installed.
+    #: Why py-spy did not sample; empty if it did, or is not installed.
     note: str
 
 
@@ -43,32 +43,32 @@ class HeapType(Struct, kw_only=True):
 
 
 class Heap(Struct, kw_only=True):
-    """The objects of a process, without what it shares with its siblings."""
+    """The objects of a process, without those that it shares with its siblings."""
 
-    #: The most bytes first.
+    #: Types, most bytes first.
     types: list[HeapType]
     #: Number of types, objects and bytes, of all types.
     kinds: int
     objects: int
     bytes: int
-    #: Share of the objects that were examined; below 1 the figures are estimates.
+    #: Share of the objects that were examined; if it is below 1, the figures are estimates.
     share: float
-    #: How long the process stood still.
+    #: How long the process was stopped.
     paused_s: float
     #: Memory of the whole process.
     memory_bytes: int
 
 
 class Evidence(Struct, kw_only=True):
-    """`GET /tasks/{id}/{kind}`: what was asked for last. Only the part of its kind is there."""
+    """`GET /tasks/{id}/{kind}`: the last requested evidence. Only the part of its kind is set."""
 
-    #: Such as `container_1_word_3`.
+    #: Example: `container_1_word_3`.
     process: str
     #: `stacks`, `profile`, `heap`
     kind: str
-    #: Nothing was found yet: ask again.
+    #: There is no result yet: ask again.
     under_way: bool
-    #: When it was asked for, and how long it takes, about.
+    #: Time of the request, and its approximate duration.
     at: float
     takes_s: float
     stacks: str | None = None
@@ -77,19 +77,19 @@ class Evidence(Struct, kw_only=True):
 
 
 class EvidenceBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Body of `POST /tasks/{id}/{kind}`. All may be left out, but `pause` for a heap."""
+    """Body of `POST /tasks/{id}/{kind}`. All fields are optional except `pause` for a heap."""
 
     #: profile: seconds.
     duration_s: float = 5.0
     #: profile: samples per second.
     rate: int = 200
-    #: profile: count threads that wait, too.
+    #: profile: also count waiting threads.
     idle: bool = False
-    #: profile: show frames of C extensions, too; needs py-spy.
+    #: profile: also show frames of C extensions; needs py-spy.
     native: bool = False
-    #: heap: how many types.
+    #: heap: number of types.
     top: int = 30
-    #: heap: it is known that the process stops while its objects are counted.
+    #: heap: confirms that the process stops while its objects are counted.
     pause: bool = False
 
 

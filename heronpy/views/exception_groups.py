@@ -23,25 +23,25 @@ class ExceptionGroup(Struct, kw_only=True):
     type: str
     #: `file:line in function`; empty when no traceback has it.
     where: str
-    #: While the task started.
+    #: Whether it was raised while the task started.
     startup: bool
     count: int
     first_at: float
     last_at: float
-    #: Instances or processes.
+    #: Names of instances or processes.
     tasks: list[str]
     #: The first line of each different message, newest first.
     messages: list[str]
-    #: The newest, whole.
+    #: The newest traceback, complete.
     traceback: str
 
 
 def groups_of(reports: Iterable[control_pb2.ExceptionReport]) -> list[tuple[ExceptionGroup, str]]:
-    """The groups, the most recent first; each with the whole message of its newest exception."""
+    """The groups, most recent first; each with the complete message of its newest exception."""
     found: dict[tuple[str, str, bool], tuple[ExceptionGroup, str]] = {}
     for report in sorted(reports, key=lambda report: -report.last_at):
         where = user_line(report.traceback)
-        # Without a line it is the end of a process, which is not the same fault in other components.
+        # Without a line it is the end of a process, which is a different fault in other components.
         key = (report.type, where or f" {report.component}", report.startup)
         if key not in found:
             group = ExceptionGroup(
@@ -63,7 +63,7 @@ def groups_of(reports: Iterable[control_pb2.ExceptionReport]) -> list[tuple[Exce
 
 def user_line(traceback: str) -> str:
     """`file:line in function` of the innermost frame of the user's code, or else of any frame."""
-    from heronpy.api.user_code import is_runtime_frame  # only here: it brings the whole user API along
+    from heronpy.api.user_code import is_runtime_frame  # imported here because it loads the whole user API
 
     frames = list(_FRAME.finditer(traceback))
     theirs = [frame for frame in frames if not (is_installed(frame["file"]) or is_runtime_frame(frame["file"]))]
@@ -74,7 +74,7 @@ def user_line(traceback: str) -> str:
 
 
 def short_line(traceback: str) -> str:
-    """The same as part of a sentence: `function (file:line)`, and what it calls of others."""
+    """The same as part of a sentence: `function (file:line)`, and the function that it calls."""
     from heronpy.api.user_code import is_runtime_frame
 
     frames = [(one["file"], int(one["line"]), one["function"] or "?") for one in _FRAME.finditer(traceback)]

@@ -1,4 +1,4 @@
-"""What is read from the files of a topology: logs, dead letters, its settings. Pure."""
+"""Data from the files of a topology: logs, dead letters, its settings. Pure."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class LogFiles(Struct, kw_only=True):
 class LogLine(Struct, kw_only=True):
     """One record of a log; a record may have several lines (a traceback)."""
 
-    #: None: the line has no time of its own, as what user code prints.
+    #: Time of the record; None if the line has no time, such as output of user code.
     at: float | None
-    #: DEBUG, INFO, WARN, ERROR, FATAL; None: as above.
+    #: DEBUG, INFO, WARN, ERROR, FATAL; None for a line without level.
     level: str | None
-    #: Name of the logger; may be empty.
+    #: Name of the logger, which may be empty.
     logger: str
     text: str
 
@@ -40,19 +40,19 @@ class LogLine(Struct, kw_only=True):
 class Logs(Struct, kw_only=True):
     """`GET /logs/{process}?offset|until&bytes&file&back`: a piece of one log, oldest line first. Scope `data`.
 
-    Without an offset it is the end of the log. `back` is the number of the rotated file, 0 the newest.
+    Without an offset the piece is the end of the log. `back` is the number of the rotated file, 0 the newest.
     """
 
     process: str
     lines: list[LogLine]
-    #: Where the piece begins and ends in the file; give `end` as `offset` to read on, `begin` as `until` to read back.
+    #: Begin and end of the piece in the file; pass `end` as `offset` to read on, or `begin` as `until` to read back.
     begin: int
     end: int
-    #: Size of the file now.
+    #: Current size of the file.
     size: int
-    #: Which file it is; give it as `file` with the next offset.
+    #: Identifies the file; pass it as `file` with the next offset.
     file: str
-    #: Another file has taken the name since `file` was given out (it was rotated): this is the end of the new one.
+    #: Whether the log was rotated since `file` was returned, so that this is the end of the new file.
     rotated: bool
 
 
@@ -61,14 +61,14 @@ class LogHit(Struct, kw_only=True):
 
     process: str
     container: int
-    #: Time of the record that has the line; None if no record was found near.
+    #: Time of the record that contains the line; None if no record was found near it.
     at: float | None
     #: See `LogLine`.
     level: str | None
     logger: str
     #: The message, or this line of it.
     text: str
-    #: Lines around it as they stand in the file, oldest first.
+    #: Lines around it, oldest first.
     before: list[str]
     after: list[str]
 
@@ -78,7 +78,7 @@ class LogHits(Struct, kw_only=True):
 
     hits: list[LogHit]
     searched_bytes: int
-    #: Why the search ended before everything was searched, as `after 1,000 hits`; empty: it did not.
+    #: Why the search stopped early, such as `after 1,000 hits`; empty if it did not.
     stopped: str
     #: Containers whose logs were not searched, or not to the end, and why.
     unreachable: dict[str, str]
@@ -93,7 +93,7 @@ class Letter(Struct, kw_only=True):
     source: str
     stream: str
     tries: int
-    #: The values, as JSON where that is possible, else texts.
+    #: The values as JSON if possible, otherwise as texts.
     payload: Any
     traceback: str
 
@@ -115,13 +115,13 @@ class Setting(Struct, kw_only=True):
     component: str
     #: `***` when it may be a secret.
     value: str
-    #: Where the value comes from: `default`, a file, `command line`, `topology`.
+    #: Origin of the value: `default`, a file, `command line`, `topology`.
     origin: str
     redacted: bool
 
 
 class Config(Struct, kw_only=True):
-    """`GET /config`: by key."""
+    """`GET /config`: the settings, sorted by key."""
 
     settings: list[Setting]
     package: str

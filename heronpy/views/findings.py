@@ -43,18 +43,18 @@ class Verdict(Enum):
 CALM = frozenset({Verdict.HEALTHY, Verdict.CHANGING, Verdict.NO_INPUT, Verdict.CATCHING_UP, Verdict.OVER_PROVISIONED})
 
 
-#: Verdicts on a machine, whatever runs there: never a cause within the topology.
+#: Verdicts on a machine and everything on it; never a cause within the topology.
 OF_MACHINES = frozenset({Verdict.MACHINE})
 
 
 class Finding(Struct, frozen=True):
-    """A diagnosis: the component or task concerned, and the evidence."""
+    """A diagnosis: the affected component or task, and the evidence."""
 
     verdict: Verdict
     component: str = ""
     task: str = ""
     figures: dict[str, float] = field(default_factory=dict)
-    #: Quoted text: a cause, the last line of a process's exit, the line of code or the key that takes the time.
+    #: Quoted text: a cause, the last line of a process, or the line of code or the key that takes the time.
     quote: str = ""
     names: tuple[str, ...] = ()
     #: Host of the task.
@@ -62,9 +62,9 @@ class Finding(Struct, frozen=True):
 
     @property
     def scope(self) -> str:
-        """`topology`, or `machine` of what is so for everything that runs there."""
+        """`topology`, or `machine` for a condition of everything on the machine."""
         return "machine" if self.verdict in OF_MACHINES else "topology"
 
 
-#: For an engine: the scheduler, which belongs to no component.
+#: The scheduler of containers on an engine, which belongs to no component.
 SCHEDULER_DOWN = Finding(Verdict.DOWN, names=("scheduler",))

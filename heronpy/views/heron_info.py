@@ -1,7 +1,7 @@
 """A topology in the JSON of Apache Heron's tracker, field by field. Pure.
 
-What heronpy has no counterpart of has Heron's value for "none": ports that nobody listens on are null, links
-to job pages and file servers are empty.
+Fields without a counterpart in heronpy have Heron's value for "none": unused ports are null, links to job pages and
+file servers are empty.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STATUS = {topology_pb2.RUNNING: "Running", topology_pb2.PAUSED: "Paused", topol
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the state manager holds of a topology; None where it holds nothing."""
+    """The records of a topology in the state manager; None for a missing record."""
 
     record: plan_pb2.ExecutionState
     definition: topology_pb2.Topology | None
@@ -49,7 +49,7 @@ def info(parts: Parts) -> Json:
 
 
 def _config(config: topology_pb2.Config) -> dict[str, str]:
-    """Without what may be a secret."""
+    """The configuration without possible secrets."""
     return {key: str(redacted(value, key)) for key, value in config_as_json(config).items()}
 
 
@@ -91,7 +91,7 @@ def _present(parts: Parts) -> Json:
 
 
 def runtime_state(parts: Parts, registered: Mapping[str, bool]) -> Json:
-    """`/topologies/runtimestate`: which stream managers have registered."""
+    """`/topologies/runtimestate`: the registered stream managers."""
     return {**_present(parts), "stmgrs": {name: {"is_registered": known} for name, known in registered.items()}}
 
 
@@ -231,7 +231,7 @@ def exceptions(reports: Sequence[control_pb2.ExceptionReport], hosts: Mapping[in
 
 
 def exception_summary(reports: Sequence[control_pb2.ExceptionReport]) -> list[Json]:
-    """`/topologies/exceptionsummary`: by class."""
+    """`/topologies/exceptionsummary`: counts by class."""
     counts: dict[str, int] = {}
     last: dict[str, float] = {}
     first: dict[str, float] = {}

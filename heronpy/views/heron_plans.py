@@ -49,7 +49,7 @@ def _component(part: topology_pb2.Spout | topology_pb2.Bolt) -> dict[str, Any]:
 
 
 def parallelism(component: topology_pb2.Component) -> int:
-    """Number of tasks; 1 unless the component says otherwise."""
+    """Number of tasks; 1 unless the component sets it."""
     for item in component.config.kvs:
         if item.key == TOPOLOGY_COMPONENT_PARALLELISM and item.value.isdigit():
             return int(item.value)
@@ -57,7 +57,7 @@ def parallelism(component: topology_pb2.Component) -> int:
 
 
 def config_as_json(config: topology_pb2.Config) -> dict[str, str]:
-    """Texts as they are; of a serialized value only its size."""
+    """Texts unchanged; for a serialized value only its size."""
     return {
         item.key: f"<serialized, {len(item.serialized_value)} bytes>"
         if item.HasField("serialized_value")

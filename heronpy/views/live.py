@@ -1,14 +1,14 @@
 """The messages of `GET /api/v1/live`, each one server-sent event with `event:` its name and `id:` its number. Pure.
 
-A snapshot has everything of the level; deltas then say what changed. A reader keeps the snapshot and applies deltas:
+A snapshot has everything of the level; deltas then have the changes. A reader keeps the snapshot and applies deltas:
 `fields` replaces fields of the snapshot's `topology` (of `load` and `tasks` by the path, `load.held`), `tables` sets
-cells, whose rows are positions in the lists of the last snapshot. A delta never changes their length or order: then a
-snapshot comes.
+cells, whose rows are positions in the lists of the last snapshot. When the length or order of a list changes, a
+snapshot is sent instead of a delta.
 
-Figures of a delta have the digits that a page shows: shares two after the point, others three significant ones.
+Figures of a delta have the digits that a page shows: two decimals for shares, three significant digits for others.
 
-Every 15 s without news comes the comment `: ping`. A stream that ends is opened again with the header `Last-Event-ID`;
-the answer begins with a snapshot, unless nothing has changed since.
+After every 15 s without news, the comment `: ping` is sent. A stream that ends is opened again with the header
+`Last-Event-ID`; the answer begins with a snapshot, unless nothing has changed since.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from heronpy.views.plan import Plan
 class Snapshot(Struct, kw_only=True):
     """`event: snapshot`, of `GET /live` (the list) or `GET /live?topology=C/R/E/NAME&level=component|tasks|fitting`."""
 
-    #: `list` has topologies only; `component` has topology, plan and load; `tasks` has tasks as well.
+    #: `list` has only topologies; `component` has topology, plan and load; `tasks` also has tasks.
     level: str
     topology: Topology | None
     #: Only at level `list`.
     topologies: list[Topology] | None
-    #: None while the topology master has never answered.
+    #: None if the topology master has never answered.
     plan: Plan | None
     load: Load | None
     tasks: Tasks | None
-    #: Seconds since the topology master answered; None: it never did. Above 10 the page says so.
+    #: Seconds since the topology master answered; None if it never did. Above 10 the page shows it.
     silent_s: float | None
 
 
 class Cells(Struct, kw_only=True, array_like=True):
     """Changed cells of one column, as the array `[rows, values]`."""
 
-    #: Positions in the list; None: every row, in order.
+    #: Positions in the list; None for every row, in order.
     rows: list[int] | None
     #: Numbers, texts, booleans or null.
     values: list[Any]
@@ -58,13 +58,13 @@ class Delta(Struct, kw_only=True, omit_defaults=True):
 
 
 class NewEvents(Struct, kw_only=True):
-    """`event: event`: what has happened since, oldest first."""
+    """`event: event`: the new events, oldest first."""
 
     events: list[Event]
 
 
 class Gone(Struct, kw_only=True):
-    """`event: gone`, the last of a stream: the topology was killed, or another of its name has taken its place."""
+    """`event: gone`, the last message of a stream: the topology was killed, or replaced by another of its name."""
 
     #: One sentence.
     text: str

@@ -1,4 +1,4 @@
-"""The figures of now: by component, by stream and by task. Sums are made by the topology master. Pure."""
+"""The current figures: by component, by stream and by task. The topology master makes the sums. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heronpy.proto import control_pb2
 from heronpy.views.findings import Finding
 from heronpy.views.overview import Totals
 
-#: What `tasks_of` reads, to be asked for with an interval.
+#: The metrics that `tasks_of` reads, to be requested with an interval.
 TASK_METRICS = (
     "__execute-count", "__emit-count", "__fail-count", "__execute-latency", "__next-tuple-latency", "__busy-time-ns",
     "__blocked-time-ns", "__idle-time-ns", "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs",
@@ -35,11 +35,11 @@ class ComponentLoad(Struct, kw_only=True):
     executed_per_s: float | None
     acked_per_s: float | None
     failed_per_s: float | None
-    #: Frames with tuples that a spout sends or a bolt has processed, and how many tuples one carries.
+    #: Frames with tuples that a spout sends or a bolt has processed, and the number of tuples per frame.
     frames_per_s: float | None
     tuples_per_frame: float | None
-    #: Shares of time of the mean task; the three sum to 1. Busy: in user code and the runtime's work for it; blocked:
-    #: waiting for room in a full queue behind it; idle: waiting for input.
+    #: Shares of time, mean over the tasks; the three sum to 1. Busy: in user code and the runtime's work for it;
+    #: blocked: waiting for room in a full queue downstream; idle: waiting for input.
     busy: float | None
     blocked: float | None
     idle: float | None
@@ -48,42 +48,42 @@ class ComponentLoad(Struct, kw_only=True):
     busiest: str | None
     blocked_max: float | None
     most_blocked: str | None
-    #: Waiting in front of its tasks.
+    #: Tuples waiting in the queues of its tasks.
     queue_tuples: int | None
     queue_bytes: int | None
-    #: In the task with the longest queue, and which task that is.
+    #: Bytes in the longest queue of a task, and the name of that task.
     queue_bytes_max: int | None
     fullest: str | None
-    #: A queue of a task does not grow beyond this.
+    #: Upper bound of a task's queue.
     queue_bound_bytes: int | None
-    #: Emitted by a spout and neither acked nor failed.
+    #: Tuples that a spout has emitted and that are neither acked nor failed.
     pending: int | None
-    #: What the tasks of a spout have yet to emit, as their `backlog` says; None: unknown.
+    #: Tuples that the tasks of a spout have yet to emit according to their `backlog`; None if unknown.
     backlog_tuples: int | None = None
     backlog_bytes: int | None = None
-    #: Why `heron update` refuses another number of tasks; empty: it does not.
+    #: Why `heron update` refuses a different number of tasks; empty if it does not.
     not_scalable: str = ""
     #: Time in user code for one tuple.
     latency_p50_s: float | None
     latency_p99_s: float | None
-    #: The mean of it, and its median over the healthy minutes of a day; a component that is full or holds
-    #: the spouts back has no healthy minute.
+    #: Its mean, and the median over the healthy minutes of a day. A component that is full or holds the spouts back has
+    #: no healthy minute.
     wall_s: float | None
     usual_s: float | None
     #: How unevenly its tasks work: the standard deviation of their rates, divided by the mean.
     spread: float | None
-    #: Keys of keyed state in the mean task; None: it has no such state, or does not tell.
+    #: Mean number of keys of keyed state per task; None if it has no such state, or does not report it.
     keys: float | None
     #: Tuples that a task of an asynchronous bolt may have in progress at once.
     concurrency: int | None
-    #: For a sink: from emit at the spout to the end of its processing.
+    #: For a sink: time from the emit at the spout to the end of its processing.
     end_to_end_p50_s: float | None
     end_to_end_p99_s: float | None
-    #: For a spout with acks: from emit to the full ack.
+    #: For a spout with acks: time from the emit to the full ack.
     complete_p50_s: float | None
     complete_p99_s: float | None
-    #: Whether the quantiles above are lower bounds, those of 99 % at least: beyond the last bucket of what is counted,
-    #: or of a call that has not ended.
+    #: Whether the quantiles above are lower bounds (at least the 99 % ones), because they are beyond the last bucket,
+    #: or from a call that has not ended.
     latency_at_least: bool = False
     end_to_end_at_least: bool = False
     complete_at_least: bool = False
@@ -97,7 +97,7 @@ class ComponentLoad(Struct, kw_only=True):
     memory_limit_bytes: int | None
     #: Restarts of its processes since `Load.since`.
     restarts: int | None
-    #: Tuples given up, and tuples lost, since submit; None: not all that the topology has lost was counted.
+    #: Tuples given up, and tuples lost, since the submit; None if not all losses of the topology were counted.
     dead_letters: int | None
     lost: int | None
 
@@ -106,7 +106,7 @@ class EdgeLoad(Struct, kw_only=True):
     """One stream between two components; `id` as in the plan."""
 
     id: str
-    #: Emitted by the source; what the target has processed of it is part of its `executed_per_s`.
+    #: Tuples emitted by the source. Those that the target has processed are part of its `executed_per_s`.
     tuples_per_s: float | None
 
 
@@ -118,7 +118,7 @@ class Culprit(Struct, kw_only=True):
     component: str | None
     task_id: int | None
     queued_bytes: int
-    #: How long already.
+    #: Duration so far.
     since_s: float
     #: The stream manager that announces it.
     stmgr: str
@@ -131,25 +131,25 @@ class Load(Struct, kw_only=True):
     plan_version: int
     state: str
     cause: str
-    #: Wall time at the topology master when it was made.
+    #: Wall time at the topology master when the figures were made.
     at: float
-    #: The time that rates and shares are over; None: there is no window yet.
+    #: The time covered by rates and shares; None if there is no window yet.
     window_s: float | None
-    #: From when on the topology master has reports.
+    #: When the reports of the topology master begin.
     since: float | None
     components: list[ComponentLoad]
     edges: list[EdgeLoad]
     #: Share of the window in which spouts were held.
     held: float | None
     culprits: list[Culprit]
-    #: Full tasks whose share the other tasks of their component take; they hold no spout.
+    #: Full tasks that are avoided in favour of other tasks of their component; they hold no spout.
     avoided: list[Culprit] = []
-    #: Full tasks of a topology that discards what does not fit; they hold no spout.
+    #: Full tasks of a topology that discards excess tuples; they hold no spout.
     dropping: list[Culprit] = []
-    #: Tuples that were discarded so, by the component that they were for.
+    #: Discarded excess tuples, by the component that they were for.
     dropped: dict[str, int] = {}
-    #: From emitting a tuple at its spout to the end of its processing at the slowest sink; if none tells, to the full
-    #: ack. The largest of the components' quantiles.
+    #: Time from emitting a tuple at its spout to the end of its processing at the slowest sink, or to the full ack if
+    #: no sink reports. The largest of the components' quantiles.
     latency_p50_s: float | None
     latency_p99_s: float | None
     #: Whether the latency is a lower bound.
@@ -157,27 +157,27 @@ class Load(Struct, kw_only=True):
 
 
 class LoadAnswer(Struct, kw_only=True):
-    """What a topology master answers to `GetLoad`: its figures, and what is shown together with them."""
+    """The answer of a topology master to `GetLoad`: its figures, and the data shown together with them."""
 
     topology_id: str
-    #: A `PhysicalPlan`, where it is newer than the one that the asker has.
+    #: A `PhysicalPlan`, if it is newer than the client's.
     plan: bytes | None = None
-    #: With the version of the physical plan.
+    #: The figures, with the version of the physical plan.
     load: Load
     #: Uptime of the topology.
     uptime_s: float
     totals: Totals
     #: The highest number of an event, see `Event.number`.
     last_event: int
-    #: Spout to seconds since one of its tasks has last emitted; spouts that were never seen to emit are missing.
+    #: Spout to seconds since the last emit of one of its tasks; spouts that were never seen to emit are missing.
     still_s: dict[str, float]
-    #: The most urgent first, at most three.
+    #: At most three findings, most urgent first.
     findings: list[Finding]
-    #: Wall time of the findings, which are renewed less often than the figures.
+    #: Wall time of the findings, which are computed less often than the figures.
     found_at: float = 0.0
 
     def __post_init__(self) -> None:
-        # Sentences are made of them.
+        # Their values become part of sentences.
         for finding in self.findings:
             for name in [name for name, value in finding.figures.items() if not isfinite(value)]:
                 del finding.figures[name]
@@ -191,16 +191,16 @@ class TaskLoad(Struct, kw_only=True):
     component: str
     container: int
     host: str | None
-    #: STARTING, RUNNING, PAUSED, EXHAUSTED, FINISHED, FAILED, LOST, RESTORED; ENDED of a topology that has ended.
+    #: STARTING, RUNNING, PAUSED, EXHAUSTED, FINISHED, FAILED, LOST, RESTORED; ENDED for a topology that has ended.
     state: str
     up: bool
     pid: int | None
-    #: Why it is not up, or what it waits for; may be empty.
+    #: Why it is not up, or what it is waiting for; may be empty.
     error: str
     emitted_per_s: float | None
     executed_per_s: float | None
     failed_per_s: float | None
-    #: See its component.
+    #: As in its component.
     frames_per_s: float | None
     tuples_per_frame: float | None
     busy: float | None
@@ -217,11 +217,11 @@ class TaskLoad(Struct, kw_only=True):
     cpu: float | None
     memory_bytes: int | None
     restarts: int | None
-    #: Named reason of the last exit; None: it never ended.
+    #: Named reason of the last exit; None if it never ended.
     exit_reason: str | None
-    #: The first line of what it said last.
+    #: The first line of its last message.
     exit_detail: str | None
-    #: Since its loop last made a turn.
+    #: Seconds since the last turn of its loop.
     silent_s: float | None
     #: Whether it holds the spouts back now.
     culprit: bool
@@ -233,7 +233,7 @@ class ProcessRow(Struct, kw_only=True):
     name: str
     container: int
     host: str | None
-    #: STARTING, RUNNING, BACKOFF, FAILED, STOPPED; ENDED of a topology that has ended.
+    #: STARTING, RUNNING, BACKOFF, FAILED, STOPPED; ENDED for a topology that has ended.
     state: str
     pid: int | None
     restarts: int
@@ -244,12 +244,12 @@ class ProcessRow(Struct, kw_only=True):
 
 
 class Tasks(Struct, kw_only=True):
-    """`GET /tasks`: all tasks in the order of the plan, or those of `component`; and the other processes."""
+    """`GET /tasks`: all tasks in the order of the plan, or the tasks of `component`; and the other processes."""
 
     #: Version of the packing plan, as `Plan.version`.
     plan_version: int
     at: float
-    #: None: nothing was reported over a time.
+    #: Seconds covered by the rates; None if no rate was reported.
     window_s: float | None
     tasks: list[TaskLoad]
     processes: list[ProcessRow]
@@ -319,7 +319,7 @@ def _task(
     sums = {name: sum([sample.value for sample in samples]) for name, samples in named.items()}
 
     def rate(name: str) -> float | None:
-        """Growth per second over all labels; None: not reported."""
+        """Growth per second over all labels; None if not reported."""
         return sums[name] / over_s if name in sums and over_s > 0 else None
 
     busy, blocked, idle = _shares(sums)
@@ -327,7 +327,7 @@ def _task(
     latencies = named.get("__execute-latency") or named.get("__next-tuple-latency", [])
     p50, p99 = quantiles_s(latencies, (0.5, 0.99))
     if p99 is None and not is_spout and task.state == control_pb2.TASK_RUNNING and task.loop_age_s >= IN_CALL_S:
-        # No call has ended in that time; the one that it is in has taken as long.
+        # No call has ended in that time, and the current call has taken as long.
         p50 = p99 = Quantile(task.loop_age_s, True)
     cpu = [value for value in map(rate, ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs")) if value is not None]
     ended = process is not None and process.state in (control_pb2.PROC_BACKOFF, control_pb2.PROC_FAILED)
@@ -366,7 +366,7 @@ def _task(
 
 
 def _frames(rate: Callable[[str], float | None], sent: bool) -> tuple[float | None, float | None]:
-    """Frames per second and tuples per frame, of those sent or of those processed."""
+    """Frames per second and tuples per frame, either sent or processed."""
     way = "sent" if sent else "consumed"
     frames, tuples = rate(f"__gateway-{way}-packets-count"), rate(f"__gateway-{way}-tuples-count")
     return frames, tuples / frames if frames and tuples is not None else None

@@ -9,32 +9,32 @@ from heronpy.proto import control_pb2
 
 
 class Totals(Struct, kw_only=True):
-    """What became of the tuples of a topology since it was submitted, over all processes it has had."""
+    """The outcomes of a topology's tuples since the submit, over all processes it has had."""
 
     acked: int
     failed: int
-    #: A spout's process ended without its last report, so `acked` and `failed` are lower bounds.
+    #: Whether a spout's process ended without its last report, so that `acked` and `failed` are lower bounds.
     at_least: bool
     #: Failed tuples of spouts that do not send them again.
     not_resent: int
-    #: Upper bound of the tuples that were sent a second time; None: no bound is known, see `begun_again`.
+    #: Upper bound of the tuples that were sent again; None if no bound is known, see `begun_again`.
     replayed: int | None
-    #: The first tasks of spouts that may have emitted everything again.
+    #: The first tasks of spouts that may have emitted all tuples again.
     begun_again: list[str]
     dead_letters: int
     lost: int
-    #: A process died with tuples that nobody had counted, so `lost` is an estimate.
+    #: Whether a process died with uncounted tuples, so that `lost` is an estimate.
     lost_estimated: bool
-    #: Nothing bounds it: the queues of a stream manager went with it.
+    #: Whether there is no bound, because the queues of a stream manager were lost.
     lost_unknown: bool = False
-    #: A task failed for good without its last counts, so `dead_letters` is a lower bound.
+    #: Whether a task failed permanently without its last counts, so that `dead_letters` is a lower bound.
     letters_at_least: bool = False
-    #: Effectively once: what a restore replays counts once.
+    #: Effectively once: tuples that a restore replays count once.
     restores: int
-    #: How many tuples are missing from the result, in words: `12`, `about 12`, `at least 2`, `an unknown number`; None:
-    #: none are.
+    #: The number of tuples missing from the result as text: `12`, `about 12`, `at least 2`, `an unknown number`; None
+    #: if none are missing.
     losses: str | None = None
-    #: `lost` in the same words.
+    #: `lost` in the same form.
     lost_text: str = ""
 
 
@@ -45,28 +45,28 @@ class Topology(Struct, kw_only=True):
     role: str
     environ: str
     name: str
-    #: Tells it from others of its name, before and after it.
+    #: Distinguishes it from earlier and later topologies of its name.
     id: str
-    #: STARTING, WAITING, RUNNING, PAUSED, UPDATING, FINISHING, FINISHED, DEGRADED, FAILED as the topology master says;
-    #: FINISHED WITH LOSSES: tuples are missing from its result, see `totals`;
-    #: NO ANSWER: it does not answer; NO MASTER: it does not run; DEAD: nothing of the topology runs.
+    #: STARTING, WAITING, RUNNING, PAUSED, UPDATING, FINISHING, FINISHED, DEGRADED, FAILED as reported by the topology
+    #: master; FINISHED WITH LOSSES: tuples are missing from its result, see `totals`; NO ANSWER: the topology master
+    #: does not answer; NO MASTER: it does not run; DEAD: no process of the topology runs.
     state: str
-    #: Why, of any state but RUNNING and PAUSED; may be empty.
+    #: The cause of any state but RUNNING and PAUSED; may be empty.
     cause: str
-    #: The leading finding of the doctor, as `healthy`, `skew`, `down`; None while it is not known.
+    #: The leading finding of the doctor, such as `healthy`, `skew`, `down`; None while unknown.
     verdict: str | None
     #: The finding as one sentence without a full stop.
     sentence: str | None
     #: Whether the verdict needs no action.
     calm: bool | None
-    #: What to do next; empty if nothing.
+    #: The next step; empty if there is none.
     next: str | None
-    #: How urgent it is, to order a list: 0 needs nothing, higher is worse.
+    #: Urgency, for ordering a list: 0 needs no action, higher is worse.
     rank: int
     submitted_at: float
     submission_user: str
     release: str
-    #: Since the first topology master of this submit started.
+    #: Seconds since the start of the first topology master of this submit.
     uptime_s: float | None
     #: ATMOST_ONCE, ATLEAST_ONCE or EFFECTIVELY_ONCE.
     mode: str | None
@@ -75,49 +75,48 @@ class Topology(Struct, kw_only=True):
     tasks: int | None
     tasks_up: int | None
     containers: int | None
-    #: Tuples that the spouts emit.
+    #: Tuples per second that the spouts emit.
     emitted_per_s: float | None
-    #: From emitting a spout tuple to the end of its tree, 99th percentile.
+    #: 99th percentile of the time from emitting a spout tuple to the end of its tree.
     latency_p99_s: float | None
-    #: Share of time that the spouts were held back.
+    #: Share of time in which the spouts were held back.
     held: float | None
     #: The highest number of an event, see `Event.number`.
     last_event: int | None
     totals: Totals | None
-    #: When the figures above were made at the topology master; None: it has never answered.
+    #: When the topology master made the figures above; None if it has never answered.
     asked_at: float | None
-    #: Oldest to newest, one point in ten seconds: `emitted_per_s` of the last minutes, None where unknown. Empty when
-    #: nothing is kept.
+    #: `emitted_per_s` of the last minutes, oldest first, one point per ten seconds; None where unknown. Empty if it is
+    #: not kept.
     recent_per_s: list[float | None]
-    #: When it ended; its state is then FINISHED, FINISHED WITH LOSSES, KILLED or FAILED. None: it
-    #: has not.
+    #: When it ended; its state is then FINISHED, FINISHED WITH LOSSES, KILLED or FAILED. None if it has not ended.
     ended_at: float | None = None
-    #: Component and task of the leading finding, and the task's machine; empty: the topology.
+    #: Component and task of the leading finding, and the task's machine; empty for the topology.
     component: str = ""
     task: str = ""
     host: str = ""
-    #: The sentence without what may quote values; empty: it quotes none. Without the scope `data` it is `sentence`.
+    #: The sentence without quoted values; empty if it quotes none. Without the scope `data` it equals `sentence`.
     unquoted: str = ""
-    #: Whether it gives batches to Spark; None: not known.
+    #: Whether it hands batches to Spark; None if unknown.
     spark: bool | None = None
 
 
 class Topologies(Struct, kw_only=True):
-    """`GET /topologies`: one page of at most 200, the worst first, then by name."""
+    """`GET /topologies`: one page of at most 200, worst first, then by name."""
 
     topologies: list[Topology]
-    #: Pass it as `after` to get the next page; None without a next page.
+    #: Pass it as `after` to get the next page; None on the last page.
     next: str | None
-    #: All that fit the filters.
+    #: Number of topologies that match the filters.
     total: int
-    #: Clusters that this tracker looks at.
+    #: Clusters of this tracker.
     clusters: list[str]
     #: Clusters that cannot be read now: name and one sentence.
     unreachable: dict[str, str]
 
 
 class History(Struct, kw_only=True):
-    """`GET /history`: topologies that have ended, the last first; at most 200."""
+    """`GET /history`: ended topologies, latest first; at most 200."""
 
     topologies: list[Topology]
 
@@ -127,18 +126,18 @@ class Problem(Struct, kw_only=True):
 
     #: HTTP status.
     status: int
-    #: A word for programs: `not-found`, `no-answer`, `forbidden`, `stale-plan`, `bad-request`, `too-large`, `busy`.
+    #: Machine-readable kind: `not-found`, `no-answer`, `forbidden`, `stale-plan`, `bad-request`, `too-large`, `busy`.
     type: str
-    #: One sentence that names the thing.
+    #: One sentence that names the object.
     title: str
-    #: What to do, one sentence; may be empty.
+    #: The fix as one sentence; may be empty.
     detail: str
-    #: The nearest name that exists, when a name is unknown.
+    #: The nearest existing name, for an unknown name.
     nearest: str | None = None
 
 
 class Me(Struct, kw_only=True):
-    """`GET /me`: who the tracker takes the asker for, and what it may do; a page hides what is not allowed."""
+    """`GET /me`: the identity and the rights of the client; a page hides what is not allowed."""
 
     #: `uid 1000` or `the token 'view'`.
     who: str
@@ -148,7 +147,7 @@ class Me(Struct, kw_only=True):
 
 
 def totals_of(totals: control_pb2.TupleTotals) -> Totals:
-    """What became of the tuples."""
+    """The outcomes of tuples."""
     return Totals(
         acked=totals.acked,
         at_least=totals.at_least,

@@ -1,4 +1,4 @@
-"""What was: series, events, exceptions of user code. Pure."""
+"""The past: series, events, exceptions of user code. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from heronpy.common import states
 from heronpy.proto import control_pb2
 from heronpy.views.exception_groups import ExceptionGroup, groups_of
 
-#: Names of series at the topology master that are called otherwise here, as in `Load`.
+#: Names of series at the topology master that differ from the names here and in `Load`.
 _METRICS = {
     "emitted": "emitted_per_s", "executed": "executed_per_s", "acked": "acked_per_s", "failed": "failed_per_s",
     "busiest": "busy_max", "fullest_bytes": "queue_bytes_max", "largest_bytes": "memory_bytes_max",
@@ -25,7 +25,7 @@ class Series(Struct, kw_only=True):
     #: As in `ComponentLoad`: `emitted_per_s`, `executed_per_s`, `acked_per_s`, `failed_per_s`, `busy`, `busy_max`,
     #: `blocked`, `idle`, `queue_bytes`, `queue_bytes_max`, `latency_p50_s`, `latency_p99_s`, `end_to_end_p50_s`,
     #: `end_to_end_p99_s`, `complete_p50_s`, `complete_p99_s`, `cpu`, `memory_bytes`, `memory_bytes_max`, `tasks`, `up`,
-    #: `pending`, `wall_s`; `restarts`, `dead_letters`, `lost` in the step; of the topology `held`, `plan_version`,
+    #: `pending`, `wall_s`; `restarts`, `dead_letters`, `lost` per step; for the topology `held`, `plan_version`,
     #: `spark_waiting`, `spark_lag_s`, `spark_done` (batches per second), `spark_batch_s`.
     metric: str
     #: One value per entry of `Timeline.times`; None where nothing was reported.
@@ -39,22 +39,22 @@ class Timeline(Struct, kw_only=True):
     times: list[float]
     step_s: float
     series: list[Series]
-    #: Before this nothing is kept.
+    #: Nothing is kept from before this time.
     kept_from: float | None
 
 
 class Event(Struct, kw_only=True):
-    """Something that happened."""
+    """An event of the topology."""
 
-    #: Grows, over all topology masters.
+    #: Grows over all topology masters.
     number: int
     at: float
-    #: For a repeated event: the first time, and how often.
+    #: For a repeated event: its first time, and the number of repetitions.
     first_at: float
     times: int
     #: `life`, `master`, `restart`, `oom`, `silent`, `backpressure`, `checkpoint`, `restore`, `update`.
     kind: str
-    #: A process, component or region; empty: the topology.
+    #: A process, component or region; empty for the topology.
     subject: str
     #: For a restart: the named reason of the exit.
     reason: str
@@ -63,18 +63,18 @@ class Event(Struct, kw_only=True):
     #: Duration of an episode, checkpoint or restore.
     lasted_s: float | None
     warning: bool
-    #: For a restart: the first line of the process's last words.
+    #: For a restart: the first line of the process's last message.
     detail: str
 
 
 class StartPhase(Struct, kw_only=True):
-    """A phase of a start that is over."""
+    """A finished phase of a start."""
 
     #: `package`, `launch`, `register`, `plan`, `initialise`, in this order.
     name: str
-    #: Negative when the clocks of two hosts differ.
+    #: Duration; negative when the clocks of two hosts differ.
     took_s: float
-    #: What is done in it.
+    #: The work of the phase.
     what: str
 
 
@@ -93,11 +93,11 @@ class Events(Struct, kw_only=True):
     """`GET /events?after&limit`: the newest, oldest first."""
 
     events: list[Event]
-    #: Give it as `after` to get what comes later.
+    #: Pass it as `after` to get later events.
     last: int
-    #: Events dropped because newer ones came.
+    #: Number of events that were dropped for newer ones.
     forgotten: int
-    #: None when its topology master does not know, or is gone.
+    #: None when the topology master does not know it, or is gone.
     start: Start | None
 
 
@@ -105,7 +105,7 @@ class Exceptions(Struct, kw_only=True):
     """`GET /exceptions?component&task`: the most recent first."""
 
     groups: list[ExceptionGroup]
-    #: Further kinds of exceptions that were not kept.
+    #: Number of further kinds of exceptions that were not kept.
     discarded: int
 
 
@@ -122,7 +122,7 @@ class SlowTuple(Struct, kw_only=True):
     took_s: float
     #: The value as shortened text; null: it is unknown which of `tuples` tuples it was.
     value: str | None
-    #: Tuples of the call, or among which the slow one is.
+    #: Tuples of the call, or candidates for the slow tuple.
     tuples: int
 
 
@@ -133,24 +133,24 @@ class Slow(Struct, kw_only=True):
 
 
 def series_name(metric: str) -> str:
-    """What the topology master calls a series."""
+    """The topology master's name of a series."""
     return _SERIES.get(metric, metric)
 
 
 def metric_name(series: str) -> str:
-    """What a series of the topology master is called here."""
+    """The name here of a series of the topology master."""
     return _METRICS.get(series, series)
 
 
 def event_kind(event: control_pb2.TopologyEvent) -> str:
-    """`restart`, `update`, ...; of a newer topology master perhaps `kind-12`."""
+    """`restart`, `update`, ...; an event of a newer topology master may be `kind-12`."""
     if event.kind not in control_pb2.EventKind.values():
         return f"kind-{event.kind}"
     return control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_").lower()
 
 
 def event_of(event: control_pb2.TopologyEvent) -> Event:
-    """One event."""
+    """The view of an event."""
     return Event(
         number=event.number,
         at=event.at,
@@ -167,7 +167,7 @@ def event_of(event: control_pb2.TopologyEvent) -> Event:
 
 
 def start_of(times: control_pb2.StartTimes) -> Start | None:
-    """How long the phases of a start took; None when none of them is known."""
+    """The durations of the phases of a start; None when no phase is known."""
     took = states.start_phases(times)
     phases = [StartPhase(name=name, took_s=one, what=states.START_PHASES[name][1]) for name, one in took.items()]
     if not phases:

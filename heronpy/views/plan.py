@@ -1,4 +1,4 @@
-"""The graph of a topology and where its tasks run. Pure."""
+"""The graph of a topology and the places of its tasks. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Node(Struct, kw_only=True):
     name: str
     #: `spout` or `bolt`.
     kind: str
-    #: Tasks that it should have.
+    #: Intended number of tasks.
     parallelism: int
-    #: Python class, as `module.Class`; None when it is not known.
+    #: Python class, as `module.Class`; None if unknown.
     class_name: str | None
-    #: Whether it keeps state in checkpoints or in windows; what `heron update` must not cut is a matter of the doctor.
+    #: Whether no component takes its output.
     sink: bool
     #: Output streams: id to its field names.
     streams: dict[str, list[str]]
@@ -59,10 +59,10 @@ class ContainerPlace(Struct, kw_only=True):
     """A container with its tasks."""
 
     container: int
-    #: Where it runs; None before it has registered.
+    #: Its host; None before it has registered.
     host: str | None
     tasks: list[TaskPlace]
-    #: What the packing plan asks for; None: nothing.
+    #: Cores requested by the packing plan; None if none are requested.
     cpu: float | None
     ram_bytes: int | None
     disk_bytes: int | None
@@ -78,7 +78,7 @@ class Plan(Struct, kw_only=True):
     nodes: list[Node]
     edges: list[Edge]
     containers: list[ContainerPlace]
-    #: Effectively once: components that are restored together, and the attempt of each.
+    #: Effectively once: components that are restored together, and the attempt of each region.
     regions: list[list[str]]
 
 
@@ -88,7 +88,7 @@ def plan_of(
     physical: plan_pb2.PhysicalPlan | None,
     hosts: Mapping[int, str],
 ) -> Plan:
-    """The graph and the places; the version is that of the packing plan, which an update is computed from."""
+    """The graph and the places. The version is that of the packing plan, from which an update is computed."""
     consumed = {item.stream.component_name for bolt in topology.bolts for item in bolt.inputs}
     nodes = [_node(spout.comp, spout.outputs, "spout", consumed) for spout in topology.spouts]
     nodes += [_node(bolt.comp, bolt.outputs, "bolt", consumed) for bolt in topology.bolts]

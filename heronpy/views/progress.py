@@ -1,4 +1,4 @@
-"""The progress of a batch run: what its keepers write, and the command, the page and the history show. Pure."""
+"""The progress of a batch run: written by its keepers, shown by the command, the page and the history. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PROGRESS = "progress.json"
 
 
 class Slow(Struct, kw_only=True):
-    """A container that needs much longer for a byte than the median."""
+    """A container that needs much longer per byte than the median."""
 
     container: int
-    #: Its time for a byte, as a multiple of the median.
+    #: Its time per byte, as a multiple of the median.
     ratio: float
 
 
@@ -30,53 +30,54 @@ class StageProgress(Struct, kw_only=True):
     components: list[str]
     #: `waiting`, `running`, `finished`, `failed`.
     state: str
-    #: Units that are known, and those that are committed. A stage that waits may not know its units yet.
+    #: Known units, and committed units. A waiting stage may not know its units yet.
     units: int = 0
     done: int = 0
     #: The weight of these units.
     bytes: int = 0
     bytes_done: int = 0
-    #: Attempts of any kind; of these, backups; of these, those that were first.
+    #: Attempts of any kind; backups among them; and backups that were first.
     attempts: int = 0
     backups: int = 0
     backups_won: int = 0
-    #: Attempts that ended through no fault of their unit, failed ones, and those that another attempt made unnecessary.
+    #: Attempts that ended through no fault of their unit, failed attempts, and attempts that another one made
+    #: unnecessary.
     preempted: int = 0
     tries_failed: int = 0
     in_vain: int = 0
-    #: Units that a user must look at.
+    #: Units that need a user's decision.
     failed: int = 0
     slow: list[Slow] = msgspec.field(default_factory=list)
 
 
 class Progress(Struct, kw_only=True):
-    """How far a batch run is, or was when it ended."""
+    """The progress of a batch run, now or at its end."""
 
     #: `visits/3`
     run: str
-    #: RUNNING, FINISHED, HELD, FAILED; STOPPED: it has not ended, and no topology works on it.
+    #: RUNNING, FINISHED, HELD, FAILED; STOPPED: it has not ended, and no topology is processing it.
     state: str
-    #: Why it has failed or is stopped, one sentence.
+    #: Why it has failed or is stopped, as one sentence.
     cause: str = ""
-    #: When these figures were made.
+    #: Time of these figures.
     at: float
     began_at: float
     ended_at: float | None = None
-    #: What the run reads: `lines up to 93.1 GB in 1,204 files, as of 2026-11-29 15:20:07`.
+    #: The input of the run: `lines up to 93.1 GB in 1,204 files, as of 2026-11-29 15:20:07`.
     boundary: str = ""
     stages: list[StageProgress]
-    #: Seconds; None: not known yet.
+    #: Seconds until the end; None if not known yet.
     ends_in_s: float | None = None
-    #: More time may be needed: the units of the last stage are not known yet.
+    #: Whether more time may be needed, because the units of the last stage are not known yet.
     ends_at_least: bool = False
 
 
 class ShownProgress(Struct, kw_only=True):
-    """`GET /progress`: how far the work units of a topology are."""
+    """`GET /progress`: the progress of the work units of a topology."""
 
-    #: None: the topology does not work on a batch run, or the run is not on the tracker's host.
+    #: None if the topology does not process a batch run, or the run is not on the tracker's host.
     run: Progress | None
-    #: A row for each stage of the run; without a run for each pipeline, see `GET /units`.
+    #: One row per stage of the run; without a run one row per pipeline, see `GET /units`.
     table: Table
 
 
@@ -89,7 +90,7 @@ def progress_of(text: bytes) -> Progress:
 
 
 def stopped(found: Progress) -> Progress:
-    """The figures of a run on which no topology works."""
+    """The figures of a run that no topology is processing."""
     if found.ended_at is not None:
         return found
     cause = "no topology works on it; the command that began it goes on with it"
@@ -97,7 +98,7 @@ def stopped(found: Progress) -> Progress:
 
 
 def table_of(found: Progress) -> Table:
-    """A row for each stage; the time that is left stands at the stage that runs."""
+    """One row per stage; the running stage has the remaining time."""
     at = next((one.number for one in found.stages if one.state not in ("finished", "failed")), 0)
     rows = [[*_cells(one), _ends_in(found) if one.number == at else ""] for one in found.stages]
     return Table(titles=["stage", "units", "done", "attempts", "ends in"], rows=rows)

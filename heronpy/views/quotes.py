@@ -1,7 +1,7 @@
-"""What may quote values of users, and what stands there for who may not see them. Pure.
+"""Texts that may quote values of users, and their replacements for readers who may not see values. Pure.
 
-An exception names the order that could not be booked, a skew its key. Each shape with such a text has its rule here,
-and every answer and live message goes through `without_values` unless the asker may see everything.
+An exception may name the order that could not be booked, and a skew its key. Each shape with such a text has its rule
+here. Every answer and live message goes through `without_values` unless the client may see everything.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from heronpy.views.saved import Checkpoints
 
 T = TypeVar("T")
 
-#: Stands where a text would be.
+#: Replaces a hidden text.
 UNSEEN = "its last words need the token 'all'"
-#: States whose cause is of the runtime's own words: what is waited for, who does not answer.
+#: States whose cause has only the runtime's own text, such as what is awaited.
 _OWN_WORDS = frozenset(("STARTING", "NO ANSWER", "NO MASTER", "DEAD"))
-#: Kinds of events, and reasons of others, whose text is of the runtime's own words.
+#: Kinds of events, and reasons of others, that have only the runtime's own text.
 _OWN_KINDS = frozenset(("master", "silent", "backpressure"))
 _OWN_REASONS = frozenset(
     (("checkpoint", "checkpoint"), ("checkpoint", "savepoint"), ("update", "done"), ("update", "settings"))
@@ -35,7 +35,7 @@ _OWN_REASONS = frozenset(
 
 
 def without_values(answer: T) -> T:
-    """The answer with nothing in it that may quote values; the same object if there was nothing."""
+    """The answer without texts that may quote values; the same object if there were none."""
     return cast(T, _hidden(answer))
 
 
@@ -62,7 +62,7 @@ def _hidden(found: Any) -> Any:
 
 @cache
 def _nested(kind: type[Struct]) -> list[str]:
-    """Fields of a shape that may hold another one."""
+    """Fields of a shape that may contain another shape."""
     return [name for name, hint in get_type_hints(kind).items() if _may_hold(hint)]
 
 
@@ -81,7 +81,7 @@ def _finding(found: Finding) -> dict[str, Any]:
 def _topology(found: Topology) -> dict[str, Any]:
     cause = found.cause
     if found.ended_at is not None:
-        cause = cause.partition(": ")[0]  # how it ended; why comes behind it
+        cause = cause.partition(": ")[0]  # the first part says how it ended, and the rest says why
     elif found.state not in _OWN_WORDS:
         cause = _words(cause)
     return {"cause": cause, "sentence": found.unquoted or found.sentence, "unquoted": ""}
@@ -103,7 +103,7 @@ def _event(found: Event) -> dict[str, Any]:
     detail = _words(found.detail)
     if found.kind in _OWN_KINDS or (found.kind, found.reason) in _OWN_REASONS:
         return {"detail": detail}
-    # What happened comes first, and why behind it.
+    # The first part says what happened, and the rest says why.
     text = found.text.partition(": ")[0]
     if found.kind in ("restart", "oom") and found.reason:
         text += f": {found.reason.replace('_', ' ')}"

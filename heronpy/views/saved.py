@@ -19,23 +19,23 @@ class Checkpoint(Struct, kw_only=True):
     taken_at: float
     duration_s: float
     total_bytes: int
-    #: Written for this one; the rest is shared with earlier ones.
+    #: Bytes written for this checkpoint; the rest is shared with earlier ones.
     written_bytes: int
-    #: One sentence; empty: it is whole as far as known.
+    #: One sentence; empty if it is undamaged as far as known.
     damage: str
     #: Whether the topology was later restored from an older one.
     abandoned: bool
 
 
 class PendingCheckpoint(Struct, kw_only=True):
-    """The one under way."""
+    """The checkpoint in progress."""
 
     number: int
     for_s: float
-    #: All tasks that take part, and those that have not answered.
+    #: Number of tasks that take part, and of tasks that have not answered.
     tasks: int
     missing: int
-    #: The first hundred of those that have not answered.
+    #: The first hundred tasks that have not answered.
     waits_for: list[str]
 
 
@@ -44,16 +44,16 @@ class Region(Struct, kw_only=True):
 
     components: list[str]
     attempt: int
-    #: What the attempt started from; 0: empty state.
+    #: The checkpoint that the attempt started from; 0 for empty state.
     checkpoint: int
     started: bool
 
 
 class Checkpoints(Struct, kw_only=True):
-    """`GET /checkpoints`: newest first. Counts are those of the present topology master."""
+    """`GET /checkpoints`: newest first. Counts are those of the current topology master."""
 
     mode: str
-    #: How often one is due; None: the topology takes none.
+    #: Interval between checkpoints; None if the topology takes none.
     interval_s: float | None
     complete: list[Checkpoint]
     pending: PendingCheckpoint | None
@@ -74,16 +74,16 @@ class CheckpointTask(Struct, kw_only=True):
     component: str
     total_bytes: int
     written_bytes: int
-    #: From the first barrier to the cut; the pause of the task; writing behind its back.
+    #: Time from the first barrier to the cut; pause of the task; time of writing in the background.
     align_s: float
     sync_s: float
     async_s: float
-    #: Unaligned: tuples on their way that it holds.
+    #: Unaligned: saved tuples that were in transit.
     channel_tuples: int
 
 
 class CheckpointDetail(Struct, kw_only=True):
-    """`GET /checkpoints/{n}`: tasks by the time they took, longest first."""
+    """`GET /checkpoints/{n}`: tasks by duration, longest first."""
 
     checkpoint: Checkpoint
     unaligned: bool
@@ -102,14 +102,14 @@ class Sink(Struct, kw_only=True):
     #: Attempts that raised and are repeated.
     retried: int
     running: int
-    #: Batches that wait, over all sinks of the topology.
+    #: Number of waiting batches, over all sinks of the topology.
     waiting: int | None
     #: Spark's mean time for one batch.
     seconds_per_batch: float | None
-    #: Age of the oldest batch without outcome.
+    #: Age of the oldest batch without an outcome.
     lag_s: float | None
-    #: Of the batches that have ended: the time until Spark took it, in the function of the sink, and until its output
-    #: was visible. Quantiles since the Spark gateway started.
+    #: For ended batches: time until Spark took it, time in the sink's function, and time until its output was visible.
+    #: Quantiles since the Spark gateway started.
     wait_p50_s: float | None
     wait_p99_s: float | None
     run_p50_s: float | None
@@ -132,7 +132,7 @@ def kind_name(kind: int) -> str:
 
 
 def checkpoint_of(record: checkpoint_pb2.CheckpointRecord) -> Checkpoint:
-    """A complete checkpoint as the topology master knows it."""
+    """The view of a complete checkpoint of the topology master."""
     return Checkpoint(
         number=record.checkpoint,
         kind=kind_name(record.kind),
@@ -148,7 +148,7 @@ def checkpoint_of(record: checkpoint_pb2.CheckpointRecord) -> Checkpoint:
 def checkpoints_of(
     reply: control_pb2.CheckpointsReply | None, mode: str, interval_s: float | None, tasks: int
 ) -> Checkpoints:
-    """`GET /checkpoints`; `tasks` is how many the topology has. Without a reply: a topology that takes none."""
+    """`GET /checkpoints`; `tasks` is the number of tasks. Without a reply the topology takes no checkpoints."""
     reply = reply if reply is not None else control_pb2.CheckpointsReply()
     pending = PendingCheckpoint(
         number=reply.pending,
@@ -216,7 +216,7 @@ def detail_of(metadata: checkpoint_pb2.Metadata, total_bytes: int, written_bytes
 def of_sinks(
     reply: control_pb2.MetricsReply,
 ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, list[control_pb2.Sample]]]]:
-    """By sink and metric: the counts and gauges, and the distributions; "" has what belongs to no sink."""
+    """By sink and metric: the counts and gauges, and the distributions; "" has those that belong to no sink."""
     values: dict[str, dict[str, float]] = {}
     times: dict[str, dict[str, list[control_pb2.Sample]]] = {}
     for sample in (sample for report in reply.reports for sample in report.samples):
@@ -229,7 +229,7 @@ def of_sinks(
 
 
 def batches_of(reply: control_pb2.MetricsReply, host: str) -> Batches:
-    """`GET /batches`; `host` is where Spark's own pages are."""
+    """`GET /batches`; `host` has Spark's own pages."""
     values, times = of_sinks(reply)
     own = values.pop("", {})
     port, waiting = own.get("spark-ui-port"), own.get("spark-batches-waiting")
@@ -271,7 +271,7 @@ def _bound(samples: list[control_pb2.Sample], part: float) -> float | None:
 
 
 def spark_figures(found: Batches, before: Batches | None, apart_s: float) -> dict[str, float | None]:
-    """All sinks together, as the series of these names; what needs two looks is None without the one before.
+    """Sums over all sinks, named like the series; a figure that needs an earlier measurement is None without one.
 
     Empty without a sink.
     """
@@ -292,6 +292,6 @@ def spark_figures(found: Batches, before: Batches | None, apart_s: float) -> dic
 
 
 def _ended(batches: Batches) -> tuple[int, float]:
-    """How many batches have ended, and how long Spark worked on them."""
+    """The number of ended batches, and Spark's total time for them."""
     counts = [(sink.committed + sink.failed, sink.seconds_per_batch or 0.0) for sink in batches.sinks]
     return sum(count for count, _ in counts), sum(count * each for count, each in counts)

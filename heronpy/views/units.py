@@ -1,4 +1,4 @@
-"""Pipelines of work units, as their keepers and workers report them. Pure."""
+"""Pipelines of work units, as reported by their keepers and workers. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.metrics.names import Kind, find
 from heronpy.proto import control_pb2
 
-#: Field by name of the metric; the label is the pipeline.
+#: Metric name to field; the label is the pipeline.
 _FIELDS = {
     "units-backlog-bytes": "backlog_bytes",
     "units-waiting-bytes": "waiting_bytes",
@@ -34,24 +34,24 @@ _FIELDS = {
 
 
 class Table(Struct, kw_only=True):
-    """Figures as words, as the command and the page show them."""
+    """Figures as text, for the command and the page."""
 
     titles: list[str]
     rows: list[list[str]]
 
 
 class Pipeline(Struct, kw_only=True):
-    """Growing log files on their way into an output. Bytes are those of the files."""
+    """The progress of growing log files into an output. Bytes are bytes of the files."""
 
     name: str
-    #: Bytes not published yet, and those of them that are in no unit yet.
+    #: Unpublished bytes, and those of them that are in no unit yet.
     backlog_bytes: int
     waiting_bytes: int
     #: Age of the oldest waiting bytes; 0 without any.
     oldest_s: float
     #: Bytes of unfinished last lines.
     unfinished_bytes: int
-    #: Units by what they wait for: a worker, its commit, publication, a user.
+    #: Units by what they are waiting for: a worker, its commit, publication, a user.
     ready: int
     leased: int
     committed: int
@@ -64,11 +64,11 @@ class Pipeline(Struct, kw_only=True):
     published_rows: int
     attempts: int
     tries_failed: int
-    #: Backup attempts, backups that won, and attempts of any kind that others made unnecessary.
+    #: Backup attempts, backups that won, and attempts of any kind that another one made unnecessary.
     backups: int
     backups_won: int
     attempts_in_vain: int
-    #: What is counted since the submit is a lower bound: a process has ended without its last counts.
+    #: Whether the counts since the submit are lower bounds, because a process has ended without its last counts.
     at_least: bool = False
 
 
@@ -76,14 +76,14 @@ class Pipelines(Struct, kw_only=True):
     """`GET /units`"""
 
     pipelines: list[Pipeline]
-    #: The same, a row for each pipeline.
+    #: The same figures, one row per pipeline.
     table: Table
 
 
 def pipelines_of(reply: control_pb2.MetricsReply) -> Pipelines:
-    """`GET /units`: a pipeline is there once one of its tasks has reported.
+    """`GET /units`: a pipeline appears when one of its tasks has reported.
 
-    Counts are lower bounds also when the topology master does not know those of processes that have ended.
+    Counts are also lower bounds when the topology master does not know the counts of ended processes.
     """
     found: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_FIELDS.values(), 0.0))
     lacking: set[str] = set()
@@ -94,7 +94,7 @@ def pipelines_of(reply: control_pb2.MetricsReply) -> Pipelines:
             continue
         values, known = found[sample.label], find(sample.name)
         if known is not None and known[0].kind is Kind.GAUGE:
-            values[field] = max(values[field], sample.value)  # each keeper tells of all of it
+            values[field] = max(values[field], sample.value)  # each keeper reports the whole pipeline
         else:
             values[field] += sample.value
             if least:

@@ -1,11 +1,11 @@
 """Payload of a frame with codec ARROW: one Arrow record batch, without its schema, which the topology declares. Pure.
 
-Eight bytes name the schema: a frame in a checkpoint may be older than what the topology declares now, and the same
-bytes read by another schema would be other values.
+Eight bytes identify the schema. A frame in a checkpoint may be older than the schema that the topology declares now,
+and another schema would give the same bytes a different meaning.
 
-The types that a schema may have are those whose values every receiver can turn into Python values, so that a bolt
-that asks for tuples gets them as well. What comes from a peer is checked before anyone looks at it: bounds, texts,
-times, and that the size in memory is that of the payload.
+A schema may have the types whose values every receiver can turn into Python values, so that bolts that process single
+tuples can read them too. Data from a peer is checked before use: bounds, texts, times, and that the size in memory is
+that of the payload.
 
 pyarrow is imported when the first schema is read.
 """
@@ -27,11 +27,11 @@ _MARK = struct.Struct("<II")
 _I32 = struct.Struct("<i")
 _U32 = struct.Struct("<I")
 _U16 = struct.Struct("<H")
-#: Places in the tables of Arrow's Message.fbs.
+#: Field numbers in the tables of Arrow's Message.fbs.
 _MESSAGE_HEADER = 2
 _BATCH_COMPRESSION = 3
 _DAY_S = 86_400
-#: Seconds of 0001-01-02 and 9999-12-30: with a day to spare, so that any time zone has them.
+#: Seconds of 0001-01-02 and 9999-12-30: one day inside the limits, so that the time exists in every time zone.
 _FIRST_S, _LAST_S = -62_135_510_400, 253_402_128_000
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
 _DURATION_MAX_S = 999_999_999 * _DAY_S
@@ -111,7 +111,7 @@ def _time_problem(kind: pa.DataType, is_inner: bool) -> str | None:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         try:
             pa.scalar(0, type=kind).as_py()
-        except Exception as error:  # what the libraries of time zones raise differs
+        except Exception as error:  # libraries of time zones raise different exceptions
             return f"its time zone is not known ({error})"
     return None
 
@@ -142,7 +142,7 @@ def batch_problem(batch: pa.RecordBatch) -> str | None:
 
 @lru_cache(maxsize=256)
 def _looked_at(schema: pa.Schema) -> list[tuple[int, pa.Field, tuple[int, int] | None]]:
-    """The fields with values that pyarrow's validation does not check, and the limits of these values."""
+    """The fields whose values pyarrow's validation does not check, and the limits of these values."""
     fields = [(place, field, _limits_of(field.type)) for place, field in enumerate(schema)]
     return [(place, field, limits) for place, field, limits in fields if limits or not field.nullable]
 
@@ -155,7 +155,7 @@ def arrow_compute() -> Any:
 
 
 def _limits_of(kind: pa.DataType) -> tuple[int, int] | None:
-    """Least and greatest number of a temporal type for which Python has a value; None for other types."""
+    """Lowest and highest number of a temporal type that Python can represent; None for other types."""
     types = arrow().types
     if types.is_date32(kind):
         return _FIRST_S // _DAY_S, _LAST_S // _DAY_S
@@ -171,7 +171,9 @@ def _limits_of(kind: pa.DataType) -> tuple[int, int] | None:
 
 
 def encode_batch(batch: pa.RecordBatch) -> bytes:
-    """The payload of a frame: its schema's mark and a message of Arrow's IPC format; of a slice only its own values."""
+    """The payload of a frame: its schema's mark and a message of Arrow's IPC format. For a slice it holds only the
+    values of the slice.
+    """
     data: bytes = _mark_of(batch.schema) + memoryview(batch.serialize())
     return data
 
@@ -182,7 +184,9 @@ def _mark_of(schema: pa.Schema) -> bytes:
 
 
 def decode_batch(payload: bytes, schema: pa.Schema, count: int) -> pa.RecordBatch:
-    """The batch of `count` tuples in a payload, which it refers to; raises RemoteWireError for an invalid payload."""
+    """The batch of `count` tuples in a payload. It refers to the payload's memory. Raises RemoteWireError for an
+    invalid payload.
+    """
     pa = arrow()
     if payload[: _MARK.size] != _mark_of(schema):
         raise RemoteWireError(f"payload of {len(payload)} bytes is of another Arrow schema than that of its stream")

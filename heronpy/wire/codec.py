@@ -1,10 +1,9 @@
 """Payload of a batch: a flat list of values that arrives exactly as it was emitted (decision D2). Pure.
 
-Plain scalars (None, bool, int of 64 bits, float, str, bytes) travel as MessagePack. Any other value
-is pickled *at emit*, one by one, and travels as a MessagePack extension: so a list that the user
-changes after emit arrives as it was, tuples stay tuples, and one unusual value does not slow down
-the others. A topology may forbid pickle, and it may bring its own serializer (an IHeronSerializer), which
-then handles every value.
+Plain scalars (None, bool, int of 64 bits, float, str, bytes) travel as MessagePack. Any other value is pickled *at
+emit*, one by one, and travels as a MessagePack extension. So a list that the user changes after emit arrives with its
+old content, tuples stay tuples, and one unusual value does not slow down the others. A topology may forbid pickle, and
+it may bring its own serializer (an IHeronSerializer), which then handles every value.
 
 Pickles are only ever read by tasks of the same topology; stream managers and the control plane never
 decode a payload.
@@ -24,7 +23,7 @@ from heronpy.common.errors import LocalWireError, RemoteWireError
 #: Frame.codec values.
 MSGPACK = 0
 USER = 1
-#: One Arrow record batch; not a list of values, see arrow_values.py.
+#: One Arrow record batch instead of a list of values; see arrow_values.py.
 ARROW = 2
 
 PICKLE_EXTENSION = 1
@@ -71,7 +70,9 @@ _decode_one = msgspec.msgpack.Decoder(ext_hook=_no_pickle).decode
 
 
 def freeze(value: Any, allow_pickle: bool = True) -> Any:
-    """A value that the batch may keep until it is flushed: plain scalars as they are, others pickled now."""
+    """A value that the batch may keep until it is flushed: a plain scalar is kept as it is, other values are pickled
+    now.
+    """
     if type(value) in PLAIN:
         return value
     if not allow_pickle:
@@ -153,7 +154,9 @@ def decoder(
 
 
 class Undecodable:
-    """Stands for a value that could not be decoded: `data` is what arrived, `error` what decoding raised."""
+    """Stands for a value that could not be decoded: `data` is the value as received, `error` the exception of decoding
+    it.
+    """
 
     __slots__ = ("data", "error")
 
@@ -165,7 +168,7 @@ class Undecodable:
         return f"<undecodable value of {len(self.data)} bytes, {type(self.error).__name__}>"
 
 
-#: Decodes a value by users' code: (its content, the function that decodes it) -> the value, or what stands for it.
+#: Decodes a value with the user's code: (its content, the function that decodes it) -> the value, or a substitute.
 Watch = Callable[[bytes, Callable[[], Any]], Any]
 
 
@@ -174,9 +177,9 @@ def salvager(
 ) -> Callable[[bytes, int, Watch | None], list[Any]]:
     """The function (payload, codec, watch) -> flat list with an Undecodable for each value that cannot be decoded.
 
-    Slower; for a payload that `decoder` has refused, or whose decoding may end the process: `watch`, if there is one,
-    decodes each value that users' code has a part in. It raises RemoteWireError if the payload is not a list
-    of values at all, so that the boundaries of values are unknown.
+    It is slower than `decoder`, and serves payloads that `decoder` has refused or whose decoding may end the process.
+    `watch`, if given, decodes each value that involves the user's code. It raises RemoteWireError if the payload is not
+    a list of values, so that the boundaries of the values are unknown.
     """
     unpack = _decode_pickle if allow_pickle else _decode_one
 
@@ -190,7 +193,7 @@ def salvager(
                 return decode()
             return watch(_content(bytes(data)), decode)
         except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-            # The code of users' types and serializers runs here, and may raise anything.
+            # The user's types and serializers run here, and may raise anything.
             return Undecodable(_content(bytes(data)), error)
 
     def salvage(payload: bytes, codec: int, watch: Watch | None = None) -> list[Any]:
@@ -214,7 +217,7 @@ def _is_pickled(data: msgspec.Raw) -> bool:
 
 
 def _content(data: bytes) -> bytes:
-    """The pickle of a pickled value, the output of a user's serializer, or else the value as it came."""
+    """The pickle of a pickled value, the output of the user's serializer, or else the value as received."""
     try:
         value = _plain_parts(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -44,14 +44,16 @@ def count_of(runs: Runs) -> int:
 
 
 def only_run(runs: Runs) -> tuple[int, int] | None:
-    """First root and length, if this is one run; most messages have one, and arrays for it would cost ten times."""
+    """First root and length if there is exactly one run, else None. Most messages have one run, for which arrays would
+    cost ten times as much.
+    """
     if len(runs[0]) != _FIRST.size or len(runs[1]) != _LENGTH.size:
         return None
     return _FIRST.unpack(runs[0])[0], _LENGTH.unpack(runs[1])[0]
 
 
 def part_of(runs: Runs, low: int, high: int) -> Runs:
-    """Run number `low` to, not including, `high`."""
+    """The runs from number `low` up to, but not including, `high`."""
     return runs[0][8 * low : 8 * high], runs[1][4 * low : 4 * high]
 
 
@@ -83,7 +85,7 @@ def read_runs(runs: Runs) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
 
 
 def spread(first: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers first .. first + length - 1 of each pair, one pair after the other."""
+    """The numbers first .. first + length - 1 for each pair, in order."""
     ends = np.cumsum(length)
     numbers = np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
     numbers += np.repeat(first - (ends - length), length)
@@ -91,7 +93,7 @@ def spread(first: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.in
 
 
 def expand(first: NDArray[np.uint64], length: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """All roots of some runs, one after the other."""
+    """All roots of these runs, in order."""
     # 64-bit sums wrap around, so the result is right.
     return spread(first.view(np.int64), length).view(np.uint64)
 
@@ -167,7 +169,7 @@ class LinkHeader:
 
     @staticmethod
     def unpack(header: bytes, frame: bytes | None = None) -> tuple[int, int]:
-        """Epoch and sequence number; RemoteWireError if it is not a header, or not the header of this frame."""
+        """Epoch and sequence number; RemoteWireError if the bytes are not a header, or not the header of this frame."""
         if len(header) != _HEADER.size:
             raise RemoteWireError(f"{len(header)} bytes are not a link header")
         magic, version, flags, crc, epoch, seq = _HEADER.unpack(header)
@@ -190,7 +192,7 @@ def message_of(header: bytes, frame: bytes) -> list[bytes]:
 
 
 def header_and_frame(parts: list[bytes]) -> tuple[bytes, bytes]:
-    """The inverse of `message_of`; ValueError for any other number of parts. Neither is checked here."""
+    """The inverse of `message_of`; ValueError for any other number of parts. Header and frame are not checked here."""
     if len(parts) == 1:
         return parts[0][: _HEADER.size], parts[0][_HEADER.size :]
     header, frame = parts
@@ -198,7 +200,7 @@ def header_and_frame(parts: list[bytes]) -> tuple[bytes, bytes]:
 
 
 def gap(last: int, seq: int) -> int:
-    """The number of frames that are missing at `seq` after `last`, which it does not follow; 1 when it goes back."""
+    """The number of missing frames when `seq` follows `last`; 1 when the number goes back."""
     return max(1, seq - last - 1)
 
 
@@ -252,7 +254,7 @@ def fits(frame: frame_pb2.Frame) -> bool:
 
 
 def _is_of_runs(frame: frame_pb2.Frame) -> bool:
-    """Whether an ACK has only runs of roots, and as many roots as it says."""
+    """Whether an ACK has only runs of roots, and the number of roots that it states."""
     if frame.roots or frame.root_counts or frame.values or frame.derived_edges:
         return False
     return len(frame.run_edge) == len(frame.run_first) and runs_fit(frame, frame.count)
@@ -287,7 +289,7 @@ def roots_of(frame: frame_pb2.Frame) -> Array64:
     """All roots of a frame, in order (more than one per tuple when it has root_counts)."""
     if frame.roots:
         return np.frombuffer(frame.roots, dtype=U64)
-    # With counts of roots and none listed, no tuple has one.
+    # The frame has counts of roots but lists no roots, so no tuple has a root.
     roots = np.arange(0 if frame.root_counts else frame.count, dtype=np.uint64)
     roots += np.uint64(frame.root_base)
     return roots

@@ -38,7 +38,7 @@ class BaseBolt(BaseComponent):
         """Declares this bolt as a component of a topology.
 
         `inputs` is a dict from a component spec, or from `spec["stream"]`, to a `Grouping`; or a
-        list of them, which means `Grouping.SHUFFLE`. The rest is as for a spout.
+        list of them, which means `Grouping.SHUFFLE`. The other parameters are those of a spout's `spec`.
         """
         spec = spec_of_class(
             cls, name=name, is_spout=False, par=par, inputs=inputs, config=config, optional_outputs=optional_outputs

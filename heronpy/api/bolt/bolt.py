@@ -66,13 +66,13 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def or_batches(process: _Method) -> _Method:
-    """Marks a `process` that does not count when the class has `process_batch`; an override of it does count."""
+    """Marks a `process` that is ignored when the class has `process_batch`; an override of it is not ignored."""
     process.or_batches = True  # type: ignore[attr-defined]
     return process
 
 
 def takes_batches(bolt_class: type) -> bool:
-    """Whether a bolt gets batches: it defines `process_batch` but no `process`.
+    """Whether a bolt gets batches, because it defines `process_batch` but no `process`.
 
     Raises TopologyError if `process_batch` is a coroutine function.
     """

@@ -86,7 +86,7 @@ class _WindowBolt(Bolt, StatefulComponent):
         return now
 
     def _end_now(self) -> float:
-        """The end of a window that closes now; not before its last tuple."""
+        """The end of a window that closes now, which is never before its last tuple."""
         now = self.clock()
         return max(now, self.current_tuples[-1][1]) if self.current_tuples else now
 

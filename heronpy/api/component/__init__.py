@@ -1,1 +1,1 @@
-"""What spouts and bolts have in common."""
+"""The common parts of spouts and bolts."""

@@ -67,7 +67,7 @@ class HeronComponentSpec(InputSource):
         self.asks_readiness = False
         # A bolt that processes several tuples at once.
         self.asynchronous = False
-        # What is known of its class without loading it; see traits_of.
+        # What heronpy knows of its class without loading it; see traits_of.
         self.traits: Sequence[str] = ()
         self.uuid = str(uuid.uuid4())
 

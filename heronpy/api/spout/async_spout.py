@@ -56,7 +56,7 @@ class AsyncSpout(BaseSpout):
             f"AsyncSpout {type(self).__name__} does not define run(); define it with `async def` to emit tuples"
         )
 
-    # A coroutine here, and a plain method in a plain spout: no code is written for both.
+    # A coroutine here and a plain method in a plain spout: no component inherits from both.
     async def emit(  # type: ignore[override]
         self,
         tup: Sequence[Any],
@@ -77,7 +77,7 @@ class AsyncSpout(BaseSpout):
         )
         return tasks
 
-    # A coroutine here, as `emit` is.
+    # A coroutine, as `emit` is.
     async def emit_batch(  # type: ignore[override]
         self,
         columns: Any = None,

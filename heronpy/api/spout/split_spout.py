@@ -21,11 +21,11 @@ from heronpy.api.stream import Stream
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import ConfigError
 
-#: Most splits of a spout; of their names and data as JSON, together.
+#: The largest number of splits of a spout, and of bytes of their names and data together as JSON.
 SPLITS_MAX, SPLIT_BYTES_MAX = 1_000_000, 1 << 20
 #: Position of a split that is read.
 DONE: Final = -1
-#: The size that is assumed of a split whose size is unknown: it is then processed alone.
+#: The assumed size of a split of unknown size, which is processed alone.
 UNKNOWN_BYTES: Final = 64 << 20
 #: Items that one call of `next_tuple` emits, and rows that may be unacked.
 _ITEMS_PER_CALL, _PENDING_MAX = 200, 10_000
@@ -88,8 +88,8 @@ class SplitSpout(Spout, StatefulComponent):
     def follow_state(self, splits: Sequence[Split], index: int, tasks: int) -> Mapping[Any, Any]:
         """The State with which stream task `index` of `tasks` continues after a batch run has read these splits.
 
-        The stream skips these splits by itself. Define it if the stream continues elsewhere, such as in a log behind
-        an offset that the splits name.
+        The stream skips these splits by itself. Define this method if the stream continues elsewhere, for example in a
+        log at an offset that the splits name.
         """
         return {}
 
@@ -149,7 +149,7 @@ class SplitSpout(Spout, StatefulComponent):
         return bool(self._positions.own(split.name, 1))
 
     def _begin(self) -> bool:
-        """Begin the next split of this task; False if all are read."""
+        """Begin the next split of this task; False if all splits are read."""
         if self._splits is None:
             self._splits = checked_splits(self.splits(self._config))
         while self._passed < len(self._splits):
@@ -195,7 +195,9 @@ class SplitSpout(Spout, StatefulComponent):
 
 # ---- as plain values (pure) -----------------------------------------------------------------
 def checked_splits(splits: Iterable[Split]) -> list[Split]:
-    """The splits as every task and worker gets them, which is through JSON; raises ConfigError for invalid ones."""
+    """The splits as every task and worker gets them, after a round trip through JSON; raises ConfigError for invalid
+    ones.
+    """
     return [split_of(line.decode()) for line, _ in split_lines(splits)]
 
 

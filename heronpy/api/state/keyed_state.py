@@ -112,7 +112,7 @@ class PartitionOwner:
     width = 2
 
     def __init__(self, component: str, place: Callable[[], tuple[int, int]], saved: bool = True) -> None:
-        """`place` returns the index of the task and the number of tasks, which may change if nothing is `saved`."""
+        """`place` returns the index of the task and the number of tasks, which may change unless `saved`."""
         self._component = component
         self._place = place
         self._saved = saved

@@ -1,1 +1,3 @@
-"""Kubernetes as an engine: a bare pod per submission, its join token in a secret, ends as the kubelet reports them."""
+"""Kubernetes as an engine: a bare pod per submission, its join token in a secret, and ends as the kubelet
+reports them.
+"""

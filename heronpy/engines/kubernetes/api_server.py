@@ -1,4 +1,4 @@
-"""What the engine may ask of the API server, so what its user needs a Role for, and what a refusal means. Pure."""
+"""The requests of the engine to the API server, the Role that they need, and the meaning of refusals. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from heronpy.engines.contract import EngineAwayError, EngineFatalError
 from heronpy.engines.kubernetes.seen import of, text
 
-#: Too early, too many, a conflict, our login has run out, or an error of its own: a later attempt may help.
+#: Temporary refusals: too early, too many requests, a conflict, or an expired login. A later attempt may succeed.
 _FOR_NOW = frozenset({401, 408, 409, 410, 425, 429})
 WORDS_MAX = 500
 #: Verb, group, resource.
@@ -22,7 +22,7 @@ NEEDED: Final = (
 
 
 def rules() -> list[dict[str, list[str]]]:
-    """The rules of the least Role."""
+    """The rules of the smallest Role that suffices."""
     found: dict[tuple[str, str], list[str]] = {}
     for verb, group, kind in NEEDED:
         found.setdefault((group, kind), []).append(verb)
@@ -34,15 +34,15 @@ class GoneError(EngineAwayError):
 
 
 class ExistsError(EngineAwayError):
-    """There is one of that name already."""
+    """An object of that name exists already."""
 
 
 class ExpiredError(EngineAwayError):
-    """A version of a list, or a place in it, is too old: read the list again."""
+    """A version of a list, or a position in it, has expired: read the list again."""
 
 
 def refusal(verb: str, what: str, status: int, body: bytes) -> EngineFatalError | EngineAwayError:
-    """The error for an answer; `verb` and `what` say what was asked, such as create and pods in namespace x."""
+    """The error for an answer; `verb` and `what` describe the request, such as create and pods in namespace x."""
     said, why, kind = words(body), "", ""
     try:
         found = json.loads(body)

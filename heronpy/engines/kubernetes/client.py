@@ -1,4 +1,4 @@
-"""Talks to the API server: credentials as `kubectl` has them, deadlines, errors of the contract.
+"""The client of the API server, with the credentials of `kubectl`, deadlines, and the errors of the contract.
 
 Credentials and TLS are those of the PyPI package `kubernetes` (extra `kubernetes`), imported by the first call: a
 kubeconfig with its contexts, certificates, tokens and login commands, or in a pod its service account. Requests and
@@ -20,10 +20,10 @@ from heronpy.engines.kubernetes.api_server import refusal
 
 CONNECT_S = 4.0
 DEADLINE_S = 10.0
-#: More than this is not ours: a pod has some kilobytes.
+#: Larger answers are refused: a pod has some kilobytes.
 ANSWER_MAX = 64 << 20
 LINE_MAX = 4 << 20
-#: What a pod may know of its service account.
+#: Files with the service account of a pod.
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 MISSING = "the package kubernetes is not installed"
 INSTALL = "run: pip install 'heronpy[kubernetes]'"
@@ -52,7 +52,7 @@ class Api:
                 from kubernetes import client, config
             except ImportError:
                 raise EngineFatalError(f"{MISSING}; {INSTALL}") from None
-            # An answer that asks to try later is told to the caller, who does.
+            # An answer that asks for a later attempt is passed to the caller, who repeats the request.
             configuration = client.Configuration()
             configuration.retries = False
             try:
@@ -61,7 +61,7 @@ class Api:
                 raise EngineFatalError(f"the kubeconfig cannot be used: {_line(error)}") from None
             except EngineFatalError:
                 raise
-            except Exception as error:  # whatever a file of people makes its readers raise
+            except Exception as error:  # a user's file may cause any exception in its readers
                 raise EngineFatalError(
                     f"the kubeconfig cannot be used: {_line(error) or type(error).__name__}"
                 ) from None
@@ -105,7 +105,7 @@ class Api:
 
     @property
     def configuration(self) -> Any:
-        """Server, credentials and certificates, as the package has them."""
+        """Server, credentials and certificates, as the package represents them."""
         return self._open()[0]
 
     @property
@@ -128,7 +128,7 @@ class Api:
         body: Mapping[str, Any] | None = None,
         kind: str = JSON,
     ) -> dict[str, Any]:
-        """The answer as JSON. EngineAwayError without one in time, and for refusals for now."""
+        """The answer as JSON. EngineAwayError if there is none in time, and for temporary refusals."""
         text = self.text(method, path, query, body, kind)
         try:
             found = json.loads(text)
@@ -148,7 +148,7 @@ class Api:
         body: Mapping[str, Any] | None = None,
         kind: str = JSON,
     ) -> bytes:
-        """The answer as it is."""
+        """The answer as bytes."""
         with self._asked(method, path, query, body, kind, self._deadline_s) as answer:
             try:
                 found: bytes = answer.read(ANSWER_MAX + 1, decode_content=True)
@@ -165,7 +165,9 @@ class Api:
         return found
 
     def lines(self, path: str, query: Mapping[str, str | int], idle_s: float, opened: list[Any]) -> Iterator[bytes]:
-        """The lines of an answer as they come; `opened` gets the answer, which `shut` ends from another thread."""
+        """The lines of an answer as they arrive; `opened` receives the answer, which another thread can end by
+        `shut`.
+        """
         with self._asked("GET", path, query, None, JSON, idle_s) as answer:
             if answer.status >= 300:
                 raise refusal("watch", _object(path), answer.status, answer.read(LINE_MAX))
@@ -214,7 +216,7 @@ class Api:
                 redirect=False,
                 preload_content=False,
             )
-        except Exception as error:  # whatever the login command or the connection raises
+        except Exception as error:  # the login command or the connection may raise any exception
             raise _away(method, path, error) from None
 
     def _forget(self) -> None:
@@ -230,7 +232,7 @@ def shut(opened: list[Any]) -> None:
     for answer in opened:
         try:
             answer.shutdown()
-        except Exception:  # it has ended already
+        except Exception:  # the answer has ended already
             continue
 
 

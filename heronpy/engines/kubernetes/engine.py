@@ -45,7 +45,7 @@ from heronpy.engines.kubernetes.seen import (
 
 POLL_S = 2.0
 PAGE = 250
-#: How often a list is begun again that became too old before it was read to its end.
+#: How often reading a list starts over because it expired before its end.
 LIST_TRIES = 3
 #: Ended pods that one list removes.
 TIDIED_MAX = 50
@@ -54,14 +54,14 @@ SECRET_TRIES = 3
 FEWER_S = 60.0
 _TAIL_LINES, _TAIL_BYTES = 50, 4096
 _LOG_BYTES = 1 << 20
-#: The oldest release that this was run on.
+#: The oldest tested release.
 RELEASE_MIN = (1, 20)
 
 
 class KubernetesEngine:
     """The pods of one topology in one namespace. `command` is the command of each container.
 
-    The folder HERON_JOIN_TOKEN_FOLDER in the container has the join token. A list that shows an ended pod keeps its
+    The folder HERON_JOIN_TOKEN_FOLDER in the container has the join token. A list that shows an ended pod records its
     end; the next list removes the pod.
     """
 
@@ -75,16 +75,16 @@ class KubernetesEngine:
         self._command = tuple(command)
         self._api = api
         self._poll_s = poll_s
-        #: Guards what is known: the thread of `watch` tells it as well.
+        #: Guards the records, which the thread of `watch` changes as well.
         self._lock = threading.Lock()
         self._known = KnownPods(GONE_S)
-        #: How many lists there were, and the version of the last one.
+        #: Number of lists so far, and the version of the last one.
         self._listed = 0, ""
-        #: What may be a pod without its secret, which can never start, and since when.
+        #: Pods that may lack their secret, so that they cannot start, and since when.
         self._halves: dict[str, tuple[Request, float]] = {}
-        #: Versions of budgets that the server may know; 1.21 has the first, 1.20 the second alone.
+        #: Versions of budgets that the server may support: 1.21 supports the first, 1.20 only the second.
         self._policies = ["v1", "v1beta1"]
-        #: Of the disruption budget, and since when there are fewer.
+        #: Number of containers in the disruption budget, and since when there are fewer.
         self._containers = 0
         self._fewer_since: float | None = None
 
@@ -93,7 +93,7 @@ class KubernetesEngine:
 
     # ---- what is asked for ------------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
-        """A pod and its secret for each; none is left if one is refused. See `Engine.submit`."""
+        """Create a pod and its secret for each request; if one is refused, none is left. See `Engine.submit`."""
         others = self._nodes() if any(one.avoid for one in requests) else []
         done: dict[tuple[int, int], str] = {}
         for one in requests:
@@ -152,7 +152,7 @@ class KubernetesEngine:
             self._delete(name, max(1, math.ceil(grace_s)))
 
     def _delete(self, name: str, grace_s: int | None = None) -> None:
-        """Delete a pod. One without a node is gone at once."""
+        """Delete a pod. A pod without a node is gone at once."""
         query = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         try:
             left = self._api.call("DELETE", self._path(name=name), query)
@@ -164,9 +164,10 @@ class KubernetesEngine:
                 self._known.on_unplaced(name, time.monotonic())
 
     def _keep_budget(self, again: bool = True) -> None:
-        """Keep a disruption budget of one container, so that evictions come one by one. Pods run without it, too.
+        """Maintain a disruption budget of one container, so that evictions happen one by one. Pods run without it, too.
 
-        A container that is being replaced counts. One that has been away for `FEWER_S` was removed from the topology.
+        A container that is being replaced counts. A container that has been away for `FEWER_S` was removed from the
+        topology.
         """
         now = time.monotonic()
         with self._lock:
@@ -175,7 +176,7 @@ class KubernetesEngine:
         self._fewer_since = (self._fewer_since or now) if count < self._containers else None
         is_less = self._fewer_since is not None and now - self._fewer_since >= FEWER_S
         if not alive or not self._policies or not (again or is_less):
-            return  # the last pod takes it along
+            return  # the budget is deleted with the last pod
         self._containers = count if is_less else max(count, self._containers)
         while self._policies:
             [version, *older] = self._policies
@@ -188,7 +189,7 @@ class KubernetesEngine:
                 self._policies = older
                 continue
             except EngineError:
-                pass  # the next submission asks again
+                pass  # the next submission tries again
             return
 
     # ---- what is seen -----------------------------------------------------------------------------
@@ -213,7 +214,7 @@ class KubernetesEngine:
         raise AssertionError("unreachable")
 
     def list(self) -> Sequence[Seen]:
-        """The existing pods, and the ends of those that are gone. Removes ended pods that an earlier list has shown."""
+        """The existing pods, and the ends of pods that are gone. Removes ended pods that an earlier list has shown."""
         pods, version = self._pods(selector(self._topology_id))
         now = time.monotonic()
         with self._lock:
@@ -267,7 +268,7 @@ class KubernetesEngine:
             return Explained("Kubernetes does not list it any more")
 
     def termination_report(self, engine_id: str) -> str:
-        """The end of its log, as long as the pod is there, else what its status kept of it."""
+        """The end of its log while the pod exists, else the end that its status kept."""
         if not re.fullmatch(r"[a-z0-9.\-]+", engine_id):
             return ""
         # The limit cuts off the end: it is there for lines without one.
@@ -299,7 +300,7 @@ class KubernetesEngine:
             return (str(probe.getsockname()[0]),)
 
     def _nodes(self) -> Sequence[Mapping[str, Any]]:
-        """The nodes that our pods may use; empty if we may not list nodes."""
+        """The nodes that pods may use; empty without the permission to list nodes."""
         try:
             answer = self._api.call("GET", "/api/v1/nodes", {"limit": 5000})
         except EngineFatalError:
@@ -307,18 +308,18 @@ class KubernetesEngine:
         return nodes_.usable(items(answer, "items"), self._options.template)
 
     def node_sizes(self) -> Sequence[NodeSize]:
-        """The resources that pods may use on the nodes; empty if we may not list nodes."""
+        """The resources that pods may use on the nodes; empty without the permission to list nodes."""
         return nodes_.sizes(self._nodes())
 
     def check(self) -> Sequence[Found]:
-        """Credentials, release, permissions, and a pod that is only tried. See `Engine.check`."""
+        """Check credentials, release and permissions, and submit a pod as a dry run. See `Engine.check`."""
         return check(self._api, self._options, self._topology_id, self._nodes)
 
 
 def check(
     api: Api, options: PodOptions, topology_id: str, nodes: Callable[[], Sequence[Mapping[str, Any]]]
 ) -> list[Found]:
-    """Lines of `heron cluster check`; nothing is made."""
+    """Lines of `heron cluster check`; creates nothing."""
     if find_spec("kubernetes") is None:
         return [Found("package", False, MISSING, INSTALL)]
     try:

@@ -1,4 +1,4 @@
-"""Follows the pods of a topology: tells of changes at once, and of the ends of pods that no list has any more."""
+"""Follows the pods of a topology: reports changes at once, and the ends of pods that are no longer listed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from heronpy.engines.kubernetes.api_server import ExpiredError, refusal
 from heronpy.engines.kubernetes.client import Api, shut
 from heronpy.engines.kubernetes.seen import of, text
 
-#: The server ends an answer after this long; the next one goes on where it ended.
+#: The server ends an answer after this time; the next request continues there.
 WATCH_S = 30
 AGAIN_S = 1.0
 
 
 class Following:
-    """Watches pods in one thread. `since`: number of lists, and version of the last; `on_event` gets kind and pod."""
+    """Watches pods in one thread. `since`: number of lists, and version of the last one; `on_event` gets kind
+    and pod.
+    """
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class Following:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread, unless it waits for a server that does not answer: then it ends by itself."""
+        """Ends the thread. If it waits for a server that does not answer, it ends later by itself."""
         self._over.set()
         shut(self._opened)
         self._thread.join(1.0)
@@ -62,7 +64,7 @@ class Following:
             try:
                 version = self._follow(version)
             except ExpiredError:
-                # Only a new list says what there is now.
+                # Only a new list shows the current pods.
                 version = ""
                 self._changed()
             except EngineError:

@@ -1,8 +1,8 @@
-"""A way through the API server to the pod in which a cluster's schedulers run, for hosts that pods do not answer.
+"""A connection through the API server to the pod with a cluster's schedulers, for hosts that cannot reach pods.
 
-`kubectl port-forward` by the PyPI package `kubernetes`: each connection to a port of loopback here becomes one to that
-port of the pod. What goes through is encrypted and authenticated by the endpoint's own keys, so neither the API server
-nor another user of this host can read it or ask anything. It ends with the process.
+It is `kubectl port-forward` by the PyPI package `kubernetes`: each connection to a port of loopback here becomes a
+connection to that port of the pod. The data is encrypted and authenticated by the endpoint's own keys, so neither the
+API server nor another user of this host can read it or send requests. It ends with the process.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from heronpy.engines.kubernetes.names import dns_of
 
 log = logging.getLogger("heronpy.engines")
 
-#: At once: a command needs two, one for the state and one for requests.
+#: Maximum number of simultaneous connections: a command needs two, one for the state and one for requests.
 CONNECTIONS_MAX: Final = 32
 _PIECE_BYTES: Final = 64 << 10
-#: The package closes its side of a connection as soon as it hears that ours has ended.
+#: The package closes its side of a connection as soon as it notices that this side has ended.
 _END_S: Final = 5.0
 
 
 def forwarded(api: Api, cluster: str, port: int) -> str:
     """`tcp://127.0.0.1:N`, which leads to a port of the pod of `heron cluster manifest`; "" without a connection.
 
-    EngineFatalError when the user may not do that, EngineAwayError when it does not succeed now.
+    EngineFatalError without the permission, EngineAwayError when it fails temporarily.
     """
     name = _pod_of(api, cluster)
     if not name:
         return ""
-    _end(_open(api, name, port))  # says what is wrong while somebody listens
+    _end(_open(api, name, port))  # raises the error while the caller can still report it
     listener = socket.create_server(("127.0.0.1", 0), backlog=CONNECTIONS_MAX)
     threading.Thread(
         target=_serve, args=(listener, api, name, port), name="port-forward", daemon=True
@@ -57,11 +57,11 @@ def _pod_of(api: Api, cluster: str) -> str:
 def _open(api: Api, pod: str, port: int) -> Any:
     from kubernetes import client, stream
 
-    # A client of its own: the package changes it while it connects.
+    # A separate client, because the package changes it while it connects.
     core = client.CoreV1Api(client.ApiClient(api.configuration))
     try:
         opened = stream.portforward(core.connect_get_namespaced_pod_portforward, pod, api.namespace, ports=str(port))
-    except Exception as error:  # whatever the package makes of a handshake that fails
+    except Exception as error:  # the package may raise any exception for a failed handshake
         said = " ".join(str(getattr(error, "reason", "") or error).split())[:200]
         if "403" in said:
             raise EngineFatalError(

@@ -1,7 +1,7 @@
-"""What is known of the pods of a topology, also of those that no list shows any more. Pure.
+"""The known pods of a topology, including pods that are no longer listed. Pure.
 
-Lists and events of the watch come in, in any order; what was heard first of a confirmed end stays. A pod that is gone
-without a word of its kubelet is given up a moment later, when the watch would have told.
+Takes lists and events of the watch, in any order; the first report of a confirmed end is kept. A pod that vanishes
+without a report of its kubelet is given up after a moment in which the watch would have reported its end.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from heronpy.engines.contract import Ended, EnginePhase, Seen
 from heronpy.engines.kubernetes.seen import is_deleted, name_of, node_of, printed, seen_of, uid_of
 from heronpy.procs.exit_reason import ExitReason
 
-#: A watch may say a moment later how a pod ended that is not listed any more.
+#: Time in which a watch may still report the end of a pod that is no longer listed.
 GONE_S: Final = 3.0
-#: The ends of pods that are gone are reported for this time, and for this number of pods.
+#: The ends of vanished pods are reported for this time, and for this number of pods.
 KEPT_S: Final = 300.0
 KEPT_MAX: Final = 1024
 _PRINTED_MAX: Final = 4096
@@ -27,7 +27,7 @@ _PRINTED_MAX: Final = 4096
 class _Alive:
     seen: Seen
     uid: str
-    #: When a list did not show it first.
+    #: Time of the first list without it.
     gone_at: float | None = None
 
 
@@ -36,7 +36,7 @@ class _End:
     seen: Seen
     at: float
     printed: str = ""
-    #: It was listed as ended before, so whoever asked knows of it.
+    #: Whether a list showed its end before, so that the caller knows it.
     told: bool = False
 
 
@@ -45,14 +45,14 @@ class Listing:
     """The result of a list of pods."""
 
     seen: Sequence[Seen]
-    #: Pods that have ended, which was told before, and whose deletion nobody has asked for.
+    #: Pods whose end was listed before, and whose deletion was not requested yet.
     over: Sequence[str]
-    #: Names and uids of pods whose deletion nobody has asked for.
+    #: Names and uids of pods whose deletion was not requested.
     stay: Mapping[str, str]
 
 
 class KnownPods:
-    """`wall` is the time of the clock on the wall, with which pods are marked; `now` is monotonic."""
+    """`wall` is wall time, with which pods are marked; `now` is monotonic."""
 
     def __init__(self, gone_s: float = GONE_S) -> None:
         self._gone_s = gone_s
@@ -61,7 +61,7 @@ class KnownPods:
 
     # ---- queries ----------------------------------------------------------------------------
     def alive(self) -> list[tuple[int, str, str]]:
-        """Container, name and uid of the pods that live, as far as known."""
+        """Container, name and uid of the living pods, as far as known."""
         return [(one.seen.container, name, one.uid) for name, one in self._alive.items() if one.uid]
 
     def printed(self, name: str) -> str:
@@ -76,7 +76,7 @@ class KnownPods:
             self._alive.setdefault(seen.engine_id, _Alive(seen, uid))
 
     def on_list(self, pods: Iterable[Mapping[str, Any]], wall: float, now: float) -> Listing:
-        """All pods that there are."""
+        """Record a list of all existing pods."""
         found = {name_of(one): one for one in pods}
         seen = [one for pod in found.values() if (one := self._look(pod, wall, now)) is not None]
         stay = {name: uid_of(pod) for name, pod in found.items() if not is_deleted(pod)}
@@ -89,7 +89,7 @@ class KnownPods:
         return Listing([*seen, *self._gone(found, now)], over, stay)
 
     def on_event(self, kind: str, pod: Mapping[str, Any], wall: float, now: float) -> None:
-        """An event of the watch; with DELETED comes the last that was known of the pod."""
+        """Record an event of the watch; a DELETED event has the last state of the pod."""
         seen = self._look(pod, wall, now)
         if kind != "DELETED" or seen is None or seen.ended is Ended.CONFIRMED:
             return
@@ -100,7 +100,7 @@ class KnownPods:
         self._remember(_given_up(seen), "", now)
 
     def on_unplaced(self, name: str, now: float) -> None:
-        """A pod was deleted that never had a node, so nothing of it ran."""
+        """Record the deletion of a pod that never had a node, so that none of its processes ran."""
         known = self._alive.pop(name, None)
         if known is not None:
             words = "it was deleted before it had a node"
@@ -113,7 +113,7 @@ class KnownPods:
             return None
         known = self._ends.get(seen.engine_id)
         if known is not None and known.seen.ended is Ended.CONFIRMED:
-            return known.seen  # a later deletion of ours would show in it
+            return known.seen  # a later deletion by this engine would show in it
         if seen.ended is Ended.CONFIRMED:
             self._alive.pop(seen.engine_id, None)
             self._remember(seen, printed(pod), now)

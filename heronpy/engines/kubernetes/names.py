@@ -1,4 +1,4 @@
-"""Names, labels and annotations by which pods are found again. Pure."""
+"""Names, labels and annotations by which pods are found. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import hashlib
 import re
 from typing import Final
 
-#: The container of a pod that is ours; an operator's template may add others.
+#: The container of a pod that heronpy defines; an operator's template may add others.
 CONTAINER: Final = "heron"
 LABEL_MANAGED: Final = "app.kubernetes.io/managed-by"
 MANAGER: Final = "heronpy"
 LABEL_TOPOLOGY: Final = "heronpy.dev/topology"
 LABEL_CONTAINER: Final = "heronpy.dev/container"
 LABEL_SUBMISSION: Final = "heronpy.dev/submission"
-#: The id as it is; the label may be a digest of it.
+#: The full id; the label may be a digest of it.
 TOPOLOGY_ID: Final = "heronpy.dev/topology-id"
 AVOIDS: Final = "heronpy.dev/avoids"
 TOKEN: Final = "join_token"
@@ -22,9 +22,9 @@ TMP: Final = "/tmp"
 HOST_LABEL: Final = "kubernetes.io/hostname"
 
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.\-]{0,61}[A-Za-z0-9])?")
-#: The end of a topology's id, which nobody wants to read; the digest is of all of it.
+#: The end of a topology's id, which is left out of names; the digest covers the whole id.
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-#: So that a name with two numbers is a host name as well, which has 63 characters at most.
+#: Length limit, so that a name with two numbers is also a valid host name, which has at most 63 characters.
 _NAME_MAX: Final = 36
 
 
@@ -33,12 +33,12 @@ def _digest(text: str) -> str:
 
 
 def label_of(topology_id: str) -> str:
-    """The label's value: the id, or a digest of one that cannot be a label."""
+    """The label's value: the id, or a digest if the id cannot be a label."""
     return topology_id if _LABEL.fullmatch(topology_id) else f"id-{_digest(topology_id)[:40]}"
 
 
 def dns_of(text: str) -> str:
-    """A part of a DNS name; it has a digest where the text was no such part."""
+    """A part of a DNS name for a text, with a digest if the text had to be changed."""
     plain = re.sub(r"[^a-z0-9]+", "-", _UUID.sub("", text).lower()).strip("-")[:_NAME_MAX].strip("-")
     return plain if plain == text else f"{plain}-{_digest(text)[:10]}".lstrip("-")
 

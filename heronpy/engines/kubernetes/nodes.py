@@ -1,4 +1,4 @@
-"""What the cluster's nodes have, and which of them a pod may use. Pure."""
+"""The resources of the cluster's nodes, and which nodes a pod may use. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def name_of(node: Mapping[str, Any]) -> str:
 def usable(nodes: Iterable[Mapping[str, Any]], template: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The nodes that take pods of a template: ready, with its labels, without taints that it does not tolerate.
 
-    Its affinities are not looked at.
+    Affinities of the template are ignored.
     """
     spec = of(template, "spec")
     wanted = of(spec, "nodeSelector")
@@ -78,12 +78,12 @@ def size_of(node: Mapping[str, Any]) -> NodeSize | None:
 
 
 def sizes(nodes: Iterable[Mapping[str, Any]]) -> list[NodeSize]:
-    """One per kind of node."""
+    """Sizes, one per kind of node."""
     return list(dict.fromkeys(size for node in nodes if (size := size_of(node)) is not None))
 
 
 def may_avoid(request: Request, nodes: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether another node than those to be avoided is large enough: else there rather than nowhere."""
+    """Whether a node outside of `avoid` is large enough, so that the avoided nodes can be excluded."""
     for node in nodes:
         size = size_of(node)
         if size is not None and name_of(node) not in request.avoid:

@@ -1,4 +1,4 @@
-"""What is asked of the API server for one submission: the pod, its secret, the topology's disruption budget. Pure."""
+"""The API objects of one submission: the pod, its secret, and the topology's disruption budget. Pure."""
 
 from __future__ import annotations
 
@@ -31,26 +31,28 @@ from heronpy.engines.kubernetes.names import (
 from heronpy.engines.kubernetes.seen import items
 from heronpy.engines.kubernetes.template import check_template, merged
 
-#: How long a pod stays on a node that does not answer; `heron.engine.lost_s` decides what follows.
+#: How long a pod stays on a node that does not answer; after that `heron.engine.lost_s` applies.
 TOLERATED_S = 30
-#: How much it counts that a node has no container that this one stays apart from, and few of its topology.
+#: Weights of the preferences for a node without containers to avoid, and for a node with few containers of the
+#: topology.
 APART_WEIGHT, SPREAD_WEIGHT = 100, 20
 _LOST_NODE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 @dataclass(frozen=True, slots=True)
 class PodOptions:
-    """An operator's settings for a cluster; ConfigError where they contradict heronpy's own."""
+    """An operator's settings for a cluster; ConfigError if they contradict heronpy's own settings."""
 
     image: str
     #: Time to end, in seconds, for a pod that is deleted or evicted.
     grace_s: int = 60
-    #: `heron.engine.home`; empty: the folder for temporary files.
+    #: `heron.engine.home`; if empty, the folder for temporary files.
     home: str = ""
     template: Mapping[str, Any] = field(default_factory=dict)
-    #: Where the template was read, for errors.
+    #: Path of the template, for errors.
     template_file: str = ""
-    #: Of container 0's metrics page, for Prometheus; container c has this port plus c. 0: pages are not for others.
+    #: Port of container 0's metrics page, for Prometheus; container c has this port plus c. 0: pages are only for the
+    #: pod itself.
     metrics_port: int = 0
 
     def __post_init__(self) -> None:
@@ -71,20 +73,20 @@ class PodOptions:
 
 
 def pod(request: Request, options: PodOptions, command: Sequence[str], must_avoid: bool) -> dict[str, Any]:
-    """The pod of a submission; `must_avoid`: there are other nodes, so those to be avoided are excluded for sure."""
+    """The pod of a submission; `must_avoid`: other nodes suffice, so the avoided nodes are excluded."""
     return merged(options.template, _own(request, options, command, must_avoid))
 
 
 def _own(request: Request, options: PodOptions, command: Sequence[str], must_avoid: bool) -> dict[str, Any]:
-    #: Above the home, which has to be a folder of our own.
+    #: The parent of the home, because the home has to belong to this user.
     volume = [options.home.rstrip("/").rpartition("/")[0]] if options.home else []
     env = {
         "HERON_TOPOLOGY_ID": request.topology_id,
         "HERON_CONTAINER": str(request.container),
         "HERON_SUBMISSION": str(request.submission),
-        # The join token is a file there: only its folder is told.
+        # The join token is a file in this folder.
         "HERON_JOIN_TOKEN_FOLDER": TOKEN_FOLDER,
-        # Volumes of the pod alone, which the kubelet makes writable for everybody in it.
+        # Volumes of the pod, which the kubelet makes writable for everybody in the pod.
         POD_FOLDERS: ":".join(dict.fromkeys((TMP, *volume))),
         "HOME": TMP,
         "TMPDIR": TMP,
@@ -166,7 +168,7 @@ def labels(topology_id: str) -> dict[str, str]:
 
 
 def _mounts(template: Mapping[str, Any], folder: str) -> bool:
-    """Whether the template mounts its own volume at a folder of our container."""
+    """Whether the template mounts its own volume at a folder of heronpy's container."""
     spec = template.get("spec") if isinstance(template, Mapping) else None
     containers = spec.get("containers") if isinstance(spec, Mapping) else None
     for one in containers if isinstance(containers, list) else ():
@@ -202,7 +204,7 @@ def _affinity(request: Request, must_avoid: bool) -> dict[str, Any]:
             wish = {"weight": 100, "preference": _others_than(soft)}
             affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [wish]
     ours: dict[str, Any] = {"matchLabels": {LABEL_TOPOLOGY: label_of(request.topology_id)}}
-    # Rather where fewer containers of the topology are.
+    # Prefer nodes with fewer containers of the topology.
     wishes = [_apart(SPREAD_WEIGHT, ours)]
     if request.apart_from:
         others = {"key": LABEL_CONTAINER, "operator": "In", "values": [str(one) for one in request.apart_from]}
@@ -233,9 +235,9 @@ def secret(request: Request, pod_uid: str) -> dict[str, Any]:
 
 
 def budget(topology_id: str, containers: int, pods: Iterable[tuple[str, str]], version: str = "v1") -> dict[str, Any]:
-    """Evictions take one container at a time; `pods`: names and uids of those that live, which own it.
+    """Evictions take one container at a time; `pods`: names and uids of the living pods, which own it.
 
-    Bare pods have no controller that says how many there should be, so the number is that of those that must stay.
+    Bare pods have no controller that defines their number, so the budget states how many must stay.
     """
     return {
         "apiVersion": f"policy/{version}",

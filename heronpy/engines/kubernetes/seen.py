@@ -1,7 +1,7 @@
-"""What the API server says of a pod, as the contract has it. Pure.
+"""The state of a pod for the contract. Pure.
 
-An end is confirmed by the kubelet alone: by the terminated status of our container, or by a refusal to start it. A pod
-that is marked as failed, gone or overdue without that may run on, on a node that does not answer.
+Only the kubelet confirms an end: by the terminated status of heronpy's container, or by a refusal to start it. A pod
+that is failed, gone or overdue without that may still run, on a node that does not answer.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from heronpy.engines.kubernetes.names import (
 )
 from heronpy.procs.exit_reason import ExitHints, ExitReason, classify, describe_status
 
-#: How long after the end of its grace a pod may still be there; clocks differ as well.
+#: How long a pod may exist after its grace period; it allows for differing clocks.
 OVERDUE_S: Final = 30.0
 WORDS_MAX: Final = 500
 
-#: Reasons of a waiting container that no waiting cures.
+#: Reasons of a waiting container that waiting does not cure.
 _HOPELESS: Final = frozenset(
     {
         "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
         "CreateContainerConfigError", "CreateContainerError", "RunContainerError",
     }
 )  # fmt: skip
-#: A kubelet refused the pod before it started any container of it.
+#: The kubelet refused the pod before it started any container of it.
 _REFUSED: Final = frozenset(
     {"OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage", "NodeAffinity", "UnexpectedAdmissionError"}
     | {"NodePorts", "NodeName", "AppArmor", "SysctlForbidden", "NodeUnschedulable"}
 )
-#: A kubelet ended the pod, and says why.
+#: The kubelet ended the pod, and gives the reason.
 _BY_KUBELET: Final = frozenset({"Evicted", "DeadlineExceeded", "Preempting", "Shutdown", "NodeShutdown", "Terminated"})
 #: The runtime could not start the process.
 _NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun"})
-#: The kubelet does not know what became of it.
+#: The kubelet does not know the fate of the pod.
 _UNKNOWN: Final = "ContainerStatusUnknown"
 
 
@@ -85,12 +85,12 @@ def topology_of(pod: Mapping[str, Any]) -> str:
 
 
 def is_deleted(pod: Mapping[str, Any]) -> bool:
-    """Somebody has asked for its end; it is there until its kubelet has seen to it."""
+    """Whether its deletion was requested; it exists until its kubelet has ended it."""
     return bool(text(of(pod, "metadata"), "deletionTimestamp"))
 
 
 def seen_of(pod: Mapping[str, Any], now: float) -> Seen | None:
-    """A pod as the contract has it, at the wall time `now`; None if it is not one of ours."""
+    """The state of a pod at the wall time `now`; None if it does not belong to heronpy."""
     metadata = of(pod, "metadata")
     found = of(metadata, "labels")
     numbers = [text(found, LABEL_CONTAINER), text(found, LABEL_SUBMISSION)]
@@ -129,7 +129,7 @@ def seen_of(pod: Mapping[str, Any], now: float) -> Seen | None:
 
 
 def _state(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The state of our container; empty until its kubelet has reported one."""
+    """The state of heronpy's container; empty until its kubelet has reported one."""
     statuses = items(of(pod, "status"), "containerStatuses")
     return next((of(one, "state") for one in statuses if one.get("name") == CONTAINER), {})
 
@@ -159,7 +159,7 @@ def _end(pod: Mapping[str, Any], now: float) -> tuple[Ended, ExitReason | None, 
 
 
 def _is_overdue(pod: Mapping[str, Any], now: float) -> bool:
-    """Whether the pod should have ended a while ago: its kubelet is silent."""
+    """Whether the pod should have ended a while ago, so that its kubelet counts as silent."""
     try:
         until = datetime.fromisoformat(text(of(pod, "metadata"), "deletionTimestamp").replace("Z", "+00:00"))
         return now > until.timestamp() + OVERDUE_S
@@ -183,12 +183,12 @@ def _reason(pod: Mapping[str, Any], terminated: Mapping[str, Any]) -> ExitReason
 
 
 def _by_kubelet(pod: Mapping[str, Any], why: str) -> ExitReason:
-    # A pod that used more than its own limit is no disruption, and would do so again.
+    # A pod that exceeded its own limit was not disrupted, and would exceed it again.
     return ExitReason.KILLED if why == "Evicted" and not _is_disrupted(pod) else ExitReason.PREEMPTED
 
 
 def _status(terminated: Mapping[str, Any]) -> int:
-    """The exit status as os.wait returns it. An exit code above 128 is that of a shell for a signal."""
+    """The exit status as os.wait returns it. An exit code above 128 is a shell's code for a signal."""
     code, signum = terminated.get("exitCode"), terminated.get("signal")
     if isinstance(signum, int) and 0 < signum < 65:
         return signum
@@ -222,7 +222,7 @@ def _final_message(pod: Mapping[str, Any], ended: Ended) -> str:
             return _joined(text(one, "reason"), text(one, "message"))
     why = text(terminated, "reason")
     how = f"{why}, {describe_status(_status(terminated))}" if why else describe_status(_status(terminated))
-    # What it printed last, or what the runtime says of it.
+    # Its last output, or the message of the runtime.
     last = text(terminated, "message").strip().splitlines()
     return f"{how}: {last[-1]}"[:WORDS_MAX] if last else how
 

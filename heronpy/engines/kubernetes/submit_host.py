@@ -1,7 +1,7 @@
-"""The manifest of a cluster: a Role for the engine, and a pod in the cluster from which people submit. Pure.
+"""The manifest of a cluster: a Role for the engine, and a pod in the cluster for submitting. Pure.
 
-The pod is a Deployment of one that keeps the schedulers running; its volume holds HERON_HOME, a Service without an
-address of its own gives it a name for good, and its settings are those of the cluster here.
+A Deployment of one pod keeps the schedulers running. Its volume holds HERON_HOME, a headless Service gives it a
+permanent name, and its settings are those of the cluster here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SubmitHost:
     rooms: Mapping[str, str] = field(default_factory=dict)
     #: Text of the pod template; empty: no template.
     template: str = ""
-    #: Also the right to see the cluster's nodes.
+    #: Whether to grant the right to see the cluster's nodes.
     nodes: bool = False
 
     @property
@@ -71,7 +71,7 @@ def manifest(host: SubmitHost) -> list[dict[str, Any]]:
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": str(host.volume_bytes)}},
     }
-    # Without an address of its own the name leads to the pod, at any port.
+    # A headless Service: the name leads to the pod, at any port.
     service = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": _selector(host)}
     return [
         *found,
@@ -102,7 +102,7 @@ def _binding(host: SubmitHost, kind: str, role: str) -> dict[str, Any]:
 
 
 def _files(host: SubmitHost) -> dict[str, str]:
-    # The volume moves from node to node, and is one host's all the same.
+    # The volume may move between nodes but must count as the volume of one host.
     machine = hashlib.sha256(f"heronpy {host.namespace}/{host.cluster}".encode()).hexdigest()[:32]
     found = {f"{room}.yaml": text for room, text in host.rooms.items()} | {"machine-id": machine + "\n"}
     return found | ({"pod-template": host.template} if host.template else {})
@@ -130,7 +130,7 @@ def _deployment(host: SubmitHost) -> dict[str, Any]:
     files = "\0".join(f"{name}\0{content}" for name, content in sorted(_files(host).items()))
     pod = {
         "serviceAccountName": host.name,
-        # The state in files is this host's, whichever pod it is.
+        # The state in files belongs to this host name, for every pod that uses it.
         "hostname": host.name,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_S,
@@ -158,13 +158,13 @@ def _deployment(host: SubmitHost) -> dict[str, Any]:
     }
     return {
         "replicas": 1,
-        # Never two at the same state.
+        # Two pods must never use the same state.
         "strategy": {"type": "Recreate"},
         "selector": {"matchLabels": _selector(host)},
         "template": {
             "metadata": {
                 "labels": {LABEL_MANAGED: MANAGER, **_selector(host)},
-                # Settings that change make another pod.
+                # Changed settings lead to a new pod.
                 "annotations": {"heronpy.dev/settings": hashlib.sha256(files.encode()).hexdigest()[:16]},
             },
             "spec": pod,

@@ -1,7 +1,7 @@
-"""An operator's pod template, into which ours is merged: what heronpy sets itself is refused there. Pure.
+"""An operator's pod template, merged with heronpy's pod; the template may not set heronpy's own fields. Pure.
 
-Maps are merged key by key, containers name by name, and other lists are added, so a template adds node selectors,
-volumes, variables or further containers, and takes nothing away.
+Maps are merged key by key, containers name by name, and other lists are concatenated, so a template can add node
+selectors, volumes, variables or containers, but cannot remove anything.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from heronpy.common.errors import ConfigError
 
-#: What identifies an item of a list.
+#: Keys that identify an item of a list.
 _KEYS: Final = ("mountPath", "name", "key")
-#: Defaults of ours that a template may replace: users are the image's business.
+#: Defaults that a template may replace, because users depend on the image.
 USER: Final = {"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000}
 _HINTS: Final = {
     "image": "use heron.kubernetes.image",
@@ -27,7 +27,7 @@ _AFFINITY: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def check_template(template: object, ours: Mapping[str, Any]) -> None:
-    """ConfigError unless the template is one, and sets nothing that a pod of ours has; `ours` has all fields."""
+    """ConfigError if the template is invalid or sets a field of heronpy's pod; `ours` has all such fields."""
     if not isinstance(template, Mapping):
         raise ConfigError("it is not a map with the keys metadata and spec")
     unknown = sorted(set(map(str, template)) - {"apiVersion", "kind", "metadata", "spec"})
@@ -40,7 +40,7 @@ def check_template(template: object, ours: Mapping[str, Any]) -> None:
 
 
 def merged(template: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod: the template's fields and ours; ConfigError where both set one."""
+    """The pod with the template's fields and heronpy's; ConfigError if both set one."""
     given = {key: value for key, value in template.items() if key in ("metadata", "spec")}
     spec = dict(given.get("spec") or {})
     affinity = spec.pop("affinity", None)
@@ -93,7 +93,7 @@ def _lists(given: list[Any], ours: list[Any], path: str) -> list[Any]:
         if mine is not None and path != "spec.containers":
             raise _refused(at)
         found.append(_copied(item) if mine is None else _both(_without_key(item), mine, at))
-    # Ours first: commands of people show the first container.
+    # heronpy's container first, because commands show the first container by default.
     return [*rest.values(), *found]
 
 
@@ -102,7 +102,9 @@ def _without_key(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _affinity(given: Any, ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The template's affinity and ours: our condition is added to each of its alternatives for nodes."""
+    """The template's affinity and heronpy's, whose condition is added to each of the template's alternatives
+    for nodes.
+    """
     if not isinstance(given, Mapping):
         raise ConfigError("its spec.affinity is not a map")
     found: dict[str, Any] = _copied(given)

@@ -1,11 +1,10 @@
 """This machine behind the contract of engines: a container is a process that outlives its scheduler.
 
 A shell starts the first process of a container, waits for it and writes its exit code. The folder
-engines/local/TOPOLOGY_ID of HERON_HOME has the files of each submission: NAME.json (which process the shell is),
-NAME.out (what was printed), NAME.code (the exit code), NAME.cancelled (when what is left is killed). The next scheduler
-reads them.
+engines/local/TOPOLOGY_ID of HERON_HOME has the files of each submission: NAME.json (the shell's process), NAME.out (the
+output), NAME.code (the exit code), NAME.cancelled (when the rest is killed). The next scheduler reads them.
 
-Invariants: a container gets its join token after its record is written, so that none acts which is not listed. Its
+Invariants: a container gets its join token after its record is written, so that every acting container is listed. Its
 processes inherit the path of its files; an end is confirmed once none of them is left. Its memory is not limited.
 """
 
@@ -47,11 +46,11 @@ from heronpy.procs.exit_reason import ExitHints, classify, describe_status
 if TYPE_CHECKING:
     import psutil
 
-#: In the environment of each process of a container: the path of its files, without their endings.
+#: Environment variable of each process of a container: the path of its files, without their endings.
 MARK: Final = "HERON_LOCAL_CONTAINER"
 #: The first process of a container dies with its parent, which must not be the scheduler.
 _SHELL: Final = '"$@"; echo $? >"$0"'
-#: What a shell adds to the number of the signal that has ended a process.
+#: A shell adds this to the number of the signal that ended a process.
 _SIGNALLED: Final = 128
 #: How long the files of a container are kept after its end.
 KEPT_S: Final = 3600.0
@@ -59,7 +58,9 @@ _TAIL_BYTES: Final = 4096
 
 
 class LocalEngine:
-    """The processes of one topology. `command` is what each container runs; its standard input is the join token."""
+    """The processes of one topology. `command` is the command of each container; its standard input is the join
+    token.
+    """
 
     traits = Traits(avoids_hosts=False)
 
@@ -68,14 +69,14 @@ class LocalEngine:
         self._command = tuple(command)
         self._poll_s = poll_s
         self._folder = _root() / topology_id
-        #: Shells that this process has to reap.
+        #: Shells whose end this process has to collect.
         self._shells: list[subprocess.Popen[bytes]] = []
-        #: Containers of which no process is left.
+        #: Containers without living processes.
         self._over: set[str] = set()
 
     # ---- what is asked for ----------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
-        """Start a process for each. See `Engine.submit`."""
+        """Start a process for each request. See `Engine.submit`."""
         try:
             _remove_old()
             make_private(self._folder)
@@ -114,7 +115,7 @@ class LocalEngine:
         return this_host().name, self._command
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """See `Engine.cancel`; what is left after the grace is killed by the next list."""
+        """See `Engine.cancel`; processes that remain after the grace are killed by the next list."""
         try:
             for file in self._files():
                 if file.name in engine_ids:
@@ -131,7 +132,7 @@ class LocalEngine:
 
     # ---- what is seen -----------------------------------------------------------------------------
     def list(self) -> Sequence[Seen]:
-        """Also kills what should have ended. See `Engine.list`."""
+        """List the containers, and kill those that should have ended. See `Engine.list`."""
         self._shells = [one for one in self._shells if one.poll() is None]
         try:
             return [self._seen(file) for file in self._files()]
@@ -152,7 +153,7 @@ class LocalEngine:
             return replace(seen, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, words=words)
         if life is Life.LIVES:
             if kill_at is not None and _now() >= kill_at:
-                # The shell writes how that ended, unless somebody has stopped it.
+                # The shell writes the exit code, unless it was stopped.
                 if not _signal(file, signal.SIGKILL, lambda one: one.pid != shell.pid):
                     _signal(file, signal.SIGCONT)
             return seen
@@ -177,7 +178,7 @@ class LocalEngine:
         return ""
 
     def explain(self, engine_id: str) -> Explained:
-        """Nothing waits here."""
+        """Nothing, because containers never wait on this machine."""
         return Explained("")
 
     def look_command(self) -> str:
@@ -203,7 +204,7 @@ class LocalEngine:
         return []
 
     def check(self) -> Sequence[Found]:
-        """Whether files of containers can be kept."""
+        """Check whether files of containers can be kept."""
         try:
             make_private(_root())
         except (ConfigError, OSError) as error:

@@ -1,1 +1,1 @@
-"""Slurm as an engine: `sbatch`, `squeue` and `scancel`, with text formats of our own."""
+"""Slurm as an engine: `sbatch`, `squeue` and `scancel`, with explicit text formats."""

@@ -1,7 +1,7 @@
-"""What is submitted to Slurm: names, arguments of `sbatch`, and the batch script. Pure.
+"""Submissions to Slurm: names, arguments of `sbatch`, and the batch script. Pure.
 
-Containers of one size travel as one job array, whose index is the container; its name has topology and submission. The
-join token is part of the script, which only the user and Slurm itself can read.
+Containers of one size are submitted as one job array, whose index is the container; its name has topology and
+submission. The join token is part of the script, which only the user and Slurm itself can read.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from heronpy.common.errors import ConfigError
 from heronpy.engines.contract import Request
 
 PREFIX = "heron."
-#: Of a job's comment: the containers of its array, the hosts that it avoids, and the one that we have chosen.
+#: Parts of a job's comment: the containers of its array, the hosts that it avoids, and the chosen host.
 CONTAINERS, AVOIDS, CHOSEN = "containers:", "avoids:", "chosen:"
-#: Hosts among which one submission spreads containers: each takes an sbatch of its own.
+#: Hosts among which one submission spreads containers: each takes a separate sbatch.
 SPREAD_MAX = 32
 _MIB = 1 << 20
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-#: Options that decide what a job is; each is set by a setting, or by us alone.
+#: Options that define a job; each has a setting, or is set only by heronpy.
 OWNED = {
     "account": "account", "qos": "qos", "partition": "partition", "time": "time_limit_s", "signal": "leave_s",
     "output": "output_dir", "error": "output_dir", "array": "", "job-name": "", "nodes": "", "ntasks": "",
@@ -38,19 +38,19 @@ OWNED = {
 class SlurmOptions:
     """An operator's settings for a cluster; ConfigError where they contradict heronpy's own."""
 
-    #: Empty: the cluster's defaults.
+    #: Partition; empty for the cluster's default.
     partition: str = ""
     account: str = ""
     qos: str = ""
     #: Wall time of a container, in seconds; 0: the partition's default.
     time_limit_s: int = 0
-    #: How long before the end of its time a container is told.
+    #: How long before the end of its time a container is warned.
     leave_s: int = 60
     #: Lines of shell that run on the node before the container.
     prologue: tuple[str, ...] = ()
     #: More options of sbatch, such as --constraint=ssd.
     extra: tuple[str, ...] = ()
-    #: A folder on every node for what first processes print; empty: it is not kept.
+    #: A folder on every node for the output of first processes; empty: it is not kept.
     output_dir: str = ""
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class SlurmOptions:
             name, dashes = option.lstrip("-").partition("=")[0], option.startswith("--")
             if not dashes or not name:
                 raise ConfigError(f"slurm option {option!r} is not of the form --name or --name=value")
-            # Slurm takes any beginning of an option's name that no other one has.
+            # Slurm accepts any unique prefix of an option's name.
             meant = name if name in OWNED else next((full for full in OWNED if full.startswith(name)), "")
             if meant:
                 setting = OWNED[meant]
@@ -88,14 +88,14 @@ def look_command(topology_id: str) -> str:
 
 
 def parse_name(name: str) -> tuple[str, int] | None:
-    """Topology id and submission; None if the job is not ours."""
+    """Topology id and submission; None if the job does not belong to heronpy."""
     topology, dot, submission = name.removeprefix(PREFIX).rpartition(".")
     ours = name.startswith(PREFIX) and dot and submission.isascii() and submission.isdigit()
     return (topology, int(submission)) if ours and topology else None
 
 
 def batches(requests: Sequence[Request]) -> list[list[Request]]:
-    """Requests that differ only in their container, together: one job array each."""
+    """Groups requests that differ only in their container: one job array each."""
     found: dict[tuple[object, ...], list[Request]] = {}
     for one in requests:
         alike = (
@@ -124,10 +124,10 @@ class Room:
 
 
 def spread(batch: Sequence[Request], rooms: Mapping[str, Room], held: Counter[str]) -> dict[str, list[Request]]:
-    """Requests that are alike, by the node that each should have: one with room, and with the fewest containers.
+    """Equal requests, by the chosen node of each: a node with room and the fewest containers.
 
-    Slurm itself would fill one node after the other. Those under "" go where Slurm wants. `held` are the containers
-    of the topology by host, and is counted on.
+    Slurm itself would fill one node after the other. Requests under "" go to any node. `held` counts the containers of
+    the topology by host, and is updated.
     """
     first, free, found = batch[0], dict(rooms), dict[str, list[Request]]()
     cpus, memory_mib = _cpus(first), _memory_mib(first)
@@ -158,9 +158,9 @@ def _memory_mib(request: Request) -> int:
 def sbatch_arguments(
     batch: Sequence[Request], options: SlurmOptions, avoid: Sequence[str], chosen: str = ""
 ) -> list[str]:
-    """The command for requests that differ only in their container; `avoid`: hosts, which Slurm must know.
+    """The command for requests that differ only in their container; `avoid`: hosts that Slurm knows.
 
-    `chosen`: the node on which they start, and on no other.
+    `chosen`: the only node on which they may start.
     """
     first = batch[0]
     hosts = [host for host in avoid if _HOST.fullmatch(host)]
@@ -171,7 +171,7 @@ def sbatch_arguments(
         "--nodes=1", "--ntasks=1",
         f"--cpus-per-task={_cpus(first)}",
         f"--mem={_memory_mib(first)}M",
-        # The environment of this host does not fit the other host, and may hold secrets.
+        # The environment of this host does not fit other hosts, and may hold secrets.
         "--export=HOME,USER,LOGNAME",
         "--chdir=/",
         f"--signal=B:USR1@{options.leave_s}",
@@ -194,7 +194,9 @@ def sbatch_arguments(
 
 
 def batch_script(request: Request, options: SlurmOptions, command: Sequence[str]) -> str:
-    """The script: it becomes the command, so signals reach that; the join token is its standard input."""
+    """The script. It replaces itself by the command, so that signals reach that; the join token is its standard
+    input.
+    """
     end = "HERON_JOIN_TOKEN_END"
     if any(line == end for line in request.token.splitlines()):
         raise ValueError("the join token has the line that ends it")

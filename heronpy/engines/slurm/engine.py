@@ -59,48 +59,48 @@ from heronpy.engines.slurm.texts import (
 
 log = logging.getLogger("heronpy.engines.slurm")
 
-#: The oldest release on which this was tried.
+#: The oldest tested release.
 RELEASE_MIN = (22, 5)
 POLL_S = 2.0
 _TAIL_BYTES = 4096
-#: Ends of which the node was asked; more are forgotten, oldest first, and asked again.
+#: Number of remembered ends whose node was checked; older ones are forgotten and checked again.
 _JUDGED_MAX = 4096
-#: What sbatch says when no node could run a job, be it too large for all of them or all of them closed.
+#: sbatch's message when no node can run a job, because all are too small or closed.
 _NO_NODE = "node configuration is not available"
 _NEEDED = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 DEADLINE_S = 10.0
-#: More output than this is not ours; a line of squeue has some hundred bytes.
+#: Larger output is refused; a line of squeue has some hundred bytes.
 OUTPUT_MAX = 64 << 20
-#: These change what commands print or submit; only where the configuration lies is taken over.
+#: Variables that change what commands print or submit are removed; only the location of the configuration is kept.
 _FOREIGN = re.compile(r"(SLURM|SBATCH|SQUEUE|SCANCEL|SINFO|SRUN|SALLOC|SACCTMGR)_")
 _KEPT = {"SLURM_CONF"}
-#: Refusals that a later attempt may cure.
+#: Refusals for which a later attempt may succeed.
 _AWAY = re.compile(
     r"timed out|unable to contact|connection refused|connection reset|zero bytes|temporarily un|try again"
     r"|transport endpoint|communication|in standby mode|being reconfigured"
     r"|protocol authentication|munge encode|slurm_load_\w+ error",
     re.IGNORECASE,
 )
-#: Until jobs of the user, the account or the quality of service have ended.
+#: Limits that apply until jobs of the user, the account or the quality of service have ended.
 _FULL = re.compile(r"submit limit|maxsubmit", re.IGNORECASE)
 _GONE = re.compile(r"invalid job id", re.IGNORECASE)
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command: nothing of the user's changes its meaning."""
+    """The environment of a command, without the user's variables that change its meaning."""
     kept = {name: value for name, value in variables.items() if name in _KEPT or not _FOREIGN.match(name)}
     return {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 
 
 def is_gone(error: EngineFatalError | EngineAwayError) -> bool:
-    """Whether a job is not known any more."""
+    """Whether an error says that a job is no longer known."""
     return _GONE.search(str(error)) is not None
 
 
 class Commands:
-    """Runs Slurm's commands, with a deadline and with errors of the contract.
+    """Runs Slurm's commands with a deadline, and raises errors of the contract.
 
-    `variables` is the environment that they start from.
+    `variables` is the base of their environment.
     """
 
     def __init__(self, variables: Mapping[str, str] | None = None, deadline_s: float = DEADLINE_S) -> None:
@@ -140,9 +140,9 @@ class Commands:
 
 
 class SlurmEngine:
-    """The jobs of one topology. `command` is what each container runs; its standard input is the join token.
+    """The jobs of one topology. `command` is the command of each container; its standard input is the join token.
 
-    The grace of a cancelled job is KillWait of the cluster, whatever `cancel` is asked for.
+    The grace of a cancelled job is KillWait of the cluster, for any `grace_s`.
     """
 
     def __init__(
@@ -159,17 +159,17 @@ class SlurmEngine:
         self._commands = Commands(variables)
         self._path = (os.environ if variables is None else variables).get("PATH")
         self._poll_s = poll_s
-        #: Whether the end of a job was confirmed, as judged when it was seen first.
+        #: Whether the end of a job was confirmed, as decided when the end was first listed.
         self._confirmed: dict[str, bool] = {}
-        #: Jobs whose node was booted again after they began.
+        #: Jobs whose node was booted after they began.
         self._rebooted: set[str] = set()
-        #: Containers by host, as listed last and as chosen since.
+        #: Containers by host, according to the last list and the choices since.
         self._held: Counter[str] = Counter()
         self._disk: bool | None = None
 
     # ---- what is asked for ----------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
-        """One job array for all that are alike. See `Engine.submit`."""
+        """Submit one job array for each group of equal requests. See `Engine.submit`."""
         ids: dict[tuple[int, int], str] = {}
         if any(one.disk_bytes for one in requests) and not self._counts_disk():
             requests = [replace(one, disk_bytes=0) for one in requests]
@@ -199,7 +199,7 @@ class SlurmEngine:
         first = batch[0]
         script = batch_script(first, self._options, self._command)
         if chosen:
-            # The operator's options may rule that node out.
+            # The operator's options may exclude that node.
             with suppress(EngineFatalError):
                 return self._commands.run(sbatch_arguments(batch, self._options, first.avoid, chosen), script)
         try:
@@ -249,7 +249,7 @@ class SlurmEngine:
             raise EngineAwayError(str(error)) from None
 
     def list(self) -> Sequence[Seen]:
-        """One squeue; sinfo as well, when the end of a job is new that its node has to bring about."""
+        """List the jobs with one squeue, and with sinfo when a newly ended job may still have processes on its node."""
         jobs = newest([job for job in self._jobs() if job.topology_id == self._topology_id])
         new = [job for job in jobs if job.state in ENDED_BY_NODE and job.host and job.engine_id not in self._confirmed]
         if new:
@@ -267,13 +267,13 @@ class SlurmEngine:
         return [seen_of(job, given_up.get(job.engine_id, ()), job.engine_id in self._rebooted) for job in jobs]
 
     def _find_rebooted(self, jobs: Sequence[Job]) -> None:
-        """Ask for the boot time of nodes that may still run processes of these jobs."""
+        """Request the boot time of nodes that may still run processes of these jobs."""
         left = [job for job in jobs if job.engine_id not in self._rebooted]
         self._rebooted &= {job.engine_id for job in jobs}
         if not left:
             return
         hosts = ",".join(sorted({job.host for job in left}))
-        with suppress(EngineFatalError):  # one of them is no node any more
+        with suppress(EngineFatalError):  # one of them no longer exists
             boots = parse_boots(self._commands.run(["scontrol", "show", "nodes", hosts, "--oneliner"]))
             self._rebooted |= {job.engine_id for job in left if was_rebooted(job, boots)}
 
@@ -356,7 +356,7 @@ class SlurmEngine:
         return found
 
     def node_sizes(self) -> Sequence[NodeSize]:
-        """One per kind of node of the partitions that are up."""
+        """Sizes, one per kind of node of the partitions that are up."""
         return [
             NodeSize(one.cpus, one.memory_mib << 20, (one.disk_mib << 20) or None, f"partition {one.name}")
             for one in self._partitions()
@@ -370,11 +370,11 @@ class SlurmEngine:
         return self._disk
 
     def partitions(self) -> Sequence[Partition]:
-        """All partitions of the cluster, one per kind of node, whatever the options say."""
+        """All partitions of the cluster, one per kind of node, regardless of the options."""
         return self._partitions("")
 
     def _partitions(self, name: str | None = None) -> Sequence[Partition]:
-        """The partitions with this name; with None those of the options, with "" all of the cluster."""
+        """The partitions with this name; None: those of the options; "": all of the cluster."""
         name = self._options.partition if name is None else name
         flag = f"--partition={name}" if name else "--all"
         argv = ["sinfo", flag, "--exact", "--noheader", f"--format={PARTITIONS}"]
@@ -413,7 +413,7 @@ class SlurmEngine:
 
 
 def check_output(folder: str) -> Found:
-    """Whether first processes can print into a folder: a job whose output cannot be opened ends before it begins."""
+    """Whether first processes can write into a folder. A job whose output cannot be opened ends before it begins."""
     fix = "make it on a file system that all hosts share, for you alone, or leave slurm.output_dir empty"
     try:
         check_root(folder, "slurm.output_dir")

@@ -1,4 +1,6 @@
-"""What Slurm's commands print, as values. The formats are explicit, because JSON output differs per release. Pure."""
+"""Parses the output of Slurm's commands. The formats are explicit, because JSON output differs between
+releases. Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +14,24 @@ from heronpy.engines.contract import Ended, EnginePhase, Explained, Seen
 from heronpy.engines.slurm.batch import AVOIDS, CHOSEN, CONTAINERS, Room, parse_name
 from heronpy.procs.exit_reason import ExitHints, ExitReason, classify, describe_status
 
-#: Of squeue --Format; each field ends with a bar, so none is cut off.
+#: Format of squeue --Format; each field ends with a bar, so none is cut off.
 JOBS = "JobArrayID:|,State:|,NodeList:|,exit_code:|,Reason:|,Name:|,Comment:|,StartTime:|"
 START = "Reason:|,StartTime:|"
-#: Of sinfo --format.
+#: Format of sinfo --format.
 NODES = "%N|%T"
-#: Of sinfo --format, with a line per node of each partition.
+#: Format of sinfo --format, with a line per node of each partition.
 PLACES = "%P|%N|%T"
-#: Of sinfo --Format, with a line per node of each partition; cores are allocated/idle/other/total.
+#: Format of sinfo --Format, with a line per node of each partition; cores are allocated/idle/other/total.
 ROOMS = "Partition:|,NodeList:|,StateLong:|,Weight:|,CPUsState:|,Memory:|,AllocMem:|"
 #: The star of a default partition is part of %P.
 PARTITIONS = "%P|%a|%l|%c|%m|%d"
 
-#: What Slurm prints where it has no reason.
+#: Slurm's texts for a missing reason.
 _NO_REASON = frozenset({"", "None", "(null)", "N/A"})
 _ENDED = {
     "COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT", "DEADLINE", "PREEMPTED", "CANCELLED", "NODE_FAIL", "BOOT_FAIL",
 }  # fmt: skip
-#: Slurm has asked the node to end these. A node that is lost does not, and the state is the same.
+#: States in which Slurm has asked the node to end the job. A lost node does not end it, but the state is the same.
 ENDED_BY_NODE = frozenset({"CANCELLED", "PREEMPTED", "TIMEOUT", "DEADLINE"})
 _PHASES = {"PENDING": EnginePhase.QUEUED, "CONFIGURING": EnginePhase.STARTING, "RUNNING": EnginePhase.RUNNING}
 _REASONS = {
@@ -41,26 +43,27 @@ _REASONS = {
     "BOOT_FAIL": ExitReason.LOST_HOST,
     "NODE_FAIL": ExitReason.LOST_HOST,
 }
-#: Reasons of a pending job that no waiting cures.
+#: Reasons of a pending job that waiting does not cure.
 _HOPELESS = re.compile(
     r"PartitionTimeLimit|PartitionNodeLimit|BadConstraints|InvalidAccount|InvalidQOS|AccountNotAllowed|QOSNotAllowed"
     r"|(Assoc|QOS)Max\w*PerJob\w*|DependencyNeverSatisfied"
 )
-#: Reasons of a pending job that only room on a node cures, be it on nodes that it does not allow.
+#: Reasons of a pending job that only free room on a node cures, even on nodes that the job excludes.
 _NO_ROOM = re.compile(r"Resources|Priority|ReqNodeNotAvail.*|Nodes.required.*")
 #: How far the clocks of a node and of the controller may differ.
 CLOCKS_S = 60.0
-#: States of nodes on which processes may run that nobody can reach.
+#: States of nodes that may run processes but cannot be reached.
 _LOST_NODE = re.compile(r"(down|fail|unknown|.*\*$)")
-#: States of nodes that take no job until an operator, or the node, changes that; those that save power do.
+#: States of nodes that accept no job until an operator, or the node, changes the state. Nodes in power saving accept
+#: jobs.
 _CLOSED_NODE = re.compile(r"(down|drain|fail|err|unk|inval|maint|perf|future|.*\*$)")
-#: Nodes that a sentence names.
+#: Maximum number of nodes that a sentence names.
 _NODES_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One line of squeue that is ours."""
+    """One line of squeue that belongs to heronpy."""
 
     engine_id: str
     topology_id: str
@@ -68,13 +71,13 @@ class Job:
     submission: int
     state: str
     host: str
-    #: As os.wait returns it.
+    #: Wait status as os.wait returns it.
     status: int
     reason: str
     avoid: tuple[str, ...]
     #: Wall time; 0 if it has not started.
     started_at: float = 0.0
-    #: We have chosen its node.
+    #: Whether heronpy has chosen its node.
     pinned: bool = False
 
     @property
@@ -83,14 +86,15 @@ class Job:
 
 
 def parse_jobs(text: str) -> list[Job]:
-    """Our jobs in the output of squeue; ValueError if no line is in our format, or the last one is cut off.
+    """heronpy's jobs in the output of squeue; ValueError if no line has the expected format, or the last one is cut
+    off.
 
-    Names and comments of the user's other jobs may break a line: what is left of one is not ours.
+    Names and comments of the user's other jobs may contain line breaks; such lines are ignored.
     """
     jobs: list[Job] = []
     whole: list[Job] = []
     lines = [[field.strip() for field in line.split("|")] for line in text.splitlines() if line.strip()]
-    cut = lines and len(lines[-1]) < 8 and not text.rstrip().endswith("|")  # which ends each job
+    cut = lines and len(lines[-1]) < 8 and not text.rstrip().endswith("|")  # the character that ends each job
     if lines and (cut or not any(len(fields) >= 8 for fields in lines)):
         raise ValueError(f"squeue printed lines that are not in the format asked for: {text[-200:]!r}")
     for fields in lines:
@@ -105,37 +109,37 @@ def parse_jobs(text: str) -> list[Job]:
         avoid = tuple(one for one in _told(comment, AVOIDS) if one)
         known = int(status) if status.isdigit() else 0
         if index.isdigit():
-            # Of one that waits it is when Slurm expects it to start.
+            # For a pending job it is the expected start.
             started_at = float(start) if start.isdigit() and host else 0.0
             pinned = bool(_told(comment, CHOSEN)[0])
             jobs.append(
                 Job(engine_id, ours[0], int(index), ours[1], state, host, known, reason, avoid, started_at, pinned)
             )
         elif number.isdigit() and not index and state in _ENDED and not host:
-            # An array that was cancelled before any of it had a node loses its indices.
+            # An array that was cancelled before any part had a node loses its indices.
             containers = [int(one) for one in _told(comment, CONTAINERS) if one.isdigit()]
             whole += [
                 Job(f"{number}_{one}", ours[0], one, ours[1], state, host, known, reason, avoid) for one in containers
             ]
-    # What is said of one container goes before what is said of all.
+    # Information on one container overrides information on all.
     known_ids = {job.engine_id for job in jobs}
     return [*jobs, *(job for job in whole if job.engine_id not in known_ids)]
 
 
 def _told(comment: str, what: str) -> list[str]:
-    """The values of one part of our comment; empty without that part."""
+    """The values of one part of heronpy's comment; empty if the part is missing."""
     found = next((part for part in comment.split() if part.startswith(what)), what)
     return found.removeprefix(what).split(",")
 
 
 def parse_nodes(text: str) -> set[str]:
-    """The nodes of sinfo's output that are lost."""
+    """The lost nodes in sinfo's output."""
     lines = [line.partition("|") for line in text.split() if "|" in line]
     return {name for name, _, state in lines if _LOST_NODE.match(state.lower())}
 
 
 def ready_nodes(text: str, hosts: Collection[str]) -> set[str]:
-    """Those of these nodes that accept jobs, from sinfo's output in the format NODES."""
+    """The given nodes that accept jobs, from sinfo's output in the format NODES."""
     lines = [line.partition("|") for line in text.split() if "|" in line]
     return {name for name, _, state in lines if name in hosts and not _CLOSED_NODE.match(state.lower())}
 
@@ -156,7 +160,7 @@ def parse_rooms(text: str, partition: str) -> dict[str, Room]:
 
 
 def parse_boots(text: str) -> dict[str, float]:
-    """When nodes were booted, by the output of scontrol show nodes --oneliner: wall time."""
+    """Boot times of nodes as wall times, from the output of scontrol show nodes --oneliner."""
     fields = [dict(one.partition("=")[::2] for one in line.split()) for line in text.splitlines()]
     return {
         one["NodeName"]: float(one["BootTime"])
@@ -168,9 +172,10 @@ def parse_boots(text: str) -> dict[str, float]:
 
 
 def closed_nodes(text: str, partition: str) -> str:
-    """`n1 is drained, n2 is down*` if no node of the partition takes a job, by sinfo's output in the format PLACES.
+    """`n1 is drained, n2 is down*` if no node of the partition accepts a job, from sinfo's output in the format PLACES.
 
-    Empty if one does, or none is listed. `partition`: several with commas between them; empty for the default.
+    Empty if a node accepts jobs, or none is listed. `partition`: one or several, separated by commas; empty for the
+    default.
     """
     fields = [line.strip().split("|") for line in text.splitlines()]
     chosen = set(partition.split(","))
@@ -187,14 +192,14 @@ def closed_nodes(text: str, partition: str) -> str:
 
 
 def was_rebooted(job: Job, boots: Mapping[str, float]) -> bool:
-    """Whether its node was booted after it began, so that nothing of it is left."""
+    """Whether its node was booted after the job began, so that none of its processes is left."""
     return 0 < job.started_at < boots.get(job.host, 0.0) - CLOCKS_S
 
 
 def seen_of(job: Job, lost_nodes: Collection[str], rebooted: bool = False) -> Seen:
-    """A job as the contract has it; `lost_nodes` matters only for ends that a node has to bring about.
+    """The state of a job for the contract; `lost_nodes` matters only for ends that a node has to carry out.
 
-    `rebooted`: by `was_rebooted`, which confirms any end.
+    `rebooted`: the result of `was_rebooted`, which confirms any end.
     """
     phase = EnginePhase.ENDED if job.ended else _PHASES.get(job.state, EnginePhase.ENDING)
     words = job.state if job.reason in _NO_REASON else f"{job.state}: {job.reason}"
@@ -238,7 +243,7 @@ def _reason_of(job: Job) -> ExitReason:
 
 
 def newest(jobs: Iterable[Job]) -> list[Job]:
-    """One per container and submission: one that has not ended rather than one that has."""
+    """One job per container and submission; a job that has not ended is preferred."""
     found: dict[tuple[int, int], Job] = {}
     for job in sorted(jobs, key=lambda job: job.ended):
         found.setdefault((job.container, job.submission), job)
@@ -305,7 +310,7 @@ class Partition:
     time_limit: str
     cpus: int
     memory_mib: int
-    #: For temporary files; 0 where nobody has told Slurm.
+    #: Disk for temporary files; 0 if Slurm's configuration does not state it.
     disk_mib: int = 0
     default: bool = False
 

@@ -1,1 +1,1 @@
-"""Spark as an engine: each container is a job of one task in an executor of its own, and ends with its driver."""
+"""Spark as an engine: each container is a job of one task in its own executor, and ends with its driver."""

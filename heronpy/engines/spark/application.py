@@ -1,8 +1,7 @@
-"""What is asked of Spark: the properties of an application, its size, and which containers share one. Pure.
+"""Requests to Spark: the properties of an application, its size, and the containers that share one. Pure.
 
-The executors of an application are alike, each with room for one task, so containers that start together share an
-application whose executors have what the largest of them asks for. An application never grows: containers that come
-later get one of their own.
+The executors of an application are equal, each with room for one task. So containers that start together share an
+application whose executors fit the largest of them. An application never grows: later containers get a new one.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ _MIB = 1 << 20
 MEMORY_MIN_BYTES = 512 * _MIB
 #: A JVM that is silent for less may be collecting its garbage.
 SILENT_MIN_S = 30.0
-#: Of an executor's JVM where the memory of its container is counted apart.
+#: Heap of an executor's JVM, if the memory of its container is counted separately.
 HEAP = "512m"
 _STANDALONE = re.compile(r"spark://[^\s/]+")
 _OTHER = re.compile(r"yarn|k8s://\S+")
 _AMOUNT = re.compile(r"[1-9]\d*[kmgtKMGT]?")
-#: Properties that decide what runs, and how often; each is set by a setting, or by us alone.
+#: Properties that decide what runs, and how often; each has a setting, or is set only by heronpy.
 OWNED: Mapping[str, str] = {
     "spark.master": "spark_engine.master", "spark.executor.cores": "spark_engine.cores",
     "spark.executor.memory": "spark_engine.memory_bytes", "spark.executor.memoryOverhead": "spark_engine.memory_bytes",
@@ -48,7 +47,7 @@ class SparkOptions:
     """An operator's settings for a cluster; ConfigError if one is missing, or contradicts heronpy's own."""
 
     master: str
-    #: Of each executor; 0: what its largest container asks for.
+    #: Cores of each executor; 0: as requested by its largest container.
     cores: int = 0
     memory_bytes: int = 0
     driver_memory: str = HEAP
@@ -82,7 +81,7 @@ class SparkOptions:
 
     @property
     def is_standalone(self) -> bool:
-        """Whether the master is one of Spark's own cluster manager."""
+        """Whether the master belongs to Spark's own cluster manager."""
         return self.master.startswith("spark://")
 
     @property
@@ -95,7 +94,7 @@ class SparkOptions:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """An application: how many executors, and what each has."""
+    """An application: the number of executors, and the resources of each."""
 
     slots: int
     cores: int
@@ -128,9 +127,10 @@ def properties_of(
         "spark.submit.deployMode": "client",
         "spark.driver.memory": options.driver_memory,
         "spark.executor.cores": cores,
-        # A task takes all of its executor.
+        # A task takes all cores of its executor.
         "spark.task.cpus": cores,
-        # A container that ran twice at once would be worse than none: only the scheduler starts another one.
+        # Running a container twice at the same time would be worse than not running it: only the scheduler starts
+        # another one.
         "spark.task.maxFailures": "1",
         "spark.stage.maxConsecutiveAttempts": "1",
         "spark.speculation": "false",
@@ -145,7 +145,7 @@ def properties_of(
         "spark.driver.bindAddress": address,
     }
     if options.is_standalone:
-        # The worker reserves this memory, and nothing limits it: the container is not in the executor's heap.
+        # The worker reserves this memory, but nothing limits it: the container is outside of the executor's heap.
         found |= {"spark.executor.memory": memory, "spark.cores.max": str(size.slots * size.cores)}
     else:
         found |= {"spark.executor.memory": HEAP, "spark.executor.memoryOverhead": memory}
@@ -153,7 +153,7 @@ def properties_of(
     if options.python:
         found["spark.pyspark.python"] = options.python
     if ports is not None:
-        # Spark takes the next free one.
+        # Spark takes the next free port.
         first = str(ports[0])
         found |= {"spark.driver.port": first, "spark.driver.blockManager.port": first}
         found["spark.port.maxRetries"] = str(len(ports) - 1)
@@ -165,9 +165,10 @@ def _text(value: object) -> str:
 
 
 def placed(requests: Sequence[Request], owned: Sequence[Collection[int]]) -> tuple[list[list[Request]], list[Request]]:
-    """Which application runs each request: the one that has its container; the rest need a new one.
+    """Which application runs each request: the application that has its container. The remaining requests need a new
+    one.
 
-    `owned` has the containers of each application that lives.
+    `owned` has the containers of each living application.
     """
     by_application: list[list[Request]] = [[] for _ in owned]
     rest: list[Request] = []

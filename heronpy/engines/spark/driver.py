@@ -1,8 +1,9 @@
-"""One driver of Spark, as a child process: what it is told, and what it last told.
+"""One driver of Spark as a child process: the commands to it, and its last report.
 
-It runs `heronpy.spark.host` in a Python of its own, so that a JVM, and whatever hangs in it, is no part of a scheduler.
-Commands go to its standard input as lines of JSON; the first has its properties and the join tokens follow, none of
-which is an argument or a variable. It ends when its standard input is closed, as it is when this process ends.
+It runs `heronpy.spark.host` in its own Python process, so that a JVM, or code that hangs in it, is not part of a
+scheduler. Commands go to its standard input as lines of JSON. The first has its properties, and the join tokens follow;
+none of them is an argument or a variable. The driver ends when its standard input is closed, for example because this
+process ends.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from heronpy.engines.spark.jobs import ENDED_MAX, Job, Told, after_driver, id_of
 log = logging.getLogger("heronpy.engines.spark")
 
 MODULE: Final = "heronpy.spark.host"
-#: The variable with the folder for all its files, which outlives it when it is killed.
+#: The variable with the folder for all its files, which remains when the driver is killed.
 SCRATCH: Final = "HERON_SPARK_SCRATCH"
-#: A driver that reports nothing for this time hangs, except while its JVM starts.
+#: A driver that reports nothing for this time counts as hung, except while its JVM starts.
 SILENT_S: Final = 15.0
 START_MAX_S: Final = 330.0
 _LINE_MAX: Final = 4 << 20
@@ -38,7 +39,7 @@ _END_S: Final = 10.0
 
 
 class Driver:
-    """An application and its jobs; safe to use from several threads. `changed` is called from another one."""
+    """An application and its jobs; safe to use from several threads. `changed` is called from another thread."""
 
     def __init__(
         self,
@@ -54,20 +55,21 @@ class Driver:
         self._jobs: dict[tuple[int, int], Job] = {}
         self._told = Told()
         self._began = self._told_at = time.monotonic()
-        #: When it was ready for jobs; None before.
+        #: When it was ready for jobs; None before that.
         self.ready_at: float | None = None
         #: Why it has ended; empty while it lives.
         self.over = ""
         self.over_at = 0.0
         self._idle_since: float | None = None
-        #: It was asked to end, so it takes no more jobs.
+        #: Whether it was asked to end, so that it takes no more jobs.
         self.closing = False
         command = [*(argv or (sys.executable, "-Pm", MODULE)), "--topology-id", topology_id]
         foreign = ("SPARK_REMOTE", "PYSPARK_")
         environ = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         self._scratch = environ[SCRATCH] = tempfile.mkdtemp(prefix="heron-spark-")
         try:
-            # A session of its own: a key that interrupts our terminal is not for it, and it is ended with its JVM.
+            # Its own session: a key that interrupts the terminal does not affect it, and it is ended together with its
+            # JVM.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ,
                 start_new_session=True,
@@ -106,14 +108,14 @@ class Driver:
         self._say({"do": "cancel", "id": id_of(*who), "grace_s": grace_s})
 
     def _say(self, words: Mapping[str, Any]) -> None:
-        # A driver that has ended is noticed by its reader.
+        # The thread that reads its output notices that a driver has ended.
         assert self._process.stdin is not None
         with suppress(OSError, ValueError), self._lock:
             self._process.stdin.write(json.dumps(words).encode() + b"\n")
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """Ask it to end, and with it whatever runs in its application; returns at once. Idempotent."""
+        """Ask it to end, together with all jobs of its application; returns at once. Idempotent."""
         assert self._process.stdin is not None
         self.closing = True
         with suppress(OSError), self._lock:
@@ -130,7 +132,7 @@ class Driver:
         return self._told
 
     def jobs(self) -> list[Job]:
-        """All that were submitted to it."""
+        """All jobs that were submitted to it."""
         with self._lock:
             return list(self._jobs.values())
 
@@ -151,7 +153,7 @@ class Driver:
         return time.monotonic() - self._idle_since
 
     def kill(self) -> None:
-        """End a driver that hangs, and its JVM, which may not notice that it is alone."""
+        """Kill a driver that hangs, and its JVM, which may not notice the end of the driver."""
         if self._process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -174,11 +176,12 @@ class Driver:
             self._changed()
         try:
             code = self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:  # it has closed its output and goes on: nobody could follow what it does
+        # it has closed its output but continues, so its actions could not be followed
+        except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
         if code < 0:
-            with suppress(ProcessLookupError):  # its JVM, if that did not notice
+            with suppress(ProcessLookupError):  # its JVM, if that has not ended by itself
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._clear()
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
@@ -209,7 +212,7 @@ class Driver:
         log.warning("%s", why)
 
     def _read_words(self) -> None:
-        """Log the output of the driver, which a scheduler records and a command does not show."""
+        """Log the output of the driver. A scheduler's log has it; commands do not show it."""
         assert self._process.stderr is not None
         for line in iter(lambda: self._process.stderr.readline(8192), b""):  # type: ignore[union-attr]
             text = line.decode(errors="replace").rstrip()

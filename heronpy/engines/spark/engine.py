@@ -1,8 +1,8 @@
 """Spark behind the contract of engines.
 
 The application is a child of the process that holds this object, and each container is a job of it. They end with the
-scheduler, and its successor starts new ones. A process that opens this engine for another process's topology sees
-nothing, and has nothing to end.
+scheduler, and its successor starts new ones. A process that opens this engine for another process's topology sees no
+jobs and can end none.
 """
 
 from __future__ import annotations
@@ -36,22 +36,24 @@ from heronpy.net.addresses import address_here
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.restart_policy import RestartHistory, RestartLimits, decide_restart
 
-#: Applications that end although nobody asked: the fourth within five minutes is final.
+#: Limits for applications that end unasked: the fourth end within five minutes is final.
 APPLICATIONS: Final = RestartLimits(backoff_s=0.5, backoff_max_s=5.0, budget=3, window_s=300.0)
-#: An application without a container is given back.
+#: An application without containers is closed after this time.
 IDLE_S: Final = 30.0
-#: How long executors may take to appear, before a container counts as queued, for want of room, and not as starting.
+#: How long executors may take to appear. After that a container counts as queued for want of room, and no longer as
+#: starting.
 LAUNCH_S: Final = 20.0
 CHECK_S: Final = 60.0
-#: For the endpoint to tell a container to end, and for that to do so: a renewal, the stop of its tasks, its logs.
+#: Time for the endpoint to tell a container to end, and for the container to do so: a renewal, the stop of its tasks,
+#: its logs.
 ENDPOINT_S: Final = 45.0
-#: Where a master listens; what reaches Kubernetes or YARN is asked for by heron.security.network.
+#: An unreachable address, for finding the local address; for Kubernetes or YARN heron.security.network decides.
 _ANYWHERE: Final = "192.0.2.1:9"
 _OPEN: Final = "the driver of Spark"
 
 
 class SparkEngine:
-    """The jobs of one topology. `command` is what each container runs; its standard input is the join token."""
+    """The jobs of one topology. `command` is the command of each container; its standard input is the join token."""
 
     traits = Traits(avoids_hosts=False, tells_to_end=False, outlives_scheduler=False)
 
@@ -73,9 +75,9 @@ class SparkEngine:
         self._poll_s = poll_s
         self._argv = driver_argv
         self._drivers: list[Driver] = []
-        #: Submitted, and not handed over yet: containers that are submitted together share an application.
+        #: Requests that are not handed over yet: containers that are submitted together share an application.
         self._waiting: list[Request] = []
-        #: Jobs of applications that are gone, and when their driver was.
+        #: Jobs of applications that are gone, and when their driver ended.
         self._past: dict[tuple[int, int], tuple[Job, float]] = {}
         self._history = RestartHistory()
         self._failed, self._failed_until = "", 0.0
@@ -84,7 +86,7 @@ class SparkEngine:
 
     # ---- what is asked for ----------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
-        """Taken over with the next list. See `Engine.submit`."""
+        """Queue the requests, which the next list hands over. See `Engine.submit`."""
         self._bury()
         if self._failed and self._now() < self._failed_until:
             raise EngineFatalError(self._failed)
@@ -95,7 +97,7 @@ class SparkEngine:
         }  # fmt: skip
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """A container that runs hears at the control endpoint that it is to end; Spark only kills, so that waits."""
+        """The control endpoint tells a running container to end; Spark can only kill, so that comes after a wait."""
         for who in filter(None, map(who_of, engine_ids)):
             for one in [one for one in self._waiting if (one.container, one.submission) == who]:
                 self._waiting.remove(one)
@@ -162,7 +164,7 @@ class SparkEngine:
         for driver in self._drivers:
             if not driver.closing and driver.idle_s() > IDLE_S:
                 driver.close()
-        # What nobody could confirm is told for as long as a silent container needs to be given up.
+        # Unconfirmed ends are reported for as long as it takes to give up a silent container.
         kept = {
             who: (job, at)
             for who, (job, at) in self._past.items()
@@ -185,7 +187,7 @@ class SparkEngine:
         return time.monotonic()
 
     def ready(self, hosts: Collection[str]) -> set[str]:
-        """Spark keeps a container away from no host."""
+        """Empty, because Spark cannot keep a container away from a host."""
         return set()
 
     def explain(self, engine_id: str) -> Explained:
@@ -203,16 +205,18 @@ class SparkEngine:
         return next((job.printed for job in known if (job.container, job.submission) == who), "")
 
     def look_command(self) -> str:
-        """A command that lists the drivers of this host. Without its driver nothing of a topology runs for long."""
+        """A command that lists the drivers of this host. The processes of a topology end soon after its driver."""
         return f"ps -u $USER -o pid,args | grep '[h]{MODULE[1:]} --topology-id {self._topology_id}$'"
 
     def topologies(self) -> dict[str, int]:
-        """Its own containers; those of other processes cannot be seen from here."""
+        """Its own containers, because those of other processes are not visible from here."""
         left = [job for driver in self._drivers for job in driver.jobs() if not job.has_ended]
         return {self._topology_id: len(left)} if left else {}
 
     def close(self) -> None:
-        """Ask all drivers to end, and with them all containers, as they do when this process ends; returns at once."""
+        """Ask all drivers to end, together with all containers; returns at once. The same happens when this process
+        ends.
+        """
         for driver in self._drivers:
             driver.close()
 
@@ -254,7 +258,7 @@ class SparkEngine:
         return [NodeSize(cores, memory, None, "an executor (heron.spark_engine.cores, memory_bytes)")]
 
     def check(self) -> Sequence[Found]:
-        """Packages, Java and master, tried by a process as a driver is."""
+        """Check packages, Java and master in a process like a driver."""
         if find_spec("pyspark") is None and self._argv is None:
             what = "this Python has no package pyspark"
             return [Found("Spark's driver", False, what, "run: pip install 'heronpy[spark]'")]

@@ -1,7 +1,7 @@
-"""The life of a container's job, as its driver tells it and as the contract has it. Pure.
+"""The life of a container's job, as reported by its driver and as needed by the contract. Pure.
 
 An end is confirmed when the task has returned: it waits for the container's first process, which leaves no other
-behind. A job whose executor or driver is lost says nothing of the processes of its task.
+process behind. If the executor or driver of a job is lost, the processes of its task may still run.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from heronpy.engines.contract import Ended, EnginePhase, Seen
 from heronpy.procs.exit_reason import ExitHints, ExitReason, classify, describe_status
 
 _ID: Final = re.compile(r"(\d{1,9})\.(\d{1,9})")
-#: Phases that a driver tells.
+#: Phases that a driver reports.
 QUEUED, RUNNING, RETURNED, FAILED, LOST, CANCELLED = "queued", "running", "returned", "failed", "lost", "cancelled"
 PHASES: Final = frozenset({QUEUED, RUNNING, RETURNED, FAILED, LOST, CANCELLED})
 _WORDS_MAX: Final = 1000
-#: The newest ended jobs that are shown, at most.
+#: Maximum number of ended jobs that are shown, newest first.
 ENDED_MAX: Final = 256
 
 
@@ -30,10 +30,10 @@ class Job:
     container: int
     submission: int
     phase: str = QUEUED
-    #: As os.wait returns it, of one that has returned.
+    #: Wait status as os.wait returns it, for a job that has returned.
     status: int = 0
     words: str = ""
-    #: The end of what its first process printed.
+    #: The end of its first process's output.
     printed: str = ""
 
     @property
@@ -52,7 +52,7 @@ def id_of(container: int, submission: int) -> str:
 
 
 def who_of(engine_id: str) -> tuple[int, int] | None:
-    """Container and submission; None if this is not one of our ids."""
+    """Container and submission; None if this is not an id of this engine."""
     found = _ID.fullmatch(engine_id)
     return (int(found[1]), int(found[2])) if found is not None else None
 
@@ -64,13 +64,13 @@ class Told:
     ready: bool = False
     application: str = ""
     executors: int = 0
-    #: Why the driver ends; empty while it goes on.
+    #: Why the driver ends; empty while it continues.
     failed: str = ""
     jobs: tuple[Job, ...] = ()
 
 
 def told_of(line: Mapping[str, Any]) -> Told:
-    """A line of a driver, which is another process; ValueError if it is invalid."""
+    """A parsed line of a driver, which is another process; ValueError if the line is invalid."""
     try:
         jobs = []
         for one in line.get("jobs", ()):
@@ -87,7 +87,7 @@ def told_of(line: Mapping[str, Any]) -> Told:
 
 
 def after_driver(job: Job, was_ready: bool, why: str) -> Job:
-    """A job whose driver has ended: what had an application may run on, the rest was never started."""
+    """A job whose driver has ended: a job that had an application may still run, the others were never started."""
     if job.has_ended:
         return job
     return replace(job, phase=LOST if was_ready else FAILED, words=why)
@@ -121,7 +121,7 @@ def seen_of(job: Job, starting: bool = False, why: str = "") -> Seen:
 
 
 def waits_for(told: Told, slots: int, words: str, starting: bool) -> str:
-    """Why a job is queued, in words for people; `words` says what each executor has.
+    """Why a job is queued, as text for people; `words` describes the resources of each executor.
 
     `starting`: the application is so young that executors may still be starting.
     """

@@ -1,4 +1,4 @@
-"""How a ledger begins: with a pipeline's numbers, or from its output and its bad records. Pure."""
+"""The beginning of a ledger: with a pipeline's numbers, or from its output and its bad records. Pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
 
 
 def keys_of(view: View) -> Iterator[str]:
-    """Of all files."""
+    """The keys of all files."""
     last, page = 0, policy.LOOKED_AT_MAX
     while files := view.files(last, page):
         yield from (file.key for file in files)
@@ -162,7 +162,7 @@ def _file(draft: Draft, found: FoundFile, holes: list[ranges.Piece]) -> tuple[in
     holes.extend((number, begin, end) for begin, end in ranges.subtract([(0, cut)], covered))
     for span in spans:
         draft.put(span)
-    # Until a scan has seen it, no site has it, and all sites get time to report it.
+    # Until a scan has seen the file, no site has it, and all sites get time to report it.
     gone = now + SCANNED_S
     draft.put(File(number, found.key, found.generation, now, found.head, cut, cut, FileState.LIVE, None, gone))
     sizes = {state: sum(one.end - one.begin for one in spans if one.state is state) for state in SpanState}

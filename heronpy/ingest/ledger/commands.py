@@ -35,7 +35,7 @@ class AfterView(Struct, frozen=True):
 
 
 class Figures(Struct, frozen=True):
-    """All counts are derived from the rows at the time of the request."""
+    """The figures of a pipeline. All counts are derived from the rows at the time of the request."""
 
     generation: int
     paused: bool

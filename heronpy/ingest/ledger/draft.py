@@ -101,7 +101,7 @@ class Draft:
     def make_unit(
         self, pieces: Iterable[Piece], since: float, like: Unit | None = None, tries: int = 0, weight: int = 0
     ) -> int:
-        """Make a ready unit of these ranges; `like`: the unit from which it was split off."""
+        """Make a ready unit of these ranges; `like`: the unit that it was split from."""
         pieces = list(pieces)
         number, size = self.next_unit(), total(pieces)
         root, made, error = number, self.now, ""

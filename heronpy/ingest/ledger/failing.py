@@ -57,11 +57,12 @@ def _judge(
     )
     if unit.tries < (tries_max or config.tries_max):
         if unit.state is UnitState.LEASED and attempt < unit.attempt:
-            draft.put(unit)  # a backup is still working
+            draft.put(unit)  # a backup is still working on it
             return requests.Again(unit.tries)
         rested = draft.now + policy.try_again_s(unit.tries)
-        # Without any row, something that the function needs may be unavailable: bytes before the line prove nothing, as
-        # a unit may begin inside a line, and a function may take many lines before it gives the first row.
+        # Without any row, something that the function needs may be unavailable. Bytes before the line prove nothing
+        # then, because a unit may begin inside a line, and a function may read many lines before it returns the first
+        # row.
         if line is not None and proven and _has_room(draft, unit):
             cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
             if cut is not None and cut[0]:
@@ -72,7 +73,7 @@ def _judge(
     if config.on_bad == "fail" and (at_fault or not died):
         return _fail(draft, unit, f"{_place(draft, unit, line)}: {unit.error}")
     if not proven and draft.view.bad_count(unit.root) >= config.bad_max:
-        # Not one row: the rest fails as a whole. Line by line, each line would need its own tries.
+        # No row was made: the rest fails as a whole. Line by line, each line would need its own tries.
         return _too_many(draft, unit)
     if line is not None and at_fault:
         cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
@@ -99,7 +100,7 @@ def split_at(draft: Draft, request: requests.SplitAt, who: requests.Who) -> requ
     if halves is None:
         raise LedgerError(f"unit {unit.id} cannot be split at byte {request.begin} of file {request.file}: not inside")
     draft.drop(unit)
-    # The whole unit has failed often enough: each half has one try.
+    # The whole unit has failed often enough, so each half gets one try.
     tries = draft.config.tries_max - 1
     return requests.Taken(tuple(draft.make_unit(half, unit.since, unit, tries) for half in halves))
 
@@ -159,7 +160,7 @@ def _fail(draft: Draft, unit: Unit, error: str) -> requests.Failed:
 
 
 def _place(draft: Draft, unit: Unit, line: requests.Line | None) -> str:
-    """The place of a failure: the line if known, otherwise the unit."""
+    """The place of a failure: the line if it is known, otherwise the unit."""
     pieces = [(line.file, line.begin, line.end)] if line is not None else draft.pieces_of(unit.id)
     number, begin, end = pieces[0]
     file = draft.get(File, number)

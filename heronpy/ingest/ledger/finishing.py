@@ -16,7 +16,7 @@ DISPATCH_UNITS_MAX = 256
 
 
 def in_vain(draft: Draft, number: int, attempt: int, generation: int) -> requests.Lost | Unit:
-    """The unit of an attempt, or why the attempt no longer matters."""
+    """The unit of an attempt, or why the attempt no longer counts."""
     if generation != draft.pipeline.generation:
         return requests.Lost.GENERATION
     unit = draft.get(Unit, number)

@@ -1,4 +1,4 @@
-"""Files and units that a keeper gives to a ledger, instead of the findings of a scan. Pure."""
+"""Files and units that a keeper gives to a ledger, in place of the results of a scan. Pure."""
 
 from __future__ import annotations
 
@@ -87,6 +87,6 @@ def redo(draft: Draft, request: requests.Redo, who: requests.Who) -> requests.Re
     pieces = [piece for some, _ in again for piece in some]
     if not pieces:
         return requests.Returned(())
-    # One unit, as it was: its tuples go to the same buckets in the same order.
+    # One unit, unchanged, so that its tuples go to the same buckets in the same order.
     weight = sum(more for some, more in again if some)
     return requests.Returned((draft.make_unit(pieces, draft.now, weight=weight),))

@@ -58,7 +58,9 @@ def _open(draft: Draft, totals: Totals) -> int:
 
 
 def _is_held_back(draft: Draft, slow: policy.Slow, totals: Totals, who: requests.Who) -> bool:
-    """Whether a worker in a slow container gets no unit, because others will process what is ready before it would."""
+    """Whether a worker in a slow container gets no unit, because other workers will process the ready units before it
+    would.
+    """
     view, since = draft.view, draft.now - draft.config.silent_s
     ready, _ = totals.get(UnitState.READY, (0, 0))
     if ready >= slow.factor * view.seen(Kind.WORKER, since) or not view.has_other(who.site, who.container, since):
@@ -71,7 +73,7 @@ def _is_held_back(draft: Draft, slow: policy.Slow, totals: Totals, who: requests
 
 
 def _candidates(draft: Draft, orphans: dict[int, Unit], paces: Sequence[Pace], with_backups: bool) -> Iterator[Unit]:
-    """Units whose state permits a lease, bounded: those that nobody processes, oldest first, and then late ones."""
+    """Units whose state permits a lease, bounded: first units without a worker, oldest first, and then late units."""
     yield from merge(sorted(orphans.values(), key=_age), _ready(draft), key=_age)
     if draft.config.rows_to == "table" and with_backups:
         for unit in draft.view.expired(draft.now, policy.LOOKED_AT_MAX):
@@ -80,9 +82,9 @@ def _candidates(draft: Draft, orphans: dict[int, Unit], paces: Sequence[Pace], w
 
 
 def _late_at(unit: Unit, paces: Sequence[Pace]) -> float:
-    """When a leased unit may have a backup, by what is known now: the lease may have begun before that.
+    """When a leased unit may have a backup by the current times; the lease may have begun earlier.
 
-    A unit has one backup, unless the backup does not come back either.
+    A unit has one backup, unless the backup is late too.
     """
     holds_s = policy.lease_s(paces, unit.size, unit.attempt)
     return unit.until + policy.BACKUP_LEASES * holds_s if unit.backup else unit.leased + holds_s

@@ -53,7 +53,7 @@ def arrived(draft: Draft, site: str) -> float:
 
 
 def begin_again(draft: Draft, who: Who) -> None:
-    """A keeper has begun: more bytes may come, even if its predecessor said that none would."""
+    """Note that a keeper has begun: more bytes may come, even if its predecessor said that no more would come."""
     found = draft.get(Look, who.site)
     if found is not None and found.closed:
         draft.put(replace(found, closed=False))

@@ -1,4 +1,4 @@
-"""One pipeline in several ledgers, which may change from a time on while it runs (Ubiq's time-ranged partitions).
+"""One pipeline in several ledgers, which may be replaced for later files while it runs (Ubiq's time-ranged partitions).
 
 A file's birth picks the entry, and a stable hash of its key the ledger of the entry. So a file keeps its ledger when
 entries are added, and units never span ledgers. An entry is needed until its ledgers are drained. Ledgers have disjoint
@@ -44,13 +44,14 @@ class PartitionedLedger:
         version: int = 0,
         known: Mapping[str, Ledger] | None = None,
     ) -> None:
-        """`only`: the ledgers to ask, for who makes none. `version`: of the partition map. `known`: ledgers that this
-        process has asked before."""
+        """`only`: the ledgers to use, for clients that create none. `version`: version of the partition map. `known`:
+        ledgers that this process has used before.
+        """
         self.partitions = Partitions(tuple(entries), version)
         self._made: Callable[[str], Ledger] = lambda url: Ledger(opened(url), pipeline, who)
         self._all = dict(known or {})
         self._ledgers = self._of_urls(only if only is not None else self.partitions.urls)
-        #: By part of the ids.
+        #: Ledgers by part of the ids.
         self._parts: dict[int, Ledger] = {}
         self._turn = 0
 
@@ -62,7 +63,7 @@ class PartitionedLedger:
         return cast(A, rule(self, request))
 
     def each(self, request: Request[A]) -> dict[str, A]:
-        """URL to the answer of each ledger; an entry whose ledgers have nothing open is drained."""
+        """URL to the answer of each ledger; an entry is drained if none of its ledgers has open units."""
         return {url: ledger.ask(request) for url, ledger in self._ledgers.items()}
 
     def _of_urls(self, urls: Iterable[str]) -> dict[str, Ledger]:
@@ -254,7 +255,7 @@ class PartitionedLedger:
     # ---- users ------------------------------------------------------------------------------
     def _alive(self, request: requests.ShowAlive | requests.Leave | commands.Pause) -> requests.Alive:
         answers, away = [], None
-        # Only the ledger of the attempt's unit knows whether the attempt is in vain.
+        # Only the ledger of the attempt's unit knows whether the attempt still counts.
         mine = self._of(request.unit) if isinstance(request, requests.ShowAlive) and request.unit else None
         for ledger in self._ledgers.values():
             part = request if mine is None or ledger is mine else requests.ShowAlive()

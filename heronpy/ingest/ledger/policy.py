@@ -17,7 +17,7 @@ SITE_SILENCES: Final = 2.0
 FORGET_S: Final = 3_600.0
 #: A file that no site has for this long will not come back: its unprocessed bytes are bad.
 VANISHED_S: Final = 60.0
-#: How often per `silent_s` a process sends signs of life; other requests record it as seen at most slightly more
+#: Number of signs of life that a process sends per `silent_s`. Other requests record it as seen only slightly more
 #: often.
 SHOWN_IN_SILENCE: Final = 3.0
 SEEN_IN_SILENCE: Final = 3.75
@@ -26,7 +26,7 @@ PACES: Final = 256
 PACES_MIN: Final = 5
 #: A backup is possible after this many times the expected time of a unit.
 LATE: Final = 1.5
-#: Bounds of the time until a backup, at the first attempt, and that time while no time is expected yet.
+#: Bounds of the time until a backup at the first attempt; the second applies while no time is known.
 LEASE_MIN_S: Final = 2.0
 LEASE_MAX_S: Final = 600.0
 LEASE_FIRST_S: Final = 30.0
@@ -78,8 +78,8 @@ class Planned(Struct, frozen=True):
 def readable(copies: Mapping[str, int], live: Set[str]) -> tuple[int, tuple[str, ...]] | None:
     """The offset up to which a file may be cut, and the sites that have these bytes, by the safe size on each site.
 
-    Bytes that only a lost site has wait uncut until that site is back or another one has them, because in a unit they
-    would delay bytes that others have. If no site works, all sites count.
+    Bytes that only a lost site has are not cut until that site is back or another site has them, because in a unit they
+    would delay other bytes. If no site works, all sites count.
     """
     there = {site: size for site, size in copies.items() if site in live} if live else copies
     if not there:
@@ -132,7 +132,7 @@ class Slow(Struct, frozen=True):
 
 
 def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
-    """The slow containers. The blocklist has no rows, so a container leaves it by a unit in usual time."""
+    """The slow containers. The list is computed from recent units, so a container leaves it by a unit in usual time."""
     latest = sorted(paces, key=lambda one: one.at)
     if len(latest) < PACES_MIN:
         return {}
@@ -157,5 +157,5 @@ def rests_apart(unit: Unit, now: float) -> bool:
 
 
 def is_due(config: Config, sizes: Sequence[int], oldest: float, now: float) -> bool:
-    """Whether committed units of these bytes go into a dispatch, the oldest of them committed then."""
+    """Whether committed units go into a dispatch, given their bytes and the time when the oldest was committed."""
     return bool(sizes) and (sum(sizes) >= config.dispatch_bytes or now - oldest >= config.dispatch_wait_s)

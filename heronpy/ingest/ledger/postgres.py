@@ -43,8 +43,8 @@ _SETTINGS: Final = (
     f"-c search_path={SCHEMA} -c statement_timeout={STATEMENT_S}s -c lock_timeout={STATEMENT_S}s"
     f" -c idle_in_transaction_session_timeout={STOPPED_S}s"
 )
-#: Whether the tables are there. It reads the catalog as rows: `to_regclass` does not see what another session has made
-#: since this transaction began.
+#: Whether the tables exist. The query reads the catalog as rows, because `to_regclass` does not see tables that another
+#: session has made since this transaction began.
 _MADE: Final = (
     "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
     " WHERE n.nspname = ? AND c.relname = 'version'"
@@ -69,7 +69,7 @@ _OWN: Final = f"""
         OR EXISTS (SELECT 1 FROM pg_rewrite r WHERE r.ev_class = c.oid)
         OR EXISTS (SELECT 1 FROM pg_trigger t WHERE t.tgrelid = c.oid))
      LIMIT 1"""
-#: Connections of a process that has forked since: closing one in the child would end the parent's session.
+#: Connections of a process that has forked since. Closing one in the child would end the parent's session.
 _of_parents: list[Any] = []
 
 
@@ -98,7 +98,7 @@ def checked(url: str) -> dict[str, Any]:
                 f"the ledger at {', '.join(hosts)} would be reached with sslmode={mode}, which does not verify the"
                 " server; leave sslmode out, or use verify-full"
             )
-    # An impostor of the server gets neither a password in clear text nor a digest from which it can be guessed.
+    # An impostor of the server gets neither a password in clear text nor a digest for guessing it.
     given.setdefault("require_auth", "!password,!md5")
     if not hosts:
         given["host"] = _default_folder(str(given.get("port", "")))
@@ -160,7 +160,7 @@ class PostgresStore:
 
     # ---- the contract -----------------------------------------------------------------------
     def transact(self, pipeline: str, decide: Decide[T], lasting: bool = True) -> T:
-        # `lasting` is ignored: the server's clients survive its crash and remember its answers.
+        # `lasting` is ignored, because clients of a server survive its crash and remember its answers.
         with self._turn:
             for _ in range(RETRIES):
                 with contextlib.suppress(psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):

@@ -23,7 +23,7 @@ def union(ranges: Iterable[Range]) -> list[Range]:
 
 
 def subtract(ranges: Iterable[Range], minus: Iterable[Range]) -> list[Range]:
-    """The bytes of the first that are not in the second."""
+    """The bytes of `ranges` that are not in `minus`."""
     left, holes = [], union(minus)
     for begin, end in union(ranges):
         for hole_begin, hole_end in holes:
@@ -55,7 +55,7 @@ def total(pieces: Iterable[Piece]) -> int:
 
 
 def split(pieces: Sequence[Piece], file: int, at: int) -> tuple[list[Piece], list[Piece]] | None:
-    """The pieces before a byte and from it on; None if the byte is not inside, or is the first one."""
+    """The pieces before a byte and from it on; None if the byte is not inside, or is the first byte."""
     for index, (of, begin, end) in enumerate(pieces):
         if of == file and begin <= at < end:
             before = [*pieces[:index], *([(of, begin, at)] if begin < at else [])]

@@ -108,8 +108,9 @@ class Reached:
 
     @classmethod
     def existing(cls, text: str, pipeline: str, who: Who) -> Reached:
-        """Access for reads and repairs. Raises NoPipelineError if no ledger has the pipeline, and LedgerError without a
-        ledger. Unused entries are ignored."""
+        """Access for reads and repairs. Raises NoPipelineError if no ledger has the pipeline, and LedgerError if there
+        is no ledger. Unused entries are ignored.
+        """
         with ExitStack() as opened:
             names, having, partitions = _having(text, pipeline, opened)
             if not having:
@@ -209,7 +210,7 @@ def not_used(text: str, partitions: str) -> str:
 
 
 def _text(partitions: Partitions) -> str:
-    """As `text_of` gives it; "" for no entry."""
+    """The entries in the format of `text_of`; "" without entries."""
     alone = len(partitions.urls) == 1
     return partitions.urls[0] if alone else json.dumps(partitions.setting()) if partitions.urls else ""
 

@@ -18,7 +18,7 @@ A = TypeVar("A", covariant=True)
 
 
 class Request(Struct, Generic[A], frozen=True):
-    """One transaction; `A` is its answer."""
+    """One transaction; `A` is the type of its answer."""
 
 
 class Who(Struct, frozen=True):
@@ -60,7 +60,7 @@ class Opened(Struct, frozen=True):
     part: int = 0
     made: tuple[int, ...] = ()
     given: tuple[Given, ...] = ()
-    #: See `Pipeline`: of them the newest partition map.
+    #: See `Pipeline`; the newest partition map of all ledgers.
     ledger: str = ""
     partitions: str = ""
 
@@ -77,7 +77,7 @@ class Open(Request[Opened], frozen=True):
     """
 
     config: Config
-    #: For a new partitioned ledger: the part, for disjoint ids, and the generation of the other ledgers.
+    #: The part of a new partitioned ledger, for disjoint ids, and the generation of the other ledgers.
     part: int = 0
     generation: int = 1
     #: A random name for a ledger without a name: see `Pipeline.ledger`.
@@ -89,7 +89,7 @@ class Open(Request[Opened], frozen=True):
 class Alive(Struct, frozen=True):
     generation: int
     paused: bool
-    #: Of a partitioned ledger; see `Open`.
+    #: The part of a partitioned ledger; see `Open`.
     part: int = 0
     #: Whether the attempt of the request no longer counts, so that it may stop.
     in_vain: bool = False
@@ -111,7 +111,7 @@ class Leave(Request[Alive], frozen=True):
 
 # ---- files -----------------------------------------------------------------------------------
 class KnownFile(Struct, frozen=True):
-    """A file and where it is."""
+    """A file and its place."""
 
     file: File
     copies: tuple[Copy, ...]
@@ -203,11 +203,11 @@ class Brake(StrEnum):
     RATE = "the pipeline's bytes per second"
     PAUSED = "the pipeline is paused"
     SITE_DOWN = "this site is down"
-    #: All ready units wait for other pipelines,
+    #: All ready units wait for other pipelines.
     FAILED = "a unit has failed, and on_bad is fail"
     SLOW = "this container is slow, and others will be faster"
     AFTER = "it waits for other pipelines"
-    #: or for a later time or another site.
+    #: The ready units wait for a later time or another site.
     LATER = "later, or on another site"
 
 
@@ -348,7 +348,7 @@ class Collect(Request[Collected], frozen=True):
 
 # ---- work ------------------------------------------------------------------------------------
 class Line(Struct, frozen=True):
-    """A range of a file: of a line, with its end."""
+    """A range of a file that holds one line with its end."""
 
     file: int
     begin: int
@@ -356,7 +356,7 @@ class Line(Struct, frozen=True):
 
 
 class Bad(Struct, frozen=True):
-    """These ranges, the whole rest of their unit, are now bad: record them and report them."""
+    """These ranges, which are all that is left of their unit, are now bad: record and report them."""
 
     root: int
     tries: int
@@ -404,7 +404,7 @@ class Work(Struct, frozen=True):
     bytes: int
     chunks: tuple[Chunk, ...]
     until_s: float
-    #: Earlier tries, and whether this is a backup of a holder that may still be working.
+    #: Number of earlier tries, and whether this attempt is the backup of one that may still be working.
     tries: int = 0
     backup: bool = False
     #: See `Pipeline.ledger`.
@@ -412,8 +412,9 @@ class Work(Struct, frozen=True):
 
 
 class Halve(Struct, frozen=True):
-    """Do not process these chunks, which kill their worker or fail without a line. Find the line start nearest to the
-    middle of their bytes, and send `SplitAt`."""
+    """Do not process these chunks, which end their worker or fail without naming a line. Find the line start nearest to
+    the middle of their bytes, and send `SplitAt`.
+    """
 
     unit: int
     attempt: int
@@ -471,7 +472,7 @@ class Taken(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """The unit has failed: its root has too many bad ranges, or the pipeline has `on_bad: fail`."""
+    """The unit has failed: its root unit has too many bad ranges, or the pipeline has `on_bad: fail`."""
 
     unit: int
     error: str
@@ -510,7 +511,7 @@ class SplitAt(Request[Judged], frozen=True):
 
 # ---- files and units that a keeper gives, instead of a scan ------------------------------------
 class Share(Struct, frozen=True):
-    """A unit of a list: whole lines, and the bytes that they stand for."""
+    """A unit of a list: a range of whole lines, and the bytes of work that they represent."""
 
     begin: int
     end: int
@@ -518,7 +519,7 @@ class Share(Struct, frozen=True):
 
 
 class Entered(Struct, frozen=True):
-    """Number of files that are new to the ledger, and of units made of them."""
+    """Number of files that are new to the ledger, and of units made from them."""
 
     files: int
     units: int = 0
@@ -534,8 +535,9 @@ class EnterList(Request[Entered], frozen=True):
 
 
 class TakeFiles(Request[Entered], frozen=True):
-    """Process the same files up to the same ends as an earlier run, of which these are the rows, at most
-    `types.REPORT_MAX`. The last request is `complete`, and seals the pipeline for this run."""
+    """Process the same files up to the same ends as an earlier run. These are rows of that run, at most
+    `types.REPORT_MAX`. The last request is `complete`, and seals the pipeline for this run.
+    """
 
     run: str
     files: tuple[KnownFile, ...]
@@ -543,7 +545,7 @@ class TakeFiles(Request[Entered], frozen=True):
 
 
 class FileRange(Struct, frozen=True):
-    """Bytes of a file; `weight`: of a list, the bytes that they stand for."""
+    """Bytes of a file; `weight` is, for a list, the bytes that its lines represent."""
 
     key: str
     generation: int
@@ -553,6 +555,6 @@ class FileRange(Struct, frozen=True):
 
 
 class Redo(Request[Returned], frozen=True):
-    """Process these bytes again, whose output was damaged and is removed: those that are done become one unit."""
+    """Process these bytes again, because their output was damaged and is removed. The done ranges become one unit."""
 
     ranges: tuple[FileRange, ...]

@@ -27,7 +27,7 @@ def live(draft: Draft) -> frozenset[str]:
 
 
 def lose_copy(draft: Draft, file: File, copy: Copy) -> None:
-    """Record that a site no longer has a file; if no other site has it, the file is gone."""
+    """Record that a site no longer has a file; if no other site has the file, it is gone."""
     draft.drop(copy)
     if all(draft.get(Copy, one.file, one.site) is None for one in draft.view.copies(file.id)):
         draft.put(replace(file, gone=draft.now, since=None))

@@ -61,7 +61,7 @@ def pause_s(waited_s: float, drawn_s: float) -> float:
 class Waiters:
     """The processes that wait for a turn in a folder, by a shared lock that ends with its process.
 
-    It only makes processes polite; SQLite ensures exclusion. One per connection and process.
+    It only keeps the order of processes; SQLite ensures exclusion. One object per connection and process.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,11 +79,11 @@ class Waiters:
         self._lock(fcntl.LOCK_SH)
 
     def leave(self) -> None:
-        """Stop waiting, for a turn or to give up."""
+        """Stop waiting, after getting the turn or giving up."""
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """In a child it leaves the lock of its parent alone."""
+        """Close the descriptor. In a child this does not release the lock of its parent."""
         os.close(self._descriptor)
 
     def _lock(self, how: int) -> bool:
@@ -185,7 +185,9 @@ class SqliteStore:
             raise self._damaged(error) from None
 
     def _begin(self, connection: sqlite3.Connection, waiters: Waiters, begin: str) -> None:
-        """Wait for a turn in short pauses, because SQLite's own pauses grow to 100 ms and often favour newcomers."""
+        """Wait for a turn in short pauses, because SQLite's own pauses grow to 100 ms and often favour the latest
+        process.
+        """
         began, waited_s = time.monotonic(), 0.0
         tries = waiters.is_empty()
         try:
@@ -198,10 +200,12 @@ class SqliteStore:
 
     @staticmethod
     def _has_begun(connection: sqlite3.Connection, begin: str, may_wait: bool) -> bool:
-        """Try to begin; returns False if it is not the turn, or raises sqlite3.OperationalError without `may_wait`."""
+        """Try to begin; returns False if another process has the turn. Without `may_wait` raises
+        sqlite3.OperationalError instead.
+        """
         try:
             connection.execute(begin)
-            # A reader may have to wait as well, while the whole file is recovered or locked.
+            # A reader may have to wait, too, while the whole file is recovered or locked.
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
         except sqlite3.OperationalError as error:
             if connection.in_transaction:
@@ -358,7 +362,7 @@ class SqliteStore:
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def _void_if_rebooted(self, connection: sqlite3.Connection) -> float:
-        """The offset to add to the time since boot."""
+        """The offset to add to the time since boot; voids all leases after a reboot."""
         boot, offset_s = connection.execute("SELECT boot, offset_s FROM boots").fetchone()
         if boot == this_host().boot:
             return float(offset_s)

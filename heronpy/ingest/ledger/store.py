@@ -34,7 +34,7 @@ R = TypeVar("R", bound=Row)
 
 
 class View(Protocol):
-    """The rows of pipeline `name` inside a transaction; lists have the named order and at most `limit` entries."""
+    """The rows of pipeline `name` inside a transaction; each list has the stated order and at most `limit` entries."""
 
     @property
     def name(self) -> str: ...
@@ -44,117 +44,119 @@ class View(Protocol):
 
     # ---- files ------------------------------------------------------------------------------
     def files(self, after: int, limit: int) -> Sequence[File]:
-        """Those with a higher id, by id."""
+        """Files with a higher id than `after`, ordered by id."""
 
     def files_of(self, key: str) -> Sequence[File]:
-        """All generations of a key, by generation."""
+        """All generations of a key, ordered by generation."""
 
     def waiting(self, limit: int, sites: Set[str] = frozenset()) -> Sequence[File]:
-        """Files whose bytes wait to be cut, by `since` and id; `sites`: those of which one of these has such bytes."""
+        """Files whose bytes wait to be cut, ordered by `since` and id; `sites` restricts them to files of which one of
+        these sites has such bytes.
+        """
 
     def gone(self, before: float, limit: int) -> Sequence[File]:
-        """Files that have been gone since that time or longer, by id."""
+        """Files that have been gone since that time or longer, ordered by id."""
 
     def vanished(self, before: float, limit: int) -> Sequence[File]:
-        """Those of them that have bytes in units, or in no span."""
+        """Gone files that have bytes in units, or in no span."""
 
     def copies(self, file: int) -> Sequence[Copy]:
-        """By site."""
+        """Copies of a file, ordered by site."""
 
     def copies_on(self, site: str, limit: int) -> Sequence[Copy]:
-        """Those of a site, by file."""
+        """Copies on a site, ordered by file."""
 
     def copies_of_waiting(self, limit: int, sites: Set[str] = frozenset()) -> Sequence[Copy]:
-        """Those of the files that `waiting` returns first, by file and site."""
+        """Copies of the files that `waiting` returns first, ordered by file and site."""
 
     # ---- spans ------------------------------------------------------------------------------
     def spans_of_unit(self, unit: int) -> Sequence[Span]:
-        """The chunks of a live unit, by file and begin."""
+        """The chunks of a live unit, ordered by file and begin."""
 
     def files_of_unit(self, unit: int) -> Sequence[File]:
-        """The files of its chunks, by id."""
+        """The files of the unit's chunks, ordered by id."""
 
     def copies_of_unit(self, unit: int, site: str) -> Sequence[Copy]:
-        """Their copies on a site, by file."""
+        """Copies of the unit's files on a site, ordered by file."""
 
     def done_beside(self, unit: int) -> Sequence[Span]:
-        """Done spans that end where a chunk begins, or begin where one ends, by file and begin."""
+        """Done spans that end where a chunk begins or begin where a chunk ends, ordered by file and begin."""
 
     def spans(self, file: int) -> Sequence[Span]:
-        """All of a file, by begin."""
+        """All spans of a file, ordered by begin."""
 
     def bad(self, after: tuple[int, int], limit: int, root: int | None = None) -> Sequence[Span]:
-        """Bad spans behind `(file, begin)`, by that."""
+        """Bad spans after the position `(file, begin)`, in that order."""
 
     def bad_count(self, root: int | None = None) -> int: ...
 
     # ---- units ------------------------------------------------------------------------------
     def units(self, state: UnitState, after: tuple[int, int], limit: int) -> Sequence[Unit]:
-        """Units of a state behind `(root, id)`, by that: oldest first."""
+        """Units of a state after the position `(root, id)`, in that order: oldest first."""
 
     def expired(self, before: float, limit: int) -> Sequence[Unit]:
-        """Leased units whose `until` is not later, by root and id."""
+        """Leased units whose `until` is not later, ordered by root and id."""
 
     def orphans(self, before: float, limit: int) -> Sequence[Unit]:
-        """Leased units whose holder was not seen since, by root and id."""
+        """Leased units whose holder was not seen since, ordered by root and id."""
 
     def held(self, task: str) -> Sequence[Unit]:
-        """Leased units of all incarnations of a task, by id."""
+        """Leased units of all incarnations of a task, ordered by id."""
 
     def ready_on(self, site: str) -> Sequence[int]:
-        """Ready units of which a site has all bytes, by id."""
+        """Ready units of which a site has all bytes, ordered by id."""
 
     def totals(self) -> dict[UnitState, tuple[int, int]]:
-        """How many units are in each state, and their bytes."""
+        """The number of units in each state, and their bytes."""
 
     def oldest_open(self, pipeline: str) -> float | None:
-        """Since when the oldest byte of a pipeline of this ledger waits to be published; None: all are.
+        """When the oldest unpublished byte of a pipeline of this ledger began to wait; None if all are published.
 
         -inf: this ledger has no such pipeline yet.
         """
 
     def looks(self, pipeline: str) -> Sequence[SiteLook]:
-        """Up to when the sites of a pipeline of this ledger have looked at their files, by site."""
+        """The last scans of the sites of a pipeline of this ledger, ordered by site."""
 
     # ---- the rest ---------------------------------------------------------------------------
     def dispatches(self) -> Sequence[Dispatch]:
-        """By id."""
+        """All dispatches, ordered by id."""
 
     def clients_of(self, task: str) -> Sequence[Client]:
-        """All incarnations of a task, by name."""
+        """All incarnations of a task, ordered by name."""
 
     def silent(self, before: float, limit: int) -> Sequence[Client]:
-        """Those that were last seen before that time, by name."""
+        """Clients that were last seen before that time, ordered by name."""
 
     def seen(self, kind: Kind, after: float) -> int:
-        """How many processes of that kind were seen since."""
+        """The number of processes of that kind that were seen since."""
 
     def last(self, kind: Kind) -> Client | None:
-        """The process of that kind that was seen last; None: none was."""
+        """The process of that kind that was seen last; None if there is none."""
 
     def site_seen(self, site: str) -> float:
         """When a worker of a site was last seen; -inf: never."""
 
     def worker_sites(self, after: float) -> Sequence[str]:
-        """The sites of which a worker was seen since, by name."""
+        """The sites whose workers were seen since, ordered by name."""
 
     def site_sums(self, after: float) -> dict[str, SiteSums]:
-        """Figures of each site that has files or processes: for users only, as it reads all copies."""
+        """Figures of each site that has files or processes. Only for users, because it reads all copies."""
 
     def has_other(self, site: str, container: str, after: float) -> bool:
         """Whether a worker of that site in another container was seen since."""
 
     def sites(self) -> Sequence[Site]:
-        """By name."""
+        """All sites, ordered by name."""
 
     def paces(self) -> Sequence[Pace]:
-        """By slot."""
+        """All paces, ordered by slot."""
 
     def unfinished(self) -> Sequence[Unfinished]:
-        """By site."""
+        """The unfinished lines of all sites, ordered by site."""
 
     def sums(self) -> Sums:
-        """Counts over all rows: for users only, as it reads them all."""
+        """Counts over all rows. Only for users, because it reads all rows."""
 
     def configs(self) -> dict[str, str]:
         """The configuration of each pipeline of this ledger."""
@@ -171,7 +173,7 @@ class Sums(Struct, frozen=True):
 
 
 class SiteSums(Struct, frozen=True):
-    """See `View.site_sums`; workers and keepers are those that were seen since."""
+    """See `View.site_sums`; only workers and keepers seen since then are counted."""
 
     files: int = 0
     bytes: int = 0
@@ -184,7 +186,7 @@ class SiteSums(Struct, frozen=True):
 
 
 class SiteLook(Struct, frozen=True):
-    """See `View.looks`. `up`: no user has taken the site down; `seen`: when one of its processes was last seen."""
+    """See `View.looks`. `up`: the site is not taken down by a user; `seen`: when one of its processes was last seen."""
 
     look: Look
     up: bool
@@ -196,7 +198,9 @@ KEPT: Final = (Client, Answer, Site)
 
 
 class Changes(Struct, frozen=True):
-    """Rows to write, new or changed, and keys of rows to remove; `wipe`: first remove all but those of `KEPT`."""
+    """Rows to write, new or changed, and keys of rows to remove; `wipe`: first remove all rows except those of
+    `KEPT`.
+    """
 
     puts: tuple[Row, ...] = ()
     drops: tuple[tuple[type, tuple[int | str, ...]], ...] = ()
@@ -208,21 +212,21 @@ Decide = Callable[[View, float], tuple[Changes, T]]
 
 
 class Store(Protocol):
-    """Where the rows are. Calls block and may come from several threads, one after the other."""
+    """The place of the rows. Calls block and may come from several threads, one at a time."""
 
     def transact(self, pipeline: str, decide: Decide[T], lasting: bool = True) -> T:
-        """Carry out one transaction; LedgerAwayError when the database does not answer: whether it was carried out is
-        then unknown, and the same numbered request may be repeated.
+        """Carry out one transaction; LedgerAwayError when the database does not answer: then it is unknown whether the
+        transaction was carried out, and the same numbered request may be repeated.
 
-        `lasting`: nothing that ends all of its clients at once may undo it. Others may be undone then, the last ones
-        first; a lasting one makes all before it last.
+        A `lasting` transaction survives an event that ends all clients at once, and makes all earlier transactions
+        last. Other transactions may be undone by such an event, starting with the latest.
         """
 
     def pipelines(self) -> tuple[str, ...]:
-        """By name."""
+        """The pipelines of the store, ordered by name."""
 
     def snapshot(self, pipeline: str) -> tuple[Row, ...]:
         """All rows at one time, for `validate` and `check`, ordered by type and key."""
 
     def close(self) -> None:
-        """Idempotent; the next call opens the store again."""
+        """Close the store; idempotent. The next call opens it again."""

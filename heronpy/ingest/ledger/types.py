@@ -12,11 +12,11 @@ from typing import ClassVar, Final
 
 from msgspec import Struct
 
-#: Changes with the rows: a ledger of a higher version is refused.
+#: Increases with changes of the rows; a ledger with a higher version is refused.
 VERSION: Final = 5
-#: Ids of each part of a partitioned ledger begin at a multiple of this.
+#: Ids of each part of a partitioned ledger begin at a multiple of this number.
 PART: Final = 1 << 40
-#: Of an error that a row keeps, and of any name.
+#: Maximum number of characters of an error in a row, and of a name.
 TEXT_MAX: Final = 2_000
 #: Files in one report of a scan; a scan that found more makes several.
 REPORT_MAX: Final = 1_000
@@ -189,11 +189,11 @@ class Unit(Struct, frozen=True):
 
     KEY: ClassVar[int] = 1
     id: int
-    #: The unit from which it was split off, or itself.
+    #: The unit that it was split from, or its own id.
     root: int
     state: UnitState
     bytes: int
-    #: Since when its oldest byte waited, and when it was cut.
+    #: When its oldest byte began to wait, and when it was cut.
     since: float
     made: float
     #: Attempts that counted against its bytes.
@@ -203,9 +203,9 @@ class Unit(Struct, frozen=True):
     #: LEASED: the process with the last lease, and its container.
     holder: str = ""
     container: str = ""
-    #: LEASED: until when no backup is made. READY: not handed out before this time.
+    #: LEASED: the earliest time for a backup. READY: not handed out before this time.
     until: float = 0.0
-    #: The site that has it, and until when only this site may take it; "" for any site.
+    #: The site that has the unit, and the time until which only that site may take it; "" for any site.
     site: str = ""
     site_until: float = 0.0
     #: COMMITTED: the winning attempt, its rows, and the time.
@@ -222,9 +222,9 @@ class Unit(Struct, frozen=True):
     error: str = ""
     #: LEASED, COMMITTED: the first backup attempt among its last leases; 0 for none.
     backup: int = 0
-    #: LEASED: since when its last holder that is not a backup has it.
+    #: LEASED: when its last holder that is not a backup got it.
     leased: float = 0.0
-    #: The bytes that its lines stand for, if it is a part of a list; 0: its own bytes.
+    #: The bytes that its lines represent, if it is a part of a list; 0 means its own bytes.
     weight: int = 0
 
     @property
@@ -260,10 +260,10 @@ class Answer(Struct, frozen=True):
     """The answer to a process's last numbered request, in case it was lost."""
 
     KEY: ClassVar[int] = 1
-    #: Of the client.
+    #: Name of the client.
     name: str
     number: int
-    #: As JSON, with the name of its type.
+    #: The answer as JSON, with the name of its type.
     text: str
 
 
@@ -294,26 +294,27 @@ class Pace(Struct, frozen=True):
     KEY: ClassVar[int] = 1
     slot: int
     pace: float
-    #: The attempt, from its lease to its commit.
+    #: Duration of the attempt, from its lease to its commit.
     seconds: float = 0.0
-    #: The container of the attempt that won, and when it was committed.
+    #: The container of the winning attempt, and the time of its commit.
     container: str = ""
     at: float = 0.0
 
 
 class Tally(Struct, frozen=True):
-    """Counts since the ledger was made or rebuilt, of what no row shows any more."""
+    """Counts since the ledger was made or rebuilt, for facts that no row shows any more."""
 
     KEY: ClassVar[int] = 0
     #: Published units, and those won by a backup.
     units: int = 0
     backups_won: int = 0
-    #: Published bytes; of a list those that its lines stand for.
+    #: Published bytes; for a list, the bytes that its lines represent.
     size: int = 0
-    #: Leases, and those of them that were backups.
+    #: Number of leases, and how many of them were backups.
     attempts: int = 0
     backups: int = 0
-    #: Attempts that ended without fault (preempted, lost host), failed, or were in vain because another one won.
+    #: Attempts that ended without fault (preempted, lost host), attempts that failed, and attempts in vain because
+    #: another one won.
     preempted: int = 0
     tries_failed: int = 0
     in_vain: int = 0

@@ -75,7 +75,7 @@ def show(draft: Draft, request: commands.Show, who: requests.Who) -> commands.Fi
         slow={name: one.factor for name, one in policy.slow_containers(view.paces()).items()},
         p50_s=_percentile(seconds, 0.5),
         p99_s=_percentile(seconds, 0.99),
-        # The same files are on all sites.
+        # All sites have the same files.
         unfinished_bytes=max((one.bytes for one in view.unfinished()), default=0),
         copies=max((one.copies for one in view.unfinished()), default=0),
         logs=config.pattern,

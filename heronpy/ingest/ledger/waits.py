@@ -1,4 +1,4 @@
-"""Decides what a unit waits for, such as the pipelines of `after` and `after_all`, and says it in words. Pure."""
+"""Decides what a unit waits for, such as the pipelines of `after` and `after_all`, and describes it. Pure."""
 
 from __future__ import annotations
 

@@ -17,11 +17,11 @@ from heronpy.ingest.ledger.types import Config
 FILE = "_unit.json"
 PREFIX = "unit="
 BATCH = "batch="
-#: Of one record; a unit has at most 256 ranges.
+#: Size limit of one record; a unit has at most 256 ranges.
 _MAX_BYTES = 4 << 20
-#: Of the record of a dispatch of at most 256 units.
+#: Size limit of the record of a dispatch of at most 256 units.
 BATCH_MAX_BYTES = 256 << 20
-#: Of a file.
+#: Size limit of a file.
 _SIZE_MAX = 1 << 50
 
 
@@ -44,7 +44,7 @@ class Lineage(Struct, frozen=True):
     """The bytes and rows of one attempt."""
 
     pipeline: str
-    #: Of the ledger, not of a file.
+    #: Generation of the ledger, not of a file.
     generation: int
     unit: int
     attempt: int

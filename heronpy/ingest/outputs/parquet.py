@@ -33,7 +33,7 @@ class ParquetTable(Output):
         import pyarrow as pa
         import pyarrow.parquet
 
-        pa.array([""])  # imports pandas if installed: 0.3 s of CPU
+        pa.array([""])  # imports pandas if it is installed: 0.3 s of CPU
 
     def open(self, stage: Path, lineage: str) -> Writer:
         """See `Output`."""
@@ -77,7 +77,7 @@ class _ParquetWriter(Writer):
             return super().write_many(rows)
         for column, values in zip(self._columns, zip(*rows, strict=True), strict=True):
             column.extend(values)
-        # pyarrow checks each value when it makes the columns, which is in time and cheaper than checking twice.
+        # pyarrow checks each value when it makes the columns. That is early enough, and cheaper than checking twice.
         if len(self._columns[0]) >= BATCH_ROWS:
             self._flush()
         return len(rows)

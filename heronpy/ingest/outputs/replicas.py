@@ -2,8 +2,8 @@
 
     <folder>/_units/g<generation>/<unit>-<attempt>/     as in the table, until the unit is published
 
-They cover the time between the record and the publication, in which the unit would not be processed again: if the stage
-is lost, a keeper publishes a copy.
+The copies protect a unit between its record and its publication, when it would not be processed again: if the stage is
+lost, a keeper publishes a copy.
 """
 
 from __future__ import annotations

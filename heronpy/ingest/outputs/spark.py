@@ -72,7 +72,7 @@ class SparkBatches(ParquetTable):
             _check_type(column)
         self._has_home = bool(home)
         self.aggregate = encode_aggregate(aggregate)
-        # In the form in which they arrive, with paths as text.
+        # Converted to the form in which the gateway gets them, with paths as text.
         self.options: dict[str, Any] = json.loads(plain_json(options, "SparkBatches"))
         try:
             self.dispatch_bytes = parse_bytes(dispatch_bytes)

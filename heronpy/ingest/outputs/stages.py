@@ -145,7 +145,7 @@ class Stages:
             os.rename(stage, target)
         except OSError as error:
             if target.is_dir() and not stage.exists():
-                # It was published before, unless something else is there.
+                # It was published before, unless another thing has this name.
                 self._refuse_other(target, winner, _way_out(stage, target, f"{target} is in the place of unit {unit}"))
             else:
                 restored = isinstance(error, FileNotFoundError) and self._publish_copy(stage, target)
@@ -369,7 +369,7 @@ def _make_own(folder: Path) -> None:
 
 
 def _way_out(stage: Path, target: Path, taken: str = "") -> str:
-    """The fix for a unit that cannot be published; `taken`: something in its place that is not a unit."""
+    """The fix for a unit that cannot be published; `taken`: a thing that is not a unit has its place."""
     if taken or (os.path.lexists(target) and (stage.exists() or not target.is_dir())):
         taken = taken or f"{target} is in its place"
         if os.path.lexists(target / FILE):

@@ -1,8 +1,9 @@
 """Objects as files of a folder, which several hosts may share.
 
 A file gets its name by one rename, after it is on disk; `put_if_absent` by a link, which fails if the name is taken.
-Both hold on a network file system too, where locks may exclude nobody. Unfinished files begin with a dot, and end in
-the number that the name of their object ends in: who numbers objects can tell whose work was left behind.
+Both hold on a network file system too, where locks may have no effect. The name of an unfinished file begins with a dot
+and ends in the same number as the name of its object. So a caller that numbers its objects can tell which of them left
+an unfinished file.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _NUMBER = re.compile(r"-[0-9]{1,19}$")
 
 
 class FolderObjects:
-    """See `port.Objects`; `root` is made when first written to, for its owner only.
+    """See `port.Objects`; `root` is created by the first write, for its owner only.
 
     With `own`, a prefix of all keys, each call raises ObjectsError when another user can change the folder of that
-    name. Only regular files are read then, and none that is larger than `read_max_bytes`.
+    name. Then only regular files of at most `read_max_bytes` are read.
     """
 
     def __init__(self, root: Path, fsync: bool = True, own: str = "", read_max_bytes: int = 0) -> None:
@@ -58,9 +59,10 @@ class FolderObjects:
             except FileExistsError:
                 with contextlib.suppress(FileNotFoundError):
                     return path.read_bytes() == data
-                return False  # another's, which has been removed since
+                return False  # the object of another writer, which has been removed since
             except OSError:
-                # Over NFS the answer to a link may get lost, and the repeated call fails: the count of names tells.
+                # Over NFS the answer to a link may get lost, and the repeated call fails. The number of names shows
+                # whether it succeeded.
                 if os.stat(draft).st_nlink != 2:
                     raise
             finally:
@@ -115,7 +117,7 @@ class FolderObjects:
                     if parent == self.root:
                         break
                     try:
-                        parent.rmdir()  # as in an object store, a folder ends with its last object
+                        parent.rmdir()  # as in an object store, a folder is removed with its last object
                     except OSError:
                         break
             for folder in changed:
@@ -158,7 +160,9 @@ class FolderObjects:
             raise
 
     def _sync(self, folder: Path, above: bool = False) -> None:
-        """Force the names in a folder to disk; with `above` also those of the folder and of the folders above it."""
+        """Force the names in a folder to disk; with `above` also the names of the folder and of the folders
+        above it.
+        """
         if not self._fsync:
             return
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -186,14 +190,14 @@ class FolderObjects:
 
 
 def unfinished(root: Path, prefix: str) -> list[str]:
-    """Keys of files below `prefix` that were begun, or left behind by writers that were killed; no listing has them."""
+    """Keys of unfinished files below `prefix`, including those of killed writers. Listings do not have them."""
     cut = len(os.path.join(root, ""))
     below = _files_below(os.path.join(root, prefix))
     return [entry.path[cut:] for entry in below if entry.name.startswith(_UNFINISHED)]
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
-    """Write everything, in as many calls as it takes."""
+    """Write all data, in as many calls as necessary."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

@@ -1,4 +1,4 @@
-"""Opens the place of objects, and proves at submit that it does what checkpoints need."""
+"""Opens a place for objects, and proves at submit that it supports checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from heronpy.storage.objects.port import MissingObjectError, Objects, ObjectsErr
 from heronpy.storage.objects.remote import CREDENTIALS, ENDPOINTS, RemoteObjects
 from heronpy.storage.objects.url import Url, place_of
 
-#: How long commands try to reach a store; processes of a topology have the time of a checkpoint.
+#: How long commands try to reach a store; processes of a topology try for the time of a checkpoint.
 COMMAND_S: Final = 8.0
 _PROBE: Final = ".heron-probe"
 
@@ -28,15 +28,16 @@ _FIXES: Final = {
 def open_objects(place: Url, patience_s: float = COMMAND_S) -> Objects:
     """The objects of a place; ConfigError if it cannot be opened here. No request is made.
 
-    `patience_s` is how long a request is repeated that fails on the way, or because the store is overloaded.
+    A request that fails on the way, or because the store is overloaded, is repeated for `patience_s`.
     """
     return RemoteObjects(place, patience_s)
 
 
 def open_own(place: str, own: str, read_max_bytes: int, patience_s: float) -> Objects:
-    """The objects below a folder, or a URL; in a folder all of prefix `own` belongs to this user, see `FolderObjects`.
+    """The objects below a folder, or a URL; in a folder, everything below the prefix `own` belongs to this user (see
+    `FolderObjects`).
 
-    They are not forced to disk. ConfigError if the place cannot be opened here.
+    The objects are not forced to disk. ConfigError if the place cannot be opened here.
     """
     found = place_of(place)
     if isinstance(found, Url):
@@ -45,9 +46,9 @@ def open_own(place: str, own: str, read_max_bytes: int, patience_s: float) -> Ob
 
 
 def check_objects(objects: Objects, what: str) -> None:
-    """ConfigError, in one sentence, if a store cannot be used: unreachable, refused, read-only, no put-if-absent.
+    """Raises ConfigError if a store cannot be used: it is unreachable, refuses, is read-only or lacks put-if-absent.
 
-    Writes, reads, lists and removes an object of its own. `what` names the store in the sentence.
+    Writes, reads, lists and removes a test object. `what` names the store in the sentence.
     """
     key = f"{_PROBE}-{os.urandom(8).hex()}"
     mine, other = os.urandom(16), os.urandom(16)
@@ -84,7 +85,7 @@ def _remove(objects: Objects, key: str, what: str) -> None:
 
 
 def _why_not(objects: Objects, error: ObjectsError) -> str:
-    """Why the first write failed: distinguishes a read-only store from one that refuses everything."""
+    """Why the first write failed: distinguishes a read-only store from one that refuses all requests."""
     if error.trouble is Trouble.DENIED:
         try:
             objects.list(deep=False)

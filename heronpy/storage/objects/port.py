@@ -1,7 +1,8 @@
-"""The seven calls of a place for objects, and what may go wrong there.
+"""The seven calls of a place for objects, and their errors.
 
-An object is a key, such as `chk-7/metadata`, and bytes. It appears whole or not at all, and a reader that comes after
-a completed write sees it. There is no rename and no lock: what must exist once is written by `put_if_absent`.
+An object is a key, such as `chk-7/metadata`, and bytes. It appears whole or not at all, and a reader that comes after a
+completed write sees it. There is no rename and no lock: an object that must be written only once is written by
+`put_if_absent`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from heronpy.common.errors import HeronError, RetryableError
 
 
 class Trouble(Enum):
-    """Why a store did not do what it was asked; the value completes 'store X ...'."""
+    """Why a store did not carry out a request; the value completes 'store X ...'."""
 
     AWAY = "cannot be reached"
     BUSY = "answers that it is overloaded"
@@ -31,7 +32,7 @@ class Trouble(Enum):
 
 
 class ObjectsError(RetryableError):
-    """A store did not do what it was asked; a later attempt may succeed."""
+    """A store did not carry out a request; a later attempt may succeed."""
 
     def __init__(self, store: str, trouble: Trouble, detail: str = "") -> None:
         super().__init__(f"store {store} {trouble.value}" + (f" ({detail})" if detail else ""))
@@ -39,7 +40,7 @@ class ObjectsError(RetryableError):
 
 
 class MissingObjectError(HeronError):
-    """There is no object of this key."""
+    """There is no object with this key."""
 
     def __init__(self, store: str, key: str) -> None:
         super().__init__(f"{store}/{key} is missing")
@@ -52,26 +53,26 @@ class Listing(Struct, frozen=True):
     objects: dict[str, int]
     """Key to size in bytes; keys are relative to the store, not to the prefix."""
     folders: tuple[str, ...] = ()
-    """First parts of the keys that lie deeper; empty in a deep listing."""
+    """First parts of the keys at deeper levels; empty in a deep listing."""
 
 
 class Objects(Protocol):
     """A place for objects. Safe for threads; not to be used in a forked child.
 
-    Every call raises ObjectsError when the store does not answer, or refuses.
+    Every call raises ObjectsError when the store does not answer or refuses the request.
     """
 
     @property
     def name(self) -> str:
-        """The place, as in sentences and locations."""
+        """The place, as sentences and locations name it."""
 
     def put(self, key: str, data: bytes | bytearray | memoryview | Path) -> None:
         """Write an object, or replace it; a Path means the content of that file."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Write an object unless there is one of this key; whether the object there now is `data`.
+        """Write an object unless its key exists; returns whether the object is now `data`.
 
-        Of several creators with different data exactly one gets True, also when answers are lost.
+        Of several creators with different data exactly one gets True, even if answers are lost.
         """
 
     def get(self, key: str) -> bytes:
@@ -84,4 +85,4 @@ class Objects(Protocol):
         """The objects below `prefix/`; when not `deep`, only the first level, with its folders."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects; those that are absent are no error."""
+        """Remove objects; an absent object is not an error."""

@@ -1,8 +1,8 @@
 """Objects in S3, Google Cloud Storage or Azure Blob Storage, by the library obstore (extra `objects`).
 
 Credentials, region and endpoint come from the environment, as that library reads it; they are neither taken from
-settings nor repeated in an error, whose text is made from the kind of failure and its code alone. Requests that fail on
-the way, or because the store is overloaded, are repeated with growing pauses until `patience_s` is over.
+settings nor shown in errors. The text of an error consists only of the kind of failure and its code. Requests that fail
+on the way, or because the store is overloaded, are repeated with growing pauses until `patience_s` is over.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ CONNECT_S: Final = 5.0
 REQUEST_S: Final = 600.0
 #: Longest pause between two attempts.
 PAUSE_S: Final = 5.0
-#: Objects up to this size go in one request, larger ones in parts of it.
+#: Objects up to this size are sent in one request, and larger objects in parts of this size.
 PART_BYTES: Final = 8 << 20
-#: Parts of one object under way at a time.
+#: Parts of one object that are sent at the same time.
 PARTS: Final = 4
 #: Threads of the library in a process.
 WORKERS: Final = "2"
 
-#: Without it only https:// endpoints are used. The library reads it too, but not together with explicit options.
+#: Without this option only https:// endpoints are used. The library reads it too, but not together with explicit
+#: options.
 _ALLOW_HTTP: Final = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 
-#: What most people need to set, by scheme: who they are, and where another server is.
+#: The options that most users need to set, by scheme: credentials, and the address of another server.
 CREDENTIALS: Final = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
@@ -54,7 +55,8 @@ ENDPOINTS: Final = {
 
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
-#: Where clouds tell the programs on their machines who they are: asked only when nothing else says it.
+#: Services of clouds that give credentials to the programs on their machines; used only when there are no other
+#: credentials.
 _METADATA_SERVICES: Final = ("169.254.169.254", "metadata.google.internal", "169.254.170.2")
 _OF_CREDENTIALS: Final = frozenset(
     (
@@ -88,7 +90,7 @@ class RemoteObjects:
                 return True
             except (AlreadyExistsError, PreconditionError):
                 pass
-        # Perhaps ours: the answer to a first attempt was lost, and the repeated one was refused.
+        # Perhaps this process wrote it: the answer to a first attempt was lost, and the repeated attempt was refused.
         try:
             return self.get(key) == data
         except MissingObjectError:
@@ -130,7 +132,7 @@ class RemoteObjects:
         with self._trouble(), contextlib.suppress(FileNotFoundError):
             obstore.delete(self._store, doomed)
             return
-        # Some stores stop at an absent object.
+        # Some stores stop deleting at an absent object.
         for key in doomed:
             with self._trouble(), contextlib.suppress(FileNotFoundError):
                 obstore.delete(self._store, key)
@@ -149,7 +151,7 @@ class RemoteObjects:
             )
             if missing and key is not None:
                 raise MissingObjectError(self.name, key) from None
-            # `from None`: what the library says may repeat a signed address.
+            # `from None`, because the library's text may contain a signed address.
             raise ObjectsError(self.name, _trouble_of(error, text, code[1] if code else ""), _detail(text)) from None
 
 
@@ -161,7 +163,7 @@ def forget_clients() -> None:
 @functools.lru_cache(maxsize=16)
 def _client(scheme: str, bucket: str, patience_s: float, pid: int) -> ObjectStore:
     """The client of a bucket, with its connections. A forked process gets a new one."""
-    # Else one for each processor of the host, in every task.
+    # By default the library starts a thread for each processor of the host, in every task.
     os.environ.setdefault("TOKIO_WORKER_THREADS", WORKERS)
     place = f"{scheme}://{bucket}"
     try:
@@ -177,7 +179,7 @@ def _client(scheme: str, bucket: str, patience_s: float, pid: int) -> ObjectStor
             "timeout": timedelta(seconds=REQUEST_S),
         },
         "retry_config": {
-            # The time is the limit; this many attempts do not fit into it.
+            # The time is the limit; more attempts than this do not fit into it.
             "max_retries": 1 + int(patience_s * 10),
             "retry_timeout": timedelta(seconds=patience_s),
             "backoff": {

@@ -1,6 +1,6 @@
 """The names of places: folders as paths, object stores as URLs. Pure.
 
-A Url has what code here uses of a Path: `name`, `parent`, `/` and `str`. Credentials are never part of it.
+A Url has the parts of Path that callers use: `name`, `parent`, `/` and `str`. Credentials are never part of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Struct
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import absolute
 
-#: Schemes of object stores, and what the first part after them is called.
+#: Schemes of object stores, and the name of the first part after them.
 SCHEMES: Final = {"s3": "bucket", "gs": "bucket", "az": "container"}
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
@@ -56,7 +56,7 @@ Place: TypeAlias = Path | Url
 
 
 def is_url(text: str) -> bool:
-    """Whether a text is meant as a URL, of whatever scheme."""
+    """Whether a text is meant as a URL, with any scheme."""
     return _SCHEME.fullmatch(text) is not None
 
 

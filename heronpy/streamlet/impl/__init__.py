@@ -1,1 +1,1 @@
-"""The modules in which Apache heronpy has the spouts, bolts and streamlets of the operators; names only."""
+"""The modules of Apache heronpy with the spouts, bolts and streamlets of the operators. They only define its names."""

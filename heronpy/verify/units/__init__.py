@@ -1,1 +1,1 @@
-"""Work units under faults: seeded logs that rotate, processes that end at chosen steps, and a judge of the table."""
+"""Work units under faults: seeded logs that rotate, processes that end at selected steps, and a judge of the table."""

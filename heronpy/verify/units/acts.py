@@ -1,6 +1,6 @@
-"""What is done to a pipeline of work units: ends at chosen steps, stragglers, full disks, clocks, and outages.
+"""Faults of a pipeline of work units: ends at selected steps, stragglers, full disks, clocks, and outages.
 
-The outages are those of its ledger, of the server of its ledger, and of the second of two sites (U22, U23, F28).
+The outages are those of its ledger, of the ledger's server, and of the second of two sites (U22, U23, F28).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from heronpy.verify.world import BACK_S, Fault, World
 WORKER, KEEPER = f"{PIPELINE}-worker", f"{PIPELINE}-keeper"
 #: Longer than the shortest lease, so that a backup wins.
 STOPPED_S = 8.0
-#: Until a unit of a site that is slow goes to others: ten leases, of 5 s at least.
+#: Time until a unit of a slow site goes to others: ten leases of at least 5 s.
 PARTIAL_S = 180.0
-#: Longer than a transaction waits for others.
+#: Longer than a transaction waits for other transactions.
 AWAY_S, AWAY_FULL_S = 12.0, 60.0
 FULL_S = 4.0
 #: Rows between two faults.
@@ -44,7 +44,7 @@ def nothing(world: World, runs: int) -> None:
 
 
 def ends_at(point: str) -> Act:
-    """kill -9 and then SIGSTOP, SIGCONT of whoever comes to a step next."""
+    """kill -9 and then SIGSTOP, SIGCONT of the next process that reaches a step."""
 
     @repeated
     def act(units: UnitWorld, number: int) -> None:
@@ -57,12 +57,12 @@ def ends_at(point: str) -> Act:
 
 def _ends_at(world: UnitWorld, point: str, how: signal.Signals) -> None:
     if point == "clean":
-        # A worker dies with a finished stage, which loses against the one of another attempt.
+        # A worker dies with a finished stage, which loses against the stage of another attempt.
         world.points.arm("record", signal.SIGKILL)
         world.attempt_of(world.at_point("record").unit)
     world.points.arm(point, how)
     if point == "clean":
-        # A keeper that starts removes what nobody needs.
+        # A starting keeper removes unneeded files.
         world.kill(world.random.choice(world.tasks(KEEPER)), wait=False)
     taken = world.at_point(point)
     world.note(f"{how.name} at '{point}'")
@@ -108,14 +108,14 @@ def poison(units: UnitWorld, runs: int) -> None:
 
 @repeated
 def lose_the_ledger(units: UnitWorld, number: int) -> None:
-    """Ledger and one published unit are removed; rebuilt from the table, the pipeline goes on."""
+    """Ledger and one published unit are removed; after a rebuild from the table, the pipeline continues."""
     units.topology.disconnect()
     began = time.monotonic()
     units.heron("kill", *units.address)
     units.note("the ledger and a published unit are lost")
     for path in units.ledger_file.parent.glob(f"{units.ledger_file.name}*"):
         path.unlink()
-    # The newest: the logs still have its lines.
+    # The newest unit, because the logs still have its lines.
     shutil.rmtree(units.published()[-1])
     said = units.heron("units", "rebuild", PIPELINE, "--from", units.table, "--ledger", units.ledger)
     if "to process again" not in said:
@@ -126,7 +126,7 @@ def lose_the_ledger(units: UnitWorld, number: int) -> None:
 
 @repeated
 def another_ledger(units: UnitWorld, number: int) -> None:
-    """The same program with a ledger of its own, as from another home: refused by its submit, or by its keepers."""
+    """The same program with another ledger, as from another home: its submit or its keepers refuse it."""
     cluster = units.topology.cluster
     spec = json.loads((units.out / "spec").read_text(encoding="utf-8"))
     ledger, out = units.ledger_file.with_name(f"other-{number}.db"), units.out / f"other-{number}"
@@ -134,7 +134,7 @@ def another_ledger(units: UnitWorld, number: int) -> None:
     units.note("the same program with another ledger", disruptive=False)
     with closing(sqlite3.connect(ledger, isolation_level=None)) as connection:
         ledger.chmod(0o600)
-        # What nobody can look at is refused by keepers only.
+        # Only keepers refuse a ledger that cannot be read.
         connection.execute("BEGIN EXCLUSIVE")
         with submitted(cluster, PROGRAM, own) as topology:
             connection.execute("ROLLBACK")
@@ -151,7 +151,9 @@ def another_ledger(units: UnitWorld, number: int) -> None:
 
 
 def bounded_runs(units: UnitWorld, runs: int) -> None:
-    """Each run ends beside logs that grow, with all that it has sealed; the last one, after the logs, has the rest."""
+    """Each run ends next to growing logs with all bytes that it has sealed; the last run, after the logs have ended,
+    has the rest.
+    """
     finished = partial(units.is_in, control_pb2.LIFE_FINISHED)
     for number in range(runs + 1):
         units.until(finished, 2 * BACK_S, "the end of a bounded run")
@@ -190,7 +192,7 @@ def wrong_clocks(units: UnitWorld, number: int) -> None:
 
 @repeated
 def ledger_away(units: UnitWorld, number: int) -> None:
-    """Nobody can write the ledger for a while; workers and keepers wait, and go on."""
+    """The ledger cannot be written for a while; workers and keepers wait, and continue."""
     with closing(sqlite3.connect(units.ledger_file, timeout=BACK_S, isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         fault = units.note("the ledger is away")
@@ -201,7 +203,7 @@ def ledger_away(units: UnitWorld, number: int) -> None:
 
 @repeated
 def server_away(units: UnitWorld, number: int) -> None:
-    """PostgreSQL ends as in a crash, and is started again: workers and keepers wait, and go on."""
+    """PostgreSQL crashes and is started again: workers and keepers wait, and continue."""
     if units.server is None:
         raise LabError("this fault needs a ledger in PostgreSQL")
     units.server.stop()
@@ -219,7 +221,9 @@ def _until_rows(units: UnitWorld, fault: Fault) -> None:
 
 @repeated
 def site_down(units: UnitWorld, number: int) -> None:
-    """A whole site is killed while it has a unit, and a user says so: the unit goes to the other site at once."""
+    """A whole site is killed while it has a unit, and a user takes the site down: the unit goes to the other site at
+    once.
+    """
     taken, fault = _stopped_with_a_unit(units), units.note(f"kill -9 the whole site {SECOND}")
     for process in _tree(units):
         with suppress(psutil.NoSuchProcess):
@@ -243,7 +247,9 @@ def site_down(units: UnitWorld, number: int) -> None:
 
 @repeated
 def site_silent(units: UnitWorld, number: int) -> None:
-    """All processes of a site stop, and nobody says so: the other site finds out, and who wakes up is too late."""
+    """All processes of a site stop without a command: the other site detects it, and the stopped ones are too late when
+    they continue.
+    """
     taken, fault = _stopped_with_a_unit(units), units.note(f"SIGSTOP the whole site {SECOND}")
     with units.stopped(_tree(units)):
         _taken_over(units, taken, fault)
@@ -252,7 +258,7 @@ def site_silent(units: UnitWorld, number: int) -> None:
 
 @repeated
 def site_partly_away(units: UnitWorld, number: int) -> None:
-    """User code on a site hangs, so that its backups do, too: after ten leases the unit goes to the other site."""
+    """User code on a site hangs, also in its backups: after ten leases the unit goes to the other site."""
 
     def leased() -> list[tuple[int, int]]:
         live = units.figures()["live"]

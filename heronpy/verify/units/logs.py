@@ -1,8 +1,8 @@
 """Seeded logs that grow, are rotated, truncated and copied, and the judge of their table, which knows the seed.
 
-Each line is unique and can be told from seed, log and number, so the judge needs no list of what was written: it knows
-how many lines each log got, and reads only table, lineage and the records of bad ranges. Every act leaves the files as
-a real writer or logrotate would between two system calls.
+Each line is unique and follows from seed, log and number, so the judge needs no list of the lines: it knows the number
+of lines of each log, and reads only table, lineage and the records of bad ranges. Every act leaves the files as a real
+writer or logrotate would between two system calls.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 from heronpy.common.errors import LedgerError
 from heronpy.ingest.outputs.lineage import Lineage, published
 
-#: Words with which lines begin that cannot be processed, or that end their process.
+#: First words of lines that cannot be processed, and of lines that end their process.
 BAD, DEADLY = "bad", "deadly"
-#: Lines are thrown away in this time only, before there are faults: a unit may wait for long later.
+#: Lines are thrown away only in this time, before there are faults, because a unit may wait long later.
 THROW_S = 2.0
 TICK_S = 0.02
 
@@ -33,7 +33,7 @@ TICK_S = 0.02
 def line_of(seed: int, log: str, number: int, poison: int = 0) -> str:
     """The line of this number, counted from 0; of 20 to 90 characters, without its end.
 
-    poison: about one line in so many is bad, and one in twice as many of those deadly; 0: none.
+    `poison`: one line in about this number is bad, and a part of the bad lines is deadly; 0: none.
     """
     code = blake2b(f"{seed} {log} {number}".encode(), digest_size=36).hexdigest()
     line = f"{log} {number} {code[: int(code[:2], 16) % 72]}."
@@ -50,13 +50,13 @@ def is_poison(line: str) -> bool:
 
 @dataclass(slots=True)
 class Written:
-    """What a writer has written."""
+    """The lines that a writer has written."""
 
     seed: int
     poison: int = 0
-    #: Lines of each log so far, also an unfinished one.
+    #: Number of lines of each log, including an unfinished one.
     lines: dict[str, int] = field(default_factory=dict)
-    #: Ranges of lines that were thrown away: whoever was slow may have missed them.
+    #: Ranges of lines that were thrown away, and that a slow reader may have missed.
     thrown: list[tuple[str, int, int]] = field(default_factory=list)
 
     def all_lines(self) -> Iterator[str]:
@@ -65,24 +65,24 @@ class Written:
                 yield line_of(self.seed, log, number, self.poison)
 
     def thrown_lines(self) -> set[str]:
-        """Lines that may be missing."""
+        """Lines that may be missing in the table."""
         return {line_of(self.seed, log, n, self.poison) for log, first, last in self.thrown for n in range(first, last)}
 
 
 class RotatedLogs:
-    """Some logs in a folder, and what is done to them."""
+    """Some logs in a folder, and the operations on them."""
 
     def __init__(self, folder: Path, seed: int, logs: Iterable[str], poison: int = 0, banner: str = "") -> None:
-        """`banner`: whole lines with which each new file begins; they are no lines of the logs."""
+        """`banner`: complete lines at the beginning of each new file, which do not belong to the logs."""
         self.folder = folder
         self._banner = banner
         self.written = Written(seed, poison, dict.fromkeys(logs, 0))
         self._half: dict[str, str] = {}
-        #: The first line of each content by path, and the content that a live log began with.
+        #: The first line of each content by path, and the initial content of a live log.
         self._first: dict[Path, int] = {}
 
     def append(self, log: str, lines: int = 1) -> None:
-        """Whole lines; an unfinished one is finished first."""
+        """Append complete lines; an unfinished line is finished first."""
         self.finish(log)
         first = self.written.lines[log]
         numbers = range(first, first + lines)
@@ -90,7 +90,7 @@ class RotatedLogs:
         self.written.lines[log] += lines
 
     def begin(self, log: str) -> None:
-        """The first part of a line."""
+        """Write the first part of a line."""
         if log in self._half:
             return
         number = self.written.lines[log]
@@ -100,7 +100,7 @@ class RotatedLogs:
         self._half[log] = line[len(line) // 2 :] + "\n"
 
     def finish(self, log: str) -> None:
-        """The rest of a line that was begun."""
+        """Write the rest of an unfinished line."""
         rest = self._half.pop(log, None)
         if rest is not None:
             self._write(log, rest, self.written.lines[log])
@@ -122,7 +122,7 @@ class RotatedLogs:
         self._move(self.folder / log, self.folder / f"{log}.1")
 
     def copytruncate(self, log: str) -> None:
-        """Copy and truncate, for writers that never open their file again."""
+        """Copy and truncate, as for writers that never open their file again."""
         live = self.folder / log
         if live.exists():
             self._shift(log)
@@ -131,7 +131,7 @@ class RotatedLogs:
             os.truncate(live, 0)
 
     def reuse(self, log: str) -> None:
-        """Rotate by renaming, and the new file gets the inode of a copy that was removed."""
+        """Rotate by renaming; the new file gets the inode of a removed copy."""
         backup, live = self.folder / f"{log}.bak", self.folder / log
         if not backup.exists() or not live.exists():
             return
@@ -139,11 +139,11 @@ class RotatedLogs:
         os.rename(backup, aside)
         self.rename(log)
         os.truncate(aside, 0)
-        # One system call, as when a file is made: nobody sees the name with the old content.
+        # One system call, as for a new file, so that the name never has the old content.
         os.rename(aside, live)
 
     def truncate(self, log: str) -> None:
-        """Throw away what is in a log."""
+        """Discard the content of a log."""
         self.finish(log)
         live = self.folder / log
         if live.exists():
@@ -151,7 +151,7 @@ class RotatedLogs:
             os.truncate(live, 0)
 
     def copy(self, log: str) -> None:
-        """Somebody keeps a copy beside it."""
+        """Make a copy of a log next to it, as users do."""
         if (self.folder / log).exists():
             shutil.copyfile(self.folder / log, self.folder / f"{log}.bak")
 
@@ -179,7 +179,7 @@ class RotatedLogs:
             self.written.thrown.append((log, first, first + count))
 
     def rotate(self, log: str, chance: random.Random, may_throw: bool = True) -> None:
-        """One act of rotation, or what people do to logs."""
+        """Do one act of rotation, or another operation that users do."""
         acts = [self.rename, self.copytruncate, self.copy, self.begin, self.reuse, self.truncate]
         chance.choices(acts, weights=(6, 6, 4, 6, 4, may_throw))[0](log)
 
@@ -214,7 +214,7 @@ class Writer(threading.Thread):
             self._logs.finish(log)
 
     def stop(self) -> Written:
-        """End it; what was written is final then. OSError when it could not write."""
+        """Stop writing; the written lines are final then. Raises OSError if writing failed."""
         self._stopped.set()
         self.join()
         if self._error is not None:
@@ -227,22 +227,22 @@ ROWS = "part-0.txt"
 
 @dataclass(slots=True)
 class TableVerdict:
-    """How a table differs from what was written."""
+    """Differences between a table and the written lines."""
 
     expected: int = 0
     arrived: int = 0
-    #: Lines that are neither rows nor, if they are poison, recorded as bad.
+    #: Lines that are neither rows nor, for poison, recorded as bad.
     missing: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
-    #: Rows of no line, or of poison.
+    #: Rows that correspond to no line, or to poison.
     foreign: list[str] = field(default_factory=list)
-    #: Bad ranges that hold a line other than poison.
+    #: Bad ranges with a line that is not poison.
     innocent: list[str] = field(default_factory=list)
     bad: int = 0
     units: int = 0
     #: One sentence for each unit whose lineage is wrong.
     wrong_units: list[str] = field(default_factory=list)
-    #: Lines that were thrown away, and those of them that are not in the table.
+    #: Lines that were thrown away, and how many of them are not in the table.
     thrown: int = 0
     thrown_missing: int = 0
 
@@ -252,7 +252,7 @@ class TableVerdict:
 
 
 def judge(table: Path, written: Written) -> TableVerdict:
-    """The verdict over a table that is complete."""
+    """The verdict on a complete table."""
     verdict = TableVerdict()
     rows: Counter[str] = Counter()
     lineages: list[Lineage] = []
@@ -300,7 +300,7 @@ def _count_lines(verdict: TableVerdict, rows: Counter[str], bad: Iterable[str], 
 
 
 def wrong_lineage(lineage: Lineage, rows: list[str]) -> str:
-    """Why the rows of a unit are not those of its bytes: the digests of its ranges say which lines they had."""
+    """Why the rows of a unit do not match its bytes: the digests of its ranges identify the lines."""
     if lineage.rows != len(rows):
         return f"it has {len(rows):,} rows, and its lineage says {lineage.rows:,}"
     at = 0
@@ -315,7 +315,7 @@ def wrong_lineage(lineage: Lineage, rows: list[str]) -> str:
 
 
 def overlaps(lineages: Iterable[Lineage]) -> list[str]:
-    """Bytes that two units say to have."""
+    """Bytes that two units claim."""
     owned: dict[tuple[str, int], list[tuple[int, int, str]]] = {}
     for one in lineages:
         for chunk in one.chunks:

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of a run's own, for its ledger: a socket in a private folder, no port."""
+"""The run's own PostgreSQL server for its ledger: a socket in a private folder, no port."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class PostgresServer:
         return f"postgresql:///{database}?host={self.folder}&user={user}"
 
     def make_database(self, name: str) -> None:
-        """An empty one of the user `ledger`."""
+        """Make an empty database of the user `ledger`."""
         self.run("createdb", "-h", str(self.folder), "-U", ADMIN, "-O", "ledger", name)
 
     def start(self) -> None:
-        """Return when it answers."""
+        """Start the server; returns when it answers."""
         options = [part for option in _OPTIONS for part in ("-c", option)]
         self._process = subprocess.Popen(
             [f"{_programs()}/postgres", "-D", f"{self.folder}/data", "-k", str(self.folder), *options],
@@ -85,7 +85,7 @@ class PostgresServer:
             time.sleep(POLL_S)
 
     def stop(self) -> None:
-        """At once, as a crash does."""
+        """Stop it at once, like a crash."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(START_S)
@@ -108,7 +108,7 @@ class PostgresServer:
         return subprocess.run(command, check=False).returncode == 0
 
     def run(self, program: str, *arguments: str) -> None:
-        """A program of PostgreSQL, as the user of the server."""
+        """Run a program of PostgreSQL as the server's user."""
         command = [f"{_programs()}/{program}", *arguments]
         done = subprocess.run(command, capture_output=True, cwd="/", preexec_fn=self._become, check=False)
         if done.returncode:

@@ -1,8 +1,8 @@
 """The topology of `heron verify run` for work units: lines of rotating logs into a table.
 
-Its workers and keepers are the product's own, with stages that know the points: the steps at which a process ends or
-stops when a verification says so. A verification arms a point by a file with the name of a signal; the first process
-that comes to the point takes the file and sends itself the signal there. They also see the clock that it wants.
+Its workers and keepers are the product's own, with stages that have points: steps at which a verification can end or
+stop a process. A verification arms a point by a file with the name of a signal. The first process at the point takes
+the file and sends itself the signal. The processes also see the clock that the verification sets.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from heronpy.loadtest.topologies.parts import submit
 from heronpy.verify.units.logs import BAD, DEADLY
 
 #: In the order of a unit: while rows are staged; before they are on disk; before the record in the ledger; before the
-#: rename; before the ledger hears of it; before the stages of losers are removed.
+#: rename; before the report to the ledger; before the stages of losing attempts are removed.
 POINTS = ("stage", "prepare", "record", "publish", "settle", "clean")
 #: Component configuration: the folder of the points.
 POINTS_KEY = "verify.points"
 #: Lines of a unit before the point `stage`.
 STAGED_LINES = 10
 CLOCK_LOOK_S = 0.2
-#: While a file of this name is in the folder of the points, user code does not go on.
+#: While a file with this name is in the folder of the points, user code waits.
 HOLD, HOLD_LOOK_S = "hold", 0.05
 
 
 class Taken(NamedTuple):
-    """Who has taken an armed point, and what it was at."""
+    """The process that has taken an armed point, and its unit and attempt."""
 
     pid: int
     unit: int
@@ -53,11 +53,11 @@ class Points:
         self.folder = Path(folder)
 
     def arm(self, point: str, number: signal.Signals) -> None:
-        """The next process that comes there gets the signal."""
+        """Send the signal to the next process at this point."""
         self._write(point, number.name)
 
     def set_clock(self, container: int, offset_s: float) -> None:
-        """From now on the processes of a container see a wall clock that is `offset_s` seconds ahead."""
+        """Set the wall clock of a container's processes `offset_s` seconds ahead."""
         self._write(f"clock-{container}", repr(offset_s))
 
     def _write(self, name: str, text: str) -> None:
@@ -67,11 +67,11 @@ class Points:
         os.rename(new, self.folder / name)
 
     def disarm(self, point: str) -> None:
-        """Nobody came."""
+        """Disarm a point that no process has reached."""
         (self.folder / point).unlink(missing_ok=True)
 
     def taken(self, point: str) -> Taken | None:
-        """Who has come to the point since it was asked last."""
+        """The process that has reached the point since the last call."""
         for path in self.folder.glob(f"{point}-*"):
             pid, unit, attempt = map(int, path.name.split("-")[1:])
             path.unlink()
@@ -79,7 +79,7 @@ class Points:
         return None
 
     def reach(self, point: str, unit: int, attempt: int) -> None:
-        """The calling process is there, with an attempt at a unit."""
+        """Report that the calling process is at the point, with an attempt at a unit."""
         taken = self.folder / f"{point}-{os.getpid()}-{unit}-{attempt}"
         with suppress(FileNotFoundError):
             os.rename(self.folder / point, taken)
@@ -125,7 +125,7 @@ class PointedKeeper(LogKeeper):
 
 
 class Lines:
-    """The rows of a unit are its lines; poison does what it says. `whole`: all lines are read before there is a row."""
+    """The rows of a unit are its lines; poison has its effect. `whole`: all lines are read before the first row."""
 
     def __init__(self, folder: str, whole: bool = False) -> None:
         self._points = Points(folder)
@@ -150,7 +150,7 @@ class Lines:
 
 
 def see_clock(folder: Path, container: int) -> None:
-    """This process sees the wall clock that the verification wants, as a host with a wrong one would."""
+    """Let this process see the wall clock set by the verification, like on a host with a wrong clock."""
     path, wall, wall_ns = folder / f"clock-{container}", time.time, time.time_ns
     looked_at, offset = float("-inf"), 0.0
 

@@ -1,4 +1,4 @@
-"""A verification of work units: what arrives are rows in the table, the input are logs, and a judge has the verdict."""
+"""A verification of work units: rows in the table are the arrivals, logs are the input, and a judge has the verdict."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from heronpy.verify.units.topology import PIPELINE, Points, Taken
 from heronpy.verify.world import BACK_S, World
 
 PROGRAM = Path(__file__).with_name("topology.py")
-#: Of a process that a point has stopped or ended.
+#: Time limit for a process that a point has stopped or ended.
 POINT_S = 120.0
-#: Until keepers have seen the last lines, and these are in the table; what is missing then is lost.
+#: Time until keepers have seen the last lines and the lines are in the table; lines that are missing then are lost.
 LOOK_S = 20.0
-#: The sites of a run with two of them: the faults are the second one's.
+#: The sites of a run with two sites; the faults affect the second one.
 FIRST, SECOND = "east", "west"
-#: Of each log.
+#: Rotations per second of each log.
 ROTATIONS_PER_S = 0.5
 UNIT_BYTES, UNIT_WAIT_S = 32_768, 0.5
-#: Folders of the home, so that a small disk can be below one.
+#: Folders of the home, so that a small disk can hold one of them.
 LEDGERS, TABLES = "ledger", "tables"
 
 
 @dataclass(slots=True)
 class UnitWorld(World):
     settle_s: ClassVar[float] = 0.0
-    #: Of the topology's files: the table, the ledger's URL.
+    #: The table and the ledger's URL of the topology.
     table: Path = field(default_factory=Path)
     ledger: str = ""
     writer: Writer | None = None
     written: Written | None = None
-    #: For how long there was no topology, because a fault wanted it so.
+    #: Seconds without a topology because of a fault.
     down_s: float = 0.0
     #: The topology of the second site, and the server of a ledger in PostgreSQL.
     second: Topology | None = None
@@ -55,7 +55,7 @@ class UnitWorld(World):
     _rows: dict[str, int] = field(default_factory=dict)
 
     def begin(self, spec: dict[str, Any], stack: ExitStack) -> None:
-        """Write logs, and submit the topology that reads them, on two sites if the specification says so."""
+        """Write logs, and submit the topology that reads them, on two sites if the specification requests it."""
         cluster, name = self.topology.cluster, self.topology.name
         logs, sites = self.out / "logs", spec["sites"]
         make_folders(logs)
@@ -93,7 +93,7 @@ class UnitWorld(World):
 
     @property
     def second_points(self) -> Points:
-        """Those of the second site."""
+        """The points of the second site."""
         return Points(self.out / "points-of-second")
 
     @property
@@ -116,7 +116,7 @@ class UnitWorld(World):
         return sum(self._rows[folder.name] for folder in folders)
 
     def end_input(self) -> None:
-        """No further line is written."""
+        """Stop writing lines."""
         if self.writer is not None and self.written is None:
             self.written = self.writer.stop()
 
@@ -129,7 +129,7 @@ class UnitWorld(World):
             armed.disarm(point)
 
     def proceed(self, pid: int) -> None:
-        """SIGCONT, unless its executor has ended it meanwhile: then another process may have the pid."""
+        """Send SIGCONT, unless its executor has ended the process meanwhile and another one may have the pid."""
         with suppress(psutil.Error):
             process = psutil.Process(pid)
             home = process.environ().get("HERON_HOME")
@@ -137,20 +137,20 @@ class UnitWorld(World):
                 process.resume()
 
     def attempt_of(self, unit: int, timeout_s: float = 2 * BACK_S) -> int:
-        """Wait until a unit of the first generation is in the table; the number of its attempt."""
+        """Wait until a unit of the first generation is in the table; returns the number of its attempt."""
         folder = self.table / folder_name(1, unit)
         self.until(folder.exists, timeout_s, f"unit {unit} in the table")
         return record_of(folder).attempt
 
     def figures(self) -> dict[str, Any]:
-        """What `heron units show` says."""
+        """The figures of `heron units show`."""
         found: dict[str, Any] = json.loads(self.heron("units", "show", PIPELINE, "--ledger", self.ledger, "--json"))
         return found
 
     def settled(self) -> None:
-        """Wait until nothing waits and no unit is under way; LabError when one has failed for good.
+        """Wait until no bytes wait and no unit is in progress; LabError when a unit has failed permanently.
 
-        For a moment that is so before keepers have looked at the last lines, too: what is missing gets time to come.
+        The condition also holds for a moment before keepers have seen the last lines, so missing lines get some time.
         """
 
         def is_settled() -> bool:
@@ -167,7 +167,7 @@ class UnitWorld(World):
         self.until(lambda: is_complete() or time.monotonic() > end, 2 * LOOK_S, "the last lines")
 
     def differences(self) -> list[str]:
-        """What `heron units check` finds."""
+        """The differences that `heron units check` finds."""
         try:
             self.heron("units", "check", PIPELINE, "--table", self.table, "--ledger", self.ledger)
         except LabError as error:
@@ -175,7 +175,7 @@ class UnitWorld(World):
         return []
 
     def verdict(self, limits: Limits) -> Verdict:
-        """The verdict of the judge, in the terms of the other verifications: a key is a unit."""
+        """The verdict of the judge in the terms of other verifications, where a key is a unit."""
         self.end_input()
         assert self.written is not None
         found = judge(self.table, self.written)
