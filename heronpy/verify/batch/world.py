@@ -142,7 +142,7 @@ class BatchWorld(World):
 
     def settled(self) -> None:
         """Wait for the end of the batch, judge it, and wait until the stream that goes on has all lines."""
-        super().settled()
+        World.settled(self)
         self._judge_batch()
         self.topology.disconnect()
         self.heron("kill", *self.address)
