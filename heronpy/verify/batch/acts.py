@@ -93,12 +93,14 @@ def no_space(batch: BatchWorld, runs: int) -> None:
 @in_each_stage
 @repeated
 def state_away(world: World, number: int) -> None:
-    """Nobody finds the state manager for a while."""
+    """Nobody can read or write the state manager for a while: a file is in the place of its folder."""
     state = world.topology.cluster.home / "state"
     away = state.with_name("state-away")
     world.note("the state manager is away")
     os.rename(state, away)
     try:
+        state.touch()
         world.wait(AWAY_S if world.short else AWAY_FULL_S)
     finally:
+        state.unlink(missing_ok=True)
         os.rename(away, state)
