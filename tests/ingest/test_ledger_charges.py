@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.ingest.ledger import machine
@@ -94,6 +94,7 @@ def expected_after(unit: Charged, end: str, is_named: bool) -> str:
     return "failed" if end == RAISES or is_named else "halve"
 
 
+@settings(max_examples=1000)
 @given(
     lines=st.integers(1, 5),
     ends=st.lists(st.sampled_from([*SPARED[:6], *DEATHS, *DEATHS, RAISES, COMMITS]), max_size=25),

@@ -475,7 +475,7 @@ def run_batch(seed: int, folder: Path, *, among: tuple[str, ...] = (), story: bo
             if before is not None:
                 os.environ["HERON_LAUNCH"] = before
 
-    return simulated(seed, folder, story, play)
+    return simulated(seed, folder, story, play, "batch")
 
 
 def _to_the_end(cluster: Batch, judge: Callable[[], None]) -> None:
