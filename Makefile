@@ -82,7 +82,7 @@ endif
 fault-report: $(VENV)/.dev  ## docs/fault-report.md: three short runs of every fault
 	@$(BIN)/heron verify report --runs 3 --duration 4 --out docs/fault-report.md
 
-sim: $(VENV)/.dev  ## N seeds of the deterministic simulation of a whole cluster; SEED=n replays one; WHAT=flow: with slow and frozen tasks; WHAT=placement: of schedulers and hosts; WHAT=units: of work units
+sim: $(VENV)/.dev  ## N seeds of the deterministic simulation of a whole cluster; SEED=n replays one; WHAT=flow: with slow and frozen tasks; WHAT=placement: of schedulers and hosts; WHAT=units: of work units; WHAT=batch: of batch runs
 	@$(BIN)/python -m tests.sim $(if $(WHAT),--what $(WHAT)) $(if $(SEED),--seed $(SEED),--seeds $(or $(N),1000))
 
 # In an environment of their own, so that what they need themselves is not part of what they look at.

@@ -28,6 +28,7 @@ from heronpy.ingest.options import SEPARATOR, logs_at
 from heronpy.plan.component_config import component_config, parallelism_of
 from heronpy.proto import components_of
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT, KeyedState, Metadata, TaskSnapshot
+from heronpy.storage.checkpoint_files import StoreError
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.locations import location_of, open_store
 from heronpy.storage.objects.url import place_of
@@ -133,7 +134,12 @@ class Snapshots:
                 snapshot.task_id = number
                 metadata.tasks.append(snapshot)
         if not self._store.is_complete(NUMBER):
-            self._store.write_metadata(metadata)
+            try:
+                self._store.write_metadata(metadata)
+            except StoreError:
+                # A keeper of another host may have been first.
+                if not self._store.is_complete(NUMBER):
+                    raise
         return location_of(self._store.folder, NUMBER)
 
     def _task(self, component: str, index: int) -> TaskSnapshot:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from heronpy.api.topology_context import TopologyContext
 from heronpy.batch.finalise import drop_files, finalise
-from heronpy.batch.mending import failing
+from heronpy.batch.mending import RunEndedError, failing
 from heronpy.batch.progress import Rate, stage_progress
 from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
@@ -48,7 +48,10 @@ class BatchKeeper(LogKeeper):
         if self._soon:
             # The stage may end any moment, and the figures of few units are cheap.
             self._show_at, self._soon = min(self._show_at, time.monotonic() + SOON_S), False
-        super().next_tuple()
+        try:
+            super().next_tuple()
+        except RunEndedError:
+            self.end_of_input()
 
     def _enter(self) -> None:
         with failing(self._steps):

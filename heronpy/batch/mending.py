@@ -37,6 +37,10 @@ class _Damaged(Struct):
     ranges: tuple[FileRange, ...]
 
 
+class RunEndedError(Exception):
+    """The run has ended meanwhile, and files that are not needed any more are removed."""
+
+
 def note_damage(run: Run, unit: Path) -> None:
     """Note that the files of a published unit are damaged; LedgerError if it cannot be told which bytes it had."""
     found = record_of(unit)
@@ -49,12 +53,14 @@ def note_damage(run: Run, unit: Path) -> None:
 
 @contextmanager
 def failing(steps: Steps) -> Iterator[None]:
-    """The run fails if the block raises what no repetition cures."""
+    """The run fails if the block raises what no repetition cures; RunEndedError if it has ended."""
     try:
         yield
     except (GaveUpError, RetryableError):
         raise
     except DamagedExchangeError as error:
+        if steps.run.record.has_ended:
+            raise RunEndedError from error
         try:
             note_damage(steps.run, error.unit)
         except LedgerError:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from heronpy.api.metrics import MultiCountMetric
 from heronpy.api.topology_context import TopologyContext
 from heronpy.batch.exchange import DamagedExchangeError, LargeUnitError
-from heronpy.batch.mending import failing
+from heronpy.batch.mending import RunEndedError, failing
 from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
 from heronpy.batch.topology import RUN_KEY
@@ -51,7 +51,11 @@ class BatchWorker(LogWorker):
         if self._step_now is None and not self._ended and not self._enter():
             self.wait(READY_S)
             return
-        super().next_tuple()
+        try:
+            super().next_tuple()
+        except RunEndedError:
+            self._discard()
+            self.end_of_input()
 
     def _enter(self) -> bool:
         """Join the pipeline of the present stage; False if no keeper has prepared the run yet."""
@@ -103,10 +107,7 @@ class BatchWorker(LogWorker):
         raise self._steps.fail_unit(self._step_now, unit, error)
 
     def _blamed(self, cause: BaseException) -> None:
-        """A damaged file is not the fault of the unit that reads it, and a large unit stays large.
-
-        When the run has ended, files are removed.
-        """
-        if isinstance(cause, (DamagedExchangeError, LargeUnitError)) and not self._steps.run.record.has_ended:
+        """A damaged file is not the fault of the unit that reads it, and a large unit stays large."""
+        if isinstance(cause, (DamagedExchangeError, LargeUnitError)):
             with failing(self._steps):
                 raise cause

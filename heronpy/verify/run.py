@@ -21,6 +21,7 @@ from heronpy.loadtest.errors import LabError
 from heronpy.loadtest.histogram import quantile
 from heronpy.loadtest.run import facts
 from heronpy.verify.acts import Act
+from heronpy.verify.batch.world import BATCH, BatchWorld
 from heronpy.verify.disk import SmallDisk
 from heronpy.verify.oracle import Limits, Verdict
 from heronpy.verify.proxy import FaultProxy
@@ -64,8 +65,8 @@ class Run:
 
     def check(self) -> Run:
         """The run itself, or a ConfigError."""
-        if self.mode not in MODES:
-            raise ConfigError(f"unknown mode '{self.mode}'; modes are {', '.join(MODES)}")
+        if self.mode not in (*MODES, BATCH):
+            raise ConfigError(f"unknown mode '{self.mode}'; modes are {', '.join(MODES)} and {BATCH}")
         for name in ("containers", "tasks", "faults"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} of a verification must be above 0, not {getattr(self, name)}")
@@ -104,7 +105,7 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
         raise ConfigError(f"fault {scenario.name} needs its own home; leave out --cluster")
     name, seed = f"verify-{number}", run.input.seed + number
     out = where.scratch / name
-    kind = UnitWorld if scenario.units else SparkWorld if scenario.spark else World
+    kind = BatchWorld if run.mode == BATCH else UnitWorld if scenario.units else SparkWorld if scenario.spark else World
     source = replace(run.input, seed=seed) if scenario.units else run.input
     world = kind(Topology(where, name, out), out, random.Random(seed), run.short, run.mode, source)
     began = time.monotonic()

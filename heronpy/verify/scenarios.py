@@ -15,6 +15,8 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.setting_types import SettingValue
 from heronpy.verify import acts, damage, verbs
 from heronpy.verify.acts import Act
+from heronpy.verify.batch import acts as batch
+from heronpy.verify.batch.world import BATCH
 from heronpy.verify.proxy import Rule
 from heronpy.verify.spark import TABLES
 from heronpy.verify.stream import MODES
@@ -101,7 +103,7 @@ _TO_SPARK = {"ordered": False, "rate": 200.0}
 _FEW_PENDING = {TOPOLOGY_MAX_SPOUT_PENDING: 500}
 
 _KILLS = (
-    Scenario("none", "no fault", acts.nothing, 1, 60.0, usual=MODES),
+    Scenario("none", "no fault", acts.nothing, 1, 60.0, (*MODES, BATCH), (*MODES, BATCH)),
     Scenario("F01-spout", "kill -9 a spout task", acts.kill_task("source"), 50, 2.0, usual=MODES),
     Scenario("F01-bolt", "kill -9 a bolt task", acts.kill_task("work"), 50, 2.0, usual=MODES),
     Scenario("F01-sink", "kill -9 a sink task", acts.kill_task("sink"), 50, 2.0, usual=MODES),
@@ -236,9 +238,25 @@ _UNITS = (
              server=True),
 )  # fmt: skip
 
+_BATCH = (
+    Scenario("batch-worker", "kill -9 a worker of a batch run", batch.kill_worker, 20, 4.0),
+    Scenario("batch-worker-stops", "SIGSTOP a worker of a batch run, SIGCONT", batch.stop_worker, 3, 120.0),
+    Scenario("batch-keeper", "kill -9 a keeper of a batch run", batch.kill_keeper, 20, 4.0),
+    Scenario("batch-keeper-stops", "SIGSTOP a keeper of a batch run, SIGCONT", batch.stop_keeper, 3, 120.0),
+    Scenario("batch-kills", "kill -9 a worker of a batch run every 2 s", batch.kills, 1, 240.0),
+    Scenario("batch-monkey", "monkey on a batch run", batch.monkey, 1, 1800.0),
+    Scenario("batch-executor", "kill -9 an executor of a batch run: no orphans", batch.kill_executor, 10, 12.0),
+    Scenario("batch-tmaster", "kill -9 the topology master of a batch run", batch.kill_tmaster, 10, 6.0),
+    Scenario("batch-scheduler", "kill -9 the scheduler of a batch run", batch.kill_scheduler, 10, 12.0),
+    Scenario("batch-preempted", "SIGTERM to a worker of a batch run", batch.preempt, 20, 4.0),
+    Scenario("batch-disk", "no space for the files of a batch run", batch.no_space, 3, 20.0, small_disk="batch"),
+    Scenario("batch-state", "the state manager of a batch run is away", batch.state_away, 3, 70.0),
+)  # fmt: skip
+
 _ALL = (
     *_KILLS, *(replace(one, proxy=True) for one in _LINKS), *_USER_CODE, *_HOSTS,
     *(replace(one, units=True, usual=("ATMOST_ONCE",), settings={**_PATIENT, **one.settings}) for one in _UNITS),
+    *(replace(one, modes=(BATCH,), usual=(BATCH,), settings=_PATIENT) for one in _BATCH),
 )  # fmt: skip
 
 
@@ -299,7 +317,7 @@ def _in_one_run(chosen: list[Scenario]) -> Scenario:
         act=act,
         each_s=sum(one.times * one.each_s for one in chosen),
         times=1,
-        modes=tuple(mode for mode in MODES if all(mode in one.modes for one in chosen)),
+        modes=tuple(mode for mode in (*MODES, BATCH) if all(mode in one.modes for one in chosen)),
         settings=settings,
         proxy=any(one.proxy for one in chosen),
         small_disk=max(one.small_disk for one in chosen),

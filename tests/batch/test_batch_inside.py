@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from heronpy import Bolt, Grouping, StatefulComponent, TopologyBuilder
 from heronpy.batch.exchange import DamagedExchangeError, Exchanges
 from heronpy.batch.finalise import finalise
-from heronpy.batch.mending import mend, note_damage
+from heronpy.batch.keeper import BatchKeeper
+from heronpy.batch.mending import failing, mend, note_damage
 from heronpy.batch.record import RunState
 from heronpy.batch.run import RUN
 from heronpy.batch.stages import BatchRefusedError, divide
@@ -26,7 +27,9 @@ from heronpy.batch.worker import FAILED, BatchWorker
 from heronpy.common.errors import GaveUpError
 from heronpy.connectors.files import FileSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
+from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.outputs.stages import Stages
+from heronpy.ingest.worker import LogWorker
 from heronpy.launching.on_batch import check_like
 from heronpy.storage.locations import open_location
 from tests.batch.inside import InsideRun
@@ -117,19 +120,41 @@ def test_a_run_that_is_killed_at_any_step_counts_each_line_once(
     assert counted.keyed[0].keys == len(expected)
 
 
-def test_a_late_attempt_that_finds_no_files_does_not_fail_a_finished_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", [BatchWorker, BatchKeeper])
+def test_who_is_late_and_finds_no_files_does_not_fail_a_finished_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[BatchWorker | BatchKeeper]
 ) -> None:
-    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "2", "3"), monkeypatch)
-    run.start()
-    worker = next(task for task in run.tasks if isinstance(task, BatchWorker))
-    gone = DamagedExchangeError(tmp_path / "unit=1-1" / "to-2", "it cannot be opened")
-    run.to_the_end()
-    worker._blamed(gone)  # noqa: SLF001
-    run.run.write(replace(run.run.record, state=RunState.RUNNING))
-    with pytest.raises(GaveUpError, match="unit=1-1 cannot be read; give --fresh"):
-        worker._blamed(gone)  # noqa: SLF001
+    """The others have ended the run, and removed what only its stages read."""
+    out = tmp_path / "out"
+    run = InsideRun(tmp_path, splits.topology("sums", str(out), "12", "300"), monkeypatch)
+    run.start(keepers=2)
+    last = Stages(str(run.run.table(3)))
+    late = next(task for task in run.tasks if isinstance(task, kind))
+    gone = DamagedExchangeError(run.run.table(2) / "unit=1-1" / "to-3", "it cannot be opened")
+    while late._step_now is None or late._step_now.stage.number < 3:  # noqa: SLF001
+        for task in run.tasks:
+            task.next_tuple()
+    with monkeypatch.context() as patch:
+        others = [task for task in run.tasks if task is not late]
+        while not all(task.delegate.ended for task in others):
+            for task in others:
+                task.next_tuple()
+        assert last.has_ended(RUN) and not list(run.run.folder.glob("*/unit=*/to-*"))
+
+        def read(self: object, *args: object) -> None:
+            patch.undo()
+            with failing(late._steps):  # noqa: SLF001
+                raise gone
+
+        patch.setattr(LogWorker if kind is BatchWorker else LogKeeper, "next_tuple", read)
+        late.next_tuple()
+        late.next_tuple()
+    assert late.delegate.ended and not late.delegate.said
     run.close()
+    assert run.run.record.state is RunState.FINISHED
+    run.run.write(replace(run.run.record, state=RunState.RUNNING))
+    with pytest.raises(GaveUpError, match="to-3 is damaged"), failing(Steps(run.run)):
+        raise gone
 
 
 def sums(count: int) -> dict[int, int]:

@@ -1,9 +1,9 @@
-"""`python -m tests.sim --seeds N [--seed S] [--what cluster|flow|placement|units]`: deterministic simulation (F39).
+"""`python -m tests.sim --seeds N [--seed S] [--what batch|cluster|flow|placement|units]`: deterministic simulation (F39).
 
 `cluster`: the whole control and data path of a topology; `flow`: the same with slow and frozen tasks; `placement`: its
 schedulers over an engine with many hosts; `units`: logs, workers, keepers, ledger and table of work units, of one
 pipeline, of one that waits for another, of two sites with several ledgers, of two homes with one table, and of bounded
-runs.
+runs; `batch`: runs of a topology in stages.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import time
 from collections import Counter
 
 from heronpy.engines.lease import Fencing
+from tests.sim.batches import run_batch
 from tests.sim.flow import run_flow
 from tests.sim.placing import run_placement
-from tests.sim.run import Result, run_seed, simulator
-from tests.sim.units import run_units, units_simulator
+from tests.sim.planted import machine_of
+from tests.sim.run import Result, run_seed
+from tests.sim.units import run_units
 from tests.sim.units_after import run_two
 from tests.sim.units_ledgers import run_homes, run_sealed, run_sites
 
@@ -33,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="run this one only and show its events")
     parser.add_argument("--story", action="store_true", help="with --seed: show every event, not only the last ones")
     parser.add_argument("--mode", default="", help="only this reliability mode, or this fencing")
-    parser.add_argument("--what", choices=("cluster", "flow", "placement", "units"), default="cluster")
+    parser.add_argument("--what", choices=("batch", "cluster", "flow", "placement", "units"), default="cluster")
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     options = parser.parse_args(argv)
 
@@ -45,11 +47,11 @@ def main(argv: list[str] | None = None) -> int:
             for more in (run_two, *LEDGERS[seed % 4 : seed % 4 + 1]):
                 result = more(seed, folder, story=story) if result.ok else result
             return result
-        if options.what == "flow":
-            return run_flow(seed, folder, story=story)
+        if options.what in ("flow", "batch"):
+            return (run_flow if options.what == "flow" else run_batch)(seed, folder, story=story)
         return run_seed(seed, folder, mode=options.mode, story=story)
 
-    with units_simulator() if options.what == "units" else simulator() as folder:
+    with machine_of({"batch": run_batch, "units": run_units}.get(options.what, run_seed)) as folder:
         if options.seed is not None:
             result = run(options.seed, options.story)
             print(result.report() if not result.ok else f"{result.tail}\nseed {result.seed} passes")

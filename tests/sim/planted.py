@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.sim.batches import batch_simulator, run_batch
 from tests.sim.flow import run_flow
 from tests.sim.placing import run_placement
 from tests.sim.run import Result, run_seed, simulator
@@ -27,6 +28,8 @@ def machine_of(run: Run) -> AbstractContextManager[Path]:
     """What stands in for the real machine in runs of this world."""
     if run is run_placement:
         return nullcontext(Path())
+    if run is run_batch:
+        return batch_simulator()
     return simulator() if run in (run_seed, run_flow) else units_simulator()
 
 

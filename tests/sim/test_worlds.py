@@ -11,6 +11,7 @@ import pytest
 
 from heronpy.api import global_metrics
 from heronpy.engines.lease import Fencing
+from tests.sim.batches import run_batch
 from tests.sim.flow import run_flow
 from tests.sim.placing import run_placement
 from tests.sim.planted import BESIDE, Run, machine_of, passes
@@ -21,7 +22,7 @@ from tests.sim.units_ledgers import run_homes, run_sealed, run_sites
 
 ROOT = Path(__file__).parents[2]
 #: The worlds by the names that `make sim` takes.
-WORLDS = {"cluster": run_seed, "flow": run_flow, "placement": run_placement, "units": run_units}
+WORLDS = {"cluster": run_seed, "flow": run_flow, "placement": run_placement, "units": run_units, "batch": run_batch}
 
 
 # ---- placement ------------------------------------------------------------------------------
@@ -96,6 +97,22 @@ def test_state_stays_flat_over_ten_days() -> None:
     early, late = sizes[2], sizes[9]
     for what in ("File", "Copy", "Span", "Unit", "Client", "Answer", "stages"):
         assert late[what] <= 1.5 * early[what] + 4, (what, sizes)
+
+
+# ---- batch runs -----------------------------------------------------------------------------
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 100), marks=pytest.mark.heavy)])
+def test_a_batch_run_gives_what_one_without_faults_gives(seeds: range) -> None:
+    stats = passes(run_batch, seeds)
+    assert stats["lines"] > 100 and stats["units"] > 10
+    if len(seeds) > 1:
+        assert stats["zombies"] > 20 and stats["same_order"] > 20, stats
+        assert all(stats[f"fault_{kind}"] > 20 for kind in ("kill", "fuse", "stop", "away", "preempt")), stats
+
+
+@pytest.mark.parametrize("seed", [1, 14, 36])
+def test_keepers_that_end_a_run_at_once_do_not_fail_it(seed: int) -> None:
+    """Two hosts write the savepoint; one reads files that the other has removed with the end of the run."""
+    passes(run_batch, (seed,))
 
 
 # ---- all worlds -----------------------------------------------------------------------------

@@ -318,17 +318,19 @@ def _patched() -> Iterator[None]:
             setattr(owner, name, value)
 
 
-def simulated(seed: int, folder: Path, story: bool, play: Callable[[World, Path, Counter[str]], None]) -> Result:
+def simulated(
+    seed: int, folder: Path, story: bool, play: Callable[[World, Path, Counter[str]], None], what: str = "units"
+) -> Result:
     """One run in a home of its own below the folder."""
     home = folder / f"units-{seed:06}"
 
     def at_home(world: World, result: Result) -> None:
-        result.mode = "units"
+        result.mode = what
         play(world, home, result.stats)
 
     home.mkdir()
     try:
-        return played(seed, at_home, events_max=30_000_000, story=story, again="make sim WHAT=units")
+        return played(seed, at_home, events_max=30_000_000, story=story, again=f"make sim WHAT={what}")
     finally:
         Cluster.active = None
         _remove(home)

@@ -12,6 +12,8 @@ from heronpy.cli.flags.arguments import cluster_flag, json_flag, together
 
 #: Reliability modes.
 MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
+#: What a run may be verified in: a reliability mode, or a batch run.
+RUN_MODES = (*MODES, "batch")
 
 
 #: Flags of the commands that run the built-in topology.
@@ -50,6 +52,7 @@ def verify_command() -> None:
     heron verify list
     heron verify run --mode ATLEAST_ONCE
     heron verify run --mode ATMOST_ONCE --fault F01 --fault F02 --times 5
+    heron verify run --mode batch --fault batch-worker
     heron verify end out/records
     heron verify check out/records
     heron verify report --runs 3 --out fault-report.md
@@ -65,7 +68,8 @@ def list_command(**flags: Any) -> None:
 
 
 @verify_command.command("run")
-@click.option("--mode", type=click.Choice(MODES), default="ATLEAST_ONCE", show_default=True, help="Guarantee.")
+@click.option("--mode", type=click.Choice(RUN_MODES), default="ATLEAST_ONCE", show_default=True,
+              help="Guarantee; batch: a batch run, and then the stream that goes on from its savepoint.")  # fmt: skip
 @click.option("--fault", "faults", multiple=True, metavar="NAME", default=("none",),
               help="A fault of 'heron verify list'; F01 means all F01-..., 'all' every one; repeatable.",
               shell_complete=complete.faults)  # fmt: skip
@@ -112,7 +116,7 @@ def check_command(**flags: Any) -> int:
 
 @verify_command.command("report")
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each fault and mode.")
-@click.option("--mode", "modes", type=click.Choice(MODES), multiple=True,
+@click.option("--mode", "modes", type=click.Choice(RUN_MODES), multiple=True,
               help="Guarantee; repeatable.  [default: those that matter for a fault]")  # fmt: skip
 @click.option("--fault", "faults", multiple=True, metavar="NAME", default=("all",), help="Fault; repeatable.",
               shell_complete=complete.faults)  # fmt: skip

@@ -1,0 +1,216 @@
+"""A verification of a batch run: its input are files of seeded lines, its end is judged, and then that of the stream
+that goes on from its savepoint."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from heronpy.batch.record import RunRecord, RunState
+from heronpy.batch.run import Run, Runs
+from heronpy.common.folders import make_folders
+from heronpy.loadtest.checks import Check
+from heronpy.loadtest.cluster import submitted
+from heronpy.loadtest.errors import LabError
+from heronpy.proto import control_pb2
+from heronpy.verify.batch.topology import COUNT, PARSE, SEEN, SLOW
+from heronpy.verify.oracle import Limits, Verdict, memory_checks
+from heronpy.verify.stream import Partition, Totals, expected_totals, key_text
+from heronpy.verify.world import END_S, EXACT, World
+
+PROGRAM = Path(__file__).with_name("topology.py")
+#: Seconds that the input would take if all of it were slow.
+INPUT_S, INPUT_FULL_S = 30.0, 600.0
+#: Lines of each file that come while the batch works, and after its end.
+LATER = 500
+UNIT_BYTES = 16_384
+#: The mode of a verification.
+BATCH = "batch"
+
+
+@dataclass(slots=True)
+class BatchWorld(World):
+    settle_s: ClassVar[float] = 0.0
+    #: Lines of each file that belong to the batch.
+    lines: int = 0
+    #: Whether the disk was full, which counts as the fault of a unit.
+    may_charge: bool = False
+    checks: list[Check] = field(default_factory=list)
+    _next: int = 0
+    _has_half: bool = False
+
+    def begin(self, spec: dict[str, Any], stack: ExitStack) -> None:
+        """Write the files, and submit the topology as a batch."""
+        for name in ("logs", SLOW, SEEN):
+            make_folders(self.out / name)
+        for name in (PARSE, COUNT):
+            (self.out / SLOW / name).touch()
+        self.lines = int(self.input.rate * (INPUT_S if self.short else INPUT_FULL_S))
+        self._append(self.lines, half=True)
+        spec = {
+            **spec,
+            "mode": EXACT,
+            "logs": f"{self.out}/logs/*.log*",
+            "rows": str(self.out / "rows"),
+            "records": str(self.out),
+            "pause_s": 1.0 / self.input.rate,
+            "settings": {
+                "heron.batch.unit_bytes": UNIT_BYTES,
+                "heron.batch.workers": spec["tasks"],
+                "heron.checkpoint.interval_s": 0.5,
+                **spec["settings"],
+            },
+        }
+        self.topology = stack.enter_context(submitted(self.topology.cluster, PROGRAM, spec, "--mode", BATCH))
+
+    # ---- the input ------------------------------------------------------------------------------
+    def _log(self, partition: int) -> Path:
+        return self.out / "logs" / f"lines-{partition}.log"
+
+    def _append(self, last: int, half: bool = False) -> None:
+        """All lines of each partition before `last`; `half`: and the first half of that one."""
+        for number in range(self.input.partitions):
+            partition = Partition(self.input, number)
+            text = "".join(_line(partition, seq) for seq in range(self._next, last))
+            with open(self._log(number), "a", encoding="ascii") as file:
+                file.write(text[len(_half(partition, self._next)) if self._has_half else 0 :])
+                file.write(_half(partition, last) if half else "")
+        self._next, self._has_half = last, half
+
+    def end_input(self) -> None:
+        """Nothing is slow any more, and more lines come, which the batch must leave to the stream."""
+        if not self.input.count:
+            self.input = replace(self.input, count=self.lines)
+            self._append(self.lines + LATER, half=True)
+        for name in (PARSE, COUNT):
+            (self.out / SLOW / name).unlink(missing_ok=True)
+
+    def to_next_stage(self) -> None:
+        """Let the first stage end; the second one is slow."""
+        (self.out / SLOW / PARSE).unlink(missing_ok=True)
+        self.until(lambda: len(self.stages()) > 1 and self.stages()[1]["state"] == "running", END_S, "the second stage")
+        self.until_arrived(1)
+
+    def arrived(self) -> int:
+        """Tuples that bolts have seen, also in vain."""
+        return sum(path.stat().st_size for path in (self.out / SEEN).iterdir())
+
+    # ---- the run --------------------------------------------------------------------------------
+    @property
+    def run(self) -> Run:
+        """The newest run of the topology."""
+        cluster = self.topology.cluster
+        newest = Runs(cluster.home / "batch" / cluster.name, self.topology.name).newest()
+        if newest is None:
+            raise LabError(f"'{self.topology.name}' has no batch run")
+        return newest
+
+    @property
+    def record(self) -> RunRecord:
+        return self.run.record
+
+    def stages(self) -> list[dict[str, Any]]:
+        """The stages as `heron progress` shows them."""
+        found: list[dict[str, Any]] = json.loads(self.heron("progress", *self.address, "--json"))["stages"]
+        return found
+
+    def go_on(self) -> None:
+        """Repeat the command if the run has failed, and wait until it works."""
+
+        def works() -> bool:
+            return self.arrived() > before or self.has_failed()
+
+        before = self.arrived()
+        self.until(works, END_S, "work of the run")
+        if self.has_failed():
+            self.notes["failed"] = self.record.cause
+            self.topology.disconnect()
+            self.heron("kill", *self.address)
+            self.heron(*self.submission(self.out, "--mode", BATCH))
+            self.until_arrived(1)
+
+    def has_failed(self) -> bool:
+        return self.record.state is RunState.FAILED or self.is_in(control_pb2.LIFE_FAILED)
+
+    def settled(self) -> None:
+        """Wait for the end of the batch, judge it, and wait until the stream that goes on has all lines."""
+        World.settled(self)
+        self._judge_batch()
+        self.topology.disconnect()
+        self.heron("kill", *self.address)
+        # One file is rotated between the two, and what was the last line has its end only now.
+        self._append(self._next + 1)
+        os.rename(self._log(0), self.out / "logs" / "lines-0.log.1")
+        self._append(self.lines + 2 * LATER)
+        self.input = replace(self.input, count=self._next)
+        self.heron(*self.submission(self.out, "--restore", "latest"))
+        expected = expected_totals(self.input)
+        with suppress(LabError):  # the verdict says what is missing
+            self.until(lambda: not self._newest().wrong(expected).size, END_S, "the counts of all lines")
+
+    # ---- what must hold -------------------------------------------------------------------------
+    def _rows(self) -> Iterator[tuple[str, int, int]]:
+        """The published rows."""
+        for path in sorted((self.out / "rows").glob("part-*")):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                row = json.loads(line)
+                yield row["key"], row["count"], row["sum"]
+
+    def _newest(self) -> Totals:
+        """The last count and sum of each key; counts only grow."""
+        newest = {key: (count, total) for key, count, total in sorted(self._rows())}
+        found = [newest.get(key_text(number), (0, 0)) for number in range(self.input.keys)]
+        counts, sums = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        return Totals(counts, sums)
+
+    def _judge_batch(self) -> None:
+        """All lines before the boundary, each once, and one row for each key."""
+        expected = expected_totals(self.input)
+        wrong = self._newest().wrong(expected).size
+        self._check("batch", not wrong, f"{wrong:,} of {self.input.keys:,} keys differ from the lines of the batch")
+        rows, keys = sum(1 for _ in self._rows()), int(np.count_nonzero(expected.counts))
+        self._check("rows", rows == keys, f"{rows:,} rows of {keys:,} keys")
+        record = self.record
+        done = record.state is RunState.FINISHED and record.keys == keys
+        self._check("record", done, f"run {record.run} is {record.state}, with {record.keys:,} saved keys")
+        self.notes["stages"] = stages = self.stages()
+        charged = sum(stage["tries_failed"] for stage in stages)
+        self._check("charged", not charged or self.may_charge, f"{charged} attempts count as failed by their own fault")
+
+    def _check(self, name: str, is_ok: bool, text: str) -> None:
+        self.checks.append(Check(name, is_ok, text))
+
+    def verdict(self, limits: Limits) -> Verdict:
+        """The verdict about the rows of batch and stream; a loss or duplicate is a line by the counts of its key."""
+        expected, found = expected_totals(self.input), self._newest()
+        missing = expected.counts - found.counts
+        verdict = Verdict(self.mode, self.input.expected, self.complete, memory=self.memory, keys=self.input.keys)
+        verdict.arrived, verdict.loss = int(found.counts.sum()), int(missing.clip(0).sum())
+        verdict.duplicates = verdict.unexplained = int((-missing).clip(0).sum())
+        verdict.wrong_keys = int(found.wrong(expected).size)
+        doubled = [row for row, times in Counter(self._rows()).items() if times > 1]
+        self._check("loss", not verdict.loss, f"{verdict.loss:,} lines lost of {verdict.expected:,}")
+        self._check("duplicates", not verdict.duplicates, f"{verdict.duplicates:,} lines count twice")
+        self._check("keys", not verdict.wrong_keys, f"{verdict.wrong_keys:,} of {verdict.keys:,} keys are wrong")
+        self._check("published", not doubled, f"{len(doubled):,} rows were published twice")
+        verdict.checks = [*self.checks, *memory_checks(verdict, limits)]
+        return verdict
+
+
+def _line(partition: Partition, seq: int) -> str:
+    """A line of the input."""
+    number, _, key, _, crc = partition.whole(seq)
+    return f"{number} {seq} {key} {crc}\n"
+
+
+def _half(partition: Partition, seq: int) -> str:
+    line = _line(partition, seq)
+    return line[: len(line) // 2]
