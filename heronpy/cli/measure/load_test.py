@@ -19,7 +19,6 @@ from heronpy.common.folders import make_output
 from heronpy.common.units import parse_bytes
 from heronpy.loadtest import page, profiles, results, scenes
 from heronpy.loadtest import rates as rate_steps
-from heronpy.loadtest.batch import plan as batch_plan
 from heronpy.loadtest.batch.run import run_batch, run_handover, run_straggler
 from heronpy.loadtest.checkpoint_state import run_checkpoint_state
 from heronpy.loadtest.cluster import cluster
@@ -43,16 +42,9 @@ def list_profiles() -> None:
         rate = f"{load.rate:,.0f}/s" if load.rate else "as fast as it can"
         rows.append((name, load.about, load.mode, load.containers, rate, f"{load.duration_s:g} s"))
     rows += [
-        (
-            "batch",
-            "batch runs: CPU against others, kills, failures, 10 KB, history",
-            "EFFECTIVELY_ONCE",
-            None,
-            None,
-            None,
-        ),
-        ("batch_handover", "batch runs: the savepoint, and the first live tuple", "EFFECTIVELY_ONCE", 2, None, None),
-        ("batch_straggler", "batch runs: a slow process, a heavy unit", "EFFECTIVELY_ONCE", 8, None, None),
+        ("batch", "batch runs: CPU against others, kills, failures, 10 KB, history", None, 2, None, None),
+        ("batch_handover", "batch runs: the savepoint, and the first live tuple", None, 2, None, None),
+        ("batch_straggler", "batch runs: a slow process, a heavy unit", None, 8, None, None),
     ]
     about = "large state of one task: how long it pauses, what is uploaded"
     rows.append(("checkpoint", about, None, None, None, None))
@@ -104,8 +96,8 @@ def rates(asked: str, modes: tuple[str, ...], step_s: float, parameters: tuple[s
 
 def batch(names: tuple[str, ...], size: str, preemptions: int, **output: Any) -> int:
     """Measure what batch runs cost, and how they stand failures."""
-    wanted, sizes = batch_plan.chosen(names), batch_plan.Sizes(_bytes(size), preemptions)
-    return _measure(lambda where, repeat: run_batch(where, wanted, sizes, repeat, say), **output)
+    wanted = _bytes(size)
+    return _measure(lambda where, repeat: run_batch(where, names, wanted, preemptions, repeat, say), **output)
 
 
 def batch_handover(keys: int, **output: Any) -> int:

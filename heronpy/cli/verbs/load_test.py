@@ -11,6 +11,7 @@ from heronpy.cli import exits
 from heronpy.cli.flags.arguments import cluster_flag, together
 from heronpy.common.nearest import suggestion
 from heronpy.loadtest import profiles
+from heronpy.loadtest.batch import SCENES
 
 DEFAULT_OUT = "out/load-test"
 DEFAULT_RATES = "100,1000,5000,20000,100000,max"
@@ -81,7 +82,7 @@ def startup_command(**flags: Any) -> int:
 
 
 @load_test_command.command("batch")
-@click.argument("names", nargs=-1, metavar="[SCENE]...")
+@click.argument("names", nargs=-1, type=click.Choice(SCENES), metavar="[SCENE]...")
 @click.option("--bytes", "size", default="1GB", show_default=True, metavar="BYTES", help="Size of the logs.")
 @click.option("--preemptions", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N",
               help="Workers of 'preempted' that get SIGTERM.")  # fmt: skip

@@ -36,15 +36,11 @@ def by_hand(logs: Sequence[Path], folder: Path, place: int) -> Callable[[], None
                 for line in lines:
                     user, _ = click(line.rstrip("\n"))
                     counts[user] = counts.get(user, 0) + 1
-        with open(folder / f"part-{place}", "w", encoding="ascii") as out:
-            out.writelines(map(row, counts.items()))
+        (folder / "result").mkdir(exist_ok=True)
+        with open(folder / "result" / f"part-{place}", "w", encoding="ascii") as out:
+            out.writelines(f"{_row(item)}\n" for item in counts.items())
 
     return work
-
-
-def row(item: tuple[str, int]) -> str:
-    """A row of the result."""
-    return json.dumps({"user": item[0], "count": item[1]}) + "\n"
 
 
 def _one(found: tuple[str, int]) -> tuple[str, int]:
@@ -52,7 +48,7 @@ def _one(found: tuple[str, int]) -> tuple[str, int]:
 
 
 def _row(item: tuple[str, int]) -> str:
-    return row(item).rstrip("\n")
+    return json.dumps({"user": item[0], "count": item[1]})
 
 
 def spark(logs: Sequence[Path], folder: Path, sql: bool) -> Callable[[], None]:

@@ -1,6 +1,6 @@
 """The keyed count of one scene: its logs, its topology, its result, and what strikes its workers meanwhile.
 
-CPU and time count from the activation of a topology to its end: its start is no part of them, as with the contenders.
+CPU and time count from the activation of a topology to its end, without its start, as with the contenders.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from heronpy.common.folders import make_folders
 from heronpy.loadtest.checks import Check
@@ -21,18 +20,24 @@ from heronpy.loadtest.cluster import Cluster, Topology, submitted
 from heronpy.loadtest.inputs import USERS
 from heronpy.loadtest.processes import Tree
 from heronpy.loadtest.profiles import Load, program_of
-from heronpy.loadtest.watch import Watch, watch
+from heronpy.loadtest.watch import watch
 
 PATIENCE_S, SLOWEST_BYTES_S = 120.0, 200_000
 WORKER = "task batch"
-BATCH, PAUSED = ("--mode", "batch"), "--deploy-deactivated"
+BATCH = ("--mode", "batch")
 #: Called with a running topology in another thread, until the event is set.
 During = Callable[[Topology, Event], None]
 
 
-class Count:
-    """The keyed count of one scene: its logs, its result, its topology."""
+class Ran(NamedTuple):
+    """What a run took, and the largest mean of private memory of a worker."""
 
+    cpu_s: float
+    seconds: float
+    worker_bytes: float
+
+
+class Count:
     def __init__(self, where: Cluster, name: str, logs: Path | None = None) -> None:
         self.cluster, self.name = where, f"load-batch-{name}"
         self.folder = where.scratch / self.name
@@ -40,51 +45,40 @@ class Count:
         for folder in (self.logs, self.out):
             make_folders(folder)
 
-    def spec(self, work: str = "", settings: dict[str, Any] | None = None, **parameters: Any) -> dict[str, Any]:
-        """The specification of the topology."""
-        p = {"work": work, "logs": f"{self.logs}/*.log", "table": str(self.table), **parameters}
-        load = Load(self.name, "", "keyed_count", mode="EFFECTIVELY_ONCE", max_spout_pending=10_000,
-                    settings={"heron.checkpoint.interval_s": 2.0, **(settings or {})})  # fmt: skip
-        return {**load.spec(self.name, str(self.out)), "parameters": p}
-
     @contextmanager
-    def running(self, spec: dict[str, Any], *flags: str) -> Iterator[Topology]:
-        """The topology; killed in the end."""
-        with submitted(self.cluster, program_of(Load(self.name, "", "keyed_count")), spec, *flags) as topology:
+    def running(self, *flags: str, work: str = "", settings: Any = None, **parameters: Any) -> Iterator[Topology]:
+        """The topology, whose parse or count does `work`; killed in the end."""
+        settings = {"heron.checkpoint.interval_s": 2.0, **(settings or {})}
+        load = Load(self.name, "", "keyed_count", mode="EFFECTIVELY_ONCE", max_spout_pending=10_000, settings=settings)
+        own = {"work": work, "logs": f"{self.logs}/*.log", "table": str(self.table), **parameters}
+        spec = {**load.spec(self.name, str(self.out)), "parameters": own}
+        with submitted(self.cluster, program_of(load), spec, *flags) as topology:
             yield topology
 
-    def run(self, spec: dict[str, Any], *flags: str, during: During | None = None) -> Ran:
-        """Run it to its end, from its activation on."""
+    def run(self, *flags: str, during: During | None = None, **about: Any) -> Ran:
+        """Run it to its end; LabError when it fails."""
         size = sum(path.stat().st_size for path in self.logs.iterdir())
         ended = Event()
-        with self.running(spec, PAUSED, *flags) as topology:
+        with self.running("--deploy-deactivated", *flags, **about) as topology:
             seen = watch(topology)
             seen.look_cpu()
             topology.activate()
-            acting = Thread(target=during, args=(topology, ended), daemon=True) if during is not None else None
-            if acting is not None:
-                acting.start()
+            if during is not None:
+                Thread(target=during, args=(topology, ended), daemon=True).start()
             try:
                 seen.until_finished(PATIENCE_S + size / SLOWEST_BYTES_S)
             finally:
                 ended.set()
-        return Ran.of(seen)
+        first, last = seen.cpu[0], seen.cpu[-1]
+        sizes = [roles[WORKER]["uss"] / roles[WORKER]["processes"] for _, roles in seen.memory if WORKER in roles]
+        cpu_s = sum(last.by_role.values()) - sum(first.by_role.values())
+        return Ran(cpu_s, last.at - first.at, max(sizes, default=0.0))
 
-    def command(self, spec: dict[str, Any], *flags: str) -> float:
-        """Submit it and wait; the seconds of the command. LabError when it fails."""
+    def command(self, **about: Any) -> float:
+        """Submit it as a batch, and wait for its end; the seconds of the command. LabError when it fails."""
         began = time.monotonic()
-        with self.running(spec, "--wait", *flags):
+        with self.running(*BATCH, "--wait", **about):
             return time.monotonic() - began
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """The record of its newest batch run."""
-        return self._of_run("run.json")
-
-    @property
-    def stages(self) -> list[dict[str, Any]]:
-        """The figures of the stages of its newest batch run."""
-        return list(self._of_run("progress.json")["stages"])
 
     @property
     def run_folder(self) -> Path:
@@ -92,50 +86,21 @@ class Count:
         folder = self.cluster.home / "batch" / self.cluster.name / self.name
         return max((path for path in folder.iterdir() if path.is_dir()), key=lambda path: int(path.name))
 
-    def _of_run(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.run_folder / name).read_text(encoding="utf-8"))
-        return found
+    def of_run(self, name: str) -> Any:
+        """A record of its newest batch run; empty if there is none yet."""
+        with suppress(FileNotFoundError):
+            return json.loads((self.run_folder / name).read_text(encoding="utf-8"))
+        return {}
 
     def check(self, name: str, lines: int, users: int = USERS, table: Path | None = None) -> Check:
-        """Whether each of the lines is counted once."""
-        return Check(name, *right_counts(table or self.table, lines, users))
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What a run took, from its activation on."""
-
-    cpu_s: float
-    seconds: float
-    worker_bytes: float
-    """The largest mean of private memory of a worker."""
-
-    @classmethod
-    def of(cls, seen: Watch) -> Ran:
-        first, last = seen.cpu[0], seen.cpu[-1]
-        cpu_s = sum(last.by_role.values()) - sum(first.by_role.values())
-        sizes = [roles[WORKER]["uss"] / roles[WORKER]["processes"] for _, roles in seen.memory if WORKER in roles]
-        return cls(cpu_s, last.at - first.at, max(sizes, default=0.0))
-
-
-def right_counts(table: Path, lines: int, users: int) -> tuple[bool, str]:
-    """Whether the rows of a table are the counts of these lines, and a sentence."""
-    rows = [
-        json.loads(line)
-        for path in sorted(table.rglob("part-*"))
-        if not path.name.endswith(".crc")
-        for line in path.read_text(encoding="utf-8").splitlines()
-    ]
-    got = {one["user"]: one["count"] for one in rows}
-    full, rest = divmod(lines, users)
-    wanted = {f"user{user}": full + (user < rest) for user in range(users) if full or user < rest}
-    if len(rows) != len(got):
-        return False, f"{len(rows):,} rows of {len(got):,} users"
-    wrong = sum(got.get(user) != count for user, count in wanted.items()) + len(got.keys() - wanted.keys())
-    return (
-        not wrong,
-        f"{wrong:,} of {len(wanted):,} users are wrong" if wrong else f"exact: {lines:,} lines, {len(got):,} users",
-    )
+        """Whether each of these lines is counted once, in a table with rows of JSON."""
+        found = [path for path in sorted((table or self.table).glob("part-*")) if path.suffix != ".crc"]
+        rows = [json.loads(line) for path in found for line in path.read_text(encoding="utf-8").splitlines()]
+        got = {one["user"]: one["count"] for one in rows}
+        full, rest = divmod(lines, users)
+        wanted = {f"user{user}": full + (user < rest) for user in range(users) if full or user < rest}
+        wrong = sum(got.get(user) != wanted.get(user) for user in got.keys() | wanted.keys()) + len(rows) - len(got)
+        return Check(name, not wrong, f"{lines:,} lines of {len(wanted):,} users, {wrong:,} rows are wrong")
 
 
 def strike(signum: int, pause_s: float, most: int, then: Callable[[], object] = bool) -> During:
