@@ -92,15 +92,20 @@ class Count:
             return json.loads((self.run_folder / name).read_text(encoding="utf-8"))
         return {}
 
-    def check(self, name: str, lines: int, users: int = USERS, table: Path | None = None) -> Check:
-        """Whether each of these lines is counted once, in a table with rows of JSON."""
-        found = [path for path in sorted((table or self.table).glob("part-*")) if path.suffix != ".crc"]
-        rows = [json.loads(line) for path in found for line in path.read_text(encoding="utf-8").splitlines()]
-        got = {one["user"]: one["count"] for one in rows}
-        full, rest = divmod(lines, users)
-        wanted = {f"user{user}": full + (user < rest) for user in range(users) if full or user < rest}
-        wrong = sum(got.get(user) != wanted.get(user) for user in got.keys() | wanted.keys()) + len(rows) - len(got)
-        return Check(name, not wrong, f"{lines:,} lines of {len(wanted):,} users, {wrong:,} rows are wrong")
+    def check(self, name: str, lines: int, users: int = USERS) -> Check:
+        """Whether each of these lines is counted once in the table."""
+        return right_counts(name, self.table, lines, users)
+
+
+def right_counts(name: str, table: Path, lines: int, users: int = USERS) -> Check:
+    """Whether a table with rows of JSON has the counts of these lines, each user once."""
+    found = [path for path in sorted(table.glob("part-*")) if path.suffix != ".crc"]
+    rows = [json.loads(line) for path in found for line in path.read_text(encoding="utf-8").splitlines()]
+    got = {one["user"]: one["count"] for one in rows}
+    full, rest = divmod(lines, users)
+    wanted = {f"user{user}": full + (user < rest) for user in range(users) if full or user < rest}
+    wrong = sum(got.get(user) != wanted.get(user) for user in got.keys() | wanted.keys()) + len(rows) - len(got)
+    return Check(name, not wrong, f"{lines:,} lines of {len(wanted):,} users, {wrong:,} rows are wrong")
 
 
 def strike(signum: int, pause_s: float, most: int, then: Callable[[], object] = bool) -> During:

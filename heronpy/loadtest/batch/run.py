@@ -19,7 +19,7 @@ import psutil
 from heronpy.common.folders import make_folders
 from heronpy.loadtest.batch import SCENES
 from heronpy.loadtest.batch.contenders import HANDS, by_hand, spark
-from heronpy.loadtest.batch.count import BATCH, PATIENCE_S, SLOWEST_BYTES_S, Count, Ran, strike
+from heronpy.loadtest.batch.count import BATCH, PATIENCE_S, SLOWEST_BYTES_S, Count, Ran, right_counts, strike
 from heronpy.loadtest.checks import Check
 from heronpy.loadtest.cluster import Cluster
 from heronpy.loadtest.errors import LabError
@@ -153,7 +153,7 @@ class Scenes:
             count, logs = self._count(name), sorted(self._logs.glob("*.log"))
             shares = [(name, prepare, logs, count.folder, one) for one in each]
             costs[name] = work_at_once(shares, PATIENCE_S + self._size / SLOWEST_BYTES_S)[1]
-            checks.append(count.check(name, self._lines, table=count.folder / "result"))
+            checks.append(right_counts(name, count.folder / "result", self._lines))
         values = {"batch_cpu_s_per_gb": batch.cpu_s / self._size * 1e9, "batch_worker_bytes": batch.worker_bytes}
         for name, cpu_s in costs.items():
             values[f"batch_{name}_cpu_s_per_gb"] = cpu_s / self._size * 1e9
