@@ -151,14 +151,12 @@ FIGURES = (
     Figure("batch_kills", "kills: time with a worker killed every 2 s, against none", "x", "less"),
     Figure("batch_resumed", "failed: CPU of the repeated command, against all", "x", "less"),
     Figure("batch_failed_s", "failed: command until a line that raises has failed it", "s", "less"),
-    Figure("batch_preempted", "preempted: attempts that were ended from outside", "", ""),
     Figure("batch_charged", "preempted: attempts that were charged", "", "less"),
     Figure("batch_history_s", "history: heron history show, all processes killed", "s", "less"),
     Figure("straggler_time", "time with one process 10 times as slow, against all alike", "x", "less"),
     Figure("straggler_in_vain", "work in vain with one unit 10 times as heavy", "x", "less"),
     Figure("handover_live_s", "end of the batch to the first live tuple", "s", "less"),
     Figure("handover_dump", "time of the savepoint and the rows, of the run", "x", "less"),
-    Figure("handover_run_s", "the run as a batch", "s", "less"),
 )
 BY_NAME = {figure.name: figure for figure in FIGURES}
 #: Of each step of `rates`; a step's figure is named `MODE/RATE/FIGURE`.

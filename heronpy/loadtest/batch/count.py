@@ -74,10 +74,10 @@ class Count:
         cpu_s = sum(last.by_role.values()) - sum(first.by_role.values())
         return Ran(cpu_s, last.at - first.at, max(sizes, default=0.0))
 
-    def command(self, **about: Any) -> float:
+    def command(self, work: str = "") -> float:
         """Submit it as a batch, and wait for its end; the seconds of the command. LabError when it fails."""
         began = time.monotonic()
-        with self.running(*BATCH, "--wait", **about):
+        with self.running(*BATCH, "--wait", work=work):
             return time.monotonic() - began
 
     @property

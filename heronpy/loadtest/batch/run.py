@@ -181,9 +181,9 @@ class Scenes:
         checks: list[Check] = []
         whole, small, count = self._plain(checks), self._count("raises", SMALL_LINES), self._count("mended")
         began = time.monotonic()
-        checks.append(_fails(small, small.command, work="broken_parse"))
+        checks.append(_fails(small, small.command))
         failed_s = time.monotonic() - began
-        checks.append(_fails(count, lambda **about: count.run(*BATCH, **about), work="broken_count"))
+        checks.append(_fails(count, lambda work: count.run(*BATCH, work=work)))
         mended = count.run(*BATCH, "--resume")
         values = {"batch_failed_s": failed_s, "batch_resumed": mended.cpu_s / whole.cpu_s}
         return values, [*checks, count.check("mended", self._lines)]
@@ -199,7 +199,7 @@ class Scenes:
         stages = count.of_run("progress.json")["stages"]
         returned, charged = (float(sum(one[name] for one in stages)) for name in ("preempted", "tries_failed"))
         all_sent = Check("preemptions", not hold.exists() and returned > 0, f"{returned:.0f} attempts were ended")
-        return {"batch_preempted": returned, "batch_charged": charged}, [all_sent, count.check("preempted", lines)]
+        return {"batch_charged": charged}, [all_sent, count.check("preempted", lines)]
 
     def history(self) -> Found:
         """All processes of a run are killed at once; then its history is shown."""
@@ -218,14 +218,12 @@ class Scenes:
         return {"batch_history_s": statistics.median(seconds)}, [shows]
 
 
-def _fails(count: Count, run: Callable[..., object], work: str) -> Check:
-    """Whether the run fails, and names the error of the user's code."""
-    said = "the run did not fail"
+def _fails(count: Count, run: Callable[..., object]) -> Check:
+    """Whether the run of a user's code that raises fails, and names the error."""
     with suppress(LabError):
-        run(work=work)
-        return Check(work, False, said)
+        run(work="broken")
     record = count.of_run("run.json")
-    return Check(work, record["state"] == "FAILED" and "a bad " in record["cause"], record["cause"])
+    return Check(count.name, record["state"] == "FAILED" and "a bad user" in record["cause"], record["cause"])
 
 
 def straggler(where: Cluster, workers: int, number: int) -> Found:
@@ -264,8 +262,5 @@ def handover(where: Cluster, keys: int, number: int) -> Found:
     with count.running("--restore", "latest", work="live") as topology:
         topology.until(lambda: live.exists() and live.read_text("ascii"), PATIENCE_S, "the live line")
     ended_at, ran_s = record["ended_at"], record["ended_at"] - record["submitted_at"]
-    return {
-        "handover_live_s": float(live.read_text("ascii")) - ended_at,
-        "handover_dump": (ended_at - finalising) / ran_s,
-        "handover_run_s": ran_s,
-    }, checks
+    live_s, dump = float(live.read_text("ascii")) - ended_at, (ended_at - finalising) / ran_s
+    return {"handover_live_s": live_s, "handover_dump": dump}, checks

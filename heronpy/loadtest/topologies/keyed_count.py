@@ -2,8 +2,8 @@
 
 `work` says what else is done: `held` sleeps at each line while the file `hold` exists. `slow` sleeps `line_s` at each
 line and writes down each attempt at a unit; it sleeps ten times as long at lines of the user `heavy`, and, if
-`slow_process` is set, in the first process with a unit. `broken_parse` and `broken_count` raise for one user. `live`
-follows the files, and writes down when a line of the user `live` has come.
+`slow_process` is set, in the first process with a unit. `broken` raises for one user. `live` follows the files, and
+writes down when a line of the user `live` has come.
 """
 
 from __future__ import annotations
@@ -105,13 +105,6 @@ class LiveCount(Count):
             (self._out / LIVE).write_text(str(time.time()), encoding="ascii")
 
 
-class BrokenParse(Parse):
-    def process(self, tup: Any) -> None:
-        if tup.values[0].startswith(f"{BROKEN}\t"):
-            raise ValueError("a bad line")
-        super().process(tup)
-
-
 class BrokenCount(Count):
     def process(self, tup: Any) -> None:
         if tup.values[0] == BROKEN:
@@ -119,8 +112,8 @@ class BrokenCount(Count):
         super().process(tup)
 
 
-PARSERS = {"held": HeldParse, "slow": SlowParse, "broken_parse": BrokenParse}
-COUNTERS = {"broken_count": BrokenCount, "live": LiveCount}
+PARSERS = {"held": HeldParse, "slow": SlowParse}
+COUNTERS = {"broken": BrokenCount, "live": LiveCount}
 
 
 def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
