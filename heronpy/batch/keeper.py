@@ -8,7 +8,7 @@ from typing import Any, Final
 from heronpy.api.topology_context import TopologyContext
 from heronpy.batch.finalise import drop_files, finalise
 from heronpy.batch.mending import RunEndedError, failing
-from heronpy.batch.progress import Rate, stage_progress
+from heronpy.batch.progress import Rate, pause_s, stage_progress
 from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
 from heronpy.batch.topology import RUN_KEY
@@ -20,9 +20,8 @@ from heronpy.ingest.watch import Watch
 
 #: Interval at which the figures for people are written.
 PROGRESS_S: Final = 1.0
-#: With so few units, it looks for the end of the stage at this interval.
+#: With so few units, it looks for the end of the stage in each round.
 FEW: Final = 16
-SOON_S: Final = 0.05
 
 
 class BatchKeeper(LogKeeper):
@@ -35,7 +34,7 @@ class BatchKeeper(LogKeeper):
         self._steps = Steps(Run(config[RUN_KEY]))
         self._step_now: Step | None = None
         self._ended = False
-        self._progress_at = 0.0
+        self._progress_at = self._entered_at = 0.0
         self._rate = Rate()
         self._soon = False
 
@@ -47,11 +46,15 @@ class BatchKeeper(LogKeeper):
             return
         if self._soon:
             # The stage may end any moment, and the figures of few units are cheap.
-            self._show_at, self._soon = min(self._show_at, time.monotonic() + SOON_S), False
+            self._show_at, self._soon = 0.0, False
         try:
             super().next_tuple()
         except RunEndedError:
             self.end_of_input()
+
+    def _round(self, now: float) -> float:
+        wait_s = super()._round(now)
+        return pause_s(wait_s, now - self._entered_at) if self._step_now is not None else 0.0
 
     def _enter(self) -> None:
         with failing(self._steps):
@@ -62,7 +65,7 @@ class BatchKeeper(LogKeeper):
             self._ended = True
             super().end_of_input()
             return
-        self._rate, self._progress_at = Rate(), 0.0
+        self._rate, self._progress_at, self._entered_at = Rate(), 0.0, time.monotonic()
         self._join(self._step_now.options)
 
     def _open(self) -> Watch:

@@ -13,6 +13,8 @@ from heronpy.ingest.ledger.commands import Figures
 from heronpy.ingest.ledger.types import UnitState
 from heronpy.views.progress import Progress, Slow, StageProgress
 
+#: A task waits for at most this share of the time that its stage has taken, and at least this long.
+WAIT_SHARE, WAIT_MIN_S = 0.1, 0.01
 #: The rate of a stage is that of this many seconds.
 RATE_S = 60.0
 
@@ -30,6 +32,11 @@ class Rate:
             self._seen.popleft()
         since, before = self._seen[0]
         return (done - before) / (now - since) if now > since else 0.0
+
+
+def pause_s(most_s: float, lasted_s: float) -> float:
+    """How long a task with nothing to do waits, in a stage that has lasted for so long: a short one ends soon."""
+    return min(most_s, max(WAIT_MIN_S, WAIT_SHARE * lasted_s))
 
 
 def started(record: RunRecord, stages: Sequence[Stage], boundary: str, now: float) -> Progress:

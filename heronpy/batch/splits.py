@@ -12,6 +12,8 @@ from heronpy.proto import plan_pb2, topology_pb2
 
 #: Bytes of input for each bucket, and most buckets.
 BUCKET_BYTES, BUCKETS_MAX = 4 << 20, 256
+#: Neighbouring buckets form about so many units, of a weight within these bounds.
+UNITS, UNIT_MIN_BYTES, UNIT_MAX_BYTES = 16, 8 << 20, 64 << 20
 
 
 def buckets_of(stages: Sequence[Stage], input_bytes: int, key_groups: int) -> dict[int, int]:
@@ -19,6 +21,11 @@ def buckets_of(stages: Sequence[Stage], input_bytes: int, key_groups: int) -> di
     most = min(BUCKETS_MAX, key_groups or BUCKETS_MAX)
     by_data = max(1, min(input_bytes // BUCKET_BYTES, most))
     return {stage.number: stage.tasks or by_data for stage in stages}
+
+
+def bucket_unit_bytes(size: int) -> int:
+    """The weight of a unit of a stage that reads so many bytes of buckets: it depends on the data only."""
+    return min(UNIT_MAX_BYTES, max(UNIT_MIN_BYTES, size // UNITS))
 
 
 def run_plan(

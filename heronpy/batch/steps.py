@@ -20,7 +20,7 @@ from heronpy.batch.progress import advanced, ended, started
 from heronpy.batch.record import RunState
 from heronpy.batch.rows import StageRows, sinks_of
 from heronpy.batch.run import RUN, Run
-from heronpy.batch.splits import buckets_of
+from heronpy.batch.splits import UNIT_MAX_BYTES, bucket_unit_bytes, buckets_of
 from heronpy.batch.stages import Stage, divide
 from heronpy.common.engine_settings import BatchSettings, IngestSettings
 from heronpy.common.errors import AnswerError, GaveUpError, HeronError
@@ -47,8 +47,6 @@ from heronpy.views.progress import PROGRESS, StageProgress, progress_of
 
 _PREPARED = "prepared.json"
 _PROGRESS_MAX = 1 << 20
-#: Neighbouring buckets form units of this weight.
-BUCKETS_BYTES = 64 << 20
 #: How long a run remembers deleted files: for its whole life.
 _DAYS = 36_500.0
 
@@ -214,7 +212,7 @@ class Steps:
 
     def _step(self, stage: Stage) -> Step:
         table = str(self.run.table(stage.number))
-        cut = self.settings.unit_bytes if stage.source in ("lines", "splits") else BUCKETS_BYTES
+        cut = self.settings.unit_bytes if stage.source in ("lines", "splits") else UNIT_MAX_BYTES
         config = Config(unit_bytes=cut, unit_wait_s=0.0, on_bad="fail", days=_DAYS, place=table)
         sinks = sinks_of(self.topology, stage, self.launch)
         output = exchange.StageOutput(table, stage, sinks, self.saves, self.on_unfit, self.settings.exchange_bytes_max)
@@ -267,7 +265,10 @@ class Steps:
             path, lines = self.run.list_file(step.stage.number), self.lines_of(step)
             if lines:
                 write_list(path, lines)
-            yield entered(path, lines, step.options.config.unit_bytes, RUN)
+            goal = step.options.config.unit_bytes
+            if step.stage.source == "buckets":
+                goal = bucket_unit_bytes(sum(weight for _, weight in lines))
+            yield entered(path, lines, goal, RUN)
         elif self._like is not None:
             files = files_of(self._like, self._like_stage(step.stage))
             for begin in range(0, len(files), REPORT_MAX) or [0]:

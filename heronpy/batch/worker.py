@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from heronpy.api.metrics import MultiCountMetric
 from heronpy.api.topology_context import TopologyContext
 from heronpy.batch.exchange import DamagedExchangeError, LargeUnitError
 from heronpy.batch.mending import RunEndedError, failing
+from heronpy.batch.progress import pause_s
 from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
 from heronpy.batch.topology import RUN_KEY
 from heronpy.common.errors import HeronError
 from heronpy.ingest.figures import WORK, Counters
+from heronpy.ingest.ledger.requests import Idle
 from heronpy.ingest.worker import LogWorker
 
 #: Counter of rows that do not fit their sink and are left out; its label is the sink.
@@ -68,9 +73,13 @@ class BatchWorker(LogWorker):
             super().end_of_input()
             return True
         self._stage_rows = self._steps.rows_of(self._step_now, self.report_error, self._count_failed)
+        self._entered_at = time.monotonic()
         self._join(self._step_now.options, self._stage_rows, self._after)
         self._after = ""
         return True
+
+    def _rest(self, idle: Idle) -> None:
+        super()._rest(replace(idle, wait_s=pause_s(idle.wait_s, time.monotonic() - self._entered_at)))
 
     def end_of_input(self) -> None:
         """The end of a stage; of the last one, the end of the input."""

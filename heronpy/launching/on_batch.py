@@ -14,7 +14,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from heronpy.batch.choice import choose, hands_over
-from heronpy.batch.mending import mend
 from heronpy.batch.record import RunRecord, RunState, Wanted, code_digest, goes_on
 from heronpy.batch.run import Run, Runs, runs_folder
 from heronpy.batch.stages import BatchRefusedError, Stage, divide
@@ -143,6 +142,9 @@ def _continue(
             f"run {record.run} has not finished, and the program has other stages since; give --fresh to begin another"
             " run"
         )
+    # Its imports take longer than the rest of a submit.
+    from heronpy.batch.mending import mend
+
     run.replace_topology(topology)
     mend(run, stages)
     topology_ids = (*record.topology_ids, topology.id)

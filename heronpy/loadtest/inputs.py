@@ -102,9 +102,9 @@ USERS = 997
 COLUMNS = {"user": "string", "ms": "int64"}
 
 
-def click_lines(first: int, after: int) -> str:
+def click_lines(first: int, after: int, users: int = USERS) -> str:
     """The lines of these numbers."""
-    return "".join(f"user{number % USERS}\t{BASE_MS + number}\n" for number in range(first, after))
+    return "".join(f"user{number % users}\t{BASE_MS + number}\n" for number in range(first, after))
 
 
 def click(line: str) -> tuple[str, int]:

@@ -136,6 +136,27 @@ FIGURES = (
     Figure("crash_s", "bad: until all other rows are visible, with kills", "s", "less"),
     Figure("rebuild_s", "rebuild: the ledger from its table", "s", "less"),
     Figure("check_s", "rebuild: table, ledger and bytes compared", "s", "less"),
+    # Of `batch`:
+    Figure("batch_cpu_s_per_gb", "cost: CPU-s per GB, batch", "s", "less"),
+    Figure("batch_stream_cpu_s_per_gb", "cost: CPU-s per GB, stream, effectively once", "s", "less"),
+    Figure("batch_hands_cpu_s_per_gb", "cost: CPU-s per GB, two processes by hand", "s", "less"),
+    Figure("batch_rdd_cpu_s_per_gb", "cost: CPU-s per GB, PySpark RDD, same functions", "s", "less"),
+    Figure("batch_sql_cpu_s_per_gb", "cost: CPU-s per GB, Spark SQL without Python", "s", "less"),
+    Figure("batch_vs_stream", "cost: batch against the stream", "x", "less"),
+    Figure("batch_vs_hands", "cost: batch against two processes by hand", "x", "less"),
+    Figure("batch_vs_rdd", "cost: batch against PySpark RDD", "x", "less"),
+    Figure("batch_vs_sql", "cost: batch against Spark SQL, which is cheaper above 1x", "x", "less"),
+    Figure("batch_worker_bytes", "cost: private memory of a worker", "bytes", "less"),
+    Figure("batch_small_s", "small: 10 KB, command until its end", "s", "less"),
+    Figure("batch_kills", "kills: time with a worker killed every 2 s, against none", "x", "less"),
+    Figure("batch_resumed", "failed: CPU of the repeated command, against all", "x", "less"),
+    Figure("batch_failed_s", "failed: command until a line that raises has failed it", "s", "less"),
+    Figure("batch_charged", "preempted: attempts that were charged", "", "less"),
+    Figure("batch_history_s", "history: heron history show, all processes killed", "s", "less"),
+    Figure("straggler_time", "time with one process 10 times as slow, against all alike", "x", "less"),
+    Figure("straggler_in_vain", "work in vain with one unit 10 times as heavy", "x", "less"),
+    Figure("handover_live_s", "end of the batch to the first live tuple", "s", "less"),
+    Figure("handover_dump", "time of the savepoint and the rows, of the run", "x", "less"),
 )
 BY_NAME = {figure.name: figure for figure in FIGURES}
 #: Of each step of `rates`; a step's figure is named `MODE/RATE/FIGURE`.

@@ -16,7 +16,7 @@ from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.batch.choice import choose
-from heronpy.batch.splits import BUCKET_BYTES, buckets_of, run_plan
+from heronpy.batch.splits import BUCKET_BYTES, bucket_unit_bytes, buckets_of, run_plan
 from heronpy.batch.stages import BatchRefusedError, Stage, divide
 from heronpy.connectors.files.sink import FileSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
@@ -144,6 +144,8 @@ def test_buckets_grow_with_the_input_and_not_beyond_the_key_groups() -> None:
     assert buckets_of(stages, 9 * BUCKET_BYTES, 0)[2] == 9
     assert buckets_of(stages, 9000 * BUCKET_BYTES, 0)[2] == 256
     assert buckets_of(stages, 9000 * BUCKET_BYTES, 100)[2] == 100
+    # Small stages have several units as well, so that all workers have work.
+    assert [bucket_unit_bytes(size << 20) for size in (1, 64, 512, 9000)] == [8 << 20, 8 << 20, 32 << 20, 64 << 20]
     plan = run_plan(message, stages, {1: 3, 2: 2, 3: 1})
     placed = [(one.task_id, one.component, one.component_index) for one in plan.instances]
     assert placed[:5] == [(1, "s0", 0), (2, "s0", 1), (3, "s0", 2), (4, "b0", 0), (5, "b0", 1)]

@@ -110,6 +110,11 @@ def _full_screen(session: Session, topology: str, interval_s: float) -> None:
         terminal.show(session, topology, interval_s, look_for_end)
 
 
+def _end_look_s(watched_s: float) -> float:
+    """After how long to look for the end again: a topology that has run only briefly may end soon."""
+    return min(END_LOOK_S, max(0.02, 0.1 * watched_s))
+
+
 def samples(
     session: Session,
     topology: str,
@@ -132,7 +137,7 @@ def samples(
     done = 0
     while count is None or done < count:
         pause = max(next_at - time.monotonic(), 0.0)
-        time.sleep(pause if ended is None else min(pause, END_LOOK_S))
+        time.sleep(pause if ended is None else min(pause, _end_look_s(time.monotonic() - began)))
         status, now = session.poll(topology), time.monotonic()
         if status is not None and topology_id not in ("", status.topology_id):
             raise NotThereError(

@@ -19,6 +19,7 @@ from heronpy.common.folders import make_output
 from heronpy.common.units import parse_bytes
 from heronpy.loadtest import page, profiles, results, scenes
 from heronpy.loadtest import rates as rate_steps
+from heronpy.loadtest.batch.run import run_batch, run_handover, run_straggler
 from heronpy.loadtest.checkpoint_state import run_checkpoint_state
 from heronpy.loadtest.cluster import cluster
 from heronpy.loadtest.control_plane import run_control_plane
@@ -40,6 +41,11 @@ def list_profiles() -> None:
         load = profiles.load(name)
         rate = f"{load.rate:,.0f}/s" if load.rate else "as fast as it can"
         rows.append((name, load.about, load.mode, load.containers, rate, f"{load.duration_s:g} s"))
+    rows += [
+        ("batch", "batch runs: CPU against others, kills, failures, 10 KB, history", None, 2, None, None),
+        ("batch_handover", "batch runs: the savepoint, and the first live tuple", None, 2, None, None),
+        ("batch_straggler", "batch runs: a slow process, a heavy unit", None, 8, None, None),
+    ]
     about = "large state of one task: how long it pauses, what is uploaded"
     rows.append(("checkpoint", about, None, None, None, None))
     rows.append(("control-plane", "packing and topology master of 10,000 tasks, simulated", None, 1000, None, None))
@@ -88,12 +94,33 @@ def rates(asked: str, modes: tuple[str, ...], step_s: float, parameters: tuple[s
     return _measure(lambda where, repeat: run_rates(where, wanted, chosen, step_s, parameters, repeat, say), **output)
 
 
+def batch(names: tuple[str, ...], size: str, preemptions: int, **output: Any) -> int:
+    """Measure what batch runs cost, and how they stand failures."""
+    wanted = _bytes(size)
+    return _measure(lambda where, repeat: run_batch(where, names, wanted, preemptions, repeat, say), **output)
+
+
+def batch_handover(keys: int, **output: Any) -> int:
+    """Measure the way from a batch run to a stream."""
+    return _measure(lambda where, repeat: run_handover(where, keys, repeat, say), **output)
+
+
+def batch_straggler(workers: int, **output: Any) -> int:
+    """Measure batch runs with a slow process, and with a heavy unit."""
+    return _measure(lambda where, repeat: run_straggler(where, workers, repeat, say), **output)
+
+
+def _bytes(text: str) -> int:
+    """An amount above 0."""
+    if (size := parse_bytes(text)) < 1:
+        raise ConfigError(f"--bytes is {text!r}; give an amount above 0, such as 64MB")
+    return size
+
+
 def units(names: tuple[str, ...], size: str, seconds: float, files: int, lines: int, number: int, **output: Any) -> int:
     """Measure what work units cost, how late their rows are, and whether the rows are exact."""
     wanted = chosen(names)
-    sizes = UnitSizes(parse_bytes(size), seconds, files, lines, number)
-    if sizes.bytes < 1:
-        raise ConfigError(f"--bytes is {size!r}; give an amount above 0, such as 64MB")
+    sizes = UnitSizes(_bytes(size), seconds, files, lines, number)
     return _measure(lambda where, repeat: run_units(where, wanted, sizes, repeat, say), **output)
 
 

@@ -11,6 +11,7 @@ from heronpy.cli import exits
 from heronpy.cli.flags.arguments import cluster_flag, together
 from heronpy.common.nearest import suggestion
 from heronpy.loadtest import profiles
+from heronpy.loadtest.batch import SCENES
 
 DEFAULT_OUT = "out/load-test"
 DEFAULT_RATES = "100,1000,5000,20000,100000,max"
@@ -78,6 +79,45 @@ def startup_command(**flags: Any) -> int:
     from heronpy.cli.measure.load_test import startup
 
     return startup(**flags)
+
+
+@load_test_command.command("batch")
+@click.argument("names", nargs=-1, type=click.Choice(SCENES), metavar="[SCENE]...")
+@click.option("--bytes", "size", default="1GB", show_default=True, metavar="BYTES", help="Size of the logs.")
+@click.option("--preemptions", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N",
+              help="Workers of 'preempted' that get SIGTERM.")  # fmt: skip
+@_output_flags
+def batch_command(**flags: Any) -> int:
+    """Measure batch runs: all scenes, or only the named ones.
+
+    The scenes are cost, small, kills, failed, preempted and history. The command fails when a result is not exact, or
+    a goal is missed. --bytes 48MB --preemptions 10 takes a few minutes.
+    """
+    from heronpy.cli.measure.load_test import batch
+
+    return batch(**flags)
+
+
+@load_test_command.command("batch_handover")
+@click.option("--keys", type=click.IntRange(1000, 100_000_000), default=1_000_000, show_default=True,
+              help="Keys of the state.")  # fmt: skip
+@_output_flags
+def batch_handover_command(**flags: Any) -> int:
+    """Measure how soon a stream goes on where a batch run has ended, and what the savepoint takes."""
+    from heronpy.cli.measure.load_test import batch_handover
+
+    return batch_handover(**flags)
+
+
+@load_test_command.command("batch_straggler")
+@click.option("--workers", type=click.IntRange(6, 100), default=8, show_default=True,
+              help="Workers, each in its own container.")  # fmt: skip
+@_output_flags
+def batch_straggler_command(**flags: Any) -> int:
+    """Measure what a slow process, and a heavy unit, cost a batch run."""
+    from heronpy.cli.measure.load_test import batch_straggler
+
+    return batch_straggler(**flags)
 
 
 @load_test_command.command("checkpoint")

@@ -42,7 +42,7 @@ def line_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:
 
 def slow_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:
     _write_attempt(unit, parameters)
-    unit_s = parameters["unit_s"] * (SLOWER if _is_slow(Path(parameters["facts"]) / SLOW) else 1)
+    unit_s = parameters["unit_s"] * (SLOWER if is_slow(Path(parameters["facts"]) / SLOW) else 1)
     lines = list(unit.lines())
     each = max(1, len(lines) // _RESTS)
     for number, line in enumerate(lines):
@@ -70,7 +70,7 @@ def halt_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:
         yield line
 
 
-def _is_slow(path: Path) -> bool:
+def is_slow(path: Path) -> bool:
     """Whether this process is the first that asks."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -174,18 +174,30 @@ def _parsed(batches: Iterator[Any]) -> Iterator[Any]:
         yield pa.record_batch([pa.array(users, pa.string()), pa.array(times, pa.int64())], names=list(COLUMNS))
 
 
-def spark(logs: Sequence[Path], table: Path, plain: bool) -> Callable[[], None]:
-    """Spark on this machine's cores, warm: with `mapInArrow`, or `plain` with its own CSV reader."""
+def spark_session(folder: Path) -> Any:
+    """Spark on this machine's cores."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable  # its workers have what this process has
-    session: Any = (
-        SparkSession.builder.master("local[*]")
+    return (
+        SparkSession.builder.master("local[*]")  # type: ignore[attr-defined]
         .appName("load-units")
         .config("spark.ui.enabled", "false")
-        .config("spark.sql.warehouse.dir", str(table.parent / "warehouse"))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .getOrCreate()
     )
+
+
+def warm_logs(folder: Path) -> str:
+    """A folder with few lines."""
+    folder.mkdir()
+    (folder / "warm.log").write_text(click_lines(0, _WARM_LINES), encoding="ascii")
+    return str(folder)
+
+
+def spark(logs: Sequence[Path], table: Path, plain: bool) -> Callable[[], None]:
+    """Spark, warm: with `mapInArrow`, or `plain` with its own CSV reader."""
+    session = spark_session(table.parent)
     schema = "user string, ms long"
 
     def run(source: str, target: str) -> None:
@@ -195,8 +207,5 @@ def spark(logs: Sequence[Path], table: Path, plain: bool) -> Callable[[], None]:
             found = session.read.text(source).mapInArrow(_parsed, schema)
         found.write.parquet(target)
 
-    warm = table.parent / "warm"
-    warm.mkdir()
-    (warm / "warm.log").write_text(click_lines(0, _WARM_LINES), encoding="ascii")
-    run(str(warm), str(table.parent / "warm-table"))
+    run(warm_logs(table.parent / "warm"), str(table.parent / "warm-table"))
     return lambda: run(str(logs[0].parent), str(table))

@@ -40,7 +40,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
     if find_spec("pyarrow") is None:
         raise ConfigError("the profile 'throughput' needs pyarrow; run: pip install 'heronpy[parquet]'")
     logs = Pipeline(where, f"throughput-{number}").logs
-    lines, size = _write(logs, sizes.bytes)
+    lines, size = write_logs(logs, sizes.bytes)
     deadline_s = PATIENCE_S + size / SLOWEST_BYTES_S
     gb = size / 1e9
     values: dict[str, float] = {}
@@ -51,7 +51,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
         made = Pipeline(where, f"throughput-{number}-{name}")
         flag = "--deploy-deactivated"
         with made.running(function, flag, logs=str(logs / "*.log"), **changes) as running:
-            by_role = _until_finished(running, deadline_s)
+            by_role = until_finished(running, deadline_s)
         values[f"{name}_cpu_s_per_gb"] = sum(by_role.values()) / gb
         return by_role, made.table
 
@@ -81,7 +81,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
         return run
 
     contenders = [units, other("hands", "by hands", by_hand, HANDS), other("hand", "by hand", by_hand, 1), tuples]
-    missing = _no_spark()
+    missing = no_spark()
     if missing:
         say(f"throughput: PySpark is left out: {missing}")
     else:
@@ -99,19 +99,19 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
     return values, checks
 
 
-def _write(logs: Path, size: int) -> tuple[int, int]:
+def write_logs(logs: Path, size: int, users: int = inputs.USERS) -> tuple[int, int]:
     """Write the logs; how many lines and bytes they have."""
     written = number = 0
     for place in range(LOGS):
         with open(logs / f"{place}.log", "w", encoding="ascii") as out:
             while written < size * (place + 1) // LOGS:
-                text = inputs.click_lines(number, number + _PIECE)
+                text = inputs.click_lines(number, number + _PIECE, users)
                 number, written = number + _PIECE, written + len(text)
                 out.write(text)
     return number, written
 
 
-def _until_finished(topology: Any, deadline_s: float) -> dict[str, float]:
+def until_finished(topology: Any, deadline_s: float) -> dict[str, float]:
     """CPU seconds by role from activation to the end of a bounded topology."""
     seen = watch(topology)
     seen.look_cpu()
@@ -121,7 +121,7 @@ def _until_finished(topology: Any, deadline_s: float) -> dict[str, float]:
     return {role: after[role] - before.get(role, 0.0) for role in after}
 
 
-def _no_spark() -> str:
+def no_spark() -> str:
     """Why Spark cannot be measured here; "" when it can."""
     if find_spec("pyspark") is None:
         return "it is not installed (pip install 'heronpy[spark]')"

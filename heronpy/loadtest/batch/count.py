@@ -1,0 +1,125 @@
+"""The keyed count of one scene: its logs, its topology, its result, and what strikes its workers meanwhile.
+
+CPU and time count from the activation of a topology to its end, without its start, as with the contenders.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, NamedTuple
+
+from heronpy.common.folders import make_folders
+from heronpy.loadtest.checks import Check
+from heronpy.loadtest.cluster import Cluster, Topology, submitted
+from heronpy.loadtest.inputs import USERS
+from heronpy.loadtest.processes import Tree
+from heronpy.loadtest.profiles import Load, program_of
+from heronpy.loadtest.watch import watch
+
+PATIENCE_S, SLOWEST_BYTES_S = 120.0, 200_000
+WORKER = "task batch"
+BATCH = ("--mode", "batch")
+#: Called with a running topology in another thread, until the event is set.
+During = Callable[[Topology, Event], None]
+
+
+class Ran(NamedTuple):
+    """What a run took, and the largest mean of private memory of a worker."""
+
+    cpu_s: float
+    seconds: float
+    worker_bytes: float
+
+
+class Count:
+    def __init__(self, where: Cluster, name: str, logs: Path | None = None) -> None:
+        self.cluster, self.name = where, f"load-batch-{name}"
+        self.folder = where.scratch / self.name
+        self.logs, self.table, self.out = logs or self.folder / "logs", self.folder / "table", self.folder / "out"
+        for folder in (self.logs, self.out):
+            make_folders(folder)
+
+    @contextmanager
+    def running(self, *flags: str, work: str = "", settings: Any = None, **parameters: Any) -> Iterator[Topology]:
+        """The topology, whose parse or count does `work`; killed in the end."""
+        settings = {"heron.checkpoint.interval_s": 2.0, **(settings or {})}
+        load = Load(self.name, "", "keyed_count", mode="EFFECTIVELY_ONCE", max_spout_pending=10_000, settings=settings)
+        own = {"work": work, "logs": f"{self.logs}/*.log", "table": str(self.table), **parameters}
+        spec = {**load.spec(self.name, str(self.out)), "parameters": own}
+        with submitted(self.cluster, program_of(load), spec, *flags) as topology:
+            yield topology
+
+    def run(self, *flags: str, during: During | None = None, **about: Any) -> Ran:
+        """Run it to its end; LabError when it fails."""
+        size = sum(path.stat().st_size for path in self.logs.iterdir())
+        ended = Event()
+        with self.running("--deploy-deactivated", *flags, **about) as topology:
+            seen = watch(topology)
+            seen.look_cpu()
+            topology.activate()
+            if during is not None:
+                Thread(target=during, args=(topology, ended), daemon=True).start()
+            try:
+                seen.until_finished(PATIENCE_S + size / SLOWEST_BYTES_S)
+            finally:
+                ended.set()
+        first, last = seen.cpu[0], seen.cpu[-1]
+        sizes = [roles[WORKER]["uss"] / roles[WORKER]["processes"] for _, roles in seen.memory if WORKER in roles]
+        cpu_s = sum(last.by_role.values()) - sum(first.by_role.values())
+        return Ran(cpu_s, last.at - first.at, max(sizes, default=0.0))
+
+    def command(self, work: str = "") -> float:
+        """Submit it as a batch, and wait for its end; the seconds of the command. LabError when it fails."""
+        began = time.monotonic()
+        with self.running(*BATCH, "--wait", work=work):
+            return time.monotonic() - began
+
+    @property
+    def run_folder(self) -> Path:
+        """Of its newest batch run."""
+        folder = self.cluster.home / "batch" / self.cluster.name / self.name
+        return max((path for path in folder.iterdir() if path.is_dir()), key=lambda path: int(path.name))
+
+    def of_run(self, name: str) -> Any:
+        """A record of its newest batch run; empty if there is none yet."""
+        with suppress(FileNotFoundError):
+            return json.loads((self.run_folder / name).read_text(encoding="utf-8"))
+        return {}
+
+    def check(self, name: str, lines: int, users: int = USERS) -> Check:
+        """Whether each of these lines is counted once in the table."""
+        return right_counts(name, self.table, lines, users)
+
+
+def right_counts(name: str, table: Path, lines: int, users: int = USERS) -> Check:
+    """Whether a table with rows of JSON has the counts of these lines, each user once."""
+    found = [path for path in sorted(table.glob("part-*")) if path.suffix != ".crc"]
+    rows = [json.loads(line) for path in found for line in path.read_text(encoding="utf-8").splitlines()]
+    got = {one["user"]: one["count"] for one in rows}
+    full, rest = divmod(lines, users)
+    wanted = {f"user{user}": full + (user < rest) for user in range(users) if full or user < rest}
+    wrong = sum(got.get(user) != wanted.get(user) for user in got.keys() | wanted.keys()) + len(rows) - len(got)
+    return Check(name, not wrong, f"{lines:,} lines of {len(wanted):,} users, {wrong:,} rows are wrong")
+
+
+def strike(signum: int, pause_s: float, most: int, then: Callable[[], object] = bool) -> During:
+    """Send a signal to a worker of a batch each `pause_s`, to each process once; in the end call `then`."""
+
+    def act(topology: Topology, ended: Event) -> None:
+        tree, struck = Tree(topology.scheduler()), set[int]()
+        while len(struck) < most and not ended.wait(pause_s):
+            tree.refresh()
+            workers = [pid for pid, one in tree.seen.items() if one.role == WORKER and one.process.is_running()]
+            for pid in [pid for pid in workers if pid not in struck][:1]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signum)
+                struck.add(pid)
+        then()
+
+    return act

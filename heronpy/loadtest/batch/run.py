@@ -1,0 +1,266 @@
+"""Runs the profiles of batch runs, and builds the result documents.
+
+Sleeping work makes the figures of slow processes those of the runtime, and not of a busy machine.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import psutil
+
+from heronpy.common.folders import make_folders
+from heronpy.loadtest.batch import SCENES
+from heronpy.loadtest.batch.contenders import HANDS, by_hand, spark
+from heronpy.loadtest.batch.count import BATCH, PATIENCE_S, SLOWEST_BYTES_S, Count, Ran, right_counts, strike
+from heronpy.loadtest.checks import Check
+from heronpy.loadtest.cluster import Cluster
+from heronpy.loadtest.errors import LabError
+from heronpy.loadtest.inputs import click_lines
+from heronpy.loadtest.results import label_of, shown
+from heronpy.loadtest.run import Say, repeated, run_of
+from heronpy.loadtest.topologies.keyed_count import HEAVY, HELD_S, HOLD, LIVE
+from heronpy.loadtest.topologies.log_units import ATTEMPTS
+from heronpy.loadtest.units.contenders import Prepare, work_at_once
+from heronpy.loadtest.units.throughput import no_spark, write_logs
+
+#: The most that is accepted.
+GOALS: dict[str, float] = {
+    "batch_vs_stream": 0.9,
+    "batch_vs_hands": 3.0,
+    "batch_vs_rdd": 0.8,
+    "batch_worker_bytes": 150 << 20,
+    "batch_small_s": 2.0,
+    "batch_kills": 1.2,
+    "batch_resumed": 0.12,
+    "batch_failed_s": 15.0,
+    "batch_charged": 0.0,
+    "batch_history_s": 0.5,
+    "straggler_time": 1.25,
+    "straggler_in_vain": 0.03,
+    "handover_live_s": 3.0,
+    "handover_dump": 0.05,
+}
+KILL_S, SMALL_LINES, TIMES = 2.0, 450, 3
+UNIT, WORKERS = "heron.batch.unit_bytes", "heron.batch.workers"
+#: Bytes of a unit where workers are killed.
+KILLED_UNIT = 2 << 20
+#: `batch_straggler`: units of each worker, bytes and lines of one, and how long a line sleeps.
+UNITS, UNIT_BYTES, UNIT_LINES, LINE_S = 40, 1024, 46, 0.011
+
+Found = tuple[dict[str, float], list[Check]]
+
+
+def run_batch(
+    where: Cluster, names: Sequence[str], size: int, preemptions: int, repeat: int, say: Say
+) -> dict[str, Any]:
+    """The result document of these scenes of `batch`, or of all."""
+
+    def measure(number: int) -> Found:
+        scenes, values, checks = Scenes(where, size, preemptions, number, say), dict[str, float](), list[Check]()
+        for name in SCENES:
+            if name in names or not names:
+                found, judged = getattr(scenes, name)()
+                values.update(found)
+                checks += judged
+        # Logs and tables of many runs together could fill a disk.
+        for folder in where.scratch.glob("load-batch-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+        return values, checks
+
+    options = {"scenes": ", ".join(names), "bytes": size, "preemptions": preemptions}
+    return _document("batch", "a keyed count of lines as a batch run", options, repeat, say, measure)
+
+
+def run_straggler(where: Cluster, workers: int, repeat: int, say: Say) -> dict[str, Any]:
+    """The result document of `batch_straggler`."""
+    about, options = "batch runs with a slow process, and with a heavy unit", {"workers": workers}
+    return _document("batch_straggler", about, options, repeat, say, lambda number: straggler(where, workers, number))
+
+
+def run_handover(where: Cluster, keys: int, repeat: int, say: Say) -> dict[str, Any]:
+    """The result document of `batch_handover`."""
+    about, options = "from a batch run to the stream that goes on", {"keys": keys}
+    return _document("batch_handover", about, options, repeat, say, lambda number: handover(where, keys, number))
+
+
+def _document(
+    profile: str, about: str, options: dict[str, Any], repeat: int, say: Say, measure: Callable[[int], Found]
+) -> dict[str, Any]:
+    def once(number: int, begin: str) -> dict[str, Any]:
+        values, checks = measure(number)
+        goals = judged(values)
+        say(f"{begin}{sum(goal.ok for goal in goals)} of {len(goals)} goals are reached")
+        return run_of(values, [*checks, *goals])
+
+    return repeated(once, repeat, profile=profile, about=about, unit="lines", options=options)
+
+
+def judged(values: dict[str, float]) -> list[Check]:
+    """Whether the figures of a run reach the goals that they have."""
+    return [
+        Check(label_of(name), values[name] <= most, f"{shown(name, values[name])}, at most {shown(name, most)}")
+        for name, most in GOALS.items()
+        if name in values
+    ]
+
+
+class Scenes:
+    """The scenes of `batch` in one run, over the same logs."""
+
+    def __init__(self, where: Cluster, size: int, preemptions: int, number: int, say: Say) -> None:
+        self._where, self._preemptions, self._number, self._say = where, preemptions, number, say
+        self._logs = where.scratch / f"load-batch-logs-{number}"
+        make_folders(self._logs)
+        self._lines, self._size = write_logs(self._logs, size)
+        self._whole: Ran | None = None
+
+    def _count(self, name: str, lines: int = 0) -> Count:
+        """A count of the common logs, or of its own with so many lines."""
+        count = Count(self._where, f"{name}-{self._number}", None if lines else self._logs)
+        if lines:
+            (count.logs / "0.log").write_text(click_lines(0, lines), encoding="ascii")
+        return count
+
+    def _plain(self, checks: list[Check]) -> Ran:
+        """The run that others are compared with, once."""
+        if self._whole is None:
+            count = self._count("batch")
+            self._whole = count.run(*BATCH)
+            checks.append(count.check("batch", self._lines))
+            self._say(f"batch: {self._whole.cpu_s:.1f} CPU-s, {self._whole.seconds:.1f} s")
+        return self._whole
+
+    def cost(self) -> Found:
+        """CPU of all contenders."""
+        checks: list[Check] = []
+        batch, stream = self._plain(checks), self._count("stream")
+        costs = {"stream": stream.run().cpu_s}
+        checks.append(stream.check("stream", self._lines))
+        others: list[tuple[str, Prepare, list[object]]] = [("hands", by_hand, list(range(HANDS)))]
+        if missing := no_spark():
+            self._say(f"cost: PySpark is left out: {missing}")
+        else:
+            others += [("rdd", spark, [False]), ("sql", spark, [True])]
+        for name, prepare, each in others:
+            count, logs = self._count(name), sorted(self._logs.glob("*.log"))
+            shares = [(name, prepare, logs, count.folder, one) for one in each]
+            costs[name] = work_at_once(shares, PATIENCE_S + self._size / SLOWEST_BYTES_S)[1]
+            checks.append(right_counts(name, count.folder / "result", self._lines))
+        values = {"batch_cpu_s_per_gb": batch.cpu_s / self._size * 1e9, "batch_worker_bytes": batch.worker_bytes}
+        for name, cpu_s in costs.items():
+            values[f"batch_{name}_cpu_s_per_gb"] = cpu_s / self._size * 1e9
+            values[f"batch_vs_{name}"] = batch.cpu_s / cpu_s
+        return values, checks
+
+    def small(self) -> Found:
+        """Little input: the command and all that it starts."""
+        count, seconds = self._count("small", SMALL_LINES), []
+        for _ in range(TIMES):
+            shutil.rmtree(count.table, ignore_errors=True)  # each run publishes its own rows
+            seconds.append(count.command())
+        return {"batch_small_s": statistics.median(seconds)}, [count.check("small", SMALL_LINES)]
+
+    def kills(self) -> Found:
+        """Workers are killed, against the same without kills."""
+        calm, killed, settings = self._count("calm"), self._count("kills"), {UNIT: KILLED_UNIT}
+        plain = calm.run(*BATCH, settings=settings)
+        hit = killed.run(*BATCH, settings=settings, during=strike(signal.SIGKILL, KILL_S, self._lines))
+        self._say(f"kills: {plain.seconds:.1f} s without, {hit.seconds:.1f} s with")
+        return {"batch_kills": hit.seconds / plain.seconds}, [killed.check("kills", self._lines)]
+
+    def failed(self) -> Found:
+        """A line raises in a small input; a user raises in the last stage, is mended, and the command repeated."""
+        checks: list[Check] = []
+        whole, small, count = self._plain(checks), self._count("raises", SMALL_LINES), self._count("mended")
+        began = time.monotonic()
+        checks.append(_fails(small, small.command))
+        failed_s = time.monotonic() - began
+        checks.append(_fails(count, lambda work: count.run(*BATCH, work=work)))
+        mended = count.run(*BATCH, "--resume")
+        values = {"batch_failed_s": failed_s, "batch_resumed": mended.cpu_s / whole.cpu_s}
+        return values, [*checks, count.check("mended", self._lines)]
+
+    def preempted(self) -> Found:
+        """Workers get SIGTERM while they have units."""
+        lines = int(self._preemptions / HELD_S)
+        count = self._count("preempted", lines)
+        hold = count.out / HOLD
+        hold.touch()
+        strikes = strike(signal.SIGTERM, 0.1, self._preemptions, lambda: hold.unlink(missing_ok=True))
+        count.run(*BATCH, work="held", settings={UNIT: 20_000}, during=strikes)
+        stages = count.of_run("progress.json")["stages"]
+        returned, charged = (float(sum(one[name] for one in stages)) for name in ("preempted", "tries_failed"))
+        all_sent = Check("preemptions", not hold.exists() and returned > 0, f"{returned:.0f} attempts were ended")
+        return {"batch_charged": charged}, [all_sent, count.check("preempted", lines)]
+
+    def history(self) -> Found:
+        """All processes of a run are killed at once; then its history is shown."""
+        count, seconds, said = self._count("history"), [], ""
+        (count.out / HOLD).touch()
+        with count.running(*BATCH, work="held") as topology:
+            topology.until(lambda: count.of_run("progress.json"), PATIENCE_S, "the progress of the run")
+            for process in [topology.guardian(), *topology.guardian().children(recursive=True)]:
+                with suppress(psutil.Error):
+                    process.kill()
+            for _ in range(TIMES):
+                began = time.monotonic()
+                said = self._where.heron("history", "show", self._where.target, f"{count.name}/1")
+                seconds.append(time.monotonic() - began)
+        shows = Check("history", f"{count.name}/1" in said, said.partition("\n")[0])
+        return {"batch_history_s": statistics.median(seconds)}, [shows]
+
+
+def _fails(count: Count, run: Callable[..., object]) -> Check:
+    """Whether the run of a user's code that raises fails, and names the error."""
+    with suppress(LabError):
+        run(work="broken")
+    record = count.of_run("run.json")
+    return Check(count.name, record["state"] == "FAILED" and "a bad user" in record["cause"], record["cause"])
+
+
+def straggler(where: Cluster, workers: int, number: int) -> Found:
+    """All alike; the same with one slow process; the same with one heavy unit."""
+    lines, ran, checks = workers * UNITS * UNIT_LINES, dict[str, Ran](), list[Check]()
+    settings = {UNIT: UNIT_BYTES, WORKERS: workers, "topology.stmgrs": workers}
+    for name in ("alike", "slow", "heavy"):
+        count, text = Count(where, f"{name}-{number}"), click_lines(0, lines)
+        if name == "heavy":
+            middle = text.index("\n", len(text) // 2) + 1
+            text = text[:middle] + f"{HEAVY}\t1700000000000\n" * UNIT_LINES + text[middle:]
+        (count.logs / "0.log").write_text(text, encoding="ascii")
+        ran[name] = count.run(*BATCH, work="slow", settings=settings, line_s=LINE_S, slow_process=name == "slow")
+        if name != "heavy":
+            checks.append(count.check(name, lines))
+    attempts = [json.loads(line) for line in (count.out / ATTEMPTS).read_text("ascii").splitlines()]
+    attempts.sort(key=lambda one: one["at"])
+    # The first attempt at a unit that ends has won.
+    won = {one["unit"]: one["s"] for one in reversed(attempts) if one["done"]}
+    total, useful = sum(one["s"] for one in attempts), sum(won.values())
+    checks.append(Check("heavy", len(won) >= workers * UNITS / 2, f"{len(attempts)} attempts at {len(won)} units"))
+    in_vain = (total - useful) / total
+    return {"straggler_time": ran["slow"].seconds / ran["alike"].seconds, "straggler_in_vain": in_vain}, checks
+
+
+def handover(where: Cluster, keys: int, number: int) -> Found:
+    """A batch that leaves a savepoint, and the stream that goes on from it, with one more line."""
+    count = Count(where, f"handover-{number}")
+    lines, _ = write_logs(count.logs, keys * 24, keys)
+    count.run(*BATCH, work="live")
+    record, finalising = count.of_run("run.json"), (count.run_folder / "finalise.lock").stat().st_mtime
+    checks = [count.check("handover", lines, keys)]
+    with (count.logs / "0.log").open("a", encoding="ascii") as log:
+        log.write(f"{LIVE}\t1\n")
+    live = count.out / LIVE
+    with count.running("--restore", "latest", work="live") as topology:
+        topology.until(lambda: live.exists() and live.read_text("ascii"), PATIENCE_S, "the live line")
+    ended_at, ran_s = record["ended_at"], record["ended_at"] - record["submitted_at"]
+    live_s, dump = float(live.read_text("ascii")) - ended_at, (ended_at - finalising) / ran_s
+    return {"handover_live_s": live_s, "handover_dump": dump}, checks

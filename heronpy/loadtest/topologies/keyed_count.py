@@ -1,0 +1,133 @@
+"""Counts the lines of each user: lines -> parse (shuffle) -> count (fields, keyed state) -> store.
+
+`work` says what else is done: `held` sleeps at each line while the file `hold` exists. `slow` sleeps `line_s` at each
+line and writes down each attempt at a unit; it sleeps ten times as long at lines of the user `heavy`, and, if
+`slow_process` is set, in the first process with a unit. `broken` raises for one user. `live` follows the files, and
+writes down when a line of the user `live` has come.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
+from heronpy.api.topology_context import TopologyContext
+from heronpy.connectors.files import FileSink
+from heronpy.connectors.textfiles.textfilespout import TextFileSpout
+from heronpy.loadtest.inputs import click
+from heronpy.loadtest.topologies.log_units import ATTEMPTS, SLOW, SLOWER, is_slow
+from heronpy.loadtest.topologies.parts import KEY, submit
+
+HOLD, LIVE, BROKEN, HEAVY, HELD_S = "hold", "live", "user7", "heavy", 0.005
+
+
+class Parse(Bolt):
+    outputs = ["user", "ms"]
+
+    def process(self, tup: Any) -> None:
+        self.emit(click(tup.values[0]))
+
+
+class HeldParse(Parse):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self._hold = Path(config[KEY]["out"]) / HOLD
+
+    def process(self, tup: Any) -> None:
+        if self._hold.exists():
+            time.sleep(HELD_S)
+        super().process(tup)
+
+
+class SlowParse(Parse):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self._parameters, self._out = config[KEY]["parameters"], Path(config[KEY]["out"])
+        self._line_s = self._parameters["line_s"]
+        if self._parameters["slow_process"] and is_slow(self._out / SLOW):
+            self._line_s *= SLOWER
+        self._began, self._first, self._done = time.monotonic(), "", False
+
+    def process(self, tup: Any) -> None:
+        user, ms = click(tup.values[0])
+        self._first = self._first or f"{user} {ms}"
+        time.sleep(self._line_s * (SLOWER if user == HEAVY else 1))
+        self.emit([user, ms])
+
+    def finish(self) -> None:
+        self._done = True
+
+    def close(self) -> None:
+        now = time.monotonic()
+        line = json.dumps({"unit": self._first, "s": now - self._began, "at": now, "done": self._done}) + "\n"
+        descriptor = os.open(self._out / ATTEMPTS, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.write(descriptor, line.encode())
+        os.close(descriptor)
+
+
+class Count(Bolt):
+    """Emits at the end, or at each tick what has changed if a stream goes on."""
+
+    outputs = ["user", "count"]
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self._counts: Any = context.keyed_state("counts")
+        self._changed: dict[str, None] = {}
+
+    def process(self, tup: Any) -> None:
+        user = tup.values[0]
+        self._counts[user] = self._counts.get(user, 0) + 1
+        self._changed[user] = None
+
+    def process_tick(self, tup: Any) -> None:
+        for user in self._changed:
+            self.emit([user, self._counts[user]])
+        self._changed.clear()
+
+    def finish(self) -> None:
+        self.process_tick(None)
+
+
+class LiveCount(Count):
+    """Writes down when a live line has come."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        super().initialize(config, context)
+        self._out = Path(config[KEY]["out"])
+
+    def process(self, tup: Any) -> None:
+        super().process(tup)
+        if tup.values[0] == LIVE:
+            (self._out / LIVE).write_text(str(time.time()), encoding="ascii")
+
+
+class BrokenCount(Count):
+    def process(self, tup: Any) -> None:
+        if tup.values[0] == BROKEN:
+            raise ValueError("a bad user")
+        super().process(tup)
+
+
+PARSERS = {"held": HeldParse, "slow": SlowParse}
+COUNTERS = {"broken": BrokenCount, "live": LiveCount}
+
+
+def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
+    """Lines -> parse -> count -> store"""
+    p = spec["parameters"]
+    own, follows = {KEY: spec}, p["work"] == "live"
+    ticks = {"topology.tick.tuple.freq.secs": 0.5} if follows else {}
+    files = {TextFileSpout.PATHS: p["logs"], TextFileSpout.FOLLOW: follows}
+    lines = made.add_spout("lines", TextFileSpout, par=1, config=files)
+    parse = made.add_bolt("parse", PARSERS.get(p["work"], Parse), par=1, inputs={lines: Grouping.SHUFFLE}, config=own)
+    counter = COUNTERS.get(p["work"], Count)
+    count = made.add_bolt("count", counter, par=1, inputs={parse: Grouping.fields("user")}, config=own | ticks)
+    made.add_spec(FileSink.spec("store", {count: Grouping.SHUFFLE}, folder=p["table"], fields=["user", "count"]))
+
+
+if __name__ == "__main__":
+    submit(describe, __doc__)
