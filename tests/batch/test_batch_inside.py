@@ -28,6 +28,7 @@ from heronpy.common.errors import GaveUpError
 from heronpy.connectors.files import FileSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.ingest.keeper import LogKeeper
+from heronpy.ingest.ledger.commands import Figures
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.worker import LogWorker
 from heronpy.launching.on_batch import check_like
@@ -182,6 +183,25 @@ def test_splits_pass_three_stages_and_each_number_counts_once(tmp_path: Path, mo
         (["numbers", "digit"], "finished"), (["sum"], "finished"), (["all", "store"], "finished")
     ]  # fmt: skip
     assert progress.stages[0].units >= 6 and progress.stages[0].bytes == 12 * 300 * 8
+
+
+def test_a_keeper_that_is_late_leaves_a_finished_stage_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "2", "3"), monkeypatch)
+    run.start(workers=1, keepers=2)
+    first = Stages(str(run.run.table(1)))
+    while not first.has_ended(RUN):
+        for task in run.tasks:
+            task.next_tuple()
+    late = [task for task in run.tasks if isinstance(task, BatchKeeper) and task._step_now is not None]  # noqa: SLF001
+    for keeper in (one for one in late if one._step_now.stage.number == 1):  # type: ignore[union-attr]  # noqa: SLF001
+        keeper._progress_at = 0.0  # noqa: SLF001
+        keeper._looked(Figures())  # noqa: SLF001
+        assert run.run.progress.stages[0].state == "running"
+    run.to_the_end()
+    run.close()
+    assert [one.state for one in run.run.progress.stages] == ["finished"] * 3
 
 
 def test_a_damaged_file_ends_the_run_and_its_unit_is_made_again(
