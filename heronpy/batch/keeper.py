@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any, Final
 
 from heronpy.api.topology_context import TopologyContext
@@ -12,6 +13,7 @@ from heronpy.batch.progress import Rate, pause_s, stage_progress
 from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
 from heronpy.batch.topology import RUN_KEY
+from heronpy.common.errors import LedgerAwayError
 from heronpy.ingest.figures import KeeperFigures
 from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.ledger.commands import Figures, ListUnits, Show
@@ -79,6 +81,10 @@ class BatchKeeper(LogKeeper):
 
     def end_of_input(self) -> None:
         """The end of a stage; of the last one, the end of the input."""
+        assert self._step_now is not None
+        # Each keeper says so when it leaves: it may have said that the stage runs after another one has ended it.
+        with suppress(LedgerAwayError):
+            self._note(self._step_now, self._asking.ask(Show()), "finished", time.time())
         self._asking.leave()
         self._step_now, self._ended = None, False
 

@@ -60,8 +60,9 @@ separate process recomputes everything from the seed. **Loss**: tuples that neve
 whose count or sum differs from the recomputation. **Order**: tuples that came after a later one of their key.
 **Recovery**: from a fault until new tuples arrive again at 90 % of the rate before the first one. **Restart**: from a
 fault until the victim's successor runs. **Max memory**: of the largest process. What each mode promises is in
-[guarantees.md](guarantees.md). For [work units](howto/verify.md#work-units) a tuple is a line, and a key a
-unit; a wrong one has other rows than its lineage says. Loss and keys are of runs whose input came to its end.
+[guarantees.md](guarantees.md). For [work units](howto/verify.md#work-units) and [batch
+runs](howto/verify.md#batch-runs) a tuple is a line. A key of work units is a unit; a wrong one has other rows than its
+lineage says. Loss and keys are of runs whose input came to its end.
 """
 
 

@@ -28,6 +28,7 @@ from heronpy.common.errors import GaveUpError
 from heronpy.connectors.files import FileSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.ingest.keeper import LogKeeper
+from heronpy.ingest.ledger.commands import Figures
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.worker import LogWorker
 from heronpy.launching.on_batch import check_like
@@ -86,6 +87,13 @@ class KilledError(BaseException):
         "heronpy.storage.checkpoints.CheckpointStore.write_metadata",
         "heronpy.batch.keeper.drop_files",
         "heronpy.ingest.outputs.stages.Stages.mark_end",
+        "heronpy.ingest.outputs.stages.Stages.make",
+        "heronpy.ingest.outputs.stages.Stages.finish",
+        "heronpy.ingest.outputs.stages.Stages.publish",
+        # Requests to the ledger.
+        "Lease",
+        "Commit",
+        "Published",
     ],
 )
 def test_a_run_that_is_killed_at_any_step_counts_each_line_once(
@@ -94,22 +102,24 @@ def test_a_run_that_is_killed_at_any_step_counts_each_line_once(
     expected, out = write(tmp_path / "logs" / "a.log", 300), tmp_path / "out"
     given = {"mode": "EFFECTIVELY_ONCE", "follow": "1"}
     run = InsideRun(tmp_path, topology("visits", f"{tmp_path}/logs/*.log", str(out), **given), monkeypatch)
-    do, calls = pkgutil.resolve_name(step), iter(range(1000))
+    place = step if "." in step else "heronpy.ingest.asking.Asking.ask"
+    do, calls = pkgutil.resolve_name(place), iter(range(1000))
 
     def killed(*args: Any, **more: Any) -> Any:
-        at_last = step.endswith("mark_end") and next(calls) == 0  # that of the first stage
-        result = None if before and not at_last else do(*args, **more)
-        if not at_last:
+        is_other = step != place and type(args[1]).__name__ != step
+        is_other |= step.endswith("mark_end") and next(calls) == 0  # that of the first stage
+        result = None if before and not is_other else do(*args, **more)
+        if not is_other:
             raise KilledError
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(step, killed)
+        patch.setattr(place, killed)
         run.start()
         with pytest.raises(KilledError):
             run.to_the_end()
-    run.close()
-    run.start()
+        run.die()
+    run.start(after="killed")
     run.to_the_end()
     run.close()
     rows, record = rows_of(out), run.run.record
@@ -173,6 +183,25 @@ def test_splits_pass_three_stages_and_each_number_counts_once(tmp_path: Path, mo
         (["numbers", "digit"], "finished"), (["sum"], "finished"), (["all", "store"], "finished")
     ]  # fmt: skip
     assert progress.stages[0].units >= 6 and progress.stages[0].bytes == 12 * 300 * 8
+
+
+def test_a_keeper_that_is_late_leaves_a_finished_stage_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "2", "3"), monkeypatch)
+    run.start(workers=1, keepers=2)
+    first = Stages(str(run.run.table(1)))
+    while not first.has_ended(RUN):
+        for task in run.tasks:
+            task.next_tuple()
+    late = [task for task in run.tasks if isinstance(task, BatchKeeper) and task._step_now is not None]  # noqa: SLF001
+    for keeper in (one for one in late if one._step_now.stage.number == 1):  # type: ignore[union-attr]  # noqa: SLF001
+        keeper._progress_at = 0.0  # noqa: SLF001
+        keeper._looked(Figures())  # noqa: SLF001
+        assert run.run.progress.stages[0].state == "running"
+    run.to_the_end()
+    run.close()
+    assert [one.state for one in run.run.progress.stages] == ["finished"] * 3
 
 
 def test_a_damaged_file_ends_the_run_and_its_unit_is_made_again(

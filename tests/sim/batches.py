@@ -279,8 +279,9 @@ class Batch(Cluster):
                 wrong(f"stage {stage.number}: {problem}")
             if left := self._open_bytes(stage.number):
                 wrong(f"stage {stage.number} has not processed {left}, or more than once")
-            charged = sum(row.tries_failed for row in rows if isinstance(row, Tally))
-            if charged:
+            tally = next((row for row in rows if isinstance(row, Tally)), Tally())
+            self.stats.update(backups=tally.backups, in_vain=tally.in_vain, preempted=tally.preempted)
+            if charged := tally.tries_failed:
                 wrong(f"stage {stage.number} has charged {charged} attempts, and no one was at fault")
         self.stats["units"] += sum(len(self._lineages(stage.number)) for stage in self.stages)
         if not record.hold:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -46,6 +47,10 @@ class BatchWorld(World):
     checks: list[Check] = field(default_factory=list)
     _next: int = 0
     _has_half: bool = False
+    #: What had arrived at the last look, since when, and the longest time without more.
+    _arrived: int = 0
+    _arrived_at: float = field(default_factory=time.monotonic)
+    _stall_s: float = 0.0
 
     def begin(self, spec: dict[str, Any], stack: ExitStack) -> None:
         """Write the files, and submit the topology as a batch."""
@@ -102,6 +107,14 @@ class BatchWorld(World):
     def arrived(self) -> int:
         """Tuples that bolts have seen, also in vain."""
         return sum(path.stat().st_size for path in (self.out / SEEN).iterdir())
+
+    def look(self) -> None:
+        World.look(self)
+        now, arrived = time.monotonic(), self.arrived()
+        if arrived != self._arrived:
+            # Until the first one nothing has begun.
+            self._stall_s = max(self._stall_s, now - self._arrived_at if self._arrived else 0.0)
+            self._arrived, self._arrived_at = arrived, now
 
     # ---- the run --------------------------------------------------------------------------------
     @property
@@ -200,6 +213,9 @@ class BatchWorld(World):
         self._check("loss", not verdict.loss, f"{verdict.loss:,} lines lost of {verdict.expected:,}")
         self._check("duplicates", not verdict.duplicates, f"{verdict.duplicates:,} lines count twice")
         self._check("keys", not verdict.wrong_keys, f"{verdict.wrong_keys:,} of {verdict.keys:,} keys are wrong")
+        verdict.stall_s = self._stall_s
+        is_alive = verdict.stall_s <= limits.stall_max_s
+        self._check("liveness", is_alive, f"longest time without a tuple {verdict.stall_s:.2f} s")
         self._check("published", not doubled, f"{len(doubled):,} rows were published twice")
         verdict.checks = [*self.checks, *memory_checks(verdict, limits)]
         return verdict
