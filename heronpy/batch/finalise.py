@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from heronpy.api.spout.split_spout import SplitSpout, done_state, split_of
 from heronpy.api.state.keyed_state import PartitionOwner
 from heronpy.batch import exchange
-from heronpy.batch.record import RunState
+from heronpy.batch.record import RunRecord, RunState
 from heronpy.batch.rows import sinks_of
 from heronpy.batch.stages import Stage
 from heronpy.batch.steps import Steps, files_of
@@ -30,7 +30,7 @@ from heronpy.proto import components_of
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT, KeyedState, Metadata, TaskSnapshot
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.locations import location_of, open_store
-from heronpy.storage.objects.url import place_of
+from heronpy.storage.objects.url import Place, place_of
 from heronpy.wire.codec import freeze
 
 #: A run has one checkpoint.
@@ -85,6 +85,11 @@ def publish(steps: Steps) -> dict[str, str]:
     return folders
 
 
+def savepoint_folder(record: RunRecord) -> Place:
+    """Where the savepoint of a run is, and nothing else."""
+    return place_of(record.savepoints) / f"{record.topology}-batch-{record.number}-{run_token(record.id)}"
+
+
 class Snapshots:
     """The savepoint of a run: its files are copied at once, and it exists when `complete` has written its metadata.
     In memory there is one chunk of one file of a stage at a time, besides the indices and the names of the files.
@@ -96,8 +101,7 @@ class Snapshots:
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self._record = steps.run.record
-        folder = f"{self._record.topology}-batch-{self._record.number}-{run_token(self._record.id)}"
-        self._store: CheckpointStore = open_store(place_of(self._record.savepoints) / folder)
+        self._store: CheckpointStore = open_store(savepoint_folder(self._record))
         self._parts = components_of(steps.topology)
         self._tasks: dict[tuple[str, int], TaskSnapshot] = {}
         self.keys = 0

@@ -8,6 +8,7 @@ from heronpy.api.metrics import MultiCountMetric
 from heronpy.api.topology_context import TopologyContext
 from heronpy.batch.exchange import DamagedExchangeError, LargeUnitError
 from heronpy.batch.mending import failing
+from heronpy.batch.metrics import RunMetrics
 from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
 from heronpy.batch.topology import RUN_KEY
@@ -41,6 +42,7 @@ class BatchWorker(LogWorker):
         self._unfit, self._failed = MultiCountMetric(), MultiCountMetric()
         context.register_metric(UNFIT, self._unfit, 1.0)
         context.register_metric(FAILED, self._failed, 1.0)
+        self._metrics = RunMetrics(context.register_metric)
         self._steps = Steps(Run(config[RUN_KEY]), on_unfit=self._count_unfit)
         self._step_now: Step | None = None
         self._after = context.process.after
@@ -63,7 +65,7 @@ class BatchWorker(LogWorker):
             self._ended = True
             super().end_of_input()
             return True
-        self._stage_rows = self._steps.rows_of(self._step_now, self.report_error, self._count_failed)
+        self._stage_rows = self._steps.rows_of(self._step_now, self.report_error, self._count_failed, self._metrics)
         self._join(self._step_now.options, self._stage_rows, self._after)
         self._after = ""
         return True

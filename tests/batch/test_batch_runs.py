@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import FAILED, USAGE, Heron
-from tests.support.waiting import wait_for
+from tests.support.waiting import alive, wait_for
 
 PROGRAM = Path(__file__).parent / "programs" / "visits.py"
 
@@ -109,22 +109,30 @@ def test_killed_workers_change_nothing(heron: Heron, logs: Path, tmp_path: Path)
 def test_a_stopped_worker_is_not_waited_for(heron: Heron, logs: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     expected = write(logs / "a.log", 4000, 14)
-    heron("submit", "local", "--mode", "batch", PROGRAM, "visits", f"{logs}/*.log", out, "slow_s=0.002",
-          "unit_bytes=5000").ok()  # fmt: skip
+    waits = heron.start("submit", "local", "--mode", "batch", "--wait", PROGRAM, "visits", f"{logs}/*.log", out,
+                        "slow_s=0.002", "unit_bytes=5000")  # fmt: skip
 
     def progress() -> Any:
-        return heron("progress", "local", "visits", "--json").json()
+        found = heron("progress", "local", "visits", "--json")
+        return json.loads(found.out) if found.code == 0 else {"stages": []}
 
     # Five units, by which the usual time is known.
     wait_for(lambda: sum(one["done"] for one in progress()["stages"]) >= 5, 60, "five units")
-    worker = workers(heron)[0]
-    os.kill(worker, signal.SIGSTOP)
+    reported = heron("metrics", "local", "visits", "batch", "--json").json()["processes"]
+    parsed = [each for process in reported for each in process["metrics"] if each["name"] == "parsed"]
+    assert {each["label"] for each in parsed} == {"parse"} and sum(each["value"] for each in parsed) > 0
+    stopped = next(each for each in heron.status("visits")["tasks"] if each["component"] == "batch")
+    os.kill(stopped["pid"], signal.SIGSTOP)
     try:
         wait_for(lambda: progress()["state"] == "FINISHED", 60, "the end of the run")
+        said, complained = waits.communicate(timeout=30)  # it would count as hung after 60 s
     finally:
         with suppress(ProcessLookupError):
-            os.kill(worker, signal.SIGCONT)
-    heron.kill("visits")
+            os.kill(stopped["pid"], signal.SIGCONT)
+    assert waits.returncode == 0 and "finished in" in said, complained
+    assert not heron.names() and not alive(stopped["pid"])
+    slow = [f"container_{one['container']}_" for one in progress()["stages"][0]["slow"]]
+    assert any(stopped["instance_id"].startswith(one) for one in slow), stopped
     assert {row["visitor"]: row["visits"] for row in rows_of(out)} == expected
 
 

@@ -1,0 +1,64 @@
+"""Removes old batch runs with their savepoints. What a running topology would be restored from stays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from heronpy.batch.finalise import savepoint_folder
+from heronpy.batch.record import RunRecord
+from heronpy.batch.run import Run, Runs, run_folders
+from heronpy.clusters.checkpoint_log import used_locations
+from heronpy.clusters.leftovers import clear_leftovers
+from heronpy.clusters.session import Session
+from heronpy.common.errors import HeronError
+from heronpy.scheduler.teardown import KeptFile, outdated
+from heronpy.storage.locations import open_store
+
+
+def forget(session: Session, folder: Path, topology: str, keep: int, besides: str) -> None:
+    """Remove what is too old below a folder of runs, and of one topology all but its newest runs and one more.
+
+    What cannot be removed now is left for the next time.
+    """
+    found = list(run_folders(folder))
+    old = too_old(found, topology, keep, time.time())
+    if not old:
+        return
+    used, lives = used_locations(session), {one.topology_id for one in session.topologies()}
+    inputs = {besides, *(record.like for record, _ in found if not record.has_ended)}
+    for record, path in old:
+        if record.savepoint in used or record.run in inputs or not lives.isdisjoint(record.topology_ids):
+            continue
+        with suppress(HeronError, OSError):
+            _remove_savepoint(record)
+            Runs(folder, record.topology).remove(Run(path))
+
+
+def too_old(
+    found: Sequence[tuple[RunRecord, Path]], topology: str, keep: int, now: float
+) -> list[tuple[RunRecord, Path]]:
+    """The runs that history forgets by their age, and those of one topology beyond its newest ones.
+
+    `found`: the newest of each topology first.
+    """
+    aged = {
+        one.path
+        for one in outdated([KeptFile(record.ended_at or record.submitted_at, 0, path) for record, path in found], now)
+    }
+    more = {path for _, path in [one for one in found if one[0].topology == topology][keep:]}
+    return [one for one in found if one[1] in aged | more]
+
+
+def _remove_savepoint(record: RunRecord) -> None:
+    """The folder of a savepoint belongs to one run."""
+    if not record.saves:
+        return
+    place = savepoint_folder(record)
+    store = open_store(place)
+    if store.exists():
+        for number in store.checkpoints():
+            store.delete(number)
+        clear_leftovers(place)
