@@ -30,7 +30,6 @@ from heronpy.common.errors import AnswerError, ConfigError, GaveUpError, StateEr
 from heronpy.common.folders import check_root, heron_home, make_folders, open_private, read_own
 from heronpy.common.host import this_host
 from heronpy.connectors.durable_files import run_token, write_record
-from heronpy.ingest.ledger.reaching import forget
 from heronpy.proto import topology_pb2
 from heronpy.views.progress import PROGRESS, Progress, progress_of
 
@@ -177,11 +176,7 @@ class Runs:
         return run
 
     def remove(self, run: Run) -> None:
-        """Remove a run, its record first; LedgerError if a ledger that others share cannot be reached."""
-        with suppress(BatchRunError):
-            record = run.record
-            if record.ledger:
-                forget(record.ledger, run_token(record.id))
+        """Remove a run, its record first."""
         with suppress(FileNotFoundError):
             (run.folder / _RECORD).unlink()
         shutil.rmtree(run.folder, ignore_errors=True)

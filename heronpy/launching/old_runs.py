@@ -14,6 +14,8 @@ from heronpy.clusters.checkpoint_log import used_locations
 from heronpy.clusters.leftovers import clear_leftovers
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
+from heronpy.connectors.durable_files import run_token
+from heronpy.ingest.ledger.reaching import forget_pipelines
 from heronpy.scheduler.teardown import KeptFile, outdated
 from heronpy.storage.locations import open_store
 
@@ -33,8 +35,7 @@ def forget(session: Session, folder: Path, topology: str, keep: int, besides: st
         if record.savepoint in used or record.run in inputs or not lives.isdisjoint(record.topology_ids):
             continue
         with suppress(HeronError, OSError):
-            _remove_savepoint(record)
-            Runs(folder, record.topology).remove(Run(path))
+            remove(record, path)
 
 
 def too_old(
@@ -52,13 +53,13 @@ def too_old(
     return [one for one in found if one[1] in aged | more]
 
 
-def _remove_savepoint(record: RunRecord) -> None:
-    """The folder of a savepoint belongs to one run."""
-    if not record.saves:
-        return
+def remove(record: RunRecord, path: Path) -> None:
+    """Remove a run with its savepoint and with its units in a ledger of several runs."""
     place = savepoint_folder(record)
-    store = open_store(place)
-    if store.exists():
+    if record.saves and (store := open_store(place)).exists():
         for number in store.checkpoints():
             store.delete(number)
         clear_leftovers(place)
+    if record.ledger:
+        forget_pipelines(record.ledger, run_token(record.id))
+    Runs(path.parents[1], record.topology).remove(Run(path))

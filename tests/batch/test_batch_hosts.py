@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from heronpy.batch.run import Run, Runs
+from heronpy.batch.run import Run
 from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.errors import GaveUpError, TopologyError
 from heronpy.common.settings import resolve, settings_for
 from heronpy.ingest.ledger.reaching import open_store
+from heronpy.launching.old_runs import remove
 from heronpy.launching.on_batch import shared_ledger
 from tests.batch.inside import InsideRun
 from tests.batch.programs.visits import topology
@@ -44,7 +45,7 @@ def test_runs_share_a_ledger_and_a_removed_one_leaves_nothing_in_it(
         runs.append(run.run)
     rows = rows_of(tmp_path / "out")
     assert {row["visitor"]: row["visits"] for row in rows} == expected and len(rows) == 2 * len(expected)
-    Runs(tmp_path / "batch", "visits").remove(runs[0])
+    remove(runs[0].record, runs[0].folder)
     with closing(open_store(server.url)) as store:
         assert store.pipelines() == (runs[1].pipeline(1), runs[1].pipeline(2))
     assert not runs[0].folder.exists()

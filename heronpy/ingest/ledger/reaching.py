@@ -266,7 +266,7 @@ def pipelines_of(text: str) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def forget(url: str, token: str) -> None:
+def forget_pipelines(url: str, token: str) -> None:
     """Remove the pipelines whose names end with a token from an existing ledger."""
     with closing(open_store(url, must_exist=True)) as store:
         for name in store.pipelines():
