@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from heronpy.batch.finalise import savepoint_folder
@@ -21,7 +21,8 @@ from heronpy.storage.locations import open_store
 
 
 def forget(session: Session, folder: Path, topology: str, keep: int, besides: str) -> None:
-    """Remove what is too old below a folder of runs, and of one topology all but its newest runs and one more.
+    """Remove what is too old below a folder of runs, and of one topology, whose lock the caller has, all but its newest
+    runs and one more.
 
     What cannot be removed now is left for the next time.
     """
@@ -34,7 +35,9 @@ def forget(session: Session, folder: Path, topology: str, keep: int, besides: st
     for record, path in old:
         if record.savepoint in used or record.run in inputs or not lives.isdisjoint(record.topology_ids):
             continue
-        with suppress(HeronError, OSError):
+        # The caller has the lock of its own topology.
+        lock = nullcontext() if record.topology == topology else Runs(folder, record.topology).locked()
+        with suppress(HeronError, OSError), lock:
             remove(record, path)
 
 
