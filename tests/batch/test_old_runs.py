@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from heronpy.batch.finalise import savepoint_folder
 from heronpy.batch.record import RunRecord, RunState
-from heronpy.batch.run import Run
+from heronpy.batch.run import Run, Runs
 from heronpy.launching import old_runs
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT, Metadata
 from heronpy.scheduler.teardown import ENDED_MAX, KEPT_S
@@ -66,3 +66,17 @@ def test_what_something_needs_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     # The input of another run, a savepoint that is used, a topology that is not removed, --as, the newest.
     assert left == [1, 2, 3, 4, 6]
     assert [number for number, one in enumerate(records, 1) if Path(str(savepoint_folder(one))).exists()] == left
+
+
+def test_runs_that_another_command_is_choosing_from_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(tmp_path, "other")
+    for number in range(1, ENDED_MAX + 2):
+        run = runs.of(number)
+        run.folder.mkdir(parents=True, mode=0o700)
+        run.write(replace(record_of(number, KEPT_S + 60 - number, "other"), saves=False))
+    monkeypatch.setattr(old_runs, "used_locations", lambda session: set())
+    with runs.locked():
+        old_runs.forget(Session(), tmp_path, "visits", 10, "")  # type: ignore[arg-type]
+    assert len(runs.numbers()) == ENDED_MAX + 1
+    old_runs.forget(Session(), tmp_path, "visits", 10, "")  # type: ignore[arg-type]
+    assert runs.numbers() == list(range(2, ENDED_MAX + 2))
