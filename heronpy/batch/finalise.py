@@ -19,6 +19,7 @@ from heronpy.batch.rows import sinks_of
 from heronpy.batch.stages import Stage
 from heronpy.batch.steps import Steps, files_of
 from heronpy.ckpt.state_bytes import BASE, encode_plain, encode_segments
+from heronpy.common.errors import HeronError
 from heronpy.common.folders import open_private
 from heronpy.common.version import VERSION
 from heronpy.connectors.durable_files import run_token
@@ -28,6 +29,7 @@ from heronpy.ingest.options import SEPARATOR, logs_at
 from heronpy.plan.component_config import component_config, parallelism_of
 from heronpy.proto import components_of
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT, KeyedState, Metadata, TaskSnapshot
+from heronpy.storage.checkpoint_files import StoreError
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.locations import location_of, open_store
 from heronpy.storage.objects.url import Place, place_of
@@ -41,22 +43,31 @@ _VERSION = 1
 def finalise(steps: Steps) -> None:
     """End a run whose stages are all done."""
     with _one_at_a_time(steps):
-        record = steps.run.record
-        if record.has_ended:
-            return
-        snapshots = Snapshots(steps) if record.saves and not record.hold else None
-        if not record.hold:
-            record = replace(record, sinks=publish(steps))
-        if snapshots is not None:
-            record = replace(record, savepoint=snapshots.complete(), keys=snapshots.keys)
-        state = RunState.HELD if record.hold else RunState.FINISHED
-        boundary = steps.prepared.boundary
-        steps.run.write(replace(record, state=state, ended_at=time.time(), boundary=boundary))
+        try:
+            _end(steps)
+        except (HeronError, OSError):
+            # Another host may have been first, and have removed what this one was reading.
+            if not steps.run.record.has_ended:
+                raise
+
+
+def _end(steps: Steps) -> None:
+    record = steps.run.record
+    if record.has_ended:
+        return
+    snapshots = Snapshots(steps) if record.saves and not record.hold else None
+    if not record.hold:
+        record = replace(record, sinks=publish(steps))
+    if snapshots is not None:
+        record = replace(record, savepoint=snapshots.complete(), keys=snapshots.keys)
+    state = RunState.HELD if record.hold else RunState.FINISHED
+    boundary = steps.prepared.boundary
+    steps.run.write(replace(record, state=state, ended_at=time.time(), boundary=boundary))
 
 
 @contextmanager
 def _one_at_a_time(steps: Steps) -> Iterator[None]:
-    """Only one keeper of this host ends the run; what two hosts do at once is the same."""
+    """Only one keeper of this host ends the run. Keepers of two hosts may do so at once: the result is the same."""
     descriptor = open_private(steps.run.folder / "finalise.lock", os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -137,7 +148,11 @@ class Snapshots:
                 snapshot.task_id = number
                 metadata.tasks.append(snapshot)
         if not self._store.is_complete(NUMBER):
-            self._store.write_metadata(metadata)
+            try:
+                self._store.write_metadata(metadata)
+            except StoreError:
+                if not self._store.is_complete(NUMBER):  # otherwise another host was first
+                    raise
         return location_of(self._store.folder, NUMBER)
 
     def _task(self, component: str, index: int) -> TaskSnapshot:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,13 +11,16 @@ from typing import Any
 
 import pytest
 
+from heronpy.batch.finalise import finalise
 from heronpy.batch.run import Run
+from heronpy.batch.steps import Steps
 from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.errors import GaveUpError, TopologyError
 from heronpy.common.settings import resolve, settings_for
 from heronpy.ingest.ledger.reaching import open_store
 from heronpy.launching.old_runs import remove
 from heronpy.launching.on_batch import shared_ledger
+from heronpy.storage.locations import open_location
 from tests.batch.inside import InsideRun
 from tests.batch.programs.visits import topology
 from tests.batch.test_batch_inside import rows_of, write
@@ -49,6 +54,53 @@ def test_runs_share_a_ledger_and_a_removed_one_leaves_nothing_in_it(
     with closing(open_store(server.url)) as store:
         assert store.pipelines() == (runs[1].pipeline(1), runs[1].pipeline(2))
     assert not runs[0].folder.exists()
+
+
+class StopError(BaseException):
+    """The run is about to end."""
+
+
+def test_hosts_that_end_a_run_at_once_leave_one_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock on a file may exclude nobody on a file system of several hosts."""
+    expected = write(tmp_path / "logs" / "a.log", 500)
+    out = tmp_path / "out"
+    run = InsideRun(tmp_path, topology("visits", f"{tmp_path}/logs/*.log", str(out), follow="1"), monkeypatch)
+
+    def stop(steps: Steps) -> None:
+        raise StopError
+
+    monkeypatch.setattr("heronpy.batch.keeper.finalise", stop)
+    run.start()
+    with pytest.raises(StopError):
+        run.to_the_end()
+    begun = run.run.record
+    monkeypatch.setattr("fcntl.flock", lambda descriptor, how: None)
+    hosts, wrong = 4, list[BaseException]()
+    for _ in range(10):
+        together = threading.Barrier(hosts)
+
+        def end(together: threading.Barrier = together) -> None:
+            steps = Steps(run.run)
+            together.wait(60)
+            try:
+                finalise(steps)
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=end) for _ in range(hosts)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join(120)
+        assert not wrong
+        assert {row["visitor"]: row["visits"] for row in rows_of(out)} == expected
+        assert all(path.name.startswith("part-") for path in out.iterdir())
+        store, metadata = open_location(run.run.record.savepoint)
+        assert not store.problems(metadata)
+        shutil.rmtree(out)
+        shutil.rmtree(tmp_path / "checkpoints")
+        run.run.write(begun)
+    run.close()
 
 
 def test_a_host_without_the_folder_says_so(tmp_path: Path) -> None:
