@@ -26,6 +26,7 @@ from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.folders import heron_home
 from heronpy.common.setting_types import CheckpointSettings, PackingSettings
 from heronpy.common.settings import Resolved, settings_for
+from heronpy.connectors.spark.requirements import spark_sinks
 from heronpy.ingest.ledger.reaching import urls_of
 from heronpy.launching import submission
 from heronpy.launching.model import Loaded, Warn, unheard
@@ -150,6 +151,10 @@ def shared_ledger(topology: topology_pb2.Topology, resolved: Resolved, settings:
             f"a batch run on several hosts needs a folder that all of them reach, but {folder} is a folder of this"
             " host; set heron.batch.folder to a folder below heron.engine.shared"
         )
+    problems += [
+        f"SparkSink '{name}' ends a batch run on one host only; run the topology on this machine, or end in a FileSink"
+        for name in sorted(spark_sinks(topology))
+    ]
     ledger = ledger_of(settings_for(resolved, IngestSettings).ledger)
     if not ledger or any(url.startswith("sqlite:") for url in urls_of(ledger)):
         problems.append(f"a batch run {SQLITE}")

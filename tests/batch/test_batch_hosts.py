@@ -17,9 +17,12 @@ from heronpy.batch.steps import Steps
 from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.errors import GaveUpError, TopologyError
 from heronpy.common.settings import resolve, settings_for
+from heronpy.connectors.spark.requirements import SINK_KEY
 from heronpy.ingest.ledger.reaching import open_store
 from heronpy.launching.old_runs import remove
 from heronpy.launching.on_batch import shared_ledger
+from heronpy.plan.component_config import set_key
+from heronpy.proto import components_of
 from heronpy.storage.locations import open_location
 from tests.batch.inside import InsideRun
 from tests.batch.programs.visits import topology
@@ -140,3 +143,11 @@ def test_several_hosts_need_shared_folders_and_one_ledger(given: dict[str, Any],
         shared_ledger(built, resolved, settings)
     for words in named:
         assert words in str(refused.value)
+
+
+def test_a_spark_sink_is_refused_on_several_hosts() -> None:
+    built = topology("visits", "/shared/logs/*.log", "/shared/out").build()
+    set_key(components_of(built)["store"].comp.config, SINK_KEY, "true")
+    resolved = resolve("local", (), {}, {}, [f"{key}={value}" for key, value in SHARED.items()])
+    with pytest.raises(TopologyError, match="SparkSink 'store' ends a batch run on one host only"):
+        shared_ledger(built, resolved, settings_for(resolved, BatchSettings))
