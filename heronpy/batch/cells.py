@@ -13,7 +13,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
@@ -21,12 +21,12 @@ from msgspec import Struct
 
 from heronpy.api.bolt.base_bolt import NotReadyError
 from heronpy.api.bolt.bolt import takes_batches
-from heronpy.api.metrics import IMetric
 from heronpy.api.state.keyed_state import KeyedStates, KeyOwner, PartitionedState, PartitionOwner
 from heronpy.api.state.state import HashMapState
 from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
 from heronpy.api.tuple import TupleHelper
 from heronpy.batch.exchange import ForSink, ForStage, Piece, Saved
+from heronpy.batch.metrics import RunMetrics, UnitMetrics, close
 from heronpy.ckpt.state_bytes import BASE, encode_plain, encode_segments
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import InstanceSettings
@@ -84,6 +84,9 @@ class Place(Struct, frozen=True):
     report: Callable[[Exception], None]
     #: Hears of a component and how many tuples it has failed since the last call.
     failed: Callable[[str, int], None]
+    metrics: RunMetrics
+    #: Tuples that each component has failed in this unit.
+    fails: Counter[str]
 
 
 class UnitState:
@@ -110,13 +113,6 @@ class UnitState:
         return bool(self.plain) or any(self.keyed.states.values())
 
 
-class UnitMetrics:
-    """Metrics of user code, which a unit does not collect."""
-
-    def register_metric(self, name: str, metric: IMetric, time_bucket_in_sec: float) -> None:
-        """Accept any name."""
-
-
 class UnitAcks:
     """Acks are not needed; fails are counted."""
 
@@ -141,7 +137,9 @@ class Cell:
         self.place = place
         self.settings = settings
         topology = place.plan.topology
-        self.user = UserCode(TaskName(task_id, 1, component, 1), place.launch, UnitMetrics(), place.plan)
+        self.user = UserCode(
+            TaskName(task_id, 1, component, 1), place.launch, UnitMetrics(component, place.metrics), place.plan
+        )
         self.state: UnitState | None = None
         if place.key_groups:
             self.state = UnitState(component, place, width, settings.allow_pickle)
@@ -284,8 +282,8 @@ class ObjectCell(Cell):
                 yield Saved(component, index, snapshot.SerializeToString())
 
     def close(self) -> None:
-        if self.user.initialized and not getattr(self.user.object, "reusable", False):
-            self.user.close()
+        if not (self.user.initialized and getattr(self.user.object, "reusable", False)):
+            close(self.user)
 
 
 class ReadingCell(ObjectCell):
@@ -302,7 +300,6 @@ class BoltCell(ReadingCell):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.acks = UnitAcks()
-        self._told = 0
         self._calls = BoltCalls(self.component, self.user, self.emitter, self.acks, self.stream_named)
         self.in_batches = False
 
@@ -351,12 +348,15 @@ class BoltCell(ReadingCell):
 
     def check_fails(self) -> None:
         """Report the tuples that have failed; fail the unit if there are too many of them."""
-        if self.acks.failed > self._told:
-            self.place.failed(self.component, self.acks.failed - self._told)
-            self._told = self.acks.failed
-        if self.acks.failed >= FAILS_MAX:
+        fails = self.place.fails
+        if self.acks.failed:
+            self.place.failed(self.component, self.acks.failed)
+            fails[self.component] += self.acks.failed
+            self.acks.failed = 0
+        if fails[self.component] >= FAILS_MAX:
             raise CellError(self.component) from TopologyError(
-                f"it failed {self.acks.failed} tuples of one unit; a batch run accepts fewer than {FAILS_MAX} in a unit"
+                f"it failed {fails[self.component]} tuples of one unit; a batch run accepts fewer than {FAILS_MAX} in a"
+                " unit"
             )
 
     def process(self, tuples: list[HeronTuple]) -> None:

@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from heronpy.api.spout.split_spout import SplitSpout, done_state, split_of
 from heronpy.api.state.keyed_state import PartitionOwner
 from heronpy.batch import exchange
-from heronpy.batch.record import RunState
+from heronpy.batch.record import RunRecord, RunState
 from heronpy.batch.rows import sinks_of
 from heronpy.batch.stages import Stage
 from heronpy.batch.steps import Steps, files_of
 from heronpy.ckpt.state_bytes import BASE, encode_plain, encode_segments
+from heronpy.common.errors import HeronError
 from heronpy.common.folders import open_private
 from heronpy.common.version import VERSION
 from heronpy.connectors.durable_files import run_token
@@ -31,7 +32,7 @@ from heronpy.proto.checkpoint_pb2 import SAVEPOINT, KeyedState, Metadata, TaskSn
 from heronpy.storage.checkpoint_files import StoreError
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.locations import location_of, open_store
-from heronpy.storage.objects.url import place_of
+from heronpy.storage.objects.url import Place, place_of
 from heronpy.wire.codec import freeze
 
 #: A run has one checkpoint.
@@ -42,22 +43,31 @@ _VERSION = 1
 def finalise(steps: Steps) -> None:
     """End a run whose stages are all done."""
     with _one_at_a_time(steps):
-        record = steps.run.record
-        if record.has_ended:
-            return
-        snapshots = Snapshots(steps) if record.saves and not record.hold else None
-        if not record.hold:
-            record = replace(record, sinks=publish(steps))
-        if snapshots is not None:
-            record = replace(record, savepoint=snapshots.complete(), keys=snapshots.keys)
-        state = RunState.HELD if record.hold else RunState.FINISHED
-        boundary = steps.prepared.boundary
-        steps.run.write(replace(record, state=state, ended_at=time.time(), boundary=boundary))
+        try:
+            _end(steps)
+        except (HeronError, OSError):
+            # Another host may have been first, and have removed what this one was reading.
+            if not steps.run.record.has_ended:
+                raise
+
+
+def _end(steps: Steps) -> None:
+    record = steps.run.record
+    if record.has_ended:
+        return
+    snapshots = Snapshots(steps) if record.saves and not record.hold else None
+    if not record.hold:
+        record = replace(record, sinks=publish(steps))
+    if snapshots is not None:
+        record = replace(record, savepoint=snapshots.complete(), keys=snapshots.keys)
+    state = RunState.HELD if record.hold else RunState.FINISHED
+    boundary = steps.prepared.boundary
+    steps.run.write(replace(record, state=state, ended_at=time.time(), boundary=boundary))
 
 
 @contextmanager
 def _one_at_a_time(steps: Steps) -> Iterator[None]:
-    """Only one keeper of this host ends the run; what two hosts do at once is the same."""
+    """Only one keeper of this host ends the run. Keepers of two hosts may do so at once: the result is the same."""
     descriptor = open_private(steps.run.folder / "finalise.lock", os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -86,6 +96,11 @@ def publish(steps: Steps) -> dict[str, str]:
     return folders
 
 
+def savepoint_folder(record: RunRecord) -> Place:
+    """Where the savepoint of a run is, and nothing else."""
+    return place_of(record.savepoints) / f"{record.topology}-batch-{record.number}-{run_token(record.id)}"
+
+
 class Snapshots:
     """The savepoint of a run: its files are copied at once, and it exists when `complete` has written its metadata.
     In memory there is one chunk of one file of a stage at a time, besides the indices and the names of the files.
@@ -97,8 +112,7 @@ class Snapshots:
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self._record = steps.run.record
-        folder = f"{self._record.topology}-batch-{self._record.number}-{run_token(self._record.id)}"
-        self._store: CheckpointStore = open_store(place_of(self._record.savepoints) / folder)
+        self._store: CheckpointStore = open_store(savepoint_folder(self._record))
         self._parts = components_of(steps.topology)
         self._tasks: dict[tuple[str, int], TaskSnapshot] = {}
         self.keys = 0
@@ -137,8 +151,7 @@ class Snapshots:
             try:
                 self._store.write_metadata(metadata)
             except StoreError:
-                # A keeper of another host may have been first.
-                if not self._store.is_complete(NUMBER):
+                if not self._store.is_complete(NUMBER):  # otherwise another host was first
                     raise
         return location_of(self._store.folder, NUMBER)
 

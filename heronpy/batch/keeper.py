@@ -38,6 +38,8 @@ class BatchKeeper(LogKeeper):
         self._ended = False
         self._progress_at = self._entered_at = 0.0
         self._rate = Rate()
+        #: The containers that were slow in this stage: a backup ends what shows it.
+        self._slow: dict[str, float] = {}
         self._soon = False
 
     def next_tuple(self) -> None:
@@ -67,7 +69,8 @@ class BatchKeeper(LogKeeper):
             self._ended = True
             super().end_of_input()
             return
-        self._rate, self._progress_at, self._entered_at = Rate(), 0.0, time.monotonic()
+        self._rate, self._progress_at, self._slow = Rate(), 0.0, {}
+        self._entered_at = time.monotonic()
         self._join(self._step_now.options)
 
     def _open(self) -> Watch:
@@ -91,6 +94,7 @@ class BatchKeeper(LogKeeper):
     def _looked(self, figures: Figures) -> None:
         if sum(count for count, _ in figures.units.values()) <= FEW:
             self._soon = True
+        self._slow |= figures.slow
         now = time.time()
         if now >= self._progress_at and self._step_now is not None:
             self._progress_at = now + PROGRESS_S
@@ -98,7 +102,7 @@ class BatchKeeper(LogKeeper):
 
     def _note(self, step: Step, figures: Figures, state: str, now: float) -> None:
         """Write the figures of the run for people."""
-        stage = stage_progress(step.stage, figures, state)
+        stage = stage_progress(step.stage, figures, state, self._slow)
         self._steps.note(stage, self._rate.per_s(now, stage.bytes_done), now)
 
     def _conclude(self) -> None:

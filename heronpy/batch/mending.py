@@ -14,7 +14,7 @@ from msgspec import Struct
 from heronpy.batch.exchange import DamagedExchangeError, LargeUnitError
 from heronpy.batch.run import RUN, Run
 from heronpy.batch.stages import Stage
-from heronpy.batch.steps import Steps, pipeline_of
+from heronpy.batch.steps import Steps
 from heronpy.common.errors import GaveUpError, HeronError, LedgerError, RetryableError, StateError
 from heronpy.common.folders import make_folders, read_own
 from heronpy.connectors.durable_files import write_record
@@ -85,7 +85,7 @@ def mend(run: Run, stages: Sequence[Stage]) -> None:
         for _, note in damaged:
             shutil.rmtree(table / note.folder, ignore_errors=True)
         try:
-            ledger = Reached.existing(run.ledger, pipeline_of(stage), who)
+            ledger = Reached.existing(run.ledger, run.pipeline(stage.number), who)
         except LedgerError:
             return  # the run has not come so far
         with closing(ledger):

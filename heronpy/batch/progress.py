@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -52,8 +52,8 @@ def started(record: RunRecord, stages: Sequence[Stage], boundary: str, now: floa
     )
 
 
-def stage_progress(stage: Stage, found: Figures, state: str) -> StageProgress:
-    """One stage from the figures of its pipeline."""
+def stage_progress(stage: Stage, found: Figures, state: str, slow: Mapping[str, float]) -> StageProgress:
+    """One stage from the figures of its pipeline; `slow`: the containers that were slow, and how many times."""
     counts = {UnitState(name): count for name, (count, _) in found.units.items()}
     weights = {UnitState(name): weight for name, (_, weight) in found.units.items()}
     committed = counts.get(UnitState.COMMITTED, 0)
@@ -74,7 +74,7 @@ def stage_progress(stage: Stage, found: Figures, state: str) -> StageProgress:
         tries_failed=found.tries_failed,
         in_vain=found.in_vain,
         failed=counts.get(UnitState.FAILED, 0),
-        slow=[Slow(container=int(container), ratio=factor) for container, factor in sorted(found.slow.items())],
+        slow=[Slow(container=int(container), ratio=factor) for container, factor in sorted(slow.items())],
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
+from typing import Any
 
 from msgspec import Struct
 
@@ -55,6 +56,10 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     #: Where its savepoint goes: a folder, or the URL of an object store.
     savepoints: str = ""
     key_groups: int = 0
+    #: The URL of the ledger of a run on several hosts; "": a file in its folder.
+    ledger: str = ""
+    #: What components override in `heron.instance`.
+    component_settings: dict[str, dict[str, Any]] = {}
 
     @property
     def run(self) -> str:

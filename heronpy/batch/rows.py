@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from heronpy.api.user_code import UserCodeError, load_class, user_traceback
 from heronpy.batch.cells import AsyncBoltCell, BoltCell, Cell, CellError, ObjectCell, Place, SinkCell, Way
 from heronpy.batch.exchange import Exchanges, Piece
+from heronpy.batch.metrics import RunMetrics, close
 from heronpy.batch.sources import AsyncSpoutCell, LinesCell, SplitsCell, SpoutCell
 from heronpy.batch.splits import run_plan
 from heronpy.batch.stages import Stage
@@ -32,7 +34,7 @@ class StageRows:
     `<folder>/<number of a stage>`. `key_groups` is 0 without checkpoints. `saves`: a savepoint will be written, so
     state is kept, and components with saved state get a tick for `finish`. `settings_of` gives the settings of a
     component, `report` hears of errors that user code reports, and `failed` of a component and how many tuples it
-    fails.
+    fails. `metrics`: those of user code.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class StageRows:
         saves: bool = False,
         report: Callable[[Exception], None] = lambda error: None,
         failed: Callable[[str, int], None] = lambda component, tuples: None,
+        metrics: RunMetrics | None = None,
     ) -> None:
         self._topology = topology
         self._stages = stages
@@ -59,7 +62,7 @@ class StageRows:
         self._folder = folder
         self._key_groups = key_groups
         self._saves = saves
-        self._report, self._failed = report, failed
+        self._report, self._failed, self._metrics = report, failed, metrics or RunMetrics()
         self._plan = run_plan(topology, stages, buckets)
         self._components = component_of(self._plan)
         self._tasks: dict[str, list[int]] = {}
@@ -70,6 +73,7 @@ class StageRows:
         self._fields = {name: dict(streams) for name, streams in schemas_of(topology).items()}
         self._ways = self._all_ways()
         self._pieces: list[Piece] = []
+        self._fails = Counter[str]()
         self._exchanges: Exchanges | None = None
         #: Objects that outlive a unit, by component.
         self._kept: dict[str, UserCode] = {}
@@ -80,6 +84,7 @@ class StageRows:
     def __call__(self, unit: Any) -> Iterator[list[Piece]]:
         """The pieces of a unit, in steps; raises UserCodeError, which names the component."""
         self._pieces.clear()
+        self._fails.clear()
         many = self._stage.source in ("lines", "splits") and not unit.tries
         try:
             for _ in self._by_source(unit):
@@ -95,7 +100,7 @@ class StageRows:
     def close(self) -> None:
         """Close the objects that outlive a unit."""
         for user in self._kept.values():
-            user.close()
+            close(user)
         self._kept.clear()
 
     def _taken(self) -> list[Piece]:
@@ -164,6 +169,8 @@ class StageRows:
             self._pieces,
             self._report,
             self._failed,
+            self._metrics,
+            self._fails,
         )
         cells: dict[str, Cell] = {}
         for component in self._stage.components:

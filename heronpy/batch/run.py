@@ -3,7 +3,7 @@
 <heron.batch.folder>/<cluster>/<topology>/<number>/
     run.json        the record
     topology        the topology as its program built it
-    ledger.db       the units of all stages
+    ledger.db       the units of all stages, unless they are in PostgreSQL, for several hosts
     lists/          what the units of a stage read, unless they read files of users
     <stage>/        what the units of a stage have written
     progress.json   the figures, for people
@@ -26,9 +26,10 @@ from msgspec.structs import replace
 
 from heronpy.batch.record import RunRecord, RunState
 from heronpy.common.engine_settings import BatchSettings
-from heronpy.common.errors import AnswerError, ConfigError, StateError, TopologyError
+from heronpy.common.errors import AnswerError, ConfigError, GaveUpError, StateError, TopologyError
 from heronpy.common.folders import check_root, heron_home, make_folders, open_private, read_own
-from heronpy.connectors.durable_files import write_record
+from heronpy.common.host import this_host
+from heronpy.connectors.durable_files import run_token, write_record
 from heronpy.proto import topology_pb2
 from heronpy.views.progress import PROGRESS, Progress, progress_of
 
@@ -92,7 +93,21 @@ class Run:
     @property
     def ledger(self) -> str:
         """The URL of the ledger."""
-        return f"sqlite:{self.folder / 'ledger.db'}"
+        return self.record.ledger or f"sqlite:{self.folder / 'ledger.db'}"
+
+    def pipeline(self, stage: int) -> str:
+        """The name of a stage's pipeline in the ledger, which other runs may share."""
+        record = self.record
+        return f"stage-{stage}-{run_token(record.id)}" if record.ledger else f"stage-{stage}"
+
+    def refuse_unshared(self) -> None:
+        """Raise GaveUpError if this host does not have the folder."""
+        if not (self.folder / _RECORD).exists():
+            raise GaveUpError(
+                f"host {this_host().name} does not have {self.folder}, the folder of this run: heron.batch.folder is"
+                " not the same on all hosts, or the run was removed; let heron.batch.folder be a folder that all hosts"
+                " share, and submit again"
+            )
 
     def table(self, stage: int) -> Path:
         """What the units of a stage have written."""
@@ -159,12 +174,6 @@ class Runs:
         write_record(run.folder / _TOPOLOGY, topology.SerializeToString())
         run.write(replace(record, number=number))
         return run
-
-    def forget(self, keep: int, besides: str = "") -> None:
-        """Remove all but the newest runs and one more, by its name."""
-        for number in self.numbers()[:-keep]:
-            if besides != f"{self.folder.name}/{number}":
-                self.remove(self.of(number))
 
     def remove(self, run: Run) -> None:
         """Remove a run, its record first."""

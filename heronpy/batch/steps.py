@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from heronpy.api.spout.split_spout import SplitSpout, checked_splits, split_lines, split_of
 from heronpy.api.user_code import load_class
 from heronpy.batch import exchange
+from heronpy.batch.metrics import RunMetrics
 from heronpy.batch.progress import advanced, ended, started
 from heronpy.batch.record import RunState
 from heronpy.batch.rows import StageRows, sinks_of
@@ -26,7 +27,7 @@ from heronpy.common.engine_settings import BatchSettings, IngestSettings
 from heronpy.common.errors import AnswerError, GaveUpError, HeronError
 from heronpy.common.folders import read_own
 from heronpy.common.setting_types import InstanceSettings
-from heronpy.common.settings import settings_for
+from heronpy.common.settings import Resolved, settings_for
 from heronpy.common.units import counted, format_bytes
 from heronpy.connectors.durable_files import make_record, write_record
 from heronpy.connectors.textfiles.textfilespout import TextFileOptions
@@ -82,18 +83,13 @@ def files_of(run: Run, stage: Stage) -> list[KnownFile]:
     """The files that a stage of a run reads, with their sealed ends."""
     who = Who(f"files-{uuid4()}", str(uuid4()), Kind.COMMAND)
     found: list[KnownFile] = []
-    with closing(Reached.existing(run.ledger, pipeline_of(stage), who)) as ledger:
+    with closing(Reached.existing(run.ledger, run.pipeline(stage.number), who)) as ledger:
         more = True
         while more:
             page = ledger.ask(ListFiles(found[-1].file.id if found else 0))
             found += page.files
             more = page.more
     return found
-
-
-def pipeline_of(stage: Stage) -> str:
-    """The name of a stage's pipeline in the ledger of its run."""
-    return f"stage-{stage.number}"
 
 
 class Steps:
@@ -103,6 +99,7 @@ class Steps:
         self, run: Run, launch: LaunchSpec | None = None, on_unfit: Callable[[str, str], None] | None = None
     ) -> None:
         """`on_unfit(sink, why)` hears of rows that do not fit their sink."""
+        run.refuse_unshared()
         self.run, self.on_unfit = run, on_unfit
         self.launch = launch or LaunchSpec.load(os.environ["HERON_LAUNCH"])
         self.settings = settings_for(self.launch, BatchSettings)
@@ -216,7 +213,7 @@ class Steps:
         config = Config(unit_bytes=cut, unit_wait_s=0.0, on_bad="fail", days=_DAYS, place=table)
         sinks = sinks_of(self.topology, stage, self.launch)
         output = exchange.StageOutput(table, stage, sinks, self.saves, self.on_unfit, self.settings.exchange_bytes_max)
-        pipeline = pipeline_of(stage)
+        pipeline = self.run.pipeline(stage.number)
         if stage.source == "lines":
             options = text_options(pipeline, self.text_of(stage), self.run.ledger, output, config, RUN)
         else:
@@ -227,20 +224,28 @@ class Steps:
             )  # fmt: skip
         return Step(stage, settled(options, settings_for(self.launch, IngestSettings)))
 
-    def rows_of(self, step: Step, report: Callable[[Exception], None], failed: Callable[[str, int], None]) -> StageRows:
-        """The function of a stage's units; for `report` and `failed` see `StageRows`."""
+    def rows_of(
+        self,
+        step: Step,
+        report: Callable[[Exception], None],
+        failed: Callable[[str, int], None],
+        metrics: RunMetrics,
+    ) -> StageRows:
+        """The function of a stage's units; see `StageRows`."""
+        settings = Resolved(self.launch.settings, component_settings=self._record.component_settings)
         return StageRows(
             self.topology,
             self.stages,
             step.stage.number,
             self.buckets,
             self.launch,
-            lambda component: settings_for(self.launch, InstanceSettings, component),
+            lambda component: settings_for(settings, InstanceSettings, component),
             folder=self.run.folder,
             key_groups=self._record.key_groups,
             saves=self.saves,
             report=report,
             failed=failed,
+            metrics=metrics,
         )
 
     def lines_of(self, step: Step) -> list[tuple[bytes, int]]:

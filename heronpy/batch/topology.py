@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import inf
 from typing import Any, Final
 
 from heronpy.api.api_constants import (
     TOPOLOGY_AUTO_TASK_HOOKS,
     TOPOLOGY_COMPONENT_CPUMAP,
+    TOPOLOGY_COMPONENT_DISKMAP,
     TOPOLOGY_COMPONENT_RAMMAP,
     TOPOLOGY_RELIABILITY_MODE,
     TOPOLOGY_STMGRS,
 )
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.config_values import encode_config
-from heronpy.common.topology_keys import NO_OUTPUTS
+from heronpy.common.engine_settings import SettingValue
+from heronpy.common.topology_keys import NO_OUTPUTS, TOPOLOGY_COMPONENT_CPU, TOPOLOGY_COMPONENT_RAM
+from heronpy.packing.demand import Demand
 from heronpy.plan.component_config import config_of
 from heronpy.proto import components_of, topology_pb2
 
@@ -24,13 +29,55 @@ _KEEPERS: Final = 2
 #: How long a keeper may take for one step, such as `splits()`, or the savepoint and the publication at the end.
 _HANG_KEY, _STEP_S = "heron.instance.hang_timeout_s", 3600
 #: Keys of the user's components or of modes that a run does not have.
-_DROPPED: Final = frozenset({TOPOLOGY_AUTO_TASK_HOOKS, TOPOLOGY_COMPONENT_CPUMAP, TOPOLOGY_COMPONENT_RAMMAP})
+_MAPS: Final = (TOPOLOGY_COMPONENT_CPUMAP, TOPOLOGY_COMPONENT_RAMMAP, TOPOLOGY_COMPONENT_DISKMAP)
+_DROPPED: Final = frozenset({TOPOLOGY_AUTO_TASK_HOOKS, *_MAPS})
+#: Settings of a component that its worker takes, because they are about a process; 0 is without limit.
+_OF_WORKER: Final = ("memory_limit_bytes", "memory_soft_limit_bytes", "hang_timeout_s")
+#: Those that it has inside its worker.
+_OF_CELL: Final = frozenset(
+    "allow_pickle batch_tuples batch_bytes tuple_max_bytes ready_timeout_s async_concurrency route_memo_keys".split()
+)
+
+ComponentSettings = Mapping[str, Mapping[str, SettingValue]]
 
 
-def run_topology(topology: topology_pb2.Topology, folder: str, workers: int) -> topology_pb2.Topology:
+def worker_config(demand: Demand, settings: ComponentSettings) -> dict[str, Any]:
+    """The most that any component asks of its process: all of them run in each worker.
+
+    `settings`: what components override in `heron.instance`.
+    """
+    config: dict[str, Any] = {}
+    for dimension, key in enumerate((TOPOLOGY_COMPONENT_CPU, TOPOLOGY_COMPONENT_RAM)):
+        sizes = [part.size[dimension] for part in demand.components if part.name in demand.explicit[dimension]]
+        if sizes:
+            config[key] = max(sizes)
+    for name in _OF_WORKER:
+        given = [float(str(values[name])) for values in settings.values() if name in values]
+        if given:
+            most = max(given, key=lambda value: value or inf)
+            config[f"heron.instance.{name}"] = int(most) if most.is_integer() else most
+    return config
+
+
+def left_out(settings: ComponentSettings, origins: Mapping[str, str]) -> str:
+    """A sentence about settings of components that a run does not take; "" if it takes all."""
+    names = [
+        f"heron.instance.{name} of '{component}'"
+        for component, values in settings.items()
+        for name in values
+        if name not in _OF_CELL and name not in _OF_WORKER
+        if origins.get(f"instance.{name}@{component}", "").startswith("config of component")
+    ]
+    return f"a batch run does not take {', '.join(sorted(names))}" if names else ""
+
+
+def run_topology(
+    topology: topology_pb2.Topology, folder: str, workers: int, worker: Mapping[str, Any] | None = None
+) -> topology_pb2.Topology:
     """The workers and keepers of a run in this folder, under the name and with the configuration of the topology.
 
-    A backup runs in another container, so there are at least two of them.
+    `worker`: the configuration of the workers, see `worker_config`. A backup runs in another container, so there are at
+    least two of them.
     """
     made = topology_pb2.Topology(id=topology.id, name=topology.name, state=topology.state)
     containers = max(int(config_of(topology).get(TOPOLOGY_STMGRS, 1)), min(2, workers))
@@ -40,10 +87,10 @@ def run_topology(topology: topology_pb2.Topology, folder: str, workers: int) -> 
     made.topology_config.MergeFrom(encode_config(own))
     config: dict[str, Any] = {RUN_KEY: folder, NO_OUTPUTS: True}
     for name, path, tasks, more in (
-        (WORKER, "heronpy.batch.worker.BatchWorker", workers, {}),
+        (WORKER, "heronpy.batch.worker.BatchWorker", workers, worker or {}),
         (KEEPER, "heronpy.batch.keeper.BatchKeeper", _KEEPERS, {_HANG_KEY: _STEP_S}),
     ):
-        spout = HeronComponentSpec(name, path, True, tasks, config=config | more).get_protobuf()
+        spout = HeronComponentSpec(name, path, True, tasks, config=config | {**more}).get_protobuf()
         assert isinstance(spout, topology_pb2.Spout)
         made.spouts.add().CopyFrom(spout)
     return made

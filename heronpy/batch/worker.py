@@ -11,6 +11,7 @@ from heronpy.api.metrics import MultiCountMetric
 from heronpy.api.topology_context import TopologyContext
 from heronpy.batch.exchange import DamagedExchangeError, LargeUnitError
 from heronpy.batch.mending import RunEndedError, failing
+from heronpy.batch.metrics import RunMetrics
 from heronpy.batch.progress import pause_s
 from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
@@ -46,6 +47,7 @@ class BatchWorker(LogWorker):
         self._unfit, self._failed = MultiCountMetric(), MultiCountMetric()
         context.register_metric(UNFIT, self._unfit, 1.0)
         context.register_metric(FAILED, self._failed, 1.0)
+        self._metrics = RunMetrics(context.register_metric)
         self._steps = Steps(Run(config[RUN_KEY]), on_unfit=self._count_unfit)
         self._step_now: Step | None = None
         self._after = context.process.after
@@ -72,7 +74,7 @@ class BatchWorker(LogWorker):
             self._ended = True
             super().end_of_input()
             return True
-        self._stage_rows = self._steps.rows_of(self._step_now, self.report_error, self._count_failed)
+        self._stage_rows = self._steps.rows_of(self._step_now, self.report_error, self._count_failed, self._metrics)
         self._entered_at = time.monotonic()
         self._join(self._step_now.options, self._stage_rows, self._after)
         self._after = ""

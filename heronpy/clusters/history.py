@@ -91,8 +91,11 @@ class PastRun(Struct, frozen=True):
             state = state_label(last.upper() or "STARTING", found.totals)
             uptime_s = time.time() - record.submitted_at
             return replace(found, state=state, cause="", rank=0, ended_at=None, uptime_s=uptime_s)
+        # The keepers of a batch run write its progress each second.
+        ended_at = max(self.kept.ended_at, self.progress.at if self.progress is not None else 0.0)
+        uptime_s = max(0.0, ended_at - self.began_at)
         gone = f"none of its processes runs; 'heron kill {record.cluster} {record.topology}' removes what is left"
-        return replace(found, state=DEAD, cause=gone, rank=4)
+        return replace(found, state=DEAD, cause=gone, rank=4, ended_at=ended_at, uptime_s=uptime_s)
 
     @property
     def progress(self) -> Progress | None:
@@ -157,8 +160,18 @@ def _listed(session: Session) -> Iterator[PastRun]:
         kept = known_of(session.state, name)
         if kept is not None and kept.record.topology_id == record.topology_id:
             runs = session.tmaster_location(name) is not None or session.scheduler_location(name) is not None
-            kept.ended_at = max((one.at for one in kept.events.events), default=record.submitted_at)
+            kept.ended_at = _last_sign(kept)
             yield PastRun(kept, listed=True, runs=runs)
+
+
+def _last_sign(kept: control_pb2.EndedTopology) -> float:
+    """When the processes of a topology left something last: an event, the figures of a minute, or a line of a log."""
+    signs = [kept.record.submitted_at, *(one.at for one in kept.events.events)]
+    signs += [60.0 * one.number for one in (*kept.minutes.minutes, *kept.last.minutes.minutes)]
+    for log in Path(kept.record.working_dir, "log-files").glob("*.log"):
+        with suppress(OSError):
+            signs.append(log.lstat().st_mtime)
+    return max(signs)
 
 
 def _of_batch(run: PastRun) -> PastRun:
@@ -179,7 +192,7 @@ def _is_meant(session: Session, record: RunRecord) -> bool:
 
 def _of_record(record: RunRecord, folder: Path) -> PastRun:
     """A batch run without any known submit."""
-    kept = control_pb2.EndedTopology(ended_at=record.ended_at or record.submitted_at)
+    kept = control_pb2.EndedTopology(ended_at=record.ended_at or Run(folder).progress.at)
     kept.record.cluster, kept.record.role, kept.record.environ = record.cluster, record.role, record.environ
     kept.record.topology, kept.record.submitted_at = record.topology, record.submitted_at
     kept.record.topology_id = next(reversed(record.topology_ids), "")

@@ -9,7 +9,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -51,28 +52,32 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_record(path: Path, data: bytes) -> None:
-    """Write a small file atomically: complete or absent, even after a power failure."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
-    os.rename(temporary, path)
+    """Write a small file atomically: complete or absent, even after a power failure, and if several hosts do so."""
+    with _written(path, data) as temporary:
+        os.rename(temporary, path)
     sync_path(path.parent)
 
 
 def make_record(path: Path, data: bytes) -> bool:
     """Like `write_record`, but for a new file: returns False, and changes nothing, if the file exists."""
+    try:
+        with _written(path, data) as temporary:
+            os.link(temporary, path)
+    except FileExistsError:
+        return False
+    sync_path(path.parent)
+    return True
+
+
+@contextmanager
+def _written(path: Path, data: bytes) -> Iterator[Path]:
+    """A file beside this one, for the length of a block. Processes of two hosts may have the same number."""
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     try:
         with open(open_private(temporary, os.O_WRONLY | os.O_EXCL), "wb") as out:
             out.write(data)
             out.flush()
             os.fsync(out.fileno())
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
+        yield temporary
     finally:
         temporary.unlink(missing_ok=True)
-    sync_path(path.parent)
-    return True

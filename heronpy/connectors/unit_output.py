@@ -6,12 +6,14 @@ A sink class that offers this defines `unit_output(component, config)`, a class 
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
+from uuid import uuid4
 
 from heronpy.api.batch import Batch
 from heronpy.common.errors import ConfigError
@@ -19,6 +21,8 @@ from heronpy.connectors.durable_files import safe_name, sync_path
 
 #: Files of a stage that hold rows of a sink begin with this, the component's name, and an end that no name has.
 PREFIX, _END = "sink-", "@."
+#: The beginning of the name of a file that is about to be published.
+_HIDDEN: Final = ".unit-"
 
 
 def prefix_of(component: str) -> str:
@@ -112,12 +116,29 @@ class StageFile:
 def publish_file(source: Path, target: Path) -> bool:
     """Make a staged file visible under its final name; returns False if it was visible already.
 
-    Only one process does it at a time: the name in between is fixed, so a repetition leaves nothing hidden.
+    Another host may do the same at the same time. Call `drop_hidden` when all files of a sink are visible.
     """
-    if target.exists():
-        return False
-    hidden = target.with_name(f".unit-{target.name}")
-    hidden.unlink(missing_ok=True)
+    while not target.exists():
+        hidden = target.with_name(f"{_HIDDEN}{target.name}.{uuid4().hex}")
+        try:
+            _link(source, hidden)
+            os.rename(hidden, target)
+        except FileNotFoundError:
+            # Otherwise another host has removed what is hidden, because it was first here or elsewhere in the folder.
+            if not (source.exists() and target.parent.exists()):
+                raise
+        else:
+            return True
+    return False
+
+
+def drop_hidden(folder: Path, beginning: str) -> None:
+    """Remove what interrupted calls of `publish_file` have left of files whose names begin so."""
+    for path in folder.glob(f"{_HIDDEN}{glob.escape(beginning)}*"):
+        path.unlink(missing_ok=True)
+
+
+def _link(source: Path, hidden: Path) -> None:
     try:
         os.link(source, hidden)
     except OSError as error:
@@ -125,5 +146,3 @@ def publish_file(source: Path, target: Path) -> bool:
             raise
         shutil.copyfile(source, hidden)
         sync_path(hidden)
-    os.rename(hidden, target)
-    return True

@@ -13,17 +13,26 @@ from contextlib import contextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
-from heronpy.batch.choice import choose, hands_over
+from heronpy.batch.choice import Choice, choose, hands_over
 from heronpy.batch.record import RunRecord, RunState, Wanted, code_digest, goes_on
 from heronpy.batch.run import Run, Runs, runs_folder
 from heronpy.batch.stages import BatchRefusedError, Stage, divide
-from heronpy.batch.topology import run_topology
+from heronpy.batch.topology import left_out, run_topology, worker_config
+from heronpy.clusters.engines import is_shared, shared_folders
 from heronpy.clusters.session import Session
-from heronpy.common.engine_settings import BatchSettings, EngineSettings
-from heronpy.common.setting_types import CheckpointSettings
+from heronpy.common.engine_settings import BatchSettings, EngineSettings, IngestSettings
+from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.folders import heron_home
+from heronpy.common.setting_types import CheckpointSettings, PackingSettings
 from heronpy.common.settings import Resolved, settings_for
+from heronpy.connectors.spark.requirements import spark_sinks
+from heronpy.ingest.ledger.reaching import urls_of
 from heronpy.launching import submission
-from heronpy.launching.model import Loaded
+from heronpy.launching.model import Loaded, Warn, unheard
+from heronpy.launching.old_runs import forget
+from heronpy.launching.on_engine import SQLITE, file_problems, store_problems
+from heronpy.launching.on_units import ledger_of
+from heronpy.packing.demand import demand_of
 from heronpy.plan.component_config import add_our_names, config_of, reliability_mode
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import validate
@@ -58,7 +67,7 @@ class Begun(Struct, frozen=True):
 
 
 @contextmanager
-def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
+def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) -> Iterator[Begun]:
     """The topology to start for these flags; when the block fails, no new run stays behind."""
     topology = loaded.topology
     resolved = _checked(session, topology)
@@ -66,6 +75,11 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
     why = ""
     if flags.mode == "auto":
         choice = choose(topology, settings.auto_allow, settings.auto_deny, settings.auto_percent)
+        if choice.mode == "batch":
+            try:
+                shared_ledger(topology, resolved, settings)
+            except (TopologyError, ConfigError) as error:
+                choice = Choice("stream", str(error).partition("\n")[0])
         why = choice.why
         if choice.mode == "stream":
             if flags.like or flags.hold or flags.resume or flags.fresh:
@@ -75,17 +89,19 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
             yield Begun(loaded, why=why)
             return
     stages = divide(topology)
-    if not settings_for(resolved, EngineSettings).on_one_host:
-        raise BatchRefusedError(
-            f"topology '{topology.name}' cannot run as a batch on several hosts: the ledger of a run is a file of one"
-            " host; submit it to a cluster whose containers run on this machine"
-        )
+    ledger = shared_ledger(topology, resolved, settings)
     submission.refuse_taken(session, topology.name)
     workers = settings.workers or os.cpu_count() or 1
+    demand = demand_of(topology, settings_for(resolved, PackingSettings), None, share_requested=True)
+    worker = worker_config(demand, resolved.component_settings)
+    if said := left_out(resolved.component_settings, resolved.origins):
+        warn(said)
     if flags.dry:
-        yield Begun(replace(loaded, topology=run_topology(topology, "", workers)), None, stages, workers, why=why)
+        made = run_topology(topology, "", workers, worker)
+        yield Begun(replace(loaded, topology=made), None, stages, workers, why=why)
         return
-    runs = Runs(runs_folder(settings, session.target.cluster), topology.name)
+    folder = runs_folder(settings, session.target.cluster)
+    runs = Runs(folder, topology.name)
     with runs.locked():
         if flags.like:
             check_like(runs.named(flags.like), stages)
@@ -95,11 +111,11 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
         continues = goes_on(before, Wanted(code, flags.resume, flags.fresh, flags.like, flags.hold))
         if newest is not None and before is not None and continues:
             run = newest
-            _continue(run, before, code, topology, stages)
+            _continue(run, replace(before, component_settings=resolved.component_settings), code, topology, stages)
         else:
-            run = runs.begin(_new_record(session, topology, resolved, code, flags), topology)
+            run = runs.begin(replace(_new_record(session, topology, resolved, code, flags), ledger=ledger), topology)
         try:
-            made = run_topology(topology, str(run.folder), workers)
+            made = run_topology(topology, str(run.folder), workers, worker)
             yield Begun(replace(loaded, topology=made), run, stages, workers, continues, why)
         except BaseException:
             if before is not None and continues:
@@ -107,7 +123,7 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
             else:
                 runs.remove(run)
             raise
-        runs.forget(settings.keep_runs, besides=flags.like)
+        forget(session, folder, topology.name, settings.keep_runs, flags.like)
 
 
 def _checked(session: Session, topology: topology_pb2.Topology) -> Resolved:
@@ -118,6 +134,34 @@ def _checked(session: Session, topology: topology_pb2.Topology) -> Resolved:
     resolved = session.resolve(config_of(topology), configs)
     session.pin_folders(resolved)
     return resolved
+
+
+def shared_ledger(topology: topology_pb2.Topology, resolved: Resolved, settings: BatchSettings) -> str:
+    """The ledger of a run on several hosts, "" on one host; TopologyError for what not all hosts have."""
+    if settings_for(resolved, EngineSettings).on_one_host:
+        return ""
+    shared = shared_folders(resolved)
+    problems = file_problems(topology, shared)
+    if reliability_mode(topology) == "EFFECTIVELY_ONCE":
+        problems += store_problems(resolved)
+    folder = settings.folder or str(heron_home() / "batch")
+    if not is_shared(folder, shared):
+        problems.append(
+            f"a batch run on several hosts needs a folder that all of them reach, but {folder} is a folder of this"
+            " host; set heron.batch.folder to a folder below heron.engine.shared"
+        )
+    problems += [
+        f"SparkSink '{name}' ends a batch run on one host only; run the topology on this machine, or end in a FileSink"
+        for name in sorted(spark_sinks(topology))
+    ]
+    ledger = ledger_of(settings_for(resolved, IngestSettings).ledger)
+    if not ledger or any(url.startswith("sqlite:") for url in urls_of(ledger)):
+        problems.append(f"a batch run {SQLITE}")
+    elif len(urls_of(ledger)) > 1:
+        problems.append("a batch run has one ledger, and heron.ingest.ledger names several; name one of them")
+    if problems:
+        raise TopologyError("\n".join(problems))
+    return ledger
 
 
 def check_like(like: Run, stages: Sequence[Stage]) -> None:
@@ -168,5 +212,6 @@ def _new_record(
         hold=flags.hold,
         saves=hands_over(topology),
         savepoints=str(store_roots(checkpoint)[0]),
+        component_settings=resolved.component_settings,
         key_groups=checkpoint.key_groups if reliability_mode(topology) == "EFFECTIVELY_ONCE" else 0,
     )

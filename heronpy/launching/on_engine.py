@@ -47,6 +47,11 @@ _FILES = (
     (LOGS_KEY, "reads"),
     (REPLICAS_KEY, "writes"),
 )
+#: The end of a sentence that begins with the owner of the ledger.
+SQLITE = (
+    "keeps its ledger in SQLite, which is of one host; set heron.ingest.ledger to postgresql://..., or run the topology"
+    " on this machine"
+)
 _FIX = "put it below heron.engine.shared (engine.yaml), or run the topology on this machine"
 
 
@@ -79,7 +84,7 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved, state_type: str)
         ("engine", "packages", settings_for(resolved, EngineSettings).packages),
     ):
         _settle_place(resolved, room, name, given)
-    problems = [*_store_problems(resolved), *_replica_problems(resolved)] if mode == "EFFECTIVELY_ONCE" else []
+    problems = [*store_problems(resolved), *_replica_problems(resolved)] if mode == "EFFECTIVELY_ONCE" else []
     if not engine.on_one_host:
         problems += file_problems(topology, shared_folders(resolved))
     if needs_spark(topology):
@@ -123,7 +128,8 @@ def _settle_place(resolved: Resolved, room: str, name: str, given: str) -> None:
     resolved.settings[room][name] = str(place)
 
 
-def _store_problems(resolved: Resolved) -> Iterator[str]:
+def store_problems(resolved: Resolved) -> Iterator[str]:
+    """Why checkpoints are not where all hosts reach them."""
     for folder in unshared_stores(resolved):
         yield (
             f"EFFECTIVELY_ONCE needs a checkpoint store that all hosts reach, but {folder} is a folder of this host;"
@@ -149,10 +155,7 @@ def file_problems(topology: topology_pb2.Topology, shared: list[Path]) -> list[s
                 if not is_shared(_fixed_part(path), shared)
             ]
         if any(url.startswith("sqlite:") for url in urls_of(str(config.get(LEDGER_KEY, "")))):
-            found.append(
-                f"component '{name}' keeps its ledger in SQLite, which is of one host; set heron.ingest.ledger to"
-                " postgresql://..., or run the topology on this machine"
-            )
+            found.append(f"component '{name}' {SQLITE}")
     return found
 
 

@@ -36,7 +36,7 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved, warn: Warn = unh
     if not parts:
         return
     settings = settings_for(resolved, IngestSettings)
-    given, ledger = settings.site, _ledger(settings.ledger)
+    given, ledger = settings.site, ledger_of(settings.ledger)
     if given and (wrong := site_problem(given)):
         raise ConfigError(f"heron.ingest.{wrong}")
     problems: list[str] = []
@@ -63,7 +63,8 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved, warn: Warn = unh
         raise TopologyError("\n".join(dict.fromkeys(problems)))
 
 
-def _ledger(given: str) -> str:
+def ledger_of(given: str) -> str:
+    """The setting `heron.ingest.ledger` as `text_of` gives it; ConfigError for an invalid one."""
     try:
         return text_of(given) if given else ""
     except LedgerError as error:

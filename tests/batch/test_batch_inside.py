@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from heronpy import Bolt, Grouping, StatefulComponent, TopologyBuilder
+from heronpy.api.metrics import AssignableMetrics, CountMetric
 from heronpy.batch.exchange import DamagedExchangeError, Exchanges
 from heronpy.batch.finalise import finalise
 from heronpy.batch.keeper import BatchKeeper
@@ -358,14 +359,23 @@ def test_a_stage_with_a_failed_unit_never_ends_and_the_run_goes_on_whole(
 class FailsSome(Bolt):
     outputs: ClassVar[list[Any]] = ["line"]
 
+    def initialize(self, config: Any, context: Any) -> None:
+        self.seen, self.longest = CountMetric(), AssignableMetrics(0)
+        context.register_metric("seen", self.seen, 60)
+        context.register_metric("longest", self.longest, 60)
+
     def process(self, tup: Any) -> None:
+        self.seen.incr()
+        self.longest.update(max(self.longest.value, len(tup.values[0])))
         if tup.values[0].endswith("3 /page"):
             self.fail(tup)
         else:
             self.emit(tup.values)
 
 
-def test_failed_tuples_are_counted_and_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_of_user_code_and_failed_tuples_are_counted_over_all_units(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = write(tmp_path / "logs" / "a.log", 200)
     failed = sum(count for visitor, count in expected.items() if visitor.endswith("3"))
     builder = TopologyBuilder("visits")
@@ -378,11 +388,34 @@ def test_failed_tuples_are_counted_and_reported_once(tmp_path: Path, monkeypatch
     run.start(workers=1)
     run.to_the_end()
     (worker,) = (task for task in run.tasks if isinstance(task, BatchWorker))
+    assert metrics["seen"].get_value_and_reset() == {"some": 200}
+    assert metrics["longest"].get_value_and_reset() == {"some": len("visitor10 /page")}
     assert metrics[FAILED].get_value_and_reset() == {"some": failed} and 0 < failed < 100
     assert len(rows_of(tmp_path / "out")) == 200 - failed
     said = [text for text in worker.delegate.said if "bolt 'some' fails tuples" in text]
     run.close()
     assert len(said) == 1
+
+
+class FailsAll(Bolt):
+    outputs: ClassVar[list[Any]] = ["line"]
+
+    def process(self, tup: Any) -> None:
+        self.fail(tup)
+
+
+def test_fails_count_over_all_buckets_of_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "logs" / "a.log", 120)
+    builder = TopologyBuilder("visits")
+    lines = builder.add_spout("lines", TextFileSpout, 1, config={"textfile.paths": f"{tmp_path}/logs/*.log"})
+    builder.add_bolt("all", FailsAll, 1, inputs={lines: Grouping.fields("line")})
+    monkeypatch.setattr("heronpy.batch.splits.BUCKET_BYTES", 200)
+    run = InsideRun(tmp_path, builder, monkeypatch)
+    run.start(workers=1)
+    with pytest.raises(GaveUpError, match=r"component all: .* failed 1\d\d tuples of one unit"):
+        run.to_the_end()
+    assert Steps(run.run).buckets[2] > 4
+    run.close()
 
 
 def test_a_sink_that_cannot_be_made_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

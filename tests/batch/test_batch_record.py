@@ -9,10 +9,12 @@ from msgspec.structs import replace
 
 from heronpy.batch.record import RunRecord, RunState, Wanted, code_digest, goes_on
 from heronpy.batch.run import BatchRunError, Runs, run_folders
-from heronpy.batch.topology import KEEPER, WORKER, run_topology
+from heronpy.batch.topology import KEEPER, WORKER, left_out, run_topology, worker_config
 from heronpy.common.errors import TopologyError
-from heronpy.common.setting_types import InstanceSettings
+from heronpy.common.setting_types import InstanceSettings, PackingSettings
 from heronpy.common.settings import resolve, settings_for
+from heronpy.common.units import MB
+from heronpy.packing.demand import demand_of
 from heronpy.plan.component_config import config_of, reliability_mode
 from tests.batch.programs.visits import topology
 
@@ -89,3 +91,19 @@ def test_workers_and_keepers_have_the_name_and_settings_of_the_topology() -> Non
     resolved = resolve("local", (), config, {spout.comp.name: config_of(spout) for spout in made.spouts}, ())
     of_both = [settings_for(resolved, InstanceSettings, name).hang_timeout_s for name in (WORKER, KEEPER)]
     assert of_both == [60, 3600]
+
+
+def test_a_worker_gets_the_most_that_any_component_asks_for() -> None:
+    builder = topology("visits", "/logs/*.log", "/out")
+    builder.set_config({"topology.component.rammap": "parse:100MB,count:300MB"})
+    given = builder.build()
+    own = {"heron.instance.hang_timeout_s": 600, "heron.instance.slow_ms": 5, "heron.instance.batch_tuples": 7}
+    resolved = resolve("local", (), {}, {"parse": own, "count": {"heron.instance.hang_timeout_s": 0}}, ())
+    demand = demand_of(given, PackingSettings(), None, share_requested=True)
+    assert worker_config(demand, resolved.component_settings) == {
+        "topology.component.ram": 300 * MB, "heron.instance.hang_timeout_s": 0,
+    }  # fmt: skip
+    said = left_out(resolved.component_settings, resolved.origins)
+    assert said == "a batch run does not take heron.instance.slow_ms of 'parse'"
+    made = config_of(run_topology(given, "/runs/visits/1", 4, {"topology.component.ram": 5}).spouts[0])
+    assert made["topology.component.ram"] == 5

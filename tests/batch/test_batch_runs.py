@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import FAILED, USAGE, Heron
-from tests.support.waiting import wait_for
+from tests.support.waiting import alive, wait_for
 
 PROGRAM = Path(__file__).parent / "programs" / "visits.py"
 
@@ -60,6 +60,14 @@ def kill_one(heron: Heron) -> None:
     worker = wait_for(lambda: workers(heron), 60, "a worker")[-1]
     os.kill(worker, signal.SIGKILL)
     wait_for(lambda: worker not in workers(heron), 60, "the end of the worker")
+
+
+def parsed(heron: Heron) -> float:
+    """The metric that `parse` has registered."""
+    reported = heron("metrics", "local", "visits", "batch", "--json").json()["processes"]
+    found = [each for process in reported for each in process["metrics"] if each["name"] == "parsed"]
+    assert {each["label"] for each in found} <= {"parse"}
+    return sum(each["value"] for each in found)
 
 
 def folder_of(heron: Heron, number: int) -> Path:
@@ -108,30 +116,38 @@ def test_killed_workers_change_nothing(heron: Heron, logs: Path, tmp_path: Path)
 
 def test_a_stopped_worker_is_not_waited_for(heron: Heron, logs: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    expected = write(logs / "a.log", 4000, 14)
-    heron("submit", "local", "--mode", "batch", PROGRAM, "visits", f"{logs}/*.log", out, "slow_s=0.002",
-          "unit_bytes=5000").ok()  # fmt: skip
+    expected = write(logs / "a.log", 6000, 14)
+    waits = heron.start("submit", "local", "--mode", "batch", "--wait", PROGRAM, "visits", f"{logs}/*.log", out,
+                        "slow_s=0.002", "unit_bytes=5000")  # fmt: skip
 
     def progress() -> Any:
-        return heron("progress", "local", "visits", "--json").json()
+        found = heron("progress", "local", "visits", "--json")
+        return json.loads(found.out) if found.code == 0 else {"stages": []}
 
+    wait_for(lambda: progress()["stages"], 60, "the run")
+    wait_for(lambda: workers(heron), 60, "a worker")
+    stopped = next(each for each in heron.status("visits")["tasks"] if each["component"] == "batch")
     # Five units, by which the usual time is known.
     wait_for(lambda: sum(one["done"] for one in progress()["stages"]) >= 5, 60, "five units")
-    worker = workers(heron)[0]
-    os.kill(worker, signal.SIGSTOP)
+    os.kill(stopped["pid"], signal.SIGSTOP)
     try:
+        wait_for(lambda: parsed(heron) > 0, 60, "the metric of user code")
         wait_for(lambda: progress()["state"] == "FINISHED", 60, "the end of the run")
+        said, complained = waits.communicate(timeout=30)  # it would count as hung after 60 s
     finally:
         with suppress(ProcessLookupError):
-            os.kill(worker, signal.SIGCONT)
-    heron.kill("visits")
+            os.kill(stopped["pid"], signal.SIGCONT)
+    assert waits.returncode == 0 and "finished in" in said, complained
+    assert not heron.names() and not alive(stopped["pid"])
+    slow = [f"container_{one['container']}_" for one in progress()["stages"][0]["slow"]]
+    assert any(stopped["instance_id"].startswith(one) for one in slow), stopped
     assert {row["visitor"]: row["visits"] for row in rows_of(out)} == expected
 
 
 def test_a_run_that_was_killed_goes_on(heron: Heron, logs: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     expected = write(logs / "a.log", 4000, 12)
-    words = (PROGRAM, "visits", f"{logs}/*.log", out, "slow_s=0.002")
+    words = (PROGRAM, "visits", f"{logs}/*.log", out, "slow_s=0.002", "unit_bytes=2500")
     heron("submit", "local", "--mode", "batch", *words).ok()
 
     def progress() -> Any:
@@ -173,10 +189,17 @@ def test_a_failed_run_shows_nothing_and_the_mended_program_goes_on(heron: Heron,
     assert ledger_units["attempts"] < 2 * ledger_units["units"]
 
 
-def test_an_empty_input_has_an_empty_result(heron: Heron, logs: Path, tmp_path: Path) -> None:
-    assert "finished in" in batch(heron, logs, tmp_path / "out").ok().out
-    assert not rows_of(tmp_path / "out")
-    assert json.loads((folder_of(heron, 1) / "run.json").read_text())["state"] == "FINISHED"
+def test_an_empty_input_has_an_empty_result_and_an_old_run_goes_with_its_savepoint(
+    heron: Heron, logs: Path, tmp_path: Path
+) -> None:
+    for number in (1, 2):
+        flags = ("--config-property", "heron.batch.keep_runs=1")
+        assert "finished in" in batch(heron, logs, tmp_path / "out", "follow=1", flags=flags).ok().out
+        assert not rows_of(tmp_path / "out")
+        assert json.loads((folder_of(heron, number) / "run.json").read_text())["state"] == "FINISHED"
+        assert [path.name for path in folder_of(heron, number).parent.iterdir() if path.is_dir()] == [str(number)]
+        (savepoint,) = heron.home.rglob("visits-batch-*")
+        assert savepoint.name.startswith(f"visits-batch-{number}-")
 
 
 def test_a_held_run_takes_the_input_of_another_and_publishes_nothing(heron: Heron, logs: Path, tmp_path: Path) -> None:

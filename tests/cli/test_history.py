@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -76,6 +77,21 @@ def test_it_tells_of_a_run_of_which_nothing_runs(heron: Heron, raised: FakeTopol
     assert (pipeline["name"], pipeline["attempts"]) == ("clicks", 5)
 
 
+def test_a_dead_run_lasted_until_the_last_sign_of_life(heron: Heron, raised: FakeTopology) -> None:
+    killed(raised)
+
+    def lasted() -> float:
+        [listed] = json.loads(heron("history", "list", "local", "--json").out)
+        assert listed["ended_at"] - BEGAN == pytest.approx(listed["uptime_s"], abs=1e-3)
+        return float(listed["uptime_s"])
+
+    assert lasted() == pytest.approx(60, abs=61)  # its last event, or the figures of a minute
+    log = Path(raised.record.working_dir) / "log-files" / "container_1_count_2.log"
+    log.touch()
+    os.utime(log, (BEGAN + 300, BEGAN + 300))
+    assert lasted() == pytest.approx(300, abs=1)
+
+
 def test_a_run_that_runs_is_listed_with_its_state(heron: Heron, raised: FakeTopology) -> None:
     [listed] = json.loads(heron("history", "list", "local", "--json").out)
     assert listed["state"] == "RUNNING" and listed["ended_at"] is None and listed["uptime_s"] > 3000
@@ -132,6 +148,17 @@ def progress() -> Progress:
         StageProgress(number=2, components=["count"], state="waiting", units=61, slow=[Slow(container=4, ratio=3.9)]),
     ]  # fmt: skip
     return Progress(run="wordy/1", state="RUNNING", at=1.0, began_at=0.0, stages=stages, ends_in_s=160.2, ends_at_least=True)  # fmt: skip
+
+
+def test_a_dead_batch_run_lasted_until_its_progress_was_written_last(
+    heron: Heron, raised: FakeTopology, batch: Run
+) -> None:
+    killed(raised)
+    record = msgspec.structs.replace(batch.record, state=RunState.RUNNING, ended_at=None)
+    batch.write(record)
+    (batch.folder / PROGRESS).write_bytes(msgspec.json.encode(msgspec.structs.replace(progress(), at=BEGAN + 500)))
+    [listed] = json.loads(heron("history", "list", "local", "--json").out)
+    assert (listed["state"], listed["uptime_s"]) == ("DEAD", pytest.approx(500, abs=1e-3))
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -357,6 +357,21 @@ def test_a_container_is_slow_by_its_last_units_and_leaves_the_list_by_one_in_usu
     assert policy.slow_containers([*usual, *slow, pace(1.0, "b", 4)]) == {}
 
 
+def test_a_container_whose_unit_is_late_is_named_until_the_unit_has_a_backup() -> None:
+    world = world_of(SMALL)
+    paced(world, [0.02] * 5, worker=0, key="a")
+    see(world, "b", 100)
+    world.ask(world.keepers[0], Cut())
+    lease(world, 1)
+    world.now += 5.9
+    assert world.ask(world.user, Show()).slow == {}
+    world.now += 0.1
+    assert world.ask(world.user, Show()).slow == {"c1": pytest.approx(3.0)}
+    all_alive(world)
+    assert lease(world, 0).backup
+    assert world.ask(world.user, Show()).slow == {}
+
+
 def test_a_slow_container_gets_what_others_cannot_soon_begin_and_a_probe_a_minute() -> None:
     world = world_of(replace(SMALL, ready_per_worker=16))
     paced(world, [0.1] * 10, worker=0, key="a")
@@ -380,7 +395,7 @@ def test_a_slow_container_gets_what_others_cannot_soon_begin_and_a_probe_a_minut
     assert isinstance(probe, Work)
     assert lease(world, 3).brake is Brake.SLOW  # one at a time in a container
     world.ask(world.workers[1], Commit(probe.unit, probe.attempt, 1, 1, 10.0))
-    assert world.ask(world.user, Show()).slow == {}
+    assert "c1" not in world.ask(world.user, Show()).slow
     assert isinstance(lease(world, 1), Work)
 
 

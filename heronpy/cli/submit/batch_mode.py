@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from heronpy.batch.record import RunState
+from heronpy.batch.topology import KEEPER
 from heronpy.cli.look.batch_runs import print_stages
-from heronpy.cli.output import command, say
+from heronpy.cli.output import clean, command, say, warning
 from heronpy.clusters.session import Session
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.launching import on_batch
 from heronpy.launching.model import Loaded
-from heronpy.proto import topology_pb2
+from heronpy.proto import control_pb2, topology_pb2
+
+#: A keeper in one of these states has nothing left to do.
+_TIDY: Final = frozenset((control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED))
+#: Workers get this long to end after their keeper; one that is stopped would end only when it counts as hung.
+_WORKERS_S: Final = 2.0
 
 
 class BatchSubmit:
@@ -21,6 +30,7 @@ class BatchSubmit:
     def __init__(self, begun: on_batch.Begun, topology: topology_pb2.Topology, words: Sequence[str]) -> None:
         """`words`: the program and its arguments."""
         self._begun, self._topology, self._words = begun, topology, words
+        self._over_at = math.inf
 
     @property
     def loaded(self) -> Loaded:
@@ -43,6 +53,15 @@ class BatchSubmit:
         ends = f", {least}{format_duration(round(found.ends_in_s))} left" if found.ends_in_s is not None else ""
         units = f"{now.done:,} of {now.units:,} units, {format_bytes(now.bytes_done)}"
         return f"stage {now.number} of {len(found.stages)} ({', '.join(now.components)}): {units}{ends}"
+
+    def is_done(self, status: control_pb2.StatusReply) -> bool:
+        """Whether the run has been over for a moment and a keeper has tidied up, though a worker does not end."""
+        keepers = [task.state for task in status.tasks if task.component == KEEPER]
+        assert self._begun.run is not None
+        if _TIDY.isdisjoint(keepers) or not self._begun.run.record.has_ended:
+            return False
+        self._over_at = min(self._over_at, time.monotonic())
+        return time.monotonic() - self._over_at >= _WORKERS_S
 
     def print_plan(self) -> None:
         """For a dry run: print the stages."""
@@ -87,5 +106,7 @@ def begun(
     session: Session, loaded: Loaded, words: Sequence[str], mode: str, like: str, **flags: bool
 ) -> Iterator[BatchSubmit]:
     """The topology to start; when the block fails, no new run stays behind. `flags`: the others of on_batch.Flags."""
-    with on_batch.begun(session, loaded, on_batch.Flags(mode, like, **flags)) as found:
+    with on_batch.begun(
+        session, loaded, on_batch.Flags(mode, like, **flags), lambda text: warning(clean(text))
+    ) as found:
         yield BatchSubmit(found, loaded.topology, words)

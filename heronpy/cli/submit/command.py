@@ -184,8 +184,9 @@ def _watch(
     """
     from heronpy.cli.submit.watching import Watch
 
-    progress = batch.progress if batch is not None and batch.is_batch else None
-    name, watch = started.record.topology, Watch(session, started.record, progress)
+    name, watch = started.record.topology, Watch(session, started.record)
+    if batch is not None and batch.is_batch:
+        watch = Watch(session, started.record, batch.progress, batch.is_done)
     try:
         with _tuples_at_an_early_end(watch):
             return watch.until_finished()

@@ -23,10 +23,15 @@ class Watch:
     """Shows a bounded topology until it has finished."""
 
     def __init__(
-        self, session: Session, record: plan_pb2.ExecutionState, progress: Callable[[], str] | None = None
+        self,
+        session: Session,
+        record: plan_pb2.ExecutionState,
+        progress: Callable[[], str] | None = None,
+        done: Callable[[control_pb2.StatusReply], bool] = lambda status: False,
     ) -> None:
-        """`progress` says how far a batch run is, in place of the tuples of components."""
-        self._session, self._record, self._progress = session, record, progress
+        """`progress` says how far a batch run is, in place of the tuples of components; `done` whether nothing is left
+        to do though a task has not finished."""
+        self._session, self._record, self._progress, self._done = session, record, progress, done
         #: The last status, however the wait ends; None if there was no status.
         self.last: control_pb2.StatusReply | None = None
 
@@ -50,18 +55,17 @@ class Watch:
 
     def _looks(self, interval_s: float) -> Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]:
         session, topology, topology_id = self._session, self._record.topology, self._record.topology_id
-        for status, rows in samples(session, topology, interval_s, ended=_is_over, topology_id=topology_id):
+        for status, rows in samples(session, topology, interval_s, ended=self._is_over, topology_id=topology_id):
             self.last = status
             yield status, rows
             if has_failed(status):
                 report = exceptions_report(session, topology, status)
                 raise TopologyFailed(f"topology '{topology}' failed: {status.cause or 'see its logs'}", status, report)
-            if _is_over(status):
+            if self._is_over(status):
                 return
 
-
-def _is_over(status: control_pb2.StatusReply) -> bool:
-    return has_failed(status) or lifecycle_name(status.lifecycle) == "FINISHED"
+    def _is_over(self, status: control_pb2.StatusReply) -> bool:
+        return has_failed(status) or lifecycle_name(status.lifecycle) == "FINISHED" or self._done(status)
 
 
 def _line(status: control_pb2.StatusReply, rows: list[ComponentRow]) -> str:

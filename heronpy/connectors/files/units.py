@@ -13,7 +13,7 @@ from heronpy.common.folders import make_output
 from heronpy.connectors.durable_files import run_token, safe_name, sync_path
 from heronpy.connectors.files.options import SUFFIXES, FileOptions
 from heronpy.connectors.files.writers import writer_of
-from heronpy.connectors.unit_output import SinkWriter, StageFile, UnitOutput, publish_file
+from heronpy.connectors.unit_output import SinkWriter, StageFile, UnitOutput, drop_hidden, publish_file
 
 #: The folder of a unit, with its generation and its id.
 _UNIT = re.compile(r"unit=(\d+)-(\d+)")
@@ -35,14 +35,16 @@ class FileUnits(UnitOutput):
     def publish(self, run: str, folders: Sequence[Path]) -> int:
         """Give each staged file its final name in the folder of the sink."""
         folder, count = Path(self._options.folder), 0
+        beginning = f"part-{safe_name(self.component)}-"
         make_output(folder)
         for unit, source in self.staged(folders):
             found = _UNIT.fullmatch(unit.name)
             if found is None:
                 raise StateError(f"{unit} is not the folder of a unit; remove it, and repeat the command")
             numbers = f"{found[1]}-{found[2]}"
-            target = folder / f"part-{safe_name(self.component)}-{numbers}-{run_token(run)}.0.{self._suffix}"
+            target = folder / f"{beginning}{numbers}-{run_token(run)}.0.{self._suffix}"
             count += publish_file(source, target)
+        drop_hidden(folder, beginning)
         sync_path(folder)
         return count
 

@@ -145,6 +145,21 @@ def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
     return found
 
 
+def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -> dict[str, float]:
+    """The containers whose present unit takes `SLOW_FACTOR` times as long as its bytes let expect, and how many times.
+
+    A unit that has a backup is in the container of the backup.
+    """
+    if len(paces) < PACES_MIN:
+        return {}
+    usual, found = median(one.pace for one in paces), dict[str, float]()
+    for unit in leased:
+        took, expected = now - unit.leased, max(usual * unit.size, LEASE_MIN_S / SLOW_FACTOR)
+        if unit.container and not unit.backup and took >= SLOW_FACTOR * expected:
+            found[unit.container] = max(found.get(unit.container, 0.0), took / expected)
+    return found
+
+
 def try_again_s(tries: int) -> float:
     """How long a unit rests after this many tries."""
     return TRY_AGAIN_S[min(tries, len(TRY_AGAIN_S)) - 1]

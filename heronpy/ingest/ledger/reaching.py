@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -21,13 +22,14 @@ from heronpy.ingest.ledger.partitioned import PartitionedLedger
 from heronpy.ingest.ledger.partitions import Entry, Partitions, entries_of, newest, partitions_of
 from heronpy.ingest.ledger.requests import Open, Opened, Request, Who
 from heronpy.ingest.ledger.sqlite import SqliteStore
-from heronpy.ingest.ledger.store import Changes, Store
-from heronpy.ingest.ledger.types import Config, Pipeline, Row
+from heronpy.ingest.ledger.store import Changes, Store, View
+from heronpy.ingest.ledger.types import Answer, Client, Config, Pipeline, Row, Site
 
 A = TypeVar("A")
 
 #: Name of a ledger that has not begun.
 NEW = "(new)"
+_CLIENTS_MAX = 1 << 20
 #: The user's value: a URL, or the entries of several ledgers.
 Setting = str | Sequence[Mapping[str, Any]]
 
@@ -263,6 +265,19 @@ def pipelines_of(text: str) -> tuple[str, ...]:
         with closing(store):
             names.update(store.pipelines())
     return tuple(sorted(names))
+
+
+def forget_pipelines(url: str, token: str) -> None:
+    """Remove the pipelines whose names end with a token from an existing ledger."""
+    with closing(open_store(url, must_exist=True)) as store:
+        for name in store.pipelines():
+            if name.endswith(token):
+                store.transact(name, _everything)
+
+
+def _everything(view: View, now: float) -> tuple[Changes, None]:
+    clients = [(kind, (one.name,)) for one in view.silent(inf, _CLIENTS_MAX) for kind in (Client, Answer)]
+    return Changes(drops=(*clients, *((Site, (one.name,)) for one in view.sites())), wipe=True), None
 
 
 def afters_of(text: str) -> dict[str, tuple[str, ...]]:

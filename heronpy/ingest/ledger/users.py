@@ -36,8 +36,10 @@ PAGE_MAX = 1_000
 def show(draft: Draft, request: commands.Show, who: requests.Who) -> commands.Figures:
     view, now, pipeline = draft.view, draft.now, draft.pipeline
     sums, dispatches = view.sums(), [one.state for one in view.dispatches()]
-    paces = [pace.pace for pace in view.paces()]
-    seconds = sorted(pace.seconds for pace in view.paces() if pace.seconds)
+    recent = view.paces()
+    paces = [pace.pace for pace in recent]
+    seconds = sorted(pace.seconds for pace in recent if pace.seconds)
+    late = policy.late_containers(view.expired(math.inf, policy.LOOKED_AT_MAX), recent, now)
     tally = draft.get(Tally) or Tally()
     config = draft.config
     since = now - config.silent_s
@@ -72,7 +74,7 @@ def show(draft: Draft, request: commands.Show, who: requests.Who) -> commands.Fi
         preempted=tally.preempted,
         tries_failed=tally.tries_failed,
         in_vain=tally.in_vain,
-        slow={name: one.factor for name, one in policy.slow_containers(view.paces()).items()},
+        slow=late | {name: one.factor for name, one in policy.slow_containers(recent).items()},
         p50_s=_percentile(seconds, 0.5),
         p99_s=_percentile(seconds, 0.99),
         # All sites have the same files.

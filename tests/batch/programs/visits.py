@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tuple
+from heronpy.api.metrics import CountMetric
 from heronpy.connectors.files import FileSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 
@@ -26,6 +27,8 @@ class Parse(Bolt):
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.broken, self.slow_s = str(config.get("broken", "")), float(config.get("slow_s", 0))
         self.kill = str(config.get("kill", ""))
+        self.parsed = CountMetric()
+        context.register_metric("parsed", self.parsed, 0.5)
 
     def process(self, tup: Tuple) -> None:
         visitor, page = tup.values[0].split(" ")
@@ -37,6 +40,7 @@ class Parse(Bolt):
         if self.slow_s:
             time.sleep(self.slow_s)
         self.emit([visitor, page])
+        self.parsed.incr()
 
 
 class Count(Bolt):
