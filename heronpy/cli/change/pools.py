@@ -45,7 +45,7 @@ def create(target: Target, pool: str, slots: int, cpu: float, ram: str, common: 
 
 
 def show(target: Target, pool: str, as_json: bool, common: Common) -> None:
-    """Print what a pool is."""
+    """Print the specification and state of a pool."""
     session = Session(target, common)
     known = pools.find(session, pool)
     found = read_map(session.state, pool)
@@ -98,7 +98,7 @@ def resize(target: Target, pool: str, slots: int, common: Common) -> None:
 
 
 def drain(target: Target, pool: str, slot: int, lift: bool, timeout_s: float, common: Common) -> None:
-    """Empty a slot, and wait until it is."""
+    """Empty a slot, and wait until it is empty."""
     session = Session(target, common)
     pools.find(session, pool)
     pools.check_runs(session, pool)

@@ -29,11 +29,11 @@ class BatchSubmit:
 
     @property
     def is_batch(self) -> bool:
-        """Whether there is a run."""
+        """Whether this submit begins or continues a batch run."""
         return self._begun.run is not None
 
     def progress(self) -> str:
-        """How far the run is, in a line."""
+        """The progress of the run in one line."""
         assert self._begun.run is not None
         found = self._begun.run.progress
         now = next((one for one in found.stages if one.state == "running"), None)
@@ -53,7 +53,7 @@ class BatchSubmit:
             print_stages(self._topology, begun.stages)
 
     def say_begun(self) -> None:
-        """Say which run it is."""
+        """Print the name of the run."""
         begun = self._begun
         if begun.why:
             say(f"  mode:   {'stream' if begun.run is None else 'batch'}, because {begun.why}")
@@ -65,7 +65,7 @@ class BatchSubmit:
         say(f"  batch:  run {record.number} of {record.topology}{f', which {what}' if what else ''}; {counts}")
 
     def say_ended(self, session: Session) -> None:
-        """Say what the run has left."""
+        """Print the results of the run."""
         if self._begun.run is None:
             return
         record = self._begun.run.record
@@ -86,6 +86,6 @@ class BatchSubmit:
 def begun(
     session: Session, loaded: Loaded, words: Sequence[str], mode: str, like: str, **flags: bool
 ) -> Iterator[BatchSubmit]:
-    """The topology to start; when the block fails, no new run stays behind. `flags`: the others of on_batch.Flags."""
+    """The topology to start; when the block fails, no new run is left. `flags`: the other fields of on_batch.Flags."""
     with on_batch.begun(session, loaded, on_batch.Flags(mode, like, **flags)) as found:
         yield BatchSubmit(found, loaded.topology, words)

@@ -25,9 +25,9 @@ class Watch:
     def __init__(
         self, session: Session, record: plan_pb2.ExecutionState, progress: Callable[[], str] | None = None
     ) -> None:
-        """`progress` says how far a batch run is, in place of the tuples of components."""
+        """`progress` returns the progress of a batch run, which replaces the tuples of components."""
         self._session, self._record, self._progress = session, record, progress
-        #: The last status, however the wait ends; None if there was no status.
+        #: The last status for any end of the wait; None if there was no status.
         self.last: control_pb2.StatusReply | None = None
 
     def until_finished(self) -> control_pb2.StatusReply:
