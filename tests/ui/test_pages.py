@@ -345,7 +345,7 @@ def test_the_cause_stands_out_and_what_is_so_for_the_machine_does_not(site: Site
         finding | {"verdict": "machine", "sentence": "the machine is busy"},
         finding | {"verdict": "healthy", "calm": True, "sentence": "all is well"},
         finding | {"verdict": "stopped", "sentence": "the spouts have stopped"},
-        finding | {"verdict": "limit", "sentence": "the limit sets the pace"},
+        finding | {"verdict": "limit", "sentence": "the limit limits the rate"},
     ]
     task = {
         "instance_id": "container_1_count_3", "component": "count", "up": True, "executed_per_s": 1.0, "busy": 0.5,
