@@ -53,8 +53,10 @@ _INSTANCE = (
         "",
         "Time a spout waited for acks, at topology.max.spout.pending; also a part of the blocked time.",
     ),
-    Metric("__backlog-tuples", _G, "", "", "Tuples that the spout has yet to emit, as its `backlog` says."),
-    Metric("__backlog-bytes", _G, "bytes", "", "Bytes that the spout has yet to emit, as its `backlog` says."),
+    Metric("__backlog-tuples", _G, "", "", "Tuples that the spout has yet to emit, according to its `backlog` method."),
+    Metric(
+        "__backlog-bytes", _G, "bytes", "", "Bytes that the spout has yet to emit, according to its `backlog` method."
+    ),
     Metric("__backlog-errors", _C, "", "", "Calls of `backlog` of the spout that raised."),
     Metric(
         "__execute-count",
@@ -260,7 +262,7 @@ _UNITS = (
         Metric(name, _G, unit, _PIPELINE, text, largest=True)
         for name, unit, text in (
             ("units-backlog-bytes", "bytes", "Bytes of log files that are not published yet."),
-            ("units-waiting-bytes", "bytes", "Those of them that are in no unit yet."),
+            ("units-waiting-bytes", "bytes", "Bytes of log files that belong to no unit yet."),
             ("units-oldest-seconds", "seconds", "Age of the oldest byte that is not published; 0 when all are."),
             ("units-unfinished-bytes", "bytes", "Bytes of last lines that have no end yet."),
             ("units-ready", "", "Units that wait for a worker."),

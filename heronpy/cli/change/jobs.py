@@ -128,7 +128,7 @@ def _change(
     after = edit(store, job, before.versions[layer])
     changed = after.versions != before.versions
     version = f"{layer} v{after.versions[layer]}"
-    say(f"job {job}: {version if changed else 'it says so already'}")
+    say(f"job {job}: {version if changed else 'nothing to change'}")
     ensure_manager(session)
     if not detach:
         say_outcome(session, store, job, timeout_s, proved)
@@ -183,7 +183,7 @@ def say_outcome(session: Session, store: Store, job: str, timeout_s: float, prov
             return
         if time.monotonic() - begun > timeout_s:
             raise DeadlineError(
-                f"job '{job}' is not in sync after {timeout_s:g} s: {text}; the manager goes on, see heron job show"
+                f"job '{job}' is not in sync after {timeout_s:g} s: {text}; the manager continues, see heron job show"
                 f" {session.target} {job}"
             )
         time.sleep(LOOK_S)
@@ -314,7 +314,7 @@ def start_manager(target: Target, unit: bool, common: Common) -> None:
         return
     if not ensure_manager(session, common.config_property):
         acting = acting_of(session.state)
-        raise exits.Failure(f"a manager acts already{_where(acting) if acting else ''}", exits.EXISTS)
+        raise exits.Failure(f"a manager runs already{_where(acting) if acting else ''}", exits.EXISTS)
 
 
 def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
@@ -379,7 +379,7 @@ def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
             if time.monotonic() > deadline:
                 raise DeadlineError(f"the {part} has not ended within {timeout_s:g} s; it finishes a step")
             time.sleep(0.05)
-    say("The manager has ended; topologies run on, and nobody keeps jobs true")
+    say("The manager has ended; topologies keep running, but changes of jobs have no effect")
 
 
 def manager_status(target: Target, as_json: bool, common: Common) -> None:

@@ -89,7 +89,7 @@ def wire_note(span: TraceSpan) -> str:
     if span.exact:
         return ""
     if span.error_s is None:
-        return "at least: between hosts the wire is not known"
+        return "at least: the time on the wire between the hosts is not known"
     return f"between hosts the wire is +- {format_duration(span.error_s)}"
 
 

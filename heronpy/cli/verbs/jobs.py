@@ -17,7 +17,7 @@ _layer = click.option("--as", "layer", default="oncall", show_default=True, meta
                       help="The layer to change: oncall, or provisioner, which is weaker.")  # fmt: skip
 _waits = together(
     click.option("--detach", is_flag=True, help="Return once the change is written, without waiting for its effect."),
-    timeout_flag(600.0, "Seconds to wait for the effect of the change; the manager goes on after that."),
+    timeout_flag(600.0, "Seconds to wait for the effect of the change; the manager continues after that."),
 )
 _words = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME|CLASS|-] [ARGS]...")
 _program = together(click.argument("program"), _words)

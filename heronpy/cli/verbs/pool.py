@@ -52,7 +52,7 @@ def resize_command(**flags: Any) -> None:
 @verb("drain", pool_command, topology=_pool, json=False)
 @click.argument("slot", type=int)
 @click.option("--lift", is_flag=True, help="Let the slot run containers again.")
-@timeout_flag(120.0, "Seconds to wait until the slot is empty; it goes on after that.")
+@timeout_flag(120.0, "Seconds to wait until the slot is empty; the slot continues to empty after that.")
 def drain_command(**flags: Any) -> None:
     """Let a slot hand over its topologies, and give it none until --lift."""
     from heronpy.cli.change.pools import drain
