@@ -428,7 +428,7 @@ def test_a_topology_that_has_ended_keeps_its_page(site: Site, tab: Tab) -> None:
     assert page.get_by_role("button", name="kill").count() == 0
     page.get_by_role("link", name="doctor").click()
     page.locator("article[aria-label=ended]", has_text="topology 'marked' was killed").wait_for()
-    page.get_by_text("are not known any more").wait_for()
+    page.get_by_text("are no longer known").wait_for()
     page.get_by_role("navigation").get_by_role("link", name="exceptions").click()
     page.get_by_text(SHOWN).first.wait_for()
     page.get_by_role("link", name="tasks").click()
