@@ -289,7 +289,13 @@ _UNITS = (
     Metric("units-tries-failed", _C, "", _PIPELINE, "Attempts in which the user's function has raised."),
     Metric("units-backups", _C, "", _PIPELINE, "Attempts that began while an earlier one took long."),
     Metric("units-backups-won", _C, "", _PIPELINE, "Backups that were complete first."),
-    Metric("units-attempts-in-vain", _C, "", _PIPELINE, "Attempts that another one made needless; backups or not."),
+    Metric(
+        "units-attempts-in-vain",
+        _C,
+        "",
+        _PIPELINE,
+        "Attempts, backups included, whose unit another attempt committed first.",
+    ),
     Metric(
         "batch-tuples-failed", _C, "", "component", "Tuples that bolts of a batch run failed; they are not repeated."
     ),

@@ -521,7 +521,7 @@ def test_a_bolt_that_acks_nothing_is_named() -> None:
     assert advice(found, "local", "wc").startswith("let count ack each tuple that is done")
     found = diagnose(signals(*silent, **limit, still_s={"words": 20.0}))[0]
     assert found.verdict is Verdict.STOPPED and sentence(found, "wc").endswith(
-        "as many as may be pending; count acked none"
+        "100 tuples wait for acks, which is the limit; count acked no tuple"
     )
     assert advice(found, "local", "wc").startswith("let count ack each tuple that is done")
     for acked in (None, 5.0):

@@ -38,7 +38,7 @@ _WAITS = (
 )
 _SKEW = "more tasks will not help: aggregate before the fields grouping, or group by one more field"
 _SPARK = (
-    "its machine has no free CPU: use larger and fewer batches (heron.spark.batch_rows), or run Spark elsewhere"
+    "its machine has no free CPU: use larger and fewer batches (heron.spark.batch_rows), or run Spark on another machine"
     " (heron.spark.master)"
 )
 #: Histories in which nothing needs action; and one in which, look by look, that comes and goes: the docs say so.
