@@ -526,7 +526,9 @@ def test_a_bolt_that_acks_nothing_is_named() -> None:
     assert advice(found, "local", "wc").startswith("let count ack each tuple that is done")
     for acked in (None, 5.0):
         tasks = silent[0], bolt(3, 0.01, 5.0, acked=acked)
-        assert sentence(diagnose(signals(*tasks, **limit))[0], "wc").startswith("topology.max.spout.pending (100) sets")
+        assert sentence(diagnose(signals(*tasks, **limit))[0], "wc").startswith(
+            "topology.max.spout.pending (100) limits"
+        )
 
 
 def test_acks_that_wait_for_spark_are_no_limit() -> None:

@@ -167,7 +167,7 @@ SENTENCES = {
     "late-acks": (
         "Troubled is slower than usual: from emit to the full ack at source, p99 5s (usually 19ms); cause unknown",
         "heron top local Troubled; heron profile local Troubled TASK; heron doctor local Troubled --evidence FILE packs"
-        " what is known",
+        " all evidence",
     ),
 }  # fmt: skip
 
