@@ -98,7 +98,7 @@ def read(folder: Place, number: int) -> Found:
         store = open_store(folder)
         return Found(folder, number, store.load_metadata(number), abandoned=store.is_abandoned(number))
     except ObjectsError:
-        raise  # what cannot be reached is not damaged
+        raise  # an unreachable store does not mean damage
     except (HeronError, OSError) as error:
         return Found(folder, number, None, [_sentence(error)])
 

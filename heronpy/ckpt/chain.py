@@ -5,9 +5,8 @@ including those of failed captures. When the changes since the base exceed a sha
 written. Deltas are merged in steps of `FAN`, so that a chain stays short and no change is written more than a
 few times.
 
-Invariants: the segments of a checkpoint are correct whichever of the earlier captures turn out to be
-complete, because its links build on the last one *known* to be complete; a savepoint is treated like any other
-checkpoint.
+Invariants: the segments of a checkpoint are correct for any subset of earlier captures that complete, because its links
+build on the last one *known* to be complete; a savepoint is treated like any other checkpoint.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class Chain(Struct):
     _pending: dict[int, _Pending] = {}
 
     def plan(self, checkpoint: int, changed: set[Any], held: int, compact_ratio: float, small: bool) -> Plan:
-        """What to write for a checkpoint; `changed` are the keys changed since the last capture.
+        """The segments to write for a checkpoint; `changed` are the keys changed since the last capture.
 
         `held` is the number of keys; `small` means that a base costs next to nothing.
         """
@@ -114,7 +113,7 @@ class Chain(Struct):
             pending.links.append(Link(new, plan.keys, plan.level))
 
     def completed(self, checkpoint: int) -> None:
-        """Later checkpoints build on this one."""
+        """Note that later checkpoints build on this one."""
         pending = self._pending.get(checkpoint)
         if pending is None or pending.links is None:
             return
@@ -123,7 +122,7 @@ class Chain(Struct):
         self._pending = {number: item for number, item in self._pending.items() if number > checkpoint}
 
     def aborted(self, checkpoint: int) -> None:
-        """The next checkpoint also writes the keys that this one took."""
+        """Let the next checkpoint also write the keys that this one took."""
         pending = self._pending.get(checkpoint)
         if pending is None:
             return

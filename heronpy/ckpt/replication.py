@@ -44,7 +44,7 @@ class Counts(Struct):
 
 
 class Sets(Struct, frozen=True):
-    """The files of a checkpoint, divided by what a store has of them."""
+    """The files of a checkpoint, divided by whether a store has them."""
 
     copy: list[FileRef]
     delete: list[str]
@@ -77,10 +77,11 @@ class Replicator:
         self._given_up = False
         self.counts = Counts()
         self.newest = 0
-        """The newest checkpoint that the target has whole."""
+        """The newest checkpoint that is complete at the target."""
 
     def follow(self, records: Sequence[CheckpointRecord]) -> int | None:
-        """Copy the newest checkpoint of the log, or else a missing savepoint; its id, None for nothing.
+        """Copy the newest checkpoint of the log, or else a missing savepoint; returns its id, or None if there was
+        nothing to copy.
 
         Call it with the current log until it returns None: checkpoints missed meanwhile are older and do not
         matter. A checkpoint that is damaged at its source is not copied, but an existing copy of it stays as
@@ -101,7 +102,7 @@ class Replicator:
         number = missing[-1]
         self._tried.add(number)
         if self._cleaning is not None and number < max(there, default=0):
-            # A removal only spares what is newer than everything in the target.
+            # A removal only spares files that are newer than all checkpoints of the target.
             wait((self._cleaning,))
         record = next(record for record in sound if record.checkpoint == number)
         if self._copy(record, there):
@@ -118,11 +119,11 @@ class Replicator:
                     log.warning("checkpoint %d of the copy cannot be marked: %s", record.checkpoint, error)
 
     def retry(self) -> None:
-        """Nothing newer has come for a while: retry failed copies once."""
+        """Retry failed copies once, because no newer checkpoint has come for a while."""
         self._tried.clear()
 
     def finish(self, records: Sequence[CheckpointRecord]) -> None:
-        """Nothing more is copied: finish all pending removals."""
+        """Finish all pending removals; no further copies are made."""
         if self._cleaning is not None:
             wait((self._cleaning,))
         self._clean({record.checkpoint for record in records}, sweep=True)
@@ -142,9 +143,10 @@ class Replicator:
         return True
 
     def copy(self, metadata: Metadata, source: CheckpointStore, there: Iterable[int]) -> Sets:
-        """Copy one checkpoint; `there` are those that the target has. Nothing is removed, and half a copy is invisible.
+        """Copy one checkpoint; `there` has the checkpoints of the target. Nothing is removed, and an incomplete copy is
+        invisible.
 
-        HeronError or OSError says why it is not copied.
+        Raises HeronError or OSError with the reason if it is not copied.
         """
         number = metadata.checkpoint
         sets = compare(metadata, self._known(there))
@@ -208,7 +210,7 @@ class Replicator:
         there = set(self._target.checkpoints())
         kept, dropped = self._known(sorted(there & keep)), self._known(sorted(there - keep))
         if len(kept) < len(there & keep) or not kept:
-            return  # an unreadable one may need any file; and something must stay
+            return  # an unreadable checkpoint may need any file; and at least one must be kept
         self._cleaning = self._cleaner.submit(self._remove, kept, dropped, sweep)
 
     def _remove(self, kept: list[Metadata], dropped: list[Metadata], sweep: bool) -> None:
@@ -223,6 +225,6 @@ class Replicator:
             log.warning("the copy has files that should be deleted, the next sweep removes them: %s", error)
 
     def close(self) -> None:
-        """Finish the running removal; no copy runs now."""
+        """Finish the running removal; no copy runs at this time."""
         self._copiers.shutdown(cancel_futures=True)
         self._cleaner.shutdown()

@@ -1,6 +1,6 @@
 """`python -m heronpy.ckpt.replicator --launch F --epoch E`: copies one topology's checkpoints to a second store.
 
-A separate process in container 0, never in the way of the data: it follows the record of complete
+A separate process in container 0, outside of the data path: it follows the record of complete
 checkpoints in the state manager and copies files from store to store (replication.py). It may die, hang or
 lag behind at any time; only its metrics show it. Its next incarnation continues from what the replica holds.
 Runs only if `heron.checkpoint.replica` is set.
@@ -123,7 +123,7 @@ class ReplicaService:
         now = time.monotonic()
         again = now - self._tried_at > RETRY_S
         if records == self._followed and not again:
-            return False  # a look at the target may cost a request
+            return False  # checking the target may cost a request
         try:
             copied = self.replicator.follow(records)
         except (ObjectsError, StoreError) as error:

@@ -1,6 +1,6 @@
 """Reads one task's state from a checkpoint, even if its component now has another number of tasks.
 
-With the same number of tasks, a task reads what the task of its index wrote. Otherwise it reads every
+With the same number of tasks, a task reads the files of the task with its index. Otherwise it reads every
 segment of keyed state that overlaps its key groups, and all of partitioned state, and keeps its own keys; a plain
 State, and tuples in flight, belong to single tasks and cannot be divided.
 """
@@ -100,7 +100,7 @@ class Loader:
         if task is None or not task.channel_file.path:
             return []
         data = self._store.read(task.channel_file)
-        # Frames are bytes; their values are decoded where every frame's are.
+        # Frames are bytes here; their values are decoded like those of every frame.
         frames: list[bytes] = self._guarded("input", lambda: decoder(allow_pickle=False)(data, MSGPACK))
         return frames
 
@@ -116,7 +116,8 @@ class Loader:
             raise HeronError(f"{where} cannot be read: {error}") from error
         except HeronError:
             raise
-        except Exception as error:  # unpickling runs user code: a class that is gone, a __setstate__ that raises
+        # unpickling runs user code, which may raise anything, for example for a missing class
+        except Exception as error:
             raise HeronError(
                 f"{what} of {owner.component} in checkpoint {self._number} cannot be read"
                 f" ({type(error).__name__}: {error}); submit the code that its values belong to"

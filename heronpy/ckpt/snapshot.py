@@ -1,6 +1,6 @@
 """The state of one task, from restore to capture to checkpoint, as an instance uses it.
 
-`capture` is the part that blocks the task: it fixes what belongs to the checkpoint without copying it.
+`capture` is the part that blocks the task: it fixes the content of the checkpoint without copying it.
 `Capture.persist` encodes and writes, in a thread or in a forked child, and returns the TaskSnapshot; the
 parent records it with `persisted`, and the outcome of the checkpoint with `completed` or `aborted`.
 Keyed state is written incrementally (chain.py), a plain State whole.
@@ -32,7 +32,7 @@ from heronpy.storage.locations import open_location, same_place
 from heronpy.storage.stores import Stores
 from heronpy.wire.codec import encode
 
-#: Assumed bytes of an entry before any was measured.
+#: Assumed bytes of an entry before any entry was measured.
 _ENTRY_BYTES: Final = 64.0
 
 
@@ -67,7 +67,7 @@ class TaskState:
         self.owner = KeyOwner(component, index, parallelism, settings.key_groups, grouping_width)
         self.plain = HashMapState()
         self.restored: TaskSnapshot | None = None
-        """This task's own part of the restored checkpoint; None without one, or if it was rescaled."""
+        """This task's own part of the restored checkpoint; None if there is none, or if it was rescaled."""
         self.keyed = KeyedStates(self.owner, allow_pickle, PartitionOwner(component, lambda: (index, parallelism)))
         """The keyed and partitioned states by name, with their restored content."""
         self._chains: dict[str, Chain] = {}
@@ -78,12 +78,12 @@ class TaskState:
 
     @property
     def uploads(self) -> CheckpointStore | None:
-        """The store, if what is written to it waits on this host to be uploaded."""
+        """The store, if its files wait on this host to be uploaded; else None."""
         return self.store if self.store.is_remote else None
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing in it now: what is restored from it begins from the start."""
+        """Whether it has no content now, so that a task restored from it starts from the beginning."""
         return not self.plain and not any(self.keyed.states.values())
 
     def keys(self) -> int | None:
@@ -96,13 +96,13 @@ class TaskState:
     def restore(self, location: str, attempt: int) -> list[bytes]:
         """Load the state of a checkpoint ("": start empty) before user code sees it.
 
-        Returns the frames in flight to this task, as they came. Raises DamagedFileError for a
-        file that differs from what was written.
+        Returns the frames in flight to this task, as received. Raises DamagedFileError for a file that differs from its
+        written content.
         """
         self.attempt = attempt
         if not location:
             return []
-        # An outage of the store is no damage of the checkpoint.
+        # An outage of the store does not mean that the checkpoint is damaged.
         store, metadata = open_location(location, patience_s=self.settings.savepoint_timeout_s)
         loader = Loader(store, metadata, self.owner, self.allow_pickle)
         self.restored = loader.mine
@@ -125,7 +125,7 @@ class TaskState:
     # ---- capture ------------------------------------------------------------------------------
 
     def capture(self, checkpoint: int) -> Capture:
-        """Fix what belongs to the checkpoint, between two tuples; takes milliseconds whatever the size."""
+        """Fix the content of the checkpoint, between two tuples; takes milliseconds for any size."""
         if self._capture is not None:
             self._capture.cancel()
         self._follow_store()
@@ -173,7 +173,7 @@ class TaskState:
         snapshot.uploaded_bytes += self.store.bytes_written - before
 
     def persisted(self, checkpoint: int, snapshot: TaskSnapshot) -> None:
-        """The task's part of the checkpoint is written."""
+        """Record that the task's part of the checkpoint is written."""
         self._end(checkpoint)
         self._plain_bytes = len(snapshot.state_inline) or snapshot.state_file.bytes
         self._pieces.pending[checkpoint] = pieces_of(snapshot)
@@ -184,19 +184,19 @@ class TaskState:
             self._note_size(record.name, segments)
 
     def completed(self, checkpoint: int) -> None:
-        """The checkpoint of the whole topology is complete: later ones build on it."""
+        """Record that the checkpoint of the whole topology is complete, so that later ones build on it."""
         for chain in self._chains.values():
             chain.completed(checkpoint)
         self._pieces.completed(checkpoint)
 
     def aborted(self, checkpoint: int) -> None:
-        """The checkpoint will not complete."""
+        """Record that the checkpoint will not complete."""
         self._end(checkpoint)
         for chain in self._chains.values():
             chain.aborted(checkpoint)
         self._pieces.pending.pop(checkpoint, None)
         if self.uploads is not None:
-            # Perhaps because a file that it reused is gone: `_sound_chain` will know.
+            # The cause may be a reused file that is gone; `_sound_chain` detects that.
             links = [link for chain in self._chains.values() for link in chain.links or ()]
             self.uploads.look_for([segment.file for link in links for segment in link.segments])
 
@@ -219,7 +219,7 @@ class Pieces(Struct):
     pending: dict[int, dict[bytes, FileRef]] = {}
 
     def completed(self, checkpoint: int) -> None:
-        """Later checkpoints may name what this one names."""
+        """Keep the pieces that this checkpoint names, so that later ones may name them."""
         if checkpoint in self.pending:
             self.complete = self.pending[checkpoint]
             self.pending = {number: found for number, found in self.pending.items() if number > checkpoint}
@@ -237,7 +237,7 @@ class Piece(Struct, frozen=True):
     state: KeyedState
     plan: Plan
     cut: Cut | None
-    """None when nothing changed."""
+    """The keys to write; None when nothing changed."""
     held: int
     estimate_bytes: int
 
@@ -270,16 +270,18 @@ class Capture(Struct):
 
     @property
     def needs_fork(self) -> bool:
-        """The plain State is large and not encoded yet: `persist` must run in a fork, or after `settle`."""
+        """Whether the plain State is large and not encoded yet, so that `persist` must run in a fork, or after
+        `settle`.
+        """
         return self._plain is None and self.plain_bytes > self.task.settings.fork_above_bytes
 
     def settle(self) -> None:
-        """Encode, in the task's thread, what cannot be read while the task runs."""
+        """Encode, in the task's thread, the data that cannot be read while the task runs."""
         if self._plain is None:
             self._plain = encode_plain(self.task.plain, self.task.allow_pickle, self.task.component)
 
     def forked(self) -> None:
-        """The forked child has its own copy, so the task no longer needs to keep old values."""
+        """Note that the forked child has its own copy, so the task no longer needs to keep old values."""
         for piece in self.pieces:
             if piece.cut is not None:
                 piece.state.end_cut(piece.cut)

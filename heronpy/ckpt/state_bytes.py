@@ -112,7 +112,9 @@ def decode_segment(data: bytes, decode: Callable[[bytes, int], list[Any]]) -> tu
 
 
 def encode_plain(state: Mapping[Any, Any], allow_pickle: bool, component: str) -> bytes:
-    """The bytes of a plain State as a whole, so that objects which share parts still share them; none if empty."""
+    """The bytes of a plain State as a whole, so that objects which share parts still share them; empty for an empty
+    State.
+    """
     if not state:
         return b""
     flat = [item for pair in state.items() for item in pair]

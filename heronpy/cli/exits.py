@@ -41,7 +41,7 @@ class Failure(Exception):
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The exit code for an error that another room raised."""
+    """The exit code for an error of another package."""
     from heronpy.clusters.errors import NotThereError, PartlyDoneError, RequestError
     from heronpy.common import errors
 

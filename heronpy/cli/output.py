@@ -69,12 +69,12 @@ def warn(text: str) -> None:
 
 
 def warning(text: str) -> None:
-    """A warning to the user; the command goes on."""
+    """Print a warning to the user; the command continues."""
     warn(f"warning: {text}")
 
 
 def command(*words: object) -> str:
-    """A command line that can be pasted into a shell as it is."""
+    """A command line that can be pasted into a shell unchanged."""
     import shlex
 
     return shlex.join([str(word) for word in words])
@@ -149,7 +149,7 @@ def print_table(
 
 
 def moment(wall_s: float) -> str:
-    """A wall time as people read it, in local time."""
+    """A wall time in local time, for people."""
     import datetime
 
     if not wall_s:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from heronpy.storage.log_archive import Run
 
 _LOG: Final = re.compile(r"log-files/(?P<process>.+)\.log(?:\.(?P<back>\d{1,6}))?")
-#: Numbers from here on are above those of rotated files; and the number of earlier runs of a container that are
-#: searched.
+#: Files of earlier runs have numbers from EARLIER on, above those of rotated files; EARLIER_MAX runs are searched.
 EARLIER: Final = 10_000
 EARLIER_MAX: Final = 50
 

@@ -96,7 +96,7 @@ class Trial:
         except EngineFullError as error:
             return [Found.waits("container", str(error), _LATER)]
         except (EngineError, ConfigError) as error:
-            return [Found("container", False, str(error), "correct what the sentence names")]
+            return [Found("container", False, str(error), "correct the setting that this sentence names")]
         except OSError as error:
             what = f"{error.filename or 'a folder'}: {error.strerror}"
             return [Found("container", False, what, "make the folders of heron.engine.shared writable")]

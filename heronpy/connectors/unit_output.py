@@ -1,6 +1,6 @@
-"""What a sink does with the rows of a batch run: they are staged per attempt, and published once and whole at the end.
+"""The output of a sink in a batch run: rows are staged per attempt, and published completely and once at the end.
 
-A sink class that offers this defines `unit_output(component, config)`, a class method that returns a `UnitOutput`.
+A sink class that supports this defines `unit_output(component, config)`, a class method that returns a `UnitOutput`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from heronpy.api.batch import Batch
 from heronpy.common.errors import ConfigError
 from heronpy.connectors.durable_files import safe_name, sync_path
 
-#: Files of a stage that hold rows of a sink begin with this, the component's name, and an end that no name has.
+#: Files of a stage with rows of a sink have this prefix, the component's name, and an end that no name contains.
 PREFIX, _END = "sink-", "@."
 #: The beginning of the name of a file that is about to be published.
 _HIDDEN: Final = ".unit-"
 
 
 def prefix_of(component: str) -> str:
-    """The beginning of the names of a sink's files in a stage; it is that of no other sink."""
+    """The beginning of the names of a sink's files in a stage; no other sink's files have it."""
     return f"{PREFIX}{safe_name(component)}{_END}"
 
 
 class SinkWriter(ABC):
-    """Writes the rows that an attempt has for a sink."""
+    """Writes the rows of an attempt for a sink."""
 
     @abstractmethod
     def row(self, values: Sequence[Any]) -> None:
@@ -60,8 +60,9 @@ class UnitOutput(ABC):
 
     @abstractmethod
     def publish(self, run: str, folders: Sequence[Path]) -> int:
-        """Publish the rows of all units of the run with this id, whose folders these are, in this order; returns the
-        number of newly published files. Repeated after an interruption, it publishes the rest."""
+        """Publish the rows of all units of the run with this id, given their folders, in this order. Returns the number
+        of newly published files. After an interruption, a repetition publishes the rest.
+        """
 
     @property
     def prefix(self) -> str:
@@ -69,7 +70,7 @@ class UnitOutput(ABC):
         return prefix_of(self.component)
 
     def staged(self, folders: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
-        """Each folder that has rows of this sink, with a file of them."""
+        """Each folder with rows of this sink, together with a file of them."""
         for folder in folders:
             for name in sorted(os.listdir(folder)):
                 if name.startswith(self.prefix):
@@ -77,7 +78,7 @@ class UnitOutput(ABC):
 
 
 def unit_output_of(kind: type, component: str, config: Mapping[str, Any]) -> UnitOutput | None:
-    """The output of a sink of this class in a batch run; None if the class offers none."""
+    """The output of a sink of this class in a batch run; None if the class does not support it."""
     make = getattr(kind, "unit_output", None)
     if make is None:
         return None

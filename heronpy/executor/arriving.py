@@ -142,7 +142,9 @@ def _locked(file: Path, deadline: float) -> Iterator[None]:
     """Hold the lock of this host for making an environment."""
     while (descriptor := try_lock(file)) < 0:
         if time.monotonic() >= deadline:
-            raise DeadlineError(f"{holder(file)} has not made environment {file.name[:12]} in time; look what it does")
+            raise DeadlineError(
+                f"{holder(file)} has not made environment {file.name[:12]} in time; check what that process does"
+            )
         time.sleep(_LOOK_S)
     try:
         yield

@@ -179,7 +179,9 @@ class Slot:
                 pause_s = AGAIN_S
                 if str(error) != complaint:
                     complaint = str(error)
-                    log.warning("the map of the pool cannot be read, so the last one stands: %s", error)
+                    log.warning(
+                        "the map of the pool cannot be read, so the slot keeps to the last one that it read: %s", error
+                    )
             self._reconcile()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):

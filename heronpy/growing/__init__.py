@@ -1,1 +1,1 @@
-"""Files that others write while they are read: finding them, knowing them again, reading their whole lines."""
+"""Files that other programs write while they are read: finding and recognising them, reading their complete lines."""

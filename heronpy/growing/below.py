@@ -1,4 +1,4 @@
-"""Opening files that anybody may have put there: below a folder, never through a link, never waiting."""
+"""Opening files of unknown origin: below a folder, never through a link, never blocking."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class UnfitFileError(HeronError):
-    """What has the name of a file cannot be read as one."""
+    """A path exists but is not a readable file."""
 
 
 def open_below(root: str, key: str) -> int:

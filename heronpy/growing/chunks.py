@@ -1,4 +1,4 @@
-"""Reading the whole lines of a part of a file.
+"""Reading the complete lines of a part of a file.
 
 A *chunk* is `begin, end` of a file. A line belongs to the chunk in which its first byte lies, so chunks can be cut
 anywhere without reading a byte, and each line is in exactly one. An unfinished last line is not read.
@@ -18,7 +18,7 @@ LINE_BYTES_MAX = 32 * 1024 * 1024
 
 
 class LongLineError(HeronError):
-    """A line is longer than what fits into memory; `offset` is that of its first byte."""
+    """A line does not fit into memory; `offset` is that of its first byte."""
 
     def __init__(self, name: str, offset: int, limit: int) -> None:
         super().__init__(f"{name} has a line of more than {limit} bytes at byte {offset}; is it a text file?")
@@ -26,7 +26,7 @@ class LongLineError(HeronError):
 
 
 class UnfinishedLineError(HeronError):
-    """A chunk has a line without an end, so its file has been longer; `offset` is that of the first byte."""
+    """A chunk has a line without an end, so its file was longer before; `offset` is that of the line's first byte."""
 
     def __init__(self, name: str, offset: int) -> None:
         super().__init__(f"{name} ends within the line at byte {offset}, and has been longer")
@@ -34,7 +34,7 @@ class UnfinishedLineError(HeronError):
 
 
 class Lines(NamedTuple):
-    """Whole lines, one after the other, with their line ends. `offset` is that of the first byte."""
+    """Complete lines in order, with their line ends. `offset` is that of the first byte."""
 
     offset: int
     data: bytes
@@ -70,10 +70,10 @@ def read_chunk(
 def read_lines(
     descriptor: int, name: str, at: int, want: int, line_bytes_max: int = LINE_BYTES_MAX, context: int = 0
 ) -> tuple[bytes, bytes]:
-    """The `context` bytes before `at`, and the whole lines from `at` on: those that end in the next `want` bytes.
+    """The `context` bytes before `at`, and the complete lines from `at` on that end in the next `want` bytes.
 
-    `at` is the beginning of a line. When none ends there, it is one line, however long; none at the end of the file.
-    The first read has context and lines of one moment.
+    `at` is the beginning of a line. If no line ends there, the result is one line of any length; it is empty at the end
+    of the file. The first read gets context and lines at the same moment.
     """
     read = os.pread(descriptor, context + want, at - context)
     around, data = read[:context], read[context:]
@@ -87,7 +87,7 @@ def read_lines(
 
 
 def line_at(descriptor: int, name: str, offset: int, line_bytes_max: int = LINE_BYTES_MAX) -> bytes | None:
-    """The line that begins at `offset`, without its line end; None when it is not whole."""
+    """The line that begins at `offset`, without its line end; None when it is incomplete."""
     _, data = read_lines(descriptor, name, offset, 4096, line_bytes_max)
     return data.partition(b"\n")[0].removesuffix(b"\r") if data else None
 
@@ -99,9 +99,9 @@ def bytes_before(descriptor: int, cut: int) -> bytes:
 
 
 def safe_size(descriptor: int, size: int, known: int = 0) -> int:
-    """The offset behind the last line end before `size`; at least `known`, an earlier answer.
+    """The offset after the last line end before `size`; at least `known`, an earlier answer.
 
-    Reads backwards, so an unfinished line is all that is read in vain.
+    Reads backwards, so it reads only an unfinished line in addition.
     """
     at = size
     while at > known:
@@ -132,7 +132,7 @@ def _rest_of_line(descriptor: int, name: str, at: int, data: bytes, limit: int) 
 
 
 def _next_line(descriptor: int, name: str, at: int, limit: int) -> int:
-    """Where the next line begins; the end of the file without one."""
+    """The beginning of the next line; the end of the file if there is none."""
     start = at
     while True:
         piece = os.pread(descriptor, BLOCK_BYTES, at)

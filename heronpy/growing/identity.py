@@ -1,10 +1,9 @@
-"""Whether a file is one that is known. Pure.
+"""Decides whether a file is a known one. Pure.
 
-Files that others rotate keep neither name nor inode: a rename changes the name, `copytruncate` of logrotate the
-inode, and an inode that is free is soon another file's. So an inode only proposes, and content decides: the
-beginning of the file, and the bytes before the *cut*, up to which it has been read. What a file of
-immutable beginning (Ubiq's precondition) can do is to grow, to be renamed, or to be copied; a file of which bytes
-that were read have changed is *mutated*.
+Files that others rotate keep neither name nor inode: a rename changes the name, `copytruncate` of logrotate changes the
+inode, and a free inode is soon reused. So an inode is only a hint, and content decides: the beginning of the file, and
+the bytes before the *cut*, up to which it has been read. A file with an immutable beginning (Ubiq's precondition) can
+grow, be renamed, or be copied. If bytes that were read have changed, the file is *mutated*.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ HEAD_BYTES = 1024
 
 
 class Identity(Enum):
-    """What a file is, compared with one that is known."""
+    """The result of comparing a file with a known one."""
 
     SAME = "the same"
     RENAMED = "the same, with another name"
@@ -28,9 +27,9 @@ class Identity(Enum):
 
 
 class Mark(NamedTuple):
-    """What is remembered of a file's content."""
+    """The remembered facts about a file's content."""
 
-    #: Digest of the first line that is not header, of its first 1024 bytes if it is longer.
+    #: Digest of the first line after the header, or of its first 1024 bytes if it is longer.
     first: str
     head_bytes: int
     #: Digest of the first `head_bytes`, 1024 at most.
@@ -41,7 +40,7 @@ class Mark(NamedTuple):
 
 
 class Line(NamedTuple):
-    """The first line that is not header: its offset, and its first 1024 bytes with the line end."""
+    """The first line after the header: its offset, and its first 1024 bytes with the line end."""
 
     offset: int
     data: bytes
@@ -58,7 +57,7 @@ def before(cut: int) -> int:
 
 
 def first_line(beginning: bytes, header_lines: int = 0) -> Line | None:
-    """The first line after the header, once it can no longer change: it is whole, or there are 1024 bytes of it."""
+    """The first line after the header, if it can no longer change: it is complete, or has 1024 bytes."""
     offset = 0
     for _ in range(header_lines):
         offset = beginning.find(b"\n", offset) + 1
@@ -76,7 +75,7 @@ def mark_of(beginning: bytes, line: Line) -> Mark:
 
 
 def advanced(mark: Mark, context: bytes, data: bytes) -> Mark:
-    """The mark after reading `data` behind the cut; `context` are the bytes before it that are compared."""
+    """The mark after reading `data` after the cut; `context` are the bytes before it that are compared."""
     cut = mark.cut + len(data)
     both = context + data
     head_bytes, head = mark.head_bytes, mark.head
@@ -88,7 +87,7 @@ def advanced(mark: Mark, context: bytes, data: bytes) -> Mark:
 
 
 def fits(mark: Mark, context: bytes, beginning: bytes) -> bool:
-    """Whether bytes were read from the marked file: by those before the cut, and the first 1024 of the file.
+    """Whether bytes belong to the marked file, judged by the bytes before the cut and the first 1024 of the file.
 
     The beginning is read last, because a file may be truncated and rewritten at any moment.
     """
@@ -98,10 +97,10 @@ def fits(mark: Mark, context: bytes, beginning: bytes) -> bool:
 def identify(
     mark: Mark, size: int, beginning: bytes, context: bytes | None, *, renamed: bool = False, header_lines: int = 0
 ) -> Identity:
-    """What a file is that may be the marked one.
+    """Identify a file that may be the marked one.
 
     size: its length in bytes. beginning: its first 1024 bytes, or all. context: its bytes from `before(mark.cut)`
-    to the cut; None when it is shorter than the cut. renamed: whether it has another name than the marked one had.
+    to the cut; None when it is shorter than the cut. renamed: whether its name differs from that of the marked file.
     """
     if not size:
         return Identity.NEW

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import translate
 from typing import NamedTuple
 
-#: A part of a pattern that stands for any number of folders, also none.
+#: A part of a pattern that matches any number of folders, including none.
 ANY_FOLDERS = "**"
 _WILD = re.compile(r"[*?\[]")
 
@@ -24,7 +24,7 @@ class Pattern(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The pattern as it was given."""
+        """The pattern as given."""
         return join(self.root, "/".join(self.parts))
 
 
@@ -49,14 +49,17 @@ def is_wild(part: str) -> bool:
 
 
 def matcher(part: str) -> Callable[[str], bool]:
-    """What says whether a name matches a part; as in a shell, a hidden name only where the part begins with a dot."""
+    """A function that says whether a name matches a part; as in a shell, a hidden name matches only a part that begins
+    with a dot.
+    """
     found, shows_hidden = re.compile(translate(part)).match, part.startswith(".")
     return lambda name: found(name) is not None and (shows_hidden or not name.startswith("."))
 
 
 def may_match_below(pattern: Pattern, folder: str, beginnings: Sequence[str]) -> bool:
     """Whether a pattern could match a file in a folder below `folder`, at any depth; the name of the first folder on
-    the way begins with one of `beginnings`. Never False for one that can."""
+    the way begins with one of `beginnings`. It is never False if there can be a match.
+    """
     parts = [*(part for part in pattern.root.split("/") if part), *pattern.parts]
     last = len(parts) - 1
     at = _without(parts, {0})
@@ -68,7 +71,7 @@ def may_match_below(pattern: Pattern, folder: str, beginnings: Sequence[str]) ->
 
 
 def _without(parts: Sequence[str], at: set[int]) -> set[int]:
-    """The places, and those that are reached when `**` stands for no folder."""
+    """The places, and those that are reached if `**` matches no folder."""
     found = set(at)
     for index, part in enumerate(parts):
         if index in found and part == ANY_FOLDERS:
@@ -92,7 +95,7 @@ def join(folder: str, name: str) -> str:
 
 
 def key_of(root: str, path: str) -> str | None:
-    """The path below a root; None when it is not below it."""
+    """The path below a root; None if it is outside of it."""
     start = join(root, "")
     key = path.removeprefix(start)
     if not path.startswith(start) or not key or any(part in ("", ".", "..") for part in key.split("/")):
@@ -101,7 +104,7 @@ def key_of(root: str, path: str) -> str | None:
 
 
 def stem(path: str) -> str:
-    """The name of a file up to its last dot: what the names that rotation makes from it begin with.
+    """The name of a file up to its last dot, with which names from a rotation begin.
 
     `app.log.1`, `app.log-20260101` and `app-2026-01-01.log` all begin with the stem of `app.log`.
     """
@@ -110,6 +113,6 @@ def stem(path: str) -> str:
 
 
 def stems_of_origins(path: str) -> list[str]:
-    """The stems of all names from which rotation may have made this one: its beginnings."""
+    """The stems of all names from which a rotation may have made this one: its beginnings."""
     name = path.rpartition("/")[2]
     return [name[:end] for end in range(1, len(name) + 1)]

@@ -1,8 +1,8 @@
-"""Finding the files of a pattern again and again, at low cost.
+"""Finding the files of a pattern repeatedly, at low cost.
 
-A look lists folders and asks for the size of what matches; it opens nothing, so a pipe or a dead mount below the
-pattern is named and never waited for.
-`Pace` says when to look next: the cost of looking stays below a twentieth of a core, however many files there are.
+A scan lists folders and reads the sizes of matching files. It opens nothing, so it reports a pipe or a dead mount below
+the pattern and never waits for it. `Pace` decides the time of the next scan: the cost of scanning stays below a
+twentieth of a core, for any number of files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SPECIAL = "is not a regular file; make the pattern exclude it"
 
 
 class Entry(NamedTuple):
-    """A regular file that matches, as its folder shows it."""
+    """A matching regular file, as listed in its folder."""
 
     path: str
     device: int
@@ -39,18 +39,18 @@ class Entry(NamedTuple):
 
 
 class Scan(Struct):
-    """What one scan has found."""
+    """The result of one scan."""
 
     files: list[Entry] = []
-    #: Path or pattern to why it is not read: links, pipes, folders that cannot be listed.
+    #: Path or pattern to the reason why it is not read: links, pipes, unreadable folders.
     refused: dict[str, str] = {}
     took_s: float = 0.0
 
 
 class Pace:
-    """When to look next. Times are of a monotonic clock.
+    """Decides the time of the next scan, on a monotonic clock.
 
-    `lookers`: how many processes scan the same files and share the permitted cost.
+    `lookers`: number of processes that scan the same files and share the permitted cost.
     """
 
     def __init__(self, interval_s: float = INTERVAL_S, lookers: int = 1) -> None:
@@ -62,13 +62,15 @@ class Pace:
     def looked(self, now: float, took_s: float) -> None:
         """Record that a scan has just ended, and how long it took.
 
-        The shorter of the last two counts: many new files at once make one look long, and not the next one late.
+        The shorter of the last two counts: many new files make one scan long, but do not delay the next one.
         """
         usual_s, self._took_s = min(took_s, self._took_s), took_s
         self.due = now + max(self._interval_s, self._factor * usual_s)
 
     def sooner(self, now: float, within_s: float) -> None:
-        """Something has been seen to change. Half of the time at most goes into looks, even if it does not stop."""
+        """Scan sooner, because a change was seen. At most half of the time is spent on scans, even if changes do not
+        stop.
+        """
         self.due = min(self.due, now + max(within_s, self._took_s))
 
 
@@ -78,16 +80,16 @@ NOTHING = "matches no file, so nothing of it is processed"
 
 
 class Scanner:
-    """Looks for the files of some patterns."""
+    """Scans for the files of some patterns."""
 
     def __init__(self, patterns: Sequence[Pattern], files_max: int = FILES_MAX, no_match: str = WAITS) -> None:
-        """`no_match` is what is said of a pattern without a file."""
+        """`no_match` is the message for a pattern without a file."""
         self._no_match = no_match
         self._patterns = list(patterns)
         self._files_max = files_max
 
     def look(self) -> Scan:
-        """All regular files that match, each once, by path; those above the limit are refused together."""
+        """All matching regular files, each once, by path; files above the limit are refused together."""
         begun = time.monotonic()
         look = Scan()
         found: dict[str, Entry] = {}
@@ -101,12 +103,12 @@ class Scanner:
                 found.setdefault(entry.path, entry)
             if len(found) == before:
                 look.refused.setdefault(pattern.text, self._no_match)
-        look.files = sorted(found.values(), key=itemgetter(0))  # each path is there once
+        look.files = sorted(found.values(), key=itemgetter(0))  # each path occurs once
         look.took_s = time.monotonic() - begun
         return look
 
     def root_of(self, path: str) -> tuple[str, str] | None:
-        """The root below which a path is opened, and its key; None when it is below none."""
+        """The root below which a path is opened, and its key; None if it is outside of all roots."""
         for pattern in self._patterns:
             key = key_of(pattern.root, path)
             if key is not None:
@@ -115,7 +117,7 @@ class Scanner:
 
 
 def siblings(path: str) -> list[tuple[str, int]]:
-    """Path and inode of the regular files in the folder of a path; none when it cannot be listed."""
+    """Path and inode of the regular files in the folder of a path; empty if it cannot be listed."""
     folder = path.rpartition("/")[0] or "/"
     try:
         with os.scandir(folder) as entries:
@@ -126,7 +128,7 @@ def siblings(path: str) -> list[tuple[str, int]]:
 
 
 def entry_of(path: str) -> Entry | None:
-    """The regular file at a path; None without one."""
+    """The regular file at a path; None if there is none."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -137,7 +139,7 @@ def entry_of(path: str) -> Entry | None:
 def _walk(folder: str, parts: Sequence[str], refused: dict[str, str]) -> Iterator[Entry]:
     part, rest = parts[0], parts[1:]
     if not rest and not is_wild(part):
-        # One file by its name: its folder may hold any number of others.
+        # One file by its name, because its folder may hold any number of others.
         path = join(folder, part)
         try:
             status = os.lstat(path)
@@ -179,7 +181,7 @@ def _walk(folder: str, parts: Sequence[str], refused: dict[str, str]) -> Iterato
 
 
 def _is_text(path: str) -> bool:
-    """Whether a path can be written down: in a checkpoint, in a row, on a screen."""
+    """Whether a path can be written as text: in a checkpoint, in a row, on a screen."""
     try:
         path.isascii() or path.encode()
     except UnicodeEncodeError:

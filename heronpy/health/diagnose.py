@@ -48,7 +48,7 @@ def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
     if not explained and not changing:
         found = [*_untriaged(signals), *found]
     if not changing and not any(one.verdict not in CALM for one in found):
-        # No problem is known yet, and it is not known either that all is well.
+        # No problem is known yet, but the figures are too few to call the topology healthy.
         found = [*_young(signals)] or found
     return sorted(found, key=_place(found)) or [_healthy(signals)]
 

@@ -38,7 +38,11 @@ def _healthy(f: Finding, topology: str) -> str:
 
 def _of_units(n: Mapping[str, float]) -> str:
     """The figures of a pipeline of work units, whose workers emit nothing when they write a table."""
-    waiting = f"{format_bytes(int(n['backlog']))} of log files wait" if n["backlog"] else "no bytes of log files wait"
+    waiting = (
+        f"{format_bytes(int(n['backlog']))} of log files are waiting"
+        if n["backlog"]
+        else "no bytes of log files are waiting"
+    )
     return f"{waiting}, {format_bytes(int(n['published']))}/s are published" if n["published"] else waiting
 
 
@@ -49,13 +53,13 @@ def _catching_up(f: Finding, topology: str) -> str:
     if n["published"]:
         return f"{topology} is catching up: {_of_units(n)}"
     window = format_duration(round(n["window_s"]))
-    return f"{topology} is at work: {_of_units(n)}, none were published in the last {window}"
+    return f"{topology} is processing units: {_of_units(n)}, nothing was published in the last {window}"
 
 
 def _changing(f: Finding, topology: str) -> str:
     if f.names:
         if f.names[0] == "finishing":
-            return f"the input of {topology} has ended, and what is under way is finished{_quoted(f)}"
+            return f"the input of {topology} has ended, and the remaining tuples are processed{_quoted(f)}"
         return f"{topology} is {f.names[0]}" + _quoted(f)
     if "young_s" in f.figures:
         left = format_duration(max(1, round(f.figures["young_s"])))
@@ -106,7 +110,7 @@ def _memory(f: Finding, topology: str) -> str:
         return _leak(f)
     if "limit" in f.figures:
         used, limit = format_bytes(int(f.figures["used"])), format_bytes(int(f.figures["limit"]))
-        return f"{f.task} is close to its limit of memory: {used} of {limit}"
+        return f"{f.task} is close to its memory limit: {used} of {limit}"
     every = f", every {format_duration(round(f.figures['lasts_s'], 1))}" if "lasts_s" in f.figures else ""
     per_min = format_bytes(int(f.figures.get("grows_per_h", 0) / 60))
     grows = f"{every}, growing by {per_min} per minute" if "grows_per_h" in f.figures else ""
@@ -126,9 +130,9 @@ def _leak(f: Finding) -> str:
 
 def _keep_less(f: Finding, where: str) -> str:
     # Size alone does not distinguish steady growth that ends from growth that does not end.
-    fills = "a cache may be full before; else " if round(f.figures.get("left_s", 0.0)) else ""
+    fills = "a cache may stop growing before that; otherwise " if round(f.figures.get("left_s", 0.0)) else ""
     return (
-        f"heron heap {where} {f.task} shows what it keeps; {fills}keep less, or raise the limit of its tasks"
+        f"heron heap {where} {f.task} shows its objects; {fills}keep fewer objects, or raise the limit of its tasks"
         " (heron.instance.memory_soft_limit_bytes)"
     )
 
@@ -177,17 +181,17 @@ def _bad_update(f: Finding, topology: str) -> str:
 def _slow_host(f: Finding, topology: str) -> str:
     n = f.figures
     return (
-        f"the {n['tasks']:.0f} tasks of {f.component} on {f.names[0]} are slow: while busy each handles"
-        f" {_rate(n['rate'])}, those of other machines {_rate(n['usual'])}"
+        f"the {n['tasks']:.0f} tasks of {f.component} on {f.names[0]} are slow: while busy, each handles"
+        f" {_rate(n['rate'])}, and those of other machines {_rate(n['usual'])}"
     )
 
 
 def _machine(f: Finding, topology: str) -> str:
     n = f.figures
-    spark = f", {n['spark']:.1f} of them Spark" if _takes_spark(f) else ""
+    spark = f", {n['spark']:.1f} of them for Spark" if _takes_spark(f) else ""
     busy = f"; {f.task} is {_percent(n['busy'])} busy" if f.task else ""
     return (
-        f"{f.names[0]} has no CPU left: {topology} takes {n['own']:.1f} of {n['cores']:.0f} cores{spark},"
+        f"{f.names[0]} has no free CPU: {topology} uses {n['own']:.1f} of {n['cores']:.0f} cores{spark},"
         f" other processes {n['others']:.1f}{busy}"
     )
 
@@ -203,7 +207,7 @@ def _go_back(f: Finding, where: str) -> str:
             f"go back to physical plan {f.figures['plan_before']:.0f}, which had the same tasks: heron update {where}"
             " with its settings (--runtime-config) or containers (--container-number)"
         )
-    return f"if this is not what the update was for, {back}; heron events {where}"
+    return f"if the update was not meant to do this, {back}; heron events {where}"
 
 
 def _takes_spark(f: Finding) -> bool:
@@ -213,16 +217,16 @@ def _takes_spark(f: Finding) -> bool:
 
 def _free_cpu(f: Finding, where: str) -> str:
     n = f.figures
-    stop = f"stop what else runs on {f.names[0]}, or " if n["others"] >= n["own"] else ""
+    stop = f"stop other programs on {f.names[0]}, or " if n["others"] >= n["own"] else ""
     if _takes_spark(f):
         return (
-            f"{stop}give Spark fewer of these cores (heron.spark.master, as local[1]), or larger and fewer batches"
+            f"{stop}give Spark fewer of these cores (heron.spark.master, such as local[1]), or larger and fewer batches"
             " (heron.spark.batch_rows, heron.spark.batch_interval_s), or run it elsewhere (spark://HOST:PORT)"
         )
     profile = f" (heron profile {where} {f.task})" if f.task else ""
     # Tasks that wait for something else are not limited by the CPU alone.
     more = ": more tasks will not help" if "computes" in n else ""
-    return f"{stop}give the topology more cores, or let it do less{profile}{more}"
+    return f"{stop}give the topology more cores, or reduce its work{profile}{more}"
 
 
 def _spark(f: Finding, topology: str) -> str:
@@ -234,7 +238,7 @@ def _spark(f: Finding, topology: str) -> str:
             f" {n['committed']:,.0f} were committed"
         )
     if "batch_s" not in n:
-        takes = f"none was done in the last {format_duration(round(n['window_s']))}"
+        takes = f"no batch was completed in the last {format_duration(round(n['window_s']))}"
     elif "comes_s" in n:
         takes = f"batches come every {format_duration(n['comes_s'])} and take {format_duration(n['batch_s'])} each"
     else:
@@ -254,10 +258,10 @@ def _over_provisioned(f: Finding, topology: str) -> str:
 def _slow_task(f: Finding, topology: str) -> str:
     n, rate = f.figures, _rate(f.figures["rate"])
     if "usual" in n:
-        others = f"the other tasks of {f.component} {_rate(n['usual'])} each"
+        others = f"and the other tasks of {f.component} handle {_rate(n['usual'])} each"
     else:
-        others = f"and the other tasks of {f.component} wait for tuples: they are {_percent(n['others'])} busy at most"
-    says = f"{f.task} is slow: while busy it handles {rate}, {others}"
+        others = f"and the other tasks of {f.component} wait for tuples: they are at most {_percent(n['others'])} busy"
+    says = f"{f.task} is slow: while busy, it handles {rate}, {others}"
     return says + _in_line(f) + _lasting(f)
 
 
@@ -269,10 +273,14 @@ def _too_few(f: Finding, topology: str) -> str:
     if "behind_s" in n:
         behind, within = format_duration(round(n["behind_s"])), format_duration(n["drain_s"])
         return (
-            f"{f.component} needs more tasks: at their pace what waits at its source takes {behind}, more than"
+            f"{f.component} needs more tasks: at their rate, the backlog at its source takes {behind}, more than"
             f" {within}; its {counted(tasks, 'task')} {'is' if tasks == 1 else 'are'} {full}"
         )
-    told = f"; how many it needs is known in {format_duration(round(n['known_in_s']))}" if "known_in_s" in n else ""
+    told = (
+        f"; the number that it needs will be known in {format_duration(round(n['known_in_s']))}"
+        if "known_in_s" in n
+        else ""
+    )
     return f"{f.component} needs more tasks: about {_rate(n['arrival'])} arrive; {handled}, {full}{told}"
 
 
@@ -281,27 +289,27 @@ def _limit(f: Finding, topology: str) -> str:
     if f.names and "window_s" in n:
         since = format_duration(round(n["window_s"]))
         return (
-            f"tuples are not acked: {listed(f.names)} processed some and acked none in the last {since}, and the spouts"
-            f" wait for acks at topology.max.spout.pending ({n['limit']:.0f})"
+            f"tuples are not acked: {listed(f.names)} processed tuples and acked none in the last {since};"
+            f" the spouts wait for acks at topology.max.spout.pending ({n['limit']:.0f})"
         )
     share = f" {_percent(n['waits'])} of the time" if "waits" in n else ""
     return (
-        f"topology.max.spout.pending ({n['limit']:.0f}) sets the pace: the spouts wait for acks{share}, and no bolt is"
-        f" busier than {_percent(n['busy'])}"
+        f"topology.max.spout.pending ({n['limit']:.0f}) limits the rate: the spouts wait for acks{share}, and no bolt"
+        f" is busier than {_percent(n['busy'])}"
     )
 
 
 def _add_tasks(f: Finding, where: str) -> str:
     if "needed" not in f.figures:
-        return f"wait until then: it may only have to catch up with what had waited for its start; heron top {where}"
+        return f"wait until then: it may only be processing the tuples that waited for its start; heron top {where}"
     return f"heron update {where} --component-parallelism {f.component}:{f.figures['needed']:.0f}"
 
 
 def _checkpoints(f: Finding, topology: str) -> str:
     age = f.figures["age_s"]
     since = f"no checkpoint for {format_duration(round(age))}" if age >= 0 else "no checkpoint yet"
-    waits = f"; one is waiting for {listed(f.names)}" if f.names else ""
-    last = f"; the last one did not complete: {f.quote}" if f.quote else ""
+    waits = f"; a checkpoint is waiting for {listed(f.names)}" if f.names else ""
+    last = f"; the last checkpoint did not complete: {f.quote}" if f.quote else ""
     return f"{since} (one is due every {format_duration(f.figures['every_s'])}){waits}{last}"
 
 
@@ -311,7 +319,7 @@ def _losses(f: Finding, topology: str) -> str:
         tasks = counted(int(n["tasks"]), "task")
         if "now" in n:
             rate = _rate(n["dropped"])
-            return f"{f.component} is too small for its input: {rate} are discarded that do not fit into its {tasks}"
+            return f"{f.component} is too small for its input: {rate} do not fit into its {tasks} and are discarded"
         lacks = f"{counted(round(n['dropped'] * n['window_s']), 'tuple')} did not fit into its {tasks}"
         return f"{f.component} was too small for its input: {lacks} in the last {window}, so they were discarded"
     if "lost" in n:
@@ -332,11 +340,11 @@ def _stopped(f: Finding, topology: str) -> str:
         return f"{says}; held by {listed(f.names) if f.names else 'spout backpressure'}"
     if "pending" in n:
         waits = f"; {n['spark']:.0f} of Spark's batches wait" if "spark" in n else ""
-        none = f"; {listed(f.names)} acked none" if f.names else ""
-        return f"{says}; {counted(int(n['pending']), 'tuple')} wait for acks, as many as may be pending{waits}{none}"
+        none = f"; {listed(f.names)} acked no tuple" if f.names else ""
+        return f"{says}; {counted(int(n['pending']), 'tuple')} wait for acks, which is the limit{waits}{none}"
     if "checkpoint" in n:
         return f"{says}; a checkpoint waits for {listed(f.names)}"
-    return f"{says}; nothing holds it, so its source delivers nothing"
+    return f"{says}; nothing holds it back, so its source delivers no data"
 
 
 _AWAITED = "if it waits for a service, an AsyncBolt can wait for many calls at once"
@@ -358,8 +366,8 @@ def _start_again(f: Finding, where: str) -> str:
     if "pending" in f.figures and f.names:
         return _ack(f)
     if "pending" in f.figures:
-        return f"look for the bolt that does not ack: heron top {where}; heron exceptions {where}"
-    return f"look at what {f.component} reads; heron logs {where}" + (f" {f.task}" if f.task else "")
+        return f"find the bolt that does not ack: heron top {where}; heron exceptions {where}"
+    return f"check the source of {f.component}; heron logs {where}" + (f" {f.task}" if f.task else "")
 
 
 def _processes(f: Finding, topology: str) -> str:
@@ -445,11 +453,11 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         if "down" not in f.figures
         else f"heron status {where}; heron exceptions {where}; heron logs {where} {f.names[0]}"
     ),
-    Verdict.HUNG: lambda f, where: f"heron stacks {where} {f.task} shows the line that it is in; {_AWAITED}",
+    Verdict.HUNG: lambda f, where: f"heron stacks {where} {f.task} shows its current line; {_AWAITED}",
     Verdict.MEMORY: _keep_less,
     Verdict.CRASHING: lambda f, where: f"heron exceptions {where}; heron logs {where} {f.task}",
     Verdict.DEPENDENCY: lambda f, where: (
-        f"look at what {f.component} calls (heron profile {where} {f.task});"
+        f"check the calls of {f.component} (heron profile {where} {f.task});"
         " an AsyncBolt can wait for many calls at once"
         + (
             f"; heron update {where} --component-parallelism {f.component}:{f.figures['needed']:.0f} shows whether more"
@@ -468,10 +476,10 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     ),
     Verdict.CHECKPOINTS: lambda f, where: f"heron checkpoints list {where}",
     Verdict.SPARK: lambda f, where: (
-        f"heron exceptions {where} says what it raised; heron batches {where} lists the batches whose rows are kept"
+        f"heron exceptions {where} shows the exception; heron batches {where} lists the batches whose rows are kept"
         if "raised" in f.figures
-        else "its machine has no CPU left: larger and fewer batches cost less (heron.spark.batch_rows), or run Spark"
-        " elsewhere (heron.spark.master)"
+        else "its machine has no free CPU: use larger and fewer batches (heron.spark.batch_rows), or run Spark on"
+        " another machine (heron.spark.master)"
         if "starved" in f.figures
         else "give Spark more cores (heron.spark.master), or run batches in parallel (heron.spark.parallel_batches)"
     ),
@@ -480,10 +488,10 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         if "dropped" in f.figures
         else f"heron dead-letters {where}"
         if "lost" not in f.figures
-        else f"heron events {where} says what ended; heron status {where}"
+        else f"heron events {where} shows the processes that ended; heron status {where}"
     ),
     Verdict.UNTRIAGED: lambda f, where: (
-        f"heron top {where}; heron profile {where} TASK; heron doctor {where} --evidence FILE packs what is known"
+        f"heron top {where}; heron profile {where} TASK; heron doctor {where} --evidence FILE packs all evidence"
     ),
     Verdict.STOPPED: _start_again,
     Verdict.PROCESSES: _fewer_processes,
@@ -491,14 +499,16 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         f"close the files and sockets that {f.component} opens, or submit with a higher limit (ulimit -n)"
     ),
     Verdict.LOGGING: lambda f, where: (
-        f"log less in {f.component}, or at level DEBUG: its last files alone are kept (heron.logging.files_max of"
+        f"log less in {f.component}, or at level DEBUG: only its last files are kept (heron.logging.files_max of"
         " heron.logging.file_max_bytes)"
     ),
     Verdict.DISK: lambda f, where: (
-        "free space there: logs, checkpoints and batches stop when none is left; the folder is in HERON_HOME"
+        "free space there: logs, checkpoints and batches stop when the disk is full; the folder is in HERON_HOME"
     ),
     Verdict.BAD_UPDATE: _go_back,
-    Verdict.SLOW_HOST: lambda f, where: f"look at what else runs on {f.names[0]}, and at its log for failing hardware",
+    Verdict.SLOW_HOST: lambda f, where: (
+        f"check other programs on {f.names[0]}, and its system log for failing hardware"
+    ),
     Verdict.MACHINE: _free_cpu,
     Verdict.OVER_PROVISIONED: lambda f, where: (
         f"heron update {where} --component-parallelism {f.component}:{f.figures['needed']:.0f}"

@@ -30,8 +30,8 @@ class ReplacedLedgerError(LedgerError):
     def __init__(self, pipeline: str, begun: int, found: int) -> None:
         super().__init__(
             f"the ledger of pipeline {pipeline!r} has generation {found}, but this task began with {begun}: it was"
-            " rebuilt or replaced; what was begun before does not count, and the task goes on with this one. If that is"
-            " not meant, kill the topology, and run: heron units check"
+            " rebuilt or replaced; attempts begun before do not count, and the task continues with this ledger. If you"
+            " did not intend that, kill the topology, and run: heron units check"
         )
 
 

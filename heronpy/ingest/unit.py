@@ -232,8 +232,7 @@ class LogUnit:
         self._blocks.close()
 
     def digests(self) -> list[str]:
-        """The digest of the lines of each chunk; lines that `rows` has not read are read for it. Raises the errors of
-        `check`."""
+        """The digest of the lines of each chunk; reads lines that `rows` has not read. Raises the errors of `check`."""
         for _ in self._blocks:
             pass
         self.check()

@@ -53,8 +53,10 @@ _INSTANCE = (
         "",
         "Time a spout waited for acks, at topology.max.spout.pending; also a part of the blocked time.",
     ),
-    Metric("__backlog-tuples", _G, "", "", "Tuples that the spout has yet to emit, as its `backlog` says."),
-    Metric("__backlog-bytes", _G, "bytes", "", "Bytes that the spout has yet to emit, as its `backlog` says."),
+    Metric("__backlog-tuples", _G, "", "", "Tuples that the spout has yet to emit, according to its `backlog` method."),
+    Metric(
+        "__backlog-bytes", _G, "bytes", "", "Bytes that the spout has yet to emit, according to its `backlog` method."
+    ),
     Metric("__backlog-errors", _C, "", "", "Calls of `backlog` of the spout that raised."),
     Metric(
         "__execute-count",
@@ -260,7 +262,7 @@ _UNITS = (
         Metric(name, _G, unit, _PIPELINE, text, largest=True)
         for name, unit, text in (
             ("units-backlog-bytes", "bytes", "Bytes of log files that are not published yet."),
-            ("units-waiting-bytes", "bytes", "Those of them that are in no unit yet."),
+            ("units-waiting-bytes", "bytes", "Bytes of log files that belong to no unit yet."),
             ("units-oldest-seconds", "seconds", "Age of the oldest byte that is not published; 0 when all are."),
             ("units-unfinished-bytes", "bytes", "Bytes of last lines that have no end yet."),
             ("units-ready", "", "Units that wait for a worker."),
@@ -287,7 +289,13 @@ _UNITS = (
     Metric("units-tries-failed", _C, "", _PIPELINE, "Attempts in which the user's function has raised."),
     Metric("units-backups", _C, "", _PIPELINE, "Attempts that began while an earlier one took long."),
     Metric("units-backups-won", _C, "", _PIPELINE, "Backups that were complete first."),
-    Metric("units-attempts-in-vain", _C, "", _PIPELINE, "Attempts that another one made needless; backups or not."),
+    Metric(
+        "units-attempts-in-vain",
+        _C,
+        "",
+        _PIPELINE,
+        "Attempts, backups included, whose unit another attempt committed first.",
+    ),
     Metric(
         "batch-tuples-failed", _C, "", "component", "Tuples that bolts of a batch run failed; they are not repeated."
     ),

@@ -28,7 +28,7 @@ class Sum:
         return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
 
 
-STATE = Sum("heron_topology_state", _G, "1, with the state that the topology is in.")
+STATE = Sum("heron_topology_state", _G, "1 for the state of the topology, which its label names.")
 FINDING = Sum("heron_topology_finding", _G, "1 for each finding of the doctor that needs action.")
 UNREADABLE = Sum("heron_tracker_cluster_unreadable", _G, "1 when the tracker cannot read the state of a cluster.")
 DISCARDED = Sum("heron_tracker_series_discarded", _G, "Series left out of this page because there are too many.")

@@ -1,6 +1,6 @@
 """The join token of a container, by which it reaches the control endpoint, and its session credential there.
 
-The join token has addresses and keys. It gives access to the topology, as any container that has not said hello yet. An
+The join token has addresses and keys. It gives its holder the access of a container that has not registered yet. An
 engine hands it over as a mounted secret, or as the standard input of the container's first process; it is never an
 argument, an environment variable, a comment or a line of a log.
 """

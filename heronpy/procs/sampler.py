@@ -160,7 +160,7 @@ class Samples:
             self.discarded += 1
 
     def close(self) -> dict[Stack, float]:
-        """The result; later signals change nothing."""
+        """Stop sampling and return the result."""
         self._closed = True
         return {(thread, *map(_named, reversed(frames))): seconds for (thread, frames), seconds in self._found.items()}
 

@@ -91,7 +91,7 @@ class State(Struct, frozen=True):
 
     at: float = 0.0
     known: dict[str, Known] = {}
-    #: Since when a condition holds, such as that a component wants more.
+    #: Condition to the time since when it holds. Example of a condition: a component wants more tasks.
     since: dict[str, float] = {}
     #: When a user last changed the topology.
     changed_at: float = 0.0
@@ -364,8 +364,8 @@ class _Round:
             elif limit is not None and after > one.tasks:
                 if self._may_change(one, True, f"needs {after} tasks"):
                     text = (
-                        f"{one.name} {one.tasks} -> {after} tasks: {format_bytes(limit)} a task is all that there is"
-                        f" room for, and {one.keys or 0.0:,.0f} keys a task do not fit"
+                        f"{one.name} {one.tasks} -> {after} tasks: there is room for {format_bytes(limit)} a task,"
+                        f" which is too little for {one.keys or 0.0:,.0f} keys"
                     )
                     figures = {"keys": one.keys or 0.0, "limit": float(limit)}
                     self._change(one, "parallelism", one.tasks, after, figures, text)

@@ -34,7 +34,7 @@ class AvoidedHosts:
         self._found: dict[tuple[str, bool], Avoided] = {(one.host, bool(one.by)): one for one in known}
 
     def add(self, host: str, now: float, why: str = "", by: str = "") -> bool:
-        """Returns whether the host was not avoided before; an empty name is ignored. With `by` its drain begins."""
+        """Returns whether the host was not avoided before; an empty name is ignored. A name in `by` begins a drain."""
         if not host:
             return False
         new = host not in self.at(now)

@@ -262,7 +262,7 @@ class Placement:
                 if not self._avoided.lift(host):
                     return []
                 self._changed = True
-                return [Note(f"host {host} may get containers again: {by} says so")]
+                return [Note(f"host {host} may get containers again, as {by} asked")]
             case MoveAsked(container, host, by):
                 found = self._containers.get(container)
                 if found is None or found.spec is None:
@@ -426,7 +426,9 @@ class Placement:
                 one.epoch = event.epoch if event.epoch == entry.epoch else one.epoch
                 if back:  # it was not replaced
                     self._write(container, cause=None)
-        effects: list[Effect] = [Note(f"container {container.number} on {one.host} is heard again")] if back else []
+        effects: list[Effect] = (
+            [Note(f"container {container.number} on {one.host} sends reports again")] if back else []
+        )
         asked_at, held = one.cancelled_at, number == entry.holder
         # The engine has asked it to end as well, but may be away.
         patience_s = self._limits.leave_s if self._killed_at is None else self._kill_grace_s

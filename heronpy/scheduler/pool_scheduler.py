@@ -50,7 +50,7 @@ log = logging.getLogger("heronpy.scheduler")
 ROUND_S: Final = 1.0
 #: All nodes are read again after this, in case a notification was missed.
 LOOK_AGAIN_S: Final = 10.0
-_SILENT: Final = "nobody knows whether it acts"
+_SILENT: Final = "it sends no reports"
 _LATE: Final = "it has not carried out the map of its pool in time"
 
 

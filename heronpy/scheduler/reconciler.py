@@ -268,7 +268,7 @@ class EngineScheduler:
     def _on_lost(self, error: FencedError) -> None:
         if self._removing:
             return
-        log.error("%s; this one ends, and the containers keep running", error)
+        log.error("%s; this scheduler ends, and its containers keep running", error)
         self._exit_code = exit_codes.FENCED
         self._end.set()
 

@@ -241,10 +241,12 @@ class PackageStore:
             if got == size and hmac.compare_digest(found.digest(), digest):
                 return
             what = f"with {got} of {size} bytes" if got != size else f"with digest {found.hexdigest()[:16]}"
-            log.warning("package %s came %s, not as announced (%d of %d tries)", sha256, what, tried, FETCHES)
+            log.warning(
+                "package %s arrived %s, which is not what was announced (try %d of %d)", sha256, what, tried, FETCHES
+            )
         raise PackageError(
-            f"package {sha256} came damaged {FETCHES} times: its archive came {what}, but {size} bytes of digest"
-            f" {digest.hex()[:16]} were announced; look at the network and the disks of both hosts, or submit again"
+            f"package {sha256} arrived damaged {FETCHES} times: its archive arrived {what}, but {size} bytes of digest"
+            f" {digest.hex()[:16]} were announced; check the network and the disks of both hosts, or submit again"
         )
 
     def _unpack(self, source: Source, submitted: Path, sha256: str, temporary: Path) -> None:

@@ -283,7 +283,7 @@ class Batches:
         return Copy(len(self._copied) - 1)
 
     def begin_copies(self, stream: OutStream, marks: list[Mark]) -> list[Mark]:
-        """The marks of tuples with several copies, at most `batch_tuples`; `send` them before other tuples."""
+        """The marks of at most `batch_tuples` tuples with several copies; call `send` before adding any other."""
         self.flush_copies()
         return [None if mark is None else self.add_copies(stream, [], mark) for mark in marks]
 

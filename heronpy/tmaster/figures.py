@@ -273,6 +273,6 @@ def _slowest(rows: list[ComponentLoad]) -> dict[str, Any]:
     return {
         "latency_p50_s": max((p50 for p50, _, _ in ends if p50 is not None), default=None),
         "latency_p99_s": max((p99 for _, p99, _ in ends if p99 is not None), default=None),
-        # The longest known latency is less than another one may be.
+        # An unknown latency may be longer than the longest known one.
         "latency_at_least": any(at_least for _, _, at_least in ends),
     }

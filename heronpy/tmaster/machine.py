@@ -186,13 +186,13 @@ class TopologyMaster:
         registry.validate()
         self.shared.exceptions.validate()
         self.shared.event_log.validate()
-        assert not self.shared.pending, "effects were left behind"
+        assert not self.shared.pending, "some effects were not carried out"
         assert self.operation is None or not self.operation.done, "a finished operation was kept"
         if book.plan is not None:
             assert book.plan.version <= book.version
             shown = placement_of_plan(book.plan)
             if self.shared.publish_at is None:
-                assert shown == placement(book.packing), "the plan is not what was packed"
+                assert shown == placement(book.packing), "the plan differs from the packing"
             assert self.shared.publish_at is not None or not book.stale
         if not isinstance(self.operation, Update):
             known = {task: (p.container, p.component) for task, p in registry.places.items()}

@@ -121,7 +121,7 @@ class StateChange:
         elif now >= self._deadline:
             self.done = True
             why = (
-                f"{topology} is set {verb}, but within {self._shared.settings.start_timeout_s:g} s these"
+                f"{topology} is {verb}, but within {self._shared.settings.start_timeout_s:g} s these"
                 f" spouts did not follow: {listed(waiting)}; see their logs"
             )
             self._shared.refuse(self.requests, RpcError(why))

@@ -259,7 +259,7 @@ class Restorer:
             self.look_at(container, now)
 
     def look_at(self, container: int, now: float) -> None:
-        """Check the tasks of a container, whose statuses have changed."""
+        """Check the tasks of a container after a change of their statuses."""
         registry = self._shared.registry
         for task in registry.tasks_of(container):
             status = registry.tasks.get(task)

@@ -72,7 +72,7 @@ class _Reader:
             self.progress.note_acked(self.acked)
 
     def due_s(self, rate: float) -> float:
-        """When the next tuple is due: the schedule does not wait."""
+        """When the next tuple is due. The schedule depends on the rate alone, not on the spout's delay."""
         return float(self.progress.started + self.next / rate)
 
 

@@ -331,7 +331,7 @@ def _verdicts(v: Verdict, limits: Limits) -> list[Check]:
     found = [Check("input", not (v.corrupt or v.foreign), f"{v.corrupt:,} corrupt, {v.foreign:,} foreign records")]
     if v.loss and not v.complete:
         text = f"{v.loss:,} of {v.expected:,} had not arrived when the run was given up"
-        found.append(Check("loss", False, f"{text}; whether they are lost is not known"))
+        found.append(Check("loss", False, f"{text}; they may be lost or late"))
     elif v.mode == "ATMOST_ONCE":
         found.append(Check("loss", v.loss <= limits.loss_max, f"{v.loss:,} lost, {limits.loss_max:,} allowed"))
     else:

@@ -18,7 +18,7 @@ from heronpy.views.quotes import without_values
 FIGURES_S, EVENTS_S = 300.0, 1800.0
 #: The doctor's limits for a running topology: shares above which spouts are held, and a task is full.
 HELD, FULL = 0.2, 0.8
-NEVER_KEPT = "what single tasks did at the end, their stacks and what the machine did are not known any more"
+NEVER_KEPT = "the figures of single tasks at the end, their stacks and the load of the machine are no longer known"
 NO_FIGURES = "no figures of its last minutes are kept: its topology master ended before it had written them"
 
 
@@ -181,7 +181,7 @@ def _held(held: float | None, events: Iterable[Event], window: _Window, ended_at
         if event.kind == "backpressure" and event.at >= ended_at - window.over_s:
             spans[event.subject] = spans.get(event.subject, 0.0) + (event.lasted_s or 0.0)
     name = max(spans, key=lambda one: spans[one], default="")
-    by = f", mostly by {name}" if name else "; by whom is not known any more"
+    by = f", mostly by {name}" if name else "; the component that held it is no longer known"
     sentence = f"the spouts were held {held * 100:.0f} % of its last {_span(window)}{by}"
     return [_finding("held", False, sentence, figures={"held": held})]
 

@@ -20,7 +20,7 @@ PATIENCE_S = 240.0
 #: By kind of `troubled.py`: the verdict, and words of its sentence and of its advice.
 SAID = {
     "hung": ("hung", "container_1_work_2 has been in one call for", "heron profile local Troubled container_1_work_2"),
-    "limit": ("limit", "topology.max.spout.pending (20) sets the pace", "raise topology.max.spout.pending"),
+    "limit": ("limit", "topology.max.spout.pending (20) limits the rate", "raise topology.max.spout.pending"),
     "checkpoints": ("checkpoints", "OSError: the disk is full", "heron checkpoints list local Troubled"),
     "no input": ("no input", "source emitted nothing in the last", ""),
 }

@@ -170,7 +170,7 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path
     package.with_name("gone").rename(package)
     heron("job", "unset", "local", "Counts", "settings").ok()
     assert job(heron)["topology_id"] == running
-    heron("manager", "start", "local").refused(EXISTS, "a manager acts already")
+    heron("manager", "start", "local").refused(EXISTS, "a manager runs already")
     heron("manager", "stop", "local").ok()
     heron("manager", "stop", "local").refused(NOT_FOUND, "no manager acts")
     heron("job", "set", "local", "Counts", "run=stopped", "--detach").ok()

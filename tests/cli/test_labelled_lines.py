@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from heronpy.cli.output import say_labelled
 from heronpy.cli.render import progress
 
-TEXT = "container_1_work_2 is slow: while busy it handles 33/s, the other tasks of work 420/s each"
+TEXT = "container_1_work_2 is slow: while busy, it handles 33/s, and the other tasks of work handle 420/s each"
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -28,8 +28,8 @@ def test_a_terminal_gets_whole_words(
     slow, *more, todo = capsys.readouterr().out.splitlines()
     assert todo == f"next       heron profile local {TEXT}", "a command is copied as one line"
     if terminal:
-        assert slow == "SLOW TASK  container_1_work_2 is slow: while busy it handles 33/s, the other"
-        assert more == ["           tasks of work 420/s each"]
+        assert slow == "SLOW TASK  container_1_work_2 is slow: while busy, it handles 33/s, and the"
+        assert more == ["           other tasks of work handle 420/s each"]
     else:
         assert (slow, more) == (f"SLOW TASK  {TEXT}", [])
 
@@ -39,7 +39,10 @@ def test_a_margin_goes_on_below(capsys: pytest.CaptureFixture[str], monkeypatch:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     say_labelled("state", TEXT, margin="  ")
     say_labelled("", TEXT, margin="  ")
-    first, second = "container_1_work_2 is slow: while busy it handles 33/s, the other", "tasks of work 420/s each"
+    first, second = (
+        "container_1_work_2 is slow: while busy, it handles 33/s, and the",
+        "other tasks of work handle 420/s each",
+    )
     below = " " * 13
     assert capsys.readouterr().out.splitlines() == [
         f"  state      {first}", below + second, below + first, below + second,

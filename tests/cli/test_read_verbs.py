@@ -222,7 +222,7 @@ def test_the_doctor_says_what_is_wrong_and_exits_with_1(heron: Heron, wordy: Fak
     assert ill.code == 1 and ill.out.startswith("MEMORY     container_1_count_2 ran out of memory 3 times")
     assert (
         "limit 64MB\\x1b[2J" in ill.out
-        and "\nnext       heron heap local wordy container_1_count_2 shows what it keeps" in ill.out
+        and "\nnext       heron heap local wordy container_1_count_2 shows its objects" in ill.out
         and "\nseen       1m00s" in ill.out
     )
     shown = heron("doctor", "local", "wordy", "--json")

@@ -138,7 +138,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(bolt(2, 0.99, 50), *(bolt(n, 0.2, 800) for n in (3, 4, 5)), **HELD,
                 hot_spots={"count-2": HotSpots(100, line="parse (orders.py:62)", at_line=0.97)}),
         Verdict.SLOW_TASK,
-        "count-2 is slow: while busy it handles 51/s, the other tasks of count 4,000/s each; 97 % of the time in"
+        "count-2 is slow: while busy, it handles 51/s, and the other tasks of count handle 4,000/s each; 97 % of the time in"
         " parse (orders.py:62)",
     ),
     "waiting in one line": (
@@ -221,7 +221,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "slow task": (
         signals(bolt(2, 0.99, 50), *(bolt(n, 0.2, 800) for n in (3, 4, 5)), **HELD), Verdict.SLOW_TASK,
-        "count-2 is slow: while busy it handles 51/s, the other tasks of count 4,000/s each",
+        "count-2 is slow: while busy, it handles 51/s, and the other tasks of count handle 4,000/s each",
     ),
     "dependency": (
         signals(bolt(2, 0.97, 19, cpu=0.01), **HELD), Verdict.DEPENDENCY,
@@ -233,13 +233,13 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "limit": (
         signals(*EVEN, max_pending=1000, acking=True, pending=990), Verdict.LIMIT,
-        "topology.max.spout.pending (1000) sets the pace",
+        "topology.max.spout.pending (1000) limits the rate",
     ),
     "checkpoints": (
         signals(*EVEN, checkpoint_every_s=10.0, checkpoint_age_s=300.0, checkpoint_failure="no answer from task 3",
                 checkpoint_waits=["count-3"]),
         Verdict.CHECKPOINTS,
-        "no checkpoint for 5m00s (one is due every 10s); one is waiting for count-3; the last one did not complete:"
+        "no checkpoint for 5m00s (one is due every 10s); a checkpoint is waiting for count-3; the last checkpoint did not complete:"
         " no answer",
     ),
     "spark": (
@@ -260,7 +260,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "dropped upon backpressure": (
         signals(*EVEN, dropped={"count": 1234.0}, dropping=["count"]), Verdict.LOSSES,
-        "count is too small for its input: 1,234/s are discarded that do not fit into its 4 tasks",
+        "count is too small for its input: 1,234/s do not fit into its 4 tasks and are discarded",
     ),
     "dropped upon backpressure, and not any more": (
         signals(*EVEN, dropped={"count": 12.0}), Verdict.LOSSES,
@@ -269,27 +269,27 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "no input": (signals(*(bolt(n, 0.0, 0.0) for n in (2, 3)), emitted=0.0), Verdict.NO_INPUT, "nothing to read: words"),
     "work units are published": (
         units(backlog=3e6, published=1e6), Verdict.HEALTHY,
-        "clicks is healthy: 2.9MB of log files wait, 976.6KB/s are published, spouts held 0 % of the time",
+        "clicks is healthy: 2.9MB of log files are waiting, 976.6KB/s are published, spouts held 0 % of the time",
     ),
     "work units are behind": (
         units(backlog=1e9, published=1e6), Verdict.CATCHING_UP,
-        "clicks is catching up: 953.7MB of log files wait, 976.6KB/s are published",
+        "clicks is catching up: 953.7MB of log files are waiting, 976.6KB/s are published",
     ),
     "work units take long": (
         units(backlog=4096.0), Verdict.CATCHING_UP,
-        "clicks is at work: 4KB of log files wait, none were published in the last 1m00s",
+        "clicks is processing units: 4KB of log files are waiting, nothing was published in the last 1m00s",
     ),
     "nothing waits for work units": (
-        units(), Verdict.HEALTHY, "clicks is healthy: no bytes of log files wait, spouts held 0 % of the time"
+        units(), Verdict.HEALTHY, "clicks is healthy: no bytes of log files are waiting, spouts held 0 % of the time"
     ),
     "work units that go to bolts wait": (
         signals(*(bolt(n, 0.0, 0.0) for n in (2, 3)), emitted=0.0, units_backlog=10.0), Verdict.CATCHING_UP,
-        "wc is at work: 10B of log files wait, none were published in the last 1m00s",
+        "wc is processing units: 10B of log files are waiting, nothing was published in the last 1m00s",
     ),
     "memory is nearly full": (
         signals(bolt(2, memory_bytes=10), bolt(3, memory_bytes=120_000_000), memory_limits={"count": 125_829_120},
                 history=history(largest_bytes=[9e7, 1.15e8, 1.19e8, 1.2e8, 1.2e8])),
-        Verdict.MEMORY, "count-3 is close to its limit of memory: 114.4MB of 120MB",
+        Verdict.MEMORY, "count-3 is close to its memory limit: 114.4MB of 120MB",
     ),
     "bad update": (
         signals(*EVEN, updated_s=600.0, changed_s=600.0, update="update done", history_age_s=30.0,
@@ -312,15 +312,15 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "slow host": (
         signals(*(bolt(n, 0.99, 100, host="h1") for n in (2, 3)), *(bolt(n, 0.4, 900, host="h2") for n in (4, 5)), **HELD),
         Verdict.SLOW_HOST,
-        "the 2 tasks of count on h1 are slow: while busy each handles 101/s, those of other machines 2,250/s",
+        "the 2 tasks of count on h1 are slow: while busy, each handles 101/s, and those of other machines 2,250/s",
     ),
     "machine": (
         signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), held=0.5, hosts=[HostSignals("h1", 4, 0.7, 3.95, 1.2)]),
-        Verdict.MACHINE, "h1 has no CPU left: wc takes 1.2 of 4 cores, other processes 2.8",
+        Verdict.MACHINE, "h1 has no free CPU: wc uses 1.2 of 4 cores, other processes 2.8",
     ),
     "machine that Spark takes": (
         signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), held=0.5, hosts=[HostSignals("h1", 4, 0.7, 3.95, 3.8, 2.9)]),
-        Verdict.MACHINE, "h1 has no CPU left: wc takes 3.8 of 4 cores, 2.9 of them Spark, other processes 0.2",
+        Verdict.MACHINE, "h1 has no free CPU: wc uses 3.8 of 4 cores, 2.9 of them for Spark, other processes 0.2",
     ),
     "too few behind a limit of pending tuples": (
         signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), max_pending=1000, acking=True, pending=990),
@@ -328,7 +328,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "spark has done no batch": (
         signals(*EVEN, spark_waiting=2, spark_lag_s=95.0), Verdict.SPARK,
-        "Spark is behind: 2 batches wait, the oldest for 1m35s; none was done in the last 1m00s",
+        "Spark is behind: 2 batches wait, the oldest for 1m35s; no batch was completed in the last 1m00s",
     ),
     "spark takes long for batches that grow": (
         signals(*EVEN, spark_waiting=1, spark_batch_s=15.0, spark_lag_s=34.0), Verdict.SPARK,
@@ -359,7 +359,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "late for want of CPU": (
         signals(*EVEN, history=history(end_to_end_p99_s=[0.2] * 40 + [2.0] * 3),
                 hosts=[HostSignals("h1", 4, 0.7, 3.95, 1.2)]),
-        Verdict.MACHINE, "h1 has no CPU left",
+        Verdict.MACHINE, "h1 has no free CPU",
     ),
     "untriaged": (
         signals(*EVEN, held=0.5, culprits=["the link from stmgr-1 to stmgr-2"]), Verdict.UNTRIAGED,

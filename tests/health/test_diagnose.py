@@ -180,12 +180,12 @@ def test_a_slow_task_that_holds_others_up_is_named_while_its_busy_time_still_has
 def test_a_task_that_has_just_become_slow_is_named_at_once() -> None:
     """For a quarter of a minute its rate over the window had its healthy time in it."""
     others = [bolt(number, 0.5, 1000.0) for number in (3, 4, 5)]
-    said = "count-2 is slow: while busy it handles 200/s, the other tasks of count 2,000/s each"
+    said = "count-2 is slow: while busy, it handles 200/s, and the other tasks of count handle 2,000/s each"
     assert first(signals(bolt(2, 0.55, 950.0, pace=200.0), *others, avoided=["count-2"])) == (Verdict.SLOW_TASK, said)
     waits = bolt(2, 0.55, 950.0, cpu=0.1, pace=200.0), *(bolt(number, 0.5, 1000.0, cpu=0.1) for number in (3, 4, 5))
     assert first(signals(*waits, avoided=["count-2"])) == (Verdict.SLOW_TASK, said)
     idle = bolt(2, 0.07, 95.0, pace=20.0), *(bolt(number, 0.05, 100.0) for number in (3, 4, 5))
-    said = "count-2 is slow: while busy it handles 20/s, and the other tasks of count wait for tuples: they are 5 % busy at most"
+    said = "count-2 is slow: while busy, it handles 20/s, and the other tasks of count wait for tuples: they are at most 5 % busy"
     assert first(signals(*idle, avoided=["count-2"], keyed=[])) == (Verdict.SLOW_TASK, said)
     alike = [bolt(number, 0.5, 1000.0, pace=200.0) for number in (2, 3, 4, 5)]
     names = [task.name for task in alike]
@@ -208,8 +208,8 @@ def test_others_are_asked_to_stop_only_where_they_take_more() -> None:
     for own, stop in ((1.9, False), (0.5, True)):
         host = HostSignals("vm", cores=2, used=1.95, own=own, pressure=0.5)
         [found] = [one for one in diagnose(signals(*EVEN, hosts=[host], held=0.5)) if one.verdict is Verdict.MACHINE]
-        assert ("stop what else runs" in advice(found, "local", "wc")) is stop
-        profile = f"heron profile local wc {found.task}" if found.task else "or let it do less"
+        assert ("stop other programs" in advice(found, "local", "wc")) is stop
+        profile = f"heron profile local wc {found.task}" if found.task else "or reduce its work"
         assert profile in advice(found, "local", "wc"), "no command that nobody can run"
 
 
@@ -218,7 +218,7 @@ def test_what_is_advised_where_spark_takes_the_cpu() -> None:
         host = HostSignals("vm", cores=4, used=3.95, own=3.95 - others, pressure=0.5, spark=1.95)
         [found] = [one for one in diagnose(signals(*EVEN, hosts=[host], held=0.5)) if one.verdict is Verdict.MACHINE]
         said = advice(found, "local", "wc")
-        assert "heron.spark.master" in said and ("stop what else runs" in said) is stop
+        assert "heron.spark.master" in said and ("stop other programs" in said) is stop
     waiting = signals(*EVEN, spark_waiting=7, spark_batch_s=3.2, spark_lag_s=21.0, hosts=[host])
     [found] = [one for one in diagnose(waiting) if one.verdict is Verdict.SPARK]
     assert "more cores" not in advice(found, "local", "wc"), "there are none"
@@ -451,7 +451,7 @@ def test_a_limit_is_known_by_the_time_at_it_and_not_by_what_is_pending_now() -> 
         limited = signals(*EVEN, max_pending=1000, acking=True, pending=pending, at_limit=0.8)
         assert first(limited) == (
             Verdict.LIMIT,
-            "topology.max.spout.pending (1000) sets the pace: the spouts wait for acks 80 % of the time, and no bolt is"
+            "topology.max.spout.pending (1000) limits the rate: the spouts wait for acks 80 % of the time, and no bolt is"
             " busier than 30 %",
         )
         for share in (0.0, 0.15):
@@ -468,9 +468,9 @@ def test_how_many_tasks_are_needed_is_said_without_the_burst_of_a_start() -> Non
         return signals(*busy, emitted=12_000.0, arrivals={"count": 12_000.0}, age_s=age_s, history=known)
 
     verdict, said = first(of(60.0, []))
-    assert verdict is Verdict.UNDER_PROVISIONED and said.endswith("; how many it needs is known in 2m00s")
+    assert verdict is Verdict.UNDER_PROVISIONED and said.endswith("; the number that it needs will be known in 2m00s")
     assert advice(diagnose(of(60.0, []))[0], "local", "wc") == (
-        "wait until then: it may only have to catch up with what had waited for its start; heron top local wc"
+        "wait until then: it may only be processing the tuples that waited for its start; heron top local wc"
     )
     later = of(200.0, [50_000.0, 3000.0, 3000.0, 3000.0])
     assert first(later)[1].startswith(
@@ -515,18 +515,20 @@ def test_a_bolt_that_acks_nothing_is_named() -> None:
     found = diagnose(signals(*silent, **limit))[0]
     assert (found.verdict, found.component) == (Verdict.LIMIT, "count")
     assert sentence(found, "wc") == (
-        "tuples are not acked: count processed some and acked none in the last 1m00s, and the spouts wait for acks at"
+        "tuples are not acked: count processed tuples and acked none in the last 1m00s; the spouts wait for acks at"
         " topology.max.spout.pending (100)"
     )
     assert advice(found, "local", "wc").startswith("let count ack each tuple that is done")
     found = diagnose(signals(*silent, **limit, still_s={"words": 20.0}))[0]
     assert found.verdict is Verdict.STOPPED and sentence(found, "wc").endswith(
-        "as many as may be pending; count acked none"
+        "100 tuples wait for acks, which is the limit; count acked no tuple"
     )
     assert advice(found, "local", "wc").startswith("let count ack each tuple that is done")
     for acked in (None, 5.0):
         tasks = silent[0], bolt(3, 0.01, 5.0, acked=acked)
-        assert sentence(diagnose(signals(*tasks, **limit))[0], "wc").startswith("topology.max.spout.pending (100) sets")
+        assert sentence(diagnose(signals(*tasks, **limit))[0], "wc").startswith(
+            "topology.max.spout.pending (100) limits"
+        )
 
 
 def test_acks_that_wait_for_spark_are_no_limit() -> None:
@@ -579,7 +581,7 @@ def test_our_own_wait_for_spark_is_no_hang_of_users() -> None:
 def test_who_hangs_or_holds_is_told_of_async_bolts() -> None:
     hung = diagnose(signals(bolt(2, silent_s=31.0)))[0]
     assert advice(hung, "local", "wc") == (
-        "heron stacks local wc count-2 shows the line that it is in; if it waits for a service, an AsyncBolt can wait"
+        "heron stacks local wc count-2 shows its current line; if it waits for a service, an AsyncBolt can wait"
         " for many calls at once"
     )
     held = Finding(Verdict.STOPPED, "words", figures={"still_s": 40.0, "held": 1.0}, names=("count-2",))

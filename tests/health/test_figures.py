@@ -86,10 +86,10 @@ def test_a_checkpoint_that_has_just_begun_waits_for_nobody() -> None:
         [finding] = (one for one in diagnose(found) if one.verdict is Verdict.CHECKPOINTS)
         said[pending_s] = sentence(finding, "wc"), advice(finding, "local", "wc")
     assert said[0.3] == (
-        "no checkpoint yet (one is due every 2s); the last one did not complete: the disk is full",
+        "no checkpoint yet (one is due every 2s); the last checkpoint did not complete: the disk is full",
         "heron checkpoints list local wc",
     )
-    assert "one is waiting for count-2" in said[40.0][0]
+    assert "a checkpoint is waiting for count-2" in said[40.0][0]
 
 
 @pytest.mark.parametrize("reason", ["moved", "restarted", "preempted"])

@@ -29,16 +29,16 @@ HISTORIES = Path(__file__).parent / "histories"
 
 _RESTART = "heron profile local Sick container_1_work_2; heron restart local Sick container_1_work_2"
 _MEMORY = (
-    "heron heap local Sick container_1_work_2 shows what it keeps; keep less, or raise the limit of its tasks"
+    "heron heap local Sick container_1_work_2 shows its objects; keep fewer objects, or raise the limit of its tasks"
     " (heron.instance.memory_soft_limit_bytes)"
 )
 _WAITS = (
-    "look at what store calls (heron profile local Sick container_1_store_6); an AsyncBolt can wait for many calls at once;"
+    "check the calls of store (heron profile local Sick container_1_store_6); an AsyncBolt can wait for many calls at once;"
     " heron update local Sick --component-parallelism store:2 shows whether more tasks help"
 )
 _SKEW = "more tasks will not help: aggregate before the fields grouping, or group by one more field"
 _SPARK = (
-    "its machine has no CPU left: larger and fewer batches cost less (heron.spark.batch_rows), or run Spark elsewhere"
+    "its machine has no free CPU: use larger and fewer batches (heron.spark.batch_rows), or run Spark on another machine"
     " (heron.spark.master)"
 )
 #: Histories in which nothing needs action; and one in which, look by look, that comes and goes: the docs say so.
@@ -47,10 +47,10 @@ CALM_ONES, WAVERING = ("healthy", "loaded", "update", "no-input", "burst", "spar
 SENTENCES = {
     "healthy": ("Sick is healthy: 473/s, spouts held 0 % of the time, busiest task container_1_work_2 at 7 %", ""),
     "loaded": ("Sick is healthy: 464/s, spouts held 0 % of the time, busiest task container_1_work_2 at 94 %", ""),
-    "slow": ("container_1_work_2 is slow: while busy it handles 39/s, the other tasks of work 836/s each", _RESTART),
+    "slow": ("container_1_work_2 is slow: while busy, it handles 39/s, and the other tasks of work handle 836/s each", _RESTART),
     "slow-held": (
-        "container_1_work_2 is slow: while busy it handles 21/s, and the other tasks of work wait for tuples: they are 0 %"
-        " busy at most; 100 % of the time in process (sick.py:60), for 14m00s", _RESTART,
+        "container_1_work_2 is slow: while busy, it handles 21/s, and the other tasks of work wait for tuples: they are"
+        " at most 0 % busy; 100 % of the time in process (sick.py:60), for 14m00s", _RESTART,
     ),
     "skew": (
         "data skew: container_1_work_3, one of 4 tasks, gets 85 % of the tuples (an even share is 25 %) and is 100 % busy,"
@@ -78,7 +78,7 @@ SENTENCES = {
     ),
     "sink": ("store is waiting, not computing: 51ms per tuple, 578us of it CPU", _WAITS),
     "slow-line": (
-        "container_1_work_2 is slow: while busy it handles 34/s, the other tasks of work 455/s each; 98 % of the time in"
+        "container_1_work_2 is slow: while busy, it handles 34/s, and the other tasks of work handle 455/s each; 98 % of the time in"
         " process (sick.py:60)", _RESTART,
     ),
     "skew-key": (
@@ -114,25 +114,25 @@ SENTENCES = {
     ),
     "spark-late": ("Spark is behind: 2 batches wait, the oldest for 34s; a batch takes 15.5s", _SPARK),
     "spark-stuck": (
-        "Spark is behind: 4 batches wait, the oldest for 2m26s; none was done in the last 1m05s", _SPARK,
+        "Spark is behind: 4 batches wait, the oldest for 2m26s; no batch was completed in the last 1m05s", _SPARK,
     ),
     "hung": (
         "container_1_work_2 has been in one call for 32s: process (troubled.py:100)",
-        "heron stacks local Troubled container_1_work_2 shows the line that it is in; if it waits for a service, an"
+        "heron stacks local Troubled container_1_work_2 shows its current line; if it waits for a service, an"
         " AsyncBolt can wait for many calls at once",
     ),
     "limit": (
-        "topology.max.spout.pending (20) sets the pace: the spouts wait for acks, and no bolt is busier than 5 %",
+        "topology.max.spout.pending (20) limits the rate: the spouts wait for acks, and no bolt is busier than 5 %",
         "raise topology.max.spout.pending, or let the sinks acknowledge sooner",
     ),
     "batches": (
-        "topology.max.spout.pending (200) sets the pace: the spouts wait for acks 38 % of the time, and no bolt is busier"
+        "topology.max.spout.pending (200) limits the rate: the spouts wait for acks 38 % of the time, and no bolt is busier"
         " than 6 %", "raise topology.max.spout.pending, or let the sinks acknowledge sooner",
     ),
     "no-input": ("nothing to read: source emitted nothing in the last 1m10s", ""),
-    "units": ("slow is catching up: 581.7KB of log files wait, 1.7KB/s are published", ""),
+    "units": ("slow is catching up: 581.7KB of log files are waiting, 1.7KB/s are published", ""),
     "declined": (
-        "no checkpoint yet (one is due every 2s); the last one did not complete: checkpoint 70: task 4 of store declined:"
+        "no checkpoint yet (one is due every 2s); the last checkpoint did not complete: checkpoint 70: task 4 of store declined:"
         " pre_save of task container_1_store_4 raised OSError: the disk is full",
         "heron checkpoints list local Troubled",
     ),
@@ -161,13 +161,13 @@ SENTENCES = {
     "bad-update": (
         "work does 43 % less per busy second since the update to physical plan 3 5m28s ago (update done: 1 task added, 0 removed,"
         " 0 moved, 0 tuples discarded): 151/s per task, before 266/s",
-        "if this is not what the update was for, go back to physical plan 2: heron update local Troubled"
+        "if the update was not meant to do this, go back to physical plan 2: heron update local Troubled"
         " --component-parallelism work:2; heron events local Troubled",
     ),
     "late-acks": (
         "Troubled is slower than usual: from emit to the full ack at source, p99 5s (usually 19ms); cause unknown",
         "heron top local Troubled; heron profile local Troubled TASK; heron doctor local Troubled --evidence FILE packs"
-        " what is known",
+        " all evidence",
     ),
 }  # fmt: skip
 

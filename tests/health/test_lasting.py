@@ -32,8 +32,8 @@ def test_without_a_key_there_is_no_skew() -> None:
     found = signals(*ALONE, **MORE)
     assert verdicts(found) == [Verdict.SLOW_TASK]
     assert sentence(diagnose(found)[0], "wc") == (
-        "count-2 is slow: while busy it handles 42/s, and the other tasks of count wait for tuples: they are 0 % busy"
-        " at most"
+        "count-2 is slow: while busy, it handles 42/s, and the other tasks of count wait for tuples: they are at most"
+        " 0 % busy"
     )
 
 

@@ -69,7 +69,7 @@ def test_what_may_be_a_cache_that_fills_is_not_called_a_leak() -> None:
     [found] = diagnose(look(store, 40.0, 109, 120))
     assert sentence(found, "wc").startswith("memory of count-2 grows by 96MB per minute")
     assert advice(found, "local", "wc").startswith(
-        "heron heap local wc count-2 shows what it keeps; a cache may be full before; else keep less"
+        "heron heap local wc count-2 shows its objects; a cache may stop growing before that; otherwise keep fewer objects"
     )
     for second in range(41, 90):
         store.take(report(lambda s: 45 + min(1.6 * s, 70.0), second), float(second))

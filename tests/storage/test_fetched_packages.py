@@ -95,7 +95,7 @@ def test_one_that_is_damaged_on_its_way_is_read_again(tmp_path: Path) -> None:
 def test_one_that_stays_damaged_is_never_entered(tmp_path: Path) -> None:
     """It is whole, and a sound archive; only its content is another one than was announced."""
     other, announced = Other(archive({"word": b"y"})), Other(archive({"word": b"x"}))
-    with pytest.raises(PackageError, match=f"came damaged 2 times: .* of digest {announced.digest.hex()[:16]} were"):
+    with pytest.raises(PackageError, match=f"arrived damaged 2 times: .* of digest {announced.digest.hex()[:16]} were"):
         PackageStore(tmp_path).fetch(DIGEST, other.read, len(other.data), announced.digest)
     assert left(tmp_path) == [".locks", ".manifests", ".tmp"]
 
@@ -107,8 +107,8 @@ def _away(offset: int) -> bytes:
 @pytest.mark.parametrize(
     ("read", "size", "words"),
     [
-        (Other(archive({"word": b"x"})).read, 99_999, "damaged 2 times: its archive came with 10240 of 99999 bytes"),
-        (Other(archive({"word": b"x"}) + b"more").read, 10_240, r"its archive came with 10244 of 10240 bytes"),
+        (Other(archive({"word": b"x"})).read, 99_999, "damaged 2 times: its archive arrived with 10240 of 99999 bytes"),
+        (Other(archive({"word": b"x"}) + b"more").read, 10_240, r"its archive arrived with 10244 of 10240 bytes"),
         (Other(b"noise" * 1000).read, 5000, "damaged"),
         (Other(archive({"../out": b"x"})).read, 10_240, "leads out of it"),
         (_away, 10, "does not answer"),

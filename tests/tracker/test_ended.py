@@ -143,7 +143,7 @@ def test_the_doctor_tells_what_its_last_minutes_and_events_tell(asking: Asking, 
     found = asking.get(f"{WORDY}/doctor")
     assert "ended" in [one["verdict"] for one in found["findings"]]
     assert found["findings"][0]["sentence"].startswith("topology 'wordy' was killed")
-    assert found["ended_at"] and found["tasks"] == [] and "are not known any more" in found["not_known"]
+    assert found["ended_at"] and found["tasks"] == [] and "are no longer known" in found["not_known"]
 
 
 def test_its_logs_are_read_where_they_lie(asking: Asking, seen: FakeTopology) -> None:

@@ -345,7 +345,7 @@ def test_the_cause_stands_out_and_what_is_so_for_the_machine_does_not(site: Site
         finding | {"verdict": "machine", "sentence": "the machine is busy"},
         finding | {"verdict": "healthy", "calm": True, "sentence": "all is well"},
         finding | {"verdict": "stopped", "sentence": "the spouts have stopped"},
-        finding | {"verdict": "limit", "sentence": "the limit sets the pace"},
+        finding | {"verdict": "limit", "sentence": "the limit limits the rate"},
     ]
     task = {
         "instance_id": "container_1_count_3", "component": "count", "up": True, "executed_per_s": 1.0, "busy": 0.5,
@@ -428,7 +428,7 @@ def test_a_topology_that_has_ended_keeps_its_page(site: Site, tab: Tab) -> None:
     assert page.get_by_role("button", name="kill").count() == 0
     page.get_by_role("link", name="doctor").click()
     page.locator("article[aria-label=ended]", has_text="topology 'marked' was killed").wait_for()
-    page.get_by_text("are not known any more").wait_for()
+    page.get_by_text("are no longer known").wait_for()
     page.get_by_role("navigation").get_by_role("link", name="exceptions").click()
     page.get_by_text(SHOWN).first.wait_for()
     page.get_by_role("link", name="tasks").click()

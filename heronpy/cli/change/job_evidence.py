@@ -1,4 +1,4 @@
-"""`heron job explain`, `slo` and `replay`: why the scaler does what it does, and how a job kept its promise."""
+"""`heron job explain`, `slo` and `replay`: the scaler's reasons, and how a job kept its promise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ LINE_BYTES_MAX: Final = 1 << 20
 
 
 def explain(target: Target, job: str, record: Path | None, as_json: bool, common: Common) -> None:
-    """The newest evidence and decision for each component; with `record` what was seen in the last day, into a file."""
+    """Print the newest evidence and decision for each component; with `record`, write the looks of the last day into a
+    file.
+    """
     _, store = opened(target, common)
     if record is not None:
         with report.minutes(store, target.cluster, job) as history:
@@ -59,7 +61,7 @@ def explain(target: Target, job: str, record: Path | None, as_json: bool, common
 
 
 def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
-    """How a job kept its promise, and when it did not."""
+    """Print how a job kept its promise, and when it did not."""
     _, store = opened(target, common)
     found = report.promise(store, target.cluster, job, time.time())
     if as_json:
@@ -79,7 +81,7 @@ def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
 
 
 def replay(file: BinaryIO, as_json: bool) -> None:
-    """What the scaler decides by recorded looks."""
+    """Print the scaler's decisions on recorded looks."""
     found = [{"at": at, **msgspec.to_builtins(decision)} for at, decision in replayed(_read(file))]
     if as_json:
         print_json(found)
@@ -90,13 +92,13 @@ def replay(file: BinaryIO, as_json: bool) -> None:
 
 
 def _write(path: Path, minutes: Iterator[bytes]) -> int:
-    """Write minutes into a new file, a line for each; how many there were."""
+    """Write minutes into a new file, one per line; returns their number."""
     try:
         with open(open_private(path, os.O_WRONLY | os.O_EXCL), "wb") as file:
             count = 0
             for count, line in enumerate(minutes, 1):
                 minute = msgspec.json.decode(line, type=Minute)
-                # The state of the first leads to all others.
+                # The state of the first minute determines all later ones.
                 file.write(msgspec.json.encode(minute if count == 1 else msgspec.structs.replace(minute, state=None)))
                 file.write(b"\n")
     except OSError as error:

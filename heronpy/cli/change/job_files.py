@@ -1,4 +1,4 @@
-"""`heron job apply` and `heron job schema`: files that say what a layer of jobs is, and what they may say."""
+"""`heron job apply` and `heron job schema`: files with a layer of jobs, and the keys that they may have."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ FILE_BYTES_MAX: Final = 1 << 20
 def apply(
     target: Target, file: BinaryIO, layer: str, dry_run: bool, why: str, detach: bool, timeout_s: float, common: Common
 ) -> None:
-    """Make a layer of jobs what a file says, all of it or, when something is wrong with the file, nothing.
+    """Replace a layer of jobs by the content of a file; if the file is invalid, change nothing.
 
-    A key that somebody else changes in the moment of the writing is refused, with the jobs that are written.
+    If another user changes a key during the write, this is an error that lists the jobs written so far.
     """
     check_by_hand(layer)
     session, store = jobs.opened(target, common)
@@ -64,7 +64,7 @@ def apply(
 
 
 def schema(as_json: bool) -> None:
-    """Print each key that a layer may have now."""
+    """Print each key that a layer may currently have."""
     found = [*keys()]
     for one in found:
         one["layers"] = [name for name in one["layers"] if name != "scaler"]
@@ -78,7 +78,7 @@ def schema(as_json: bool) -> None:
 
 
 def _documents(file: BinaryIO) -> dict[str, dict[str, Any]]:
-    """The keys of each job that a file names; RequestError when it is not as it should be."""
+    """The keys of each job in a file; RequestError when the file is invalid."""
     content = file.read(FILE_BYTES_MAX + 1)
     if len(content) > FILE_BYTES_MAX:
         raise RequestError(f"{file.name} is larger than {format_bytes(FILE_BYTES_MAX)}; divide it")
@@ -96,7 +96,7 @@ def _documents(file: BinaryIO) -> dict[str, dict[str, Any]]:
 
 
 def _parsed(content: bytes, name: str) -> list[Any]:
-    """The documents of a file of YAML or JSON, but for empty ones."""
+    """The documents of a YAML or JSON file, except empty ones."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -118,7 +118,7 @@ def _parsed(content: bytes, name: str) -> list[Any]:
 
 
 def _once(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A map of these keys and values; ConfigError when a key is there twice."""
+    """A map of these keys and values; ConfigError for a duplicate key."""
     made = dict(pairs)
     if len(made) < len(pairs):
         twice = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
@@ -127,7 +127,7 @@ def _once(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def _lines(change: Change) -> list[str]:
-    """What differs, a line for each key."""
+    """The differences, one line per key."""
     before, after = ({entry.path: _shown(entry) for entry in side} for side in (change.before, change.after))
     paths = sorted({*before, *after})
     return [f"{name_of(path)}: {before.get(path, 'not set')} -> {after.get(path, 'not set')}" for path in paths]

@@ -1,4 +1,4 @@
-"""`heron job` and `heron manager`, but for what begins with a program: a layer changes, and its effect is awaited."""
+"""`heron job` and `heron manager`, except verbs that take a program: change a layer and wait for the effect."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from heronpy.scaling.decisions import rate_text
 from heronpy.scaling.history import remove_history
 
 DECISIONS_SHOWN: Final = 5
-#: Dots of a key after which its last part begins, which may have dots itself.
+#: Number of dots in a key after which its last part begins, which may itself contain dots.
 _DEPTH: Final = {"parallelism": 1, "concurrency": 1, "config": 1, "settings": 1, "component_config": 2}
-#: Folders that a manager has from this environment when systemd starts it.
+#: Variables with folders that systemd passes to a manager from this environment.
 UNIT_VARIABLES: Final = ("HERON_CONF", "HERON_CONFIG_HOME")
 START_S: Final = 20.0
 LOOK_S: Final = 0.2
@@ -65,7 +65,7 @@ def opened(target: Target, common: Common) -> tuple[Session, Store]:
 
 
 def writer() -> str:
-    """Who changes a layer."""
+    """The user who changes a layer."""
     return caller()[:100]
 
 
@@ -82,7 +82,7 @@ def unset_keys(keys: tuple[str, ...], layer: str, why: str, **flags: Any) -> Non
 
 
 def revert(layer: str, to: int | None, why: str, **flags: Any) -> None:
-    """Make a layer what it was."""
+    """Restore an earlier version of a layer."""
 
     def reverted(store: Store, job: str, seen: int) -> View:
         if to is None and seen < 2:
@@ -121,14 +121,14 @@ def _change(
     common: Common,
     proved: bool = True,
 ) -> None:
-    """Edit a layer by a function of the store, the job and the version that was seen, and wait for the effect."""
+    """Edit a layer by a function of the store, the job and the version read, and wait for the effect."""
     check_by_hand(layer)
     session, store = opened(target, common)
     before = store.get(job)
     after = edit(store, job, before.versions[layer])
     changed = after.versions != before.versions
     version = f"{layer} v{after.versions[layer]}"
-    say(f"job {job}: {version if changed else 'it says so already'}")
+    say(f"job {job}: {version if changed else 'nothing to change'}")
     ensure_manager(session)
     if not detach:
         say_outcome(session, store, job, timeout_s, proved)
@@ -143,7 +143,7 @@ def delete(target: Target, job: str, common: Common) -> None:
 
 
 def release(target: Target, job: str, detach: bool, timeout_s: float, common: Common) -> None:
-    """Have what was given up tried again."""
+    """Retry changes that the manager has given up."""
     session, store = opened(target, common)
     if not store.release(job):
         say(f"job {job} does not wait for anything; nothing changed")
@@ -167,9 +167,9 @@ def _parsed(word: str) -> tuple[Path, Any]:
 
 
 def say_outcome(session: Session, store: Store, job: str, timeout_s: float, proved: bool = True) -> None:
-    """Wait until a job is what it should be, and say so; ClusterError when it was given up or undone.
+    """Wait until the topology matches its job, and say so; ClusterError when the change was given up or undone.
 
-    Unless it is to be `proved`, a topology that has started is enough.
+    Unless it is to be `proved`, the wait ends when the topology has started.
     """
     begun, told = time.monotonic(), ""
     while True:
@@ -183,7 +183,7 @@ def say_outcome(session: Session, store: Store, job: str, timeout_s: float, prov
             return
         if time.monotonic() - begun > timeout_s:
             raise DeadlineError(
-                f"job '{job}' is not in sync after {timeout_s:g} s: {text}; the manager goes on, see heron job show"
+                f"job '{job}' is not in sync after {timeout_s:g} s: {text}; the manager continues, see heron job show"
                 f" {session.target} {job}"
             )
         time.sleep(LOOK_S)
@@ -195,7 +195,7 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> t
     mine = running.tried == pairs_of(desired_of(store, job, running)[0])
     if not mine or running.state == "UNDOING":
         return False, plan_text(running.plan) if running.plan else "the manager has not seen the change yet"
-    # One that was released waits no longer.
+    # A released job waits no longer.
     if running.state == "QUARANTINED" or (running.state == "WAITING" and running.retry_at > time.time()):
         after = "" if running.state == "QUARANTINED" else "; it is tried again"
         raise ClusterError(f"job '{job}' is {running.state}: {running.failure}{after}")
@@ -217,7 +217,7 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> t
 
 
 def list_jobs(target: Target, as_json: bool, common: Common) -> None:
-    """The jobs of a cluster, and whether they are what they should be."""
+    """Print the jobs of a cluster, and whether their topologies match them."""
     session, store = opened(target, common)
     rows = [row(store, name) for name in store.names()]
     if as_json:
@@ -233,7 +233,7 @@ def list_jobs(target: Target, as_json: bool, common: Common) -> None:
 
 
 def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, common: Common) -> None:
-    """What a job should be and is; with `watch` then whatever changes, until Ctrl-C."""
+    """Print the intended and actual state of a job; with `watch`, also changes until Ctrl-C."""
     _, store = opened(target, common)
     before: Any = None
     while True:
@@ -252,7 +252,7 @@ def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, com
 
 
 def lines_of(found: Mapping[str, Any], origin: bool = False) -> list[str]:
-    """What `heron job show` prints of a job."""
+    """The lines of `heron job show` for a job."""
     plan = f", {found['plan']}" if found["plan"] else ""
     layers = ", ".join(f"{name} v{found['versions'][name]}" for name in LAYERS if found["versions"][name])
     lines = [f"job {found['job']} is {found['state']}{plan}; {layers}"]
@@ -289,7 +289,7 @@ def figures_text(one: Mapping[str, Any]) -> str:
 
 
 def promise_texts(scaler: Mapping[str, Any]) -> list[str]:
-    """The lag, how the promise was kept, and what is wrong."""
+    """The lag, how the promise was kept, and the open alerts."""
     lag, kept = scaler["lag_s"], scaler["slo_kept"]
     texts = [f"lag {format_duration(lag)}"] if lag is not None else []
     texts += [f"SLO kept {kept * 100:.1f} % of the time"] if kept is not None else []
@@ -306,7 +306,7 @@ def _by(one: Mapping[str, Any] | None) -> str:
 
 
 def start_manager(target: Target, unit: bool, common: Common) -> None:
-    """Start the processes of the manager of a cluster that do not act; or print the unit of systemd that does so."""
+    """Start the inactive processes of a cluster's manager, or print a systemd unit that does so."""
     session, _ = opened(target, common)
     session.check_cluster()
     if unit:
@@ -314,11 +314,13 @@ def start_manager(target: Target, unit: bool, common: Common) -> None:
         return
     if not ensure_manager(session, common.config_property):
         acting = acting_of(session.state)
-        raise exits.Failure(f"a manager acts already{_where(acting) if acting else ''}", exits.EXISTS)
+        raise exits.Failure(f"a manager runs already{_where(acting) if acting else ''}", exits.EXISTS)
 
 
 def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
-    """Start the syncer unless one acts, which starts a scaler when a job needs one; whether it was started."""
+    """Start the syncer unless one is active; it starts a scaler when a job needs one. Returns whether it was
+    started.
+    """
     if acting_of(session.state) is not None:
         return False
     cluster, deadline = session.target.cluster, time.monotonic() + START_S
@@ -336,7 +338,7 @@ def _unit(session: Session, properties: Iterable[str]) -> str:
     name = f"heron-manager-{session.target.cluster}"
     given = {key: str(absolute(os.environ[key])) for key in UNIT_VARIABLES if os.environ.get(key)}
     given = {"HERON_HOME": str(heron_home()), "PYTHONPATH": child_environment({}).get("PYTHONPATH", ""), **given}
-    # systemd reads words as JSON has texts, but for '%' and '$'; what follows the @ in the name of a unit is %i.
+    # systemd quotes words like JSON, except '%' and '$'; %i is the part of a unit's name after the @.
     words = [json.dumps(text).replace("%", "%%") for text in part_command(session, "", properties)]
     words[words.index('""')] = "%i"
     variables = [json.dumps(f"{key}={value}").replace("%", "%%") for key, value in given.items() if value]
@@ -360,7 +362,7 @@ WantedBy=default.target"""
 
 
 def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
-    """End the processes of the manager that act; topologies run on."""
+    """End the active processes of the manager; topologies keep running."""
     session, _ = opened(target, common)
     acting = {part: one for part in PARTS if (one := acting_of(session.state, part)) is not None}
     if not acting:
@@ -377,11 +379,11 @@ def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
             if time.monotonic() > deadline:
                 raise DeadlineError(f"the {part} has not ended within {timeout_s:g} s; it finishes a step")
             time.sleep(0.05)
-    say("The manager has ended; topologies run on, and nobody keeps jobs true")
+    say("The manager has ended; topologies keep running, but changes of jobs have no effect")
 
 
 def manager_status(target: Target, as_json: bool, common: Common) -> None:
-    """Which processes of a manager act."""
+    """Print which processes of a manager are active."""
     session, store = opened(target, common)
     acting = {part: acting_of(session.state, part) for part in PARTS}
     if as_json:

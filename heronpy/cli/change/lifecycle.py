@@ -1,4 +1,4 @@
-"""`heron activate`, `deactivate`, `restart`, `drain` and `drill`: each waits for its effect and says what it did."""
+"""`heron activate`, `deactivate`, `restart`, `drain` and `drill`: each waits for its effect and reports it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def restart(
     timeout_s: float,
     common: Common,
 ) -> None:
-    """Restart the named part through the topology master or, without one, through the scheduler."""
-    # The end of the sentence comes from a process of the topology.
+    """Restart the named part through the topology master or, if there is none, through the scheduler."""
+    # The end of the sentence is from a process of the topology.
     say(clean(restarting.restart(Session(target, common), topology, what, task, component, timeout_s, force)))
 
 
@@ -60,13 +60,13 @@ def drain(target: Target, topology: str, host: str, timeout_s: float, common: Co
         if host not in known:
             hint = suggestion(host, known, f"; its containers are on {', '.join(sorted(known)) or 'no host yet'}")
             raise exits.Failure(f"topology '{topology}' has no container on host '{host}'{hint}", exits.USAGE)
-        # The scheduler enforces the timeout: its answer says what was not done in time.
+        # The scheduler enforces the timeout: its answer names the unfinished steps.
         answer = scheduler.call(control_pb2.DrainHost(host=host, wait_s=timeout_s, by=caller()), timeout_s + ANSWER_S)
         say(f"Successfully drained: {answer.text}")
 
 
 def drill(target: Target, topology: str, what: str, kills: bool, stopped_s: float, common: Common) -> None:
-    """Signal what is named, and say which processes that were."""
+    """Signal the named processes, and print which ones they were."""
     from heronpy.clusters import drilling  # the other verbs need no psutil
 
     found = drilling.find(Session(target, common), topology, what)

@@ -45,7 +45,7 @@ def create(target: Target, pool: str, slots: int, cpu: float, ram: str, common: 
 
 
 def show(target: Target, pool: str, as_json: bool, common: Common) -> None:
-    """Print what a pool is."""
+    """Print the specification and state of a pool."""
     session = Session(target, common)
     known = pools.find(session, pool)
     found = read_map(session.state, pool)
@@ -71,9 +71,10 @@ def show(target: Target, pool: str, as_json: bool, common: Common) -> None:
         print_json({"pool": pool, "slots": rows, "size": size, "topologies": sorted(known.members)})
         return
     runs_it = session.scheduler_location(pool) is not None
+    alone = "" if runs_it else "; its scheduler does not run, but the slots keep running"
     say(
         f"pool {pool}: {counted(known.slots, 'slot')} of {known.size.cpu:g} cores and"
-        f" {format_bytes(known.size.ram_bytes)}{'' if runs_it else '; its scheduler does not run, the slots go on'}"
+        f" {format_bytes(known.size.ram_bytes)}{alone}"
     )
     print_table(
         ["slot", "state", "host", "shards", "containers", "load"],
@@ -98,7 +99,7 @@ def resize(target: Target, pool: str, slots: int, common: Common) -> None:
 
 
 def drain(target: Target, pool: str, slot: int, lift: bool, timeout_s: float, common: Common) -> None:
-    """Empty a slot, and wait until it is."""
+    """Empty a slot, and wait until it is empty."""
     session = Session(target, common)
     pools.find(session, pool)
     pools.check_runs(session, pool)
@@ -116,7 +117,9 @@ def drain(target: Target, pool: str, slot: int, lift: bool, timeout_s: float, co
             )
             return
         if time.monotonic() > deadline:
-            raise DeadlineError(f"slot {slot} of pool '{pool}' is not empty yet; it goes on handing over")
+            raise DeadlineError(
+                f"slot {slot} of pool '{pool}' is not empty yet; the slot continues to hand over its containers"
+            )
         time.sleep(LOOK_S)
 
 

@@ -145,7 +145,7 @@ def verb(
         own = function.__dict__.pop("__click_params__", [])
         function = common_flags(function) if common else function
         function = json_flag(function) if json else function
-        function.__dict__.setdefault("__click_params__", []).extend(own)  # click lists the last one first
+        function.__dict__.setdefault("__click_params__", []).extend(own)  # click lists options in reverse order
         function = target(topology(function) if topology is not None else function)
         made: click.Command = (click if group is None else group).command(name, cls=cls, **settings)(function)
         return made

@@ -44,13 +44,13 @@ def show_stages(target: Target, topology: str, as_json: bool, common: Common) ->
     if run is not None and (found is None or found.id in run.record.topology_ids):
         found = run.topology
     if found is None:
-        session.find(topology)  # says what there is
+        session.find(topology)  # raises an error that lists the existing topologies
         raise exits.Failure(f"there is no topology '{topology}' in {target}")
     print_stages(found, divide(found), as_json)
 
 
 def print_stages(topology: topology_pb2.Topology, stages: tuple[Stage, ...], as_json: bool = False) -> None:
-    """Print stages, their exchanges, and why one gets no backups."""
+    """Print stages, their exchanges, and why a stage gets no backups."""
     if as_json:
         print_json({"topology": topology.name, "stages": msgspec.to_builtins(stages)})
         return

@@ -28,17 +28,17 @@ _ROW_CHARS = 500
 
 
 class _Side(Struct):
-    """One of the two."""
+    """One of the two compared results."""
 
     name: str
-    #: By sink; of a folder under "".
+    #: Rows by sink; those of a folder are under "".
     rows: dict[str, Rows]
     run: PastRun | None = None
     used: Used | None = None
 
 
 def show_comparison(first: str, second: str, target: Target | None, as_json: bool, common: Common) -> None:
-    """Print what differs; exit code 1 if a row does."""
+    """Print the differences; exit code 1 if rows differ."""
     sides = [_side(name, target, common) for name in (first, second)]
     _align(*sides)
     sinks = sorted({sink for side in sides for sink in side.rows})
@@ -82,7 +82,7 @@ def _only_cluster(common: Common) -> Target:
 
 
 def _used(session: Session, run: PastRun) -> Used:
-    """Of all submits that are known."""
+    """The resources of all known submits of a run."""
     assert run.batch is not None, "only batch runs are compared"
     all_used = [used_by(kept) for kept in submits_of(session, run.batch)]
     cpu = [one.cpu_s for one in all_used if one.cpu_s is not None]
@@ -92,7 +92,7 @@ def _used(session: Session, run: PastRun) -> Used:
 
 
 def _align(one: _Side, other: _Side) -> None:
-    """Let a folder stand for the only sink of the run that it is compared with."""
+    """Let a folder represent the only sink of the run with which it is compared."""
     for side, against in ((one, other), (other, one)):
         if side.run is None and against.run is not None:
             if len(against.rows) > 1:
@@ -127,7 +127,7 @@ def _print(sides: list[_Side], found: list[Compared]) -> None:
 
 
 def _figures(side: _Side) -> list[str | None]:
-    """`_FIGURES` of a run; nothing is known of a folder."""
+    """The `_FIGURES` of a run; None for a folder."""
     if side.run is None or side.used is None or side.run.batch is None:
         return [None] * len(_FIGURES)
     state, used, progress = side.run.batch.state, side.used, side.run.progress

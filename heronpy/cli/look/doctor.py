@@ -1,4 +1,4 @@
-"""`heron doctor`: the diagnosis of a topology, and what to do next."""
+"""`heron doctor`: the diagnosis of a topology, and the next step."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def examine(
 ) -> None:
     """Print the diagnosis, repeatedly with `watch`. Exits with code 1 if any finding needs action.
 
-    `evidence` names a new file for all that is known. If it is empty, the file is made in this folder and named after
+    `evidence` names a new file for all information. If it is empty, the file is made in this folder and named after
     topology and time.
     """
     session = Session(target, common)
@@ -58,7 +58,8 @@ def examine(
     with ExitStack() as stack:
         file: packing.NewFile | None = None
         if evidence is not None:
-            from heronpy.cli.look import evidence as packing  # here: as slow as all other imports
+            # imported here, because it takes as long as all other imports
+            from heronpy.cli.look import evidence as packing
 
             session.find(topology)  # fails for a topology that does not exist, before a file is made
             path = Path(evidence or f"{topology}-evidence-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.jsonl")
@@ -88,7 +89,7 @@ def examine(
 
 
 def _has_ended(session: Session, topology: str, more: bool, as_json: bool) -> bool:
-    """Diagnose an ended run from what is kept, and exit with code 1 if it needed action; False if nothing is kept."""
+    """Diagnose an ended run from its kept file, and exit with code 1 if it needed action; False if no file is kept."""
     from heronpy.clusters.ended import kept_of_last
 
     kept = kept_of_last(session, topology)

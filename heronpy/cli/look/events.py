@@ -1,4 +1,4 @@
-"""`heron events` and `heron exceptions`: what happened to a topology, and what its user code raised."""
+"""`heron events` and `heron exceptions`: the events of a topology, and the exceptions of its user code."""
 
 from __future__ import annotations
 

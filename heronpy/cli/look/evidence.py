@@ -1,4 +1,4 @@
-"""One file with all that is known about a topology, for finding out why it is slow.
+"""One file with all information about a topology, for finding out why it is slow.
 
 The file has JSON lines: a history of signals, from which `heronpy.health.recording` repeats the diagnosis, and the
 findings, events, status, exceptions, settings and the ends of the logs. Everything is redacted before it is written.

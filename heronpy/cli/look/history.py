@@ -1,4 +1,4 @@
-"""`heron history`: the runs of topologies, read from files of this host; no process is asked."""
+"""`heron history`: the runs of topologies, read from files of this host without asking processes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def list_runs(target: Target, limit: int, as_json: bool, common: Common) -> None
 
 
 def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
-    """Print what is known of one run."""
+    """Print the known facts on one run."""
     session = Session(target, common)
     found = find_run(session, run)
     shown, used, units = found.summary(), used_by(found.kept), _units(found)
@@ -75,7 +75,7 @@ def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
     memory = f"at most {format_bytes(used.memory_bytes)} of memory" if used.memory_bytes is not None else ""
     if cpu or memory:
         say_labelled("used", ", ".join(part for part in (cpu, memory) if part))
-    for one in findings if progress is None else findings[:1]:  # figures of a stream are not those of a batch
+    for one in findings if progress is None else findings[:1]:  # figures of a stream do not apply to a batch
         say_labelled(one.verdict, one.sentence)
     if raised:
         kinds = f"{counted(len(raised), 'kind')} of exceptions"
@@ -90,7 +90,7 @@ def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
 
 
 def show_progress(target: Target, run: str, as_json: bool, common: Common) -> None:
-    """Print how far the work units of a run were."""
+    """Print the progress of a run's work units at its end."""
     found = find_run(Session(target, common), run)
     units, progress = _units(found), found.progress
     if as_json:

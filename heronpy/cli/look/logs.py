@@ -237,7 +237,7 @@ def _show(
 
 
 def _say_end(session: Session, topology: str, end: End) -> None:
-    """Say why no more records come; raises a Failure when the reason is unknown."""
+    """Print why no more records come; raises a Failure when the reason is unknown."""
     again = command("heron", "logs", session.target, topology)
     match end:
         case End.FINISHED:

@@ -1,10 +1,4 @@
-"""`heron stacks`, `heap` and `profile`: what a running task or other process of a topology is doing.
-
-For a profile, the executor samples the process with py-spy, which attaches from outside and changes neither the
-topology nor its code. Without py-spy, the process samples itself in its main thread: the stacks are the same, at the
-cost of some CPU time. (cProfile would slow down every call of the hot path, and records pairs of callers, not the
-stacks that a flame graph needs.)
-"""
+"""`heron stacks`, `heap` and `profile`: the current activity of a running task or other process."""
 
 from __future__ import annotations
 
@@ -46,7 +40,7 @@ def show_stacks(target: Target, topology: str, what: str, as_json: bool, common:
 def show_heap(
     target: Target, topology: str, what: str, top: int, limit_s: float, yes: bool, as_json: bool, common: Common
 ) -> None:
-    """Say how long the process will stop, ask for confirmation, and print its objects by type."""
+    """Print how long the process will stop, ask for confirmation, and print its objects by type."""
     session = Session(target, common)
     process = find_process(topology, session.status(topology), what)
     size = f" (it has {format_bytes(process.rss_bytes)})" if process.rss_bytes else ""

@@ -279,6 +279,6 @@ def _print_json_lines(session: Session, looks: Iterator[tuple[control_pb2.Status
 
 
 def _placed(session: Session, status: control_pb2.StatusReply) -> dict[str, object]:
-    """Where an engine runs the containers; nothing for a topology without an engine."""
+    """The places of containers on an engine; empty for a topology without an engine."""
     placed = containers.placed_of(session, status.topology)
     return {"containers": [containers.as_json(one) for one in placed.containers]} if placed is not None else {}

@@ -89,7 +89,7 @@ def wire_note(span: TraceSpan) -> str:
     if span.exact:
         return ""
     if span.error_s is None:
-        return "at least: between hosts the wire is not known"
+        return "at least: the time on the wire between the hosts is not known"
     return f"between hosts the wire is +- {format_duration(span.error_s)}"
 
 
@@ -151,7 +151,7 @@ def traced(session: Session, topology: str, seconds: float, per_s: float, min_ms
             session.look(topology, request, Traces)
     # The figures are requested after the last spans have arrived.
     time.sleep(LATE_S)
-    # The spouts go on tracing until the lease ends; traces begun after `seconds` are not yet complete.
+    # The spouts continue to trace until the lease ends; traces begun after `seconds` are not complete yet.
     chosen = control_pb2.GetTraces(since=since, until=since + seconds, min_s=min_ms / 1000, limit=TRACES_MAX)
     return session.look(topology, chosen, Traces, ASK_S)
 

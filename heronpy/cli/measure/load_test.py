@@ -61,7 +61,7 @@ def list_profiles() -> None:
     print_table(("profile", "what it does", "mode", "containers", "rate", "duration"), rows, right=("containers",))
 
 
-# `output` has the flags that all of them share: --repeat, --against, --out and --cluster.
+# `output` has the flags that all of these share: --repeat, --against, --out and --cluster.
 def startup(tasks: int, containers: int | None, **output: Any) -> int:
     """Submit, restart, kill and idle tasks."""
     return _measure(lambda where, repeat: run_startup(where, tasks, containers, repeat, say), **output)
@@ -78,17 +78,17 @@ def control_plane(containers: int, tasks: int, **output: Any) -> int:
 
 
 def costs(containers: int, duration_s: float, **output: Any) -> int:
-    """What metrics, logging, encryption and guarantees cost."""
+    """Measure the costs of metrics, logging, encryption and guarantees."""
     return _measure(lambda where, repeat: run_costs(where, containers, duration_s, repeat, say), **output)
 
 
 def jobs(repeat: int, against: Path | None, out: Path, target: Target, **sizes: int) -> int:
-    """What jobs, pools and the scaler cost."""
+    """Measure the costs of jobs, pools and the scaler."""
     return _measure(lambda where, times: run_jobs(where, Sizes(**sizes), times, say), repeat, against, out, target)
 
 
 def rates(asked: str, modes: tuple[str, ...], step_s: float, parameters: tuple[str, ...], **output: Any) -> int:
-    """Measure what a tuple costs at every rate."""
+    """Measure the cost of a tuple at every rate."""
     wanted = rates_of(asked)
     chosen = tuple(dict.fromkeys(modes))
     return _measure(lambda where, repeat: run_rates(where, wanted, chosen, step_s, parameters, repeat, say), **output)
@@ -118,7 +118,7 @@ def _bytes(text: str) -> int:
 
 
 def units(names: tuple[str, ...], size: str, seconds: float, files: int, lines: int, number: int, **output: Any) -> int:
-    """Measure what work units cost, how late their rows are, and whether the rows are exact."""
+    """Measure the cost of work units, the delay of their rows, and whether the rows are exact."""
     wanted = chosen(names)
     sizes = UnitSizes(_bytes(size), seconds, files, lines, number)
     return _measure(lambda where, repeat: run_units(where, wanted, sizes, repeat, say), **output)

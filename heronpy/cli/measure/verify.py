@@ -1,4 +1,4 @@
-"""`heron verify`: injects faults into a topology with known tuples, and judges what arrived."""
+"""`heron verify`: injects faults into a topology with known tuples, and judges the result."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _end(found: list[tuple[str, list[str]]]) -> int:
-    """Print what was wrong; raises a Failure when a run broke a guarantee of its mode."""
+    """Print the errors of a run; raises a Failure when it broke a guarantee of its mode."""
     wrong = [(name, lines) for name, lines in found if lines]
     for name, lines in wrong:
         for line in lines:

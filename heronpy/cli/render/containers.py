@@ -11,7 +11,7 @@ from heronpy.clusters.session import Session
 from heronpy.common.ids import container_of
 from heronpy.proto import control_pb2
 
-#: Field of EndpointRefusals to what the scheduler's control endpoint has refused.
+#: Field of EndpointRefusals to the kind of request that the scheduler's control endpoint has refused.
 _REFUSED = {
     "strangers": "connections without its keys",
     "garbage": "invalid messages",
@@ -36,7 +36,7 @@ def number_of(record: control_pb2.ProcessRecord) -> int:
 
 
 def placed_of(session: Session, topology: str) -> control_pb2.ContainersReply | None:
-    """Where an engine runs the containers; None without an engine, or if the scheduler does not answer."""
+    """The places of containers on an engine; None without an engine, or if the scheduler does not answer."""
     return session.containers(topology) if session.engine_of(topology) else None
 
 
@@ -86,7 +86,7 @@ def _starts_again(container: control_pb2.ProcessRecord, known: control_pb2.Regis
 
 
 def refusals_json(refused: control_pb2.EndpointRefusals) -> dict[str, int]:
-    """Counts of what the endpoint has refused since the scheduler started."""
+    """Counts of refused requests since the scheduler started."""
     return {name: getattr(refused, name) for name in _REFUSED}
 
 

@@ -1,4 +1,4 @@
-"""A progress line that says what a command waits for."""
+"""A progress line with the reason for which a command waits."""
 
 from __future__ import annotations
 

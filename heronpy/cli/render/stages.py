@@ -8,7 +8,7 @@ from heronpy.views.units import Table
 
 
 def print_progress(found: Progress) -> None:
-    """Print what the run reads, its stages, and why it failed."""
+    """Print the input of the run, its stages, and why it failed."""
     began = f", which reads {found.boundary}" if found.boundary else ""
     say(f"Batch run {clean(found.run)} is {found.state}{clean(began)}")
     print_units(table_of(found))

@@ -39,11 +39,11 @@ class BatchSubmit:
 
     @property
     def is_batch(self) -> bool:
-        """Whether there is a run."""
+        """Whether this submit begins or continues a batch run."""
         return self._begun.run is not None
 
     def progress(self) -> str:
-        """How far the run is, in a line."""
+        """The progress of the run in one line."""
         assert self._begun.run is not None
         found = self._begun.run.progress
         now = next((one for one in found.stages if one.state == "running"), None)
@@ -72,7 +72,7 @@ class BatchSubmit:
             print_stages(self._topology, begun.stages)
 
     def say_begun(self) -> None:
-        """Say which run it is."""
+        """Print the name of the run."""
         begun = self._begun
         if begun.why:
             say(f"  mode:   {'stream' if begun.run is None else 'batch'}, because {begun.why}")
@@ -84,7 +84,7 @@ class BatchSubmit:
         say(f"  batch:  run {record.number} of {record.topology}{f', which {what}' if what else ''}; {counts}")
 
     def say_ended(self, session: Session) -> None:
-        """Say what the run has left."""
+        """Print the results of the run."""
         if self._begun.run is None:
             return
         record = self._begun.run.record

@@ -1,7 +1,7 @@
 """The child process that will run a user's program.
 
-It is started first and imports what a program needs, while the command itself imports the rest and finds out what to
-run. It runs nothing before it has read a whole request.
+It is started first and imports what a program needs, while the command itself imports the rest and decides what to run.
+It runs nothing before it has read a complete request.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from heronpy.launching.environment import child_environment
 
 
 class Child:
-    """In a `with` block, at whose end it is killed if it still runs."""
+    """A child process in a `with` block, which kills it at its end."""
 
     def __init__(self, output: int | None = None) -> None:
-        """What the program prints goes to this process's stdout, or to the descriptor `output`."""
-        # -P: the current folder is not on sys.path unless the program lies there.
+        """Output of the program goes to this process's stdout, or to the descriptor `output`."""
+        # -P: the current folder is not on sys.path unless the program is in it.
         argv = [sys.executable, "-P", "-m", "heronpy.cli.submit.load_topology"]
-        # A Ctrl-C reaches both. The child holds it back until it runs the program: this process ends it.
+        # A Ctrl-C reaches both processes. The child blocks it until it runs the program, because this process ends it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._process = subprocess.Popen(argv, env=child_environment({}), stdin=subprocess.PIPE, stdout=output)
@@ -29,7 +29,7 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def run(self, request: bytes, timeout_s: float) -> int:
-        """Let it do what the request says; returns its exit code. TimeoutExpired when it has not ended in time."""
+        """Let the child carry out the request; returns its exit code. TimeoutExpired when it has not ended in time."""
         self._process.communicate(request, timeout_s)
         return self._process.returncode
 

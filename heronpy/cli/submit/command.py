@@ -72,7 +72,7 @@ class SubmitOptions(Struct, frozen=True):
 def submit(target: Target, common: Common, options: SubmitOptions, child: Child) -> None:
     """Start the topology of a program that the child runs, or print its plans.
 
-    A submit that ends early undoes what was done.
+    A submit that ends early undoes its steps.
     """
     session = Session(target, common)
     session.check_cluster()
@@ -88,7 +88,7 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
         with _taken_down_on_failure(session, started):
             if not options.detach:
                 _wait(session, planned, started, options, begun_at)
-        # The topology runs now, even if stdout is closed.
+        # The topology runs from here on, even if stdout is closed.
         _say_launched(session, planned, started, options)
         if batch is not None:
             batch.say_begun()
@@ -100,7 +100,7 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
             undone = undone_of(session, started.record, last)
             if not undone.kept:
                 _take_down(session, started, Doing.FINISHING)
-            for said in exceptions:  # they are removed with it
+            for said in exceptions:  # the exceptions are removed together with the topology
                 warning(f"while it ran: {clean(said)}")
             if batch is not None and batch.is_batch:
                 batch.say_ended(session)
@@ -224,7 +224,7 @@ def _say_tuples(last: control_pb2.StatusReply) -> None:
 
 
 def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply, undone: Undone) -> None:
-    """The end of --wait; raises a Failure when the result is incomplete."""
+    """Print the end of --wait; raises a Failure when the result is incomplete."""
     left = undone.sentence(session.target, name)
     if left:
         say(f"Topology '{name}' FINISHED, but failed in part" + ("" if undone.kept else "; it is removed"))
@@ -251,7 +251,7 @@ def _scratch_folder() -> Iterator[Path]:
 def _prepare(
     session: Session, options: SubmitOptions, child: Child, scratch: Path
 ) -> tuple[Planned, Started | None, BatchSubmit | None]:
-    """Load, check and start; what was started is None for a dry run."""
+    """Load, check and start; returns None for the started topology in a dry run."""
     begun_at = time.time()
     what = understand(options.program, options.words, scratch)
     paused = options.deploy_deactivated

@@ -1,4 +1,4 @@
-"""`heron job create` and `deploy`: from a user's program to a stored definition; the manager does the rest."""
+"""`heron job create` and `deploy`: from a user's program to a stored definition, which the manager applies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def create(
     timeout_s: float,
     common: Common,
 ) -> None:
-    """Make a job of a program, and wait until its topology runs."""
+    """Make a job from a program, and wait until its topology runs."""
     promised = _promised(slo, most)
     session, store = opened(target, common)
     session.check_cluster()
@@ -49,7 +49,7 @@ def create(
         raise NodeExistsError(
             f"job '{name}' exists; deploy the program to it: heron job deploy {target} {name} {program}"
         )
-    # Under the lock nobody else submits a topology of this name.
+    # The lock excludes other submits of a topology of this name.
     with session.operation(name):
         submission.refuse_taken(session, name)
         layer = _layer(store, topology, definition, common)
@@ -62,7 +62,7 @@ def create(
 
 
 def adopt(target: Target, topology: str, why: str, detach: bool, timeout_s: float, common: Common) -> None:
-    """Make a job of a topology that runs, and wait until the manager keeps it."""
+    """Make a job from a running topology, and wait until the manager maintains it."""
     session, store = opened(target, common)
     adopting.adopt(session, store, topology, writer(), why or "adopted")
     say(f"job {topology}: adopted; nothing was restarted")
@@ -100,7 +100,7 @@ def deploy(
     timeout_s: float,
     common: Common,
 ) -> None:
-    """Give a job another program, and wait until it is proved, or the old one runs again."""
+    """Give a job another program, and wait until it is proved or the old program runs again."""
     session, store = opened(target, common)
     view = store.get(job)
     topology, definition = _defined(session, program, words, timeout_s, job)
@@ -117,7 +117,7 @@ def deploy(
 def _defined(
     session: Session, program: str, words: tuple[str, ...], timeout_s: float, name: str | None = None
 ) -> tuple[topology_pb2.Topology, Definition]:
-    """The topology that a program builds, checked, and what is stored of it; its package is stored on this host."""
+    """The checked topology of a program, and its stored definition; its package is stored on this host."""
     with Child() as child, tempfile.TemporaryDirectory(prefix="heron-job-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         loaded = load(child, understand(program, words, folder), session.target, False, folder, timeout_s)

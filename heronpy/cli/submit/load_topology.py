@@ -1,10 +1,9 @@
 """The child process of `heron submit` that runs the user's program and writes its topology as a .defn file.
 
-It reads a request from its standard input, and ends when there is none. The program runs as `__main__`, or a
+It reads a request from its standard input, and ends if there is no request. The program runs as `__main__`, or a
 class of it is imported; when it builds nothing itself, the Topology subclasses it defines are written.
-What was written and which user files were loaded goes to the report that the request names. A traceback of
-user code is printed in full, without frames of the runtime; exit code 3 means that the report says what is
-wrong.
+The written files and the loaded user files are listed in the report that the request names. A traceback of
+user code is printed in full, without frames of the runtime; exit code 3 means that the report has the error.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Unusable(Exception):
 
 
 class Failed(Exception):
-    """The program failed; the text says how, as the end of a sentence."""
+    """The program failed; the text completes a sentence."""
 
 
 def main() -> int:
@@ -51,7 +50,7 @@ def main() -> int:
     sys.path[0:0] = request["sys_path"]
     use_arguments([request["program"], *request["args"]], request["name_argument"])
     try:
-        # Held back until here, so that no import is interrupted. The parent is also interrupted, and says so.
+        # Blocked until here, so that no import is interrupted. The parent is also interrupted, and reports it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         _run(request)
@@ -107,7 +106,7 @@ def _explain(error: BaseException) -> NoReturn:
     frames = traceback.extract_tb(error.__traceback__)
     text = " ".join(str(error).split())
     if frames and is_runtime_frame(frames[-1].filename) and isinstance(error, _REFUSALS):
-        # heronpy's error says what is wrong with the topology: its own frames would only hide where.
+        # heronpy's error describes the problem of the topology; its own frames would only hide the place.
         users = [frame for frame in frames if not is_runtime_frame(frame.filename)]
         if users:
             where = f"{os.path.basename(users[-1].filename)}, line {users[-1].lineno}: "

@@ -27,7 +27,7 @@ from heronpy.common.ids import topology_name_problem
 from heronpy.launching.model import Loaded
 from heronpy.proto import topology_pb2
 
-SENTENCE = 3  # exit code of load_topology when its report says what is wrong
+SENTENCE = 3  # exit code of load_topology when its report has the error
 
 
 def load(child: Child, program: Program, target: Target, paused: bool, scratch: Path, timeout_s: float) -> Loaded:

@@ -1,8 +1,8 @@
 """The program passed to `heron submit`: a file, folder, archive or module, and how to run it.
 
-`understand()` turns the command's words into a Program without running any user code. A Program says where
-its files are, what runs as `__main__` or which class is imported, and which word is the topology's name.
-Archives are unpacked only below the given temporary folder.
+`understand()` turns the command's words into a Program without running any user code. A Program has the place of its
+files, the file that runs as `__main__` or the class to import, and the topology's name. Archives are unpacked only
+below the given temporary folder.
 
 The word after the program:
   -                 run the program; all further words are its arguments, nothing is renamed

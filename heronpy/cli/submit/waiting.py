@@ -64,7 +64,7 @@ def exceptions_said(session: Session, name: str) -> list[str]:
 
 
 def failure(session: Session, name: str, status: control_pb2.StatusReply) -> TopologyFailed:
-    # Until the topology is FAILED, its cause says what it waits for, and not why that will never come.
+    # Until the topology is FAILED, its cause says only what it is waiting for.
     cause = status.cause if status.lifecycle == control_pb2.LIFE_FAILED else ""
     if not cause and status.startup_exceptions:
         first = status.startup_exceptions[0]

@@ -36,7 +36,7 @@ def init_command(**flags: Any) -> None:
 @verb("check", cluster_command, topology=None)
 @click.option("--no-container", is_flag=True, help="Do not run a test container.")
 def check_command(**flags: Any) -> None:
-    """Test what a cluster needs: a line for each requirement, with a fix for each failure.
+    """Test the requirements of a cluster: one line each, with a fix for each failure.
 
     The last test runs a container: does a host of the cluster run it, have the same Python and heronpy, see the shared
     folders, and reach this host? Nothing of it stays. `wait` means that the cluster has no room now; `skip` means that
@@ -66,7 +66,7 @@ def access_command(**flags: Any) -> None:
 @verb("hosts", cluster_command, topology=None)
 @click.option("--lift", metavar="HOST", help="Let this host get containers of all topologies again.")
 def hosts_command(**flags: Any) -> None:
-    """Show the hosts that get no containers: for which topology, why and for how long; --lift ends it.
+    """Show the hosts that get no containers: with topology, reason and remaining time; --lift ends it.
 
     A host is avoided for heron.engine.avoid_s after it lost a container or was drained. It is still used if it is ready
     and no other host has room.

@@ -20,11 +20,11 @@ def _reading(name: str, run: Any = _run) -> Callable[[Callable[..., Any]], click
 
 @click.group("history")
 def history_command() -> None:
-    """Look at runs of topologies that have ended, also when all their processes were killed.
+    """Look at runs of topologies that have ended, even if all their processes were killed.
 
     RUN is the name of a topology, for its last run; the id of a run, as 'heron history list' shows it; or the name of a
-    batch run, such as visits/3. Read from files of this host: no process is asked. What ended more than seven days ago
-    is kept only while it is among the last five runs of its name.
+    batch run, such as visits/3. The verb reads files of this host and asks no process. A run that ended more than seven
+    days ago is kept only while it is among the last five runs of its name.
     """
 
 
@@ -40,7 +40,7 @@ def list_command(**flags: Any) -> None:
 
 @_reading("show")
 def show_command(**flags: Any) -> None:
-    """Show how a run ended: its cause, figures, work units, what the doctor says, and its last events."""
+    """Show how a run ended: its cause, figures, work units, the doctor's findings, and its last events."""
     from heronpy.cli.look.history import show_run
 
     show_run(**flags)
@@ -48,7 +48,7 @@ def show_command(**flags: Any) -> None:
 
 @_reading("progress")
 def progress_command(**flags: Any) -> None:
-    """Show how far the work units of a run were: the stages of a batch run, or the pipelines of a stream."""
+    """Show the progress of the work units of a run: the stages of a batch run, or the pipelines of a stream."""
     from heronpy.cli.look.history import show_progress
 
     show_progress(**flags)
@@ -71,7 +71,7 @@ def exceptions_command(**flags: Any) -> None:
 @click.option("--find", metavar="TEXT", help="Only records that contain TEXT literally.")
 @click.option("-i", "--ignore-case", is_flag=True, help="With --find: ignore the case of A to Z.")
 def logs_command(**flags: Any) -> None:
-    """Show what the processes of a run logged, merged by time."""
+    """Show the log records of a run's processes, merged by time."""
     from heronpy.cli.look.history import show_logs
 
     show_logs(**flags)
@@ -86,10 +86,10 @@ def logs_command(**flags: Any) -> None:
 def compare_command(**flags: Any) -> None:
     """Compare the results of two batch runs, such as visits/3 and visits/4, or of two folders of a sink.
 
-    Rows are compared for each sink, as text; how often a row is there counts, its place does not. A run that was
-    submitted with --hold can be compared as well. Of runs, time, CPU, memory and attempts are shown beside each other.
-    A folder is named by a path that is not of the form NAME/NUMBER, such as ./out or /data/out.
-    Exit code 1: a row differs.
+    Rows are compared for each sink, as text. The number of equal rows matters, their order does not. A run that was
+    submitted with --hold can be compared as well. For runs, time, CPU, memory and attempts are shown next to each
+    other. A folder is named by a path that is not of the form NAME/NUMBER, such as ./out or /data/out. Exit code 1:
+    rows differ.
 
     \b
     heron submit local visits_new.py --mode batch --as visits/3 --hold

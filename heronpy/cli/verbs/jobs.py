@@ -17,7 +17,7 @@ _layer = click.option("--as", "layer", default="oncall", show_default=True, meta
                       help="The layer to change: oncall, or provisioner, which is weaker.")  # fmt: skip
 _waits = together(
     click.option("--detach", is_flag=True, help="Return once the change is written, without waiting for its effect."),
-    timeout_flag(600.0, "Seconds to wait for the effect of the change; the manager goes on after that."),
+    timeout_flag(600.0, "Seconds to wait for the effect of the change; the manager continues after that."),
 )
 _words = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME|CLASS|-] [ARGS]...")
 _program = together(click.argument("program"), _words)
@@ -47,7 +47,7 @@ def _verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Co
 @_why
 @_waits
 def create_command(**flags: Any) -> None:
-    """Make a job of a program, named after its topology, and start it; starts the manager if none is active.
+    """Make a job from a program, named after its topology, and start it; starts the manager if none is active.
 
     PROGRAM and its arguments are those of 'heron submit'. --config-property sets settings of the job.
     """
@@ -60,9 +60,9 @@ def create_command(**flags: Any) -> None:
 @_why
 @_waits
 def adopt_command(**flags: Any) -> None:
-    """Make a job of a topology that runs, and restart nothing.
+    """Make a job from a running topology, and restart nothing.
 
-    The program, the settings and the numbers of tasks of the job are those that the topology has now.
+    The job takes the current program, settings and numbers of tasks of the topology.
     """
     from heronpy.cli.submit.deploying import adopt
 
@@ -76,8 +76,8 @@ def adopt_command(**flags: Any) -> None:
 def deploy_command(**flags: Any) -> None:
     """Give a job another program: the topology is stopped with a savepoint, and started again from it.
 
-    A program that cannot be imported is refused while the old one runs. One that fails within 30 s after its start is
-    stopped, and the old one runs again from the savepoint.
+    A program that cannot be imported is refused while the old one runs. If the new program fails within 30 s after its
+    start, the topology is stopped, and the old program runs again from the savepoint.
     """
     from heronpy.cli.submit.deploying import deploy
 
@@ -96,7 +96,7 @@ def list_command(**flags: Any) -> None:
 @click.option("--watch", is_flag=True, help="Show the job again whenever it changes, until Ctrl-C.")
 @click.option("--origin", is_flag=True, help="Show for each key which layer sets it, who wrote it, and why.")
 def show_command(**flags: Any) -> None:
-    """Show what a job should be, which layers say so, and what the manager is doing about it."""
+    """Show the intended state of a job, the layers that set it, and the manager's current steps."""
     from heronpy.cli.change.jobs import show
 
     show(**flags)
@@ -164,7 +164,7 @@ def schema_command(as_json: bool) -> None:
 @click.option("--record", type=click.Path(path_type=pathlib.Path), metavar="FILE",
               help="Write what the scaler has seen in the last day to a new file, for heron job replay.")  # fmt: skip
 def explain_command(**flags: Any) -> None:
-    """Say for each component what the scaler sees, what it does or does not do, and why."""
+    """Show for each component the scaler's figures, its decision, and the reason."""
     from heronpy.cli.change.job_evidence import explain
 
     explain(**flags)
@@ -172,7 +172,7 @@ def explain_command(**flags: Any) -> None:
 
 @verb("slo", job_command, topology=_job)
 def slo_command(**flags: Any) -> None:
-    """Show for how much of the time a job kept what it promises, and when it did not."""
+    """Show the share of the time in which a job kept its promise, and when it did not."""
     from heronpy.cli.change.job_evidence import slo
 
     slo(**flags)
@@ -181,10 +181,10 @@ def slo_command(**flags: Any) -> None:
 @verb("replay", job_command, target=lambda function: function, topology=None, common=False)
 @click.argument("file", type=click.File("rb"))
 def replay_command(file: BinaryIO, as_json: bool) -> None:
-    """Print what the scaler decides by a file of 'heron job explain --record'.
+    """Print the scaler's decisions on a file of 'heron job explain --record'.
 
-    The decisions are those of the scaler at that time if it was of the same release. In the file, each line has the
-    limits and the promise that held: change them to see what would have been decided by others.
+    The decisions equal those at that time if the release is the same. Each line of the file has the limits and the
+    promise of that time: change them to see other decisions.
     """
     from heronpy.cli.change.job_evidence import replay
 

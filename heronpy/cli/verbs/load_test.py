@@ -155,7 +155,7 @@ def control_plane_command(**flags: Any) -> int:
               help="Seconds to emit, for each variant.")  # fmt: skip
 @_output_flags
 def costs_command(**flags: Any) -> int:
-    """Measure what metrics, logging, encryption and guarantees cost on the word count."""
+    """Measure the costs of metrics, logging, encryption and guarantees with the word count."""
     from heronpy.cli.measure.load_test import costs
 
     return costs(**flags)
@@ -176,7 +176,7 @@ def costs_command(**flags: Any) -> int:
               help="Simulated days of the scaler.")  # fmt: skip
 @_output_flags
 def jobs_command(**flags: Any) -> int:
-    """Measure what jobs, pools and the scaler cost, and how often the scaler is mistaken.
+    """Measure the costs of jobs, pools and the scaler, and how often the scaler is wrong.
 
     The goals are for the default numbers.
     """
@@ -221,7 +221,7 @@ def jobs_command(**flags: Any) -> int:
 )
 @_output_flags
 def rates_command(**flags: Any) -> int:
-    """Measure what a tuple costs at every rate: cores, frames, context switches, system calls, latency."""
+    """Measure the cost of a tuple at every rate: cores, frames, context switches, system calls, latency."""
     from heronpy.cli.measure.load_test import rates
 
     return rates(**flags)  # fmt: skip
@@ -266,7 +266,7 @@ def units_command(**flags: Any) -> int:
 
     The profiles are throughput, latency, straggler, recovery, ledger, quiet, bad and rebuild.
 
-    Every profile compares its rows with what was written, and fails when they differ. Targets are shown next to the
+    Every profile compares its rows with the written lines, and fails when they differ. Targets are shown next to the
     results.
     """
     from heronpy.cli.measure.load_test import units

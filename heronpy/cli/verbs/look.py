@@ -1,4 +1,4 @@
-"""The verbs that look at a topology: their flags and help."""
+"""The read-only verbs: their flags and help."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from heronpy.cli.flags.arguments import (
 )
 from heronpy.cli.flags.reading import Reading, reading, reading_target
 
-#: What `heron events` can be asked for: the names of EventKind in control.proto.
+#: Names of EventKind in control.proto for the filter of `heron events`.
 KINDS = ("life", "master", "restart", "oom", "silent", "backpressure", "checkpoint", "restore", "update")
 
 _task = click.option("--task", type=click.IntRange(min=1), metavar="ID", help="Only the task with this id.",
@@ -37,10 +37,9 @@ def list_command(**flags: Any) -> None:
 
 @reading("status", topology=optional_topology_argument)
 def status_command(**flags: Any) -> None:
-    """Show the state of a topology: what is down, what holds it back, what was restarted.
+    """Show the state of a topology: tasks that are down, what slows it down, and restarts.
 
-    TOPOLOGY may be omitted when only one runs.
-    Exit code 1: the topology has failed, or none of its processes runs.
+    TOPOLOGY may be omitted when only one runs. Exit code 1: the topology has failed, or none of its processes runs.
     """
     from heronpy.cli.look.status import show_status
 
@@ -70,10 +69,10 @@ def plan_command(mode: str, **flags: Any) -> None:
 
 @reading("progress", topology=run_argument)
 def progress_command(**flags: Any) -> None:
-    """Show how far the newest batch run of a topology is.
+    """Show the progress of the newest batch run of a topology.
 
-    TOPOLOGY may also be the name of a run, such as visits/3. The time that is left is a lower bound until the units of
-    the last stage are known.
+    TOPOLOGY may also be the name of a run, such as visits/3. The remaining time is a lower bound until the units of the
+    last stage are known.
     """
     from heronpy.cli.look.batch_runs import show_progress
 
@@ -89,10 +88,10 @@ def progress_command(**flags: Any) -> None:
               " passwords and keys. Without FILE, the file is made in this folder and its name is printed. With"
               " --watch, each look is added.")  # fmt: skip
 def doctor_command(**flags: Any) -> None:
-    """Diagnose what holds a topology back, with evidence, and say what to do next.
+    """Find what slows a topology down, with evidence and the next step.
 
-    The most urgent finding comes first. Exit code 0: nothing needs action; 1: something does. For a topology that has
-    ended, the diagnosis uses its last minutes and events.
+    The most urgent finding comes first. Exit code 0: nothing needs action; 1: a finding needs action. For a topology
+    that has ended, the diagnosis uses its last minutes and events.
     """
     from heronpy.cli.look.doctor import examine
 
@@ -112,7 +111,7 @@ def doctor_command(**flags: Any) -> None:
 @click.option("-n", "--iterations", type=click.IntRange(min=1), metavar="N", help="Stop after N snapshots.")
 @click.option("--once", is_flag=True, help="Print one snapshot; the same as -n 1.")
 def top_command(once: bool, **flags: Any) -> None:
-    """Watch a topology: what holds it back, its components and tasks, rates, queues, busy time.
+    """Watch a topology: its bottleneck, components and tasks, rates, queues, busy time.
 
     On a terminal: Enter opens the tasks of a component and the figures of a task, Esc goes back, s sorts, / filters,
     ? shows all keys, q ends it. With -n or --once, or without a terminal, snapshots of the components with their counts
@@ -172,7 +171,8 @@ def logs_command(**flags: Any) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new events; Ctrl-C ends it.")
 @click.option("--start", is_flag=True, help="Show how long each phase of the start took, instead of events.")
 def events_command(**flags: Any) -> None:
-    """Show what happened: restarts with their reason, backpressure, checkpoints, restores, updates, takeovers.
+    """Show the events of a topology: restarts with their reason, backpressure, checkpoints, restores, updates,
+    takeovers.
 
     The newest event comes last. Repetitions within 2.5 minutes share one line with a count. The topology master keeps
     1,000 events, and hands the newest 200 to its successor.
@@ -329,7 +329,7 @@ class Metrics(Reading, click.Group):
         if args and args[0] in self.commands:
             ctx.args = list(args)
             return ctx.args
-        # Not as a group: words that are left over while a shell completes are no subcommands.
+        # Not parsed as a group, because words left over during shell completion are not subcommands.
         return click.Command.parse_args(self, ctx, self._with_cluster(ctx, args))
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -340,7 +340,7 @@ class Metrics(Reading, click.Group):
             return chosen.command.invoke(chosen)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        # click asks with the context of a subcommand for what stands before it: nothing.
+        # click asks with the context of a subcommand for the parameters before it, which do not exist.
         return super().get_params(ctx) if ctx.command is self else []
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -363,13 +363,13 @@ class Metrics(Reading, click.Group):
 def metrics_command(**flags: Any) -> None:
     """Show metrics, summed by component or by instance.
 
-    Without --all, --name and --instance it shows the main figures: counts, latency, queue, CPU and memory.
-    Latency is that of complete tuple trees at an acking spout, otherwise of one call of process or next_tuple.
-    Counters and distributions are totals since the start unless --interval is given. What a killed process counted
-    after its last report is missing; the affected components are named. --json has every metric.
+    Without --all, --name and --instance it shows the main figures: counts, latency, queue, CPU and memory. Latency is
+    that of complete tuple trees at an acking spout, otherwise of one call of process or next_tuple. Counters and
+    distributions are totals since the start unless --interval is given. Counts of a killed process after its last
+    report are missing; the affected components are named. --json has every metric.
 
-    With targets, rules or dashboard as the first word it prints what Prometheus and Grafana need. To see the metrics of
-    a topology with such a name, name the cluster: heron metrics local rules
+    With targets, rules or dashboard as the first word it prints the input of Prometheus and Grafana. To see the metrics
+    of a topology with such a name, name the cluster: heron metrics local rules
     """
     from heronpy.cli.look.metrics import show_metrics
 
@@ -384,10 +384,10 @@ def metrics_command(**flags: Any) -> None:
               help="Replace this file atomically, instead of printing.")  # fmt: skip
 @common_flags
 def targets_command(**flags: Any) -> None:
-    """Print where Prometheus finds the metrics of all running topologies, for its file_sd_configs.
+    """Print the addresses of all running topologies' metrics for Prometheus's file_sd_configs.
 
     There is one target per container; its page has every metric of every task. Print the targets again when topologies
-    come and go, for example with cron. A topology that does not answer is left out with a warning.
+    start and end, for example with cron. A topology that does not answer is left out with a warning.
     """
     from heronpy.cli.look.scraping import show_targets
 

@@ -16,7 +16,7 @@ _slots = click.option("--slots", type=int, required=True, metavar="N", help="How
 def pool_command() -> None:
     """Run many small topologies in few containers: the slots of a pool.
 
-    An engine places the slots, as it places the containers of a topology. A job with place.pool=POOL runs its topology
+    An engine places the slots like the containers of a topology. A job with place.pool=POOL runs its topology
     in them. The containers of a slot that is lost are started in the other slots.
     """
 
@@ -43,7 +43,7 @@ def show_command(**flags: Any) -> None:
 @verb("resize", pool_command, topology=_pool, json=False)
 @_slots
 def resize_command(**flags: Any) -> None:
-    """Give a pool another number of slots; those that go first hand over what they run."""
+    """Give a pool another number of slots; removed slots hand over their topologies first."""
     from heronpy.cli.change.pools import resize
 
     resize(**flags)
@@ -52,9 +52,9 @@ def resize_command(**flags: Any) -> None:
 @verb("drain", pool_command, topology=_pool, json=False)
 @click.argument("slot", type=int)
 @click.option("--lift", is_flag=True, help="Let the slot run containers again.")
-@timeout_flag(120.0, "Seconds to wait until the slot is empty; it goes on after that.")
+@timeout_flag(120.0, "Seconds to wait until the slot is empty; the slot continues to empty after that.")
 def drain_command(**flags: Any) -> None:
-    """Let a slot hand over all that it runs, and give it nothing until --lift."""
+    """Let a slot hand over its topologies, and give it none until --lift."""
     from heronpy.cli.change.pools import drain
 
     drain(**flags)

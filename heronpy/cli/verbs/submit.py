@@ -14,12 +14,12 @@ from heronpy.cli.output import warning
 from heronpy.clusters.target import Common, Target
 from heronpy.common.nearest import suggestion
 
-#: In a context's meta: how many words come after `--`.
+#: Key in a context's meta: the number of words after `--`.
 CERTAIN = "heronpy.cli.words_for_certain"
 
 
 class _Mode(click.Choice[str]):
-    """A mode of heron; an option of the same name may be meant for the program."""
+    """A mode of heron; the program may have an option of the same name."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
@@ -29,7 +29,7 @@ class _Mode(click.Choice[str]):
 
 
 class _Submit(click.Command):
-    """Counts the words after `--`, which click drops: they are the program's for certain."""
+    """Counts the words after `--`, which click drops; they certainly belong to the program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[CERTAIN] = len(args) - args.index("--") - 1 if "--" in args else 0
@@ -68,7 +68,7 @@ class _Submit(click.Command):
 @click.option("--as", "like", metavar="RUN", default="", help="With --mode batch: take the input of this finished run.")
 @click.option("--hold", is_flag=True, help="With --mode batch: publish nothing, for 'heron compare'.")
 @click.option("--resume", is_flag=True,
-              help="With --mode batch: go on with an unfinished run, even though the program has changed.")  # fmt: skip
+              help="With --mode batch: continue an unfinished run, even though the program has changed.")  # fmt: skip
 @click.option("--fresh", is_flag=True, help="With --mode batch: begin a new run, even if one has not finished.")
 @click.option("--dry-run", is_flag=True, help="Print the plans and start nothing.")
 @click.option("--dry-run-format", type=click.Choice(FORMATS), default="table", show_default=True)
@@ -90,7 +90,7 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     An EFFECTIVELY_ONCE topology starts with empty state unless --restore names a checkpoint. PATH or URL is the folder
     of a checkpoint (chk-ID), of a topology's checkpoints, or of a copy of them.
 
-    With --mode batch the same command goes on with a run that has not finished. Then --restore latest goes on live.
+    With --mode batch the same command continues an unfinished run. After the run, --restore latest continues live.
 
     Ctrl-C before the topology runs removes it. Once it runs, Ctrl-C only ends the wait of --wait.
 
@@ -113,7 +113,7 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     # A plan for a program must be the only output on stdout.
     output = sys.stderr.fileno() if dry_run and dry_run_format in ("json", "raw") else None
     with Child(output) as child:
-        # Only now: the child is on its way, and these take as long.
+        # Imported here, while the child starts, because it takes as long.
         from heronpy.cli.submit.command import SubmitOptions, submit
 
         submit(target, common, SubmitOptions(dry_run_format=dry_run_format if dry_run else None, **flags), child)
@@ -141,7 +141,7 @@ def _refuse_early_option(program: str) -> None:
 
 
 def _warn_of_misspelled_options(words: tuple[str, ...]) -> None:
-    """Warn of each word that is almost one of our flags: it goes to the program nevertheless."""
+    """Warn of each word that is almost a heron flag; it is passed to the program nevertheless."""
     known, switches = _known_options(), _known_options(switches=True)
     for word, following in itertools.pairwise((*words, "-")):
         flag = word.partition("=")[0]
@@ -154,7 +154,7 @@ def _warn_of_misspelled_options(words: tuple[str, ...]) -> None:
 
 
 def _known_options(switches: bool = False) -> list[str]:
-    """Our flags; with `switches` only those that take no value."""
+    """heron's flags; with `switches` only flags without a value."""
     params = [param for param in click.get_current_context().command.params if isinstance(param, click.Option)]
     chosen = [param for param in params if param.is_flag or not switches]
     return [option for param in chosen for option in param.opts if option.startswith("--")]

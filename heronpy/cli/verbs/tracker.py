@@ -17,7 +17,7 @@ from heronpy.tracker import finding
 from heronpy.tracker.folder import folder_of
 from heronpy.tracker.options import Options
 
-#: Of `heronpy.tracker.guard.Scope`, those that a token can have.
+#: The scopes of `heronpy.tracker.guard.Scope` that a token can have.
 SCOPES = ("view", "all")
 
 

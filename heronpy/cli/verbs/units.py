@@ -25,7 +25,7 @@ def _table(words: str, name: str = "--table") -> Callable[..., Any]:
 def units_command() -> None:
     """Inspect and repair pipelines of work units, even after their topology is gone.
 
-    These verbs read the ledger, which records what became of each byte of the logs.
+    These verbs read the ledger, which records the state of each byte of the logs.
     """
 
 

@@ -33,7 +33,7 @@ _BUFFER_BYTES = 256 * 1024
 
 
 class Takeover(NamedTuple):
-    """What a restored task did with the files of its predecessors."""
+    """The actions of a restored task on the files of its predecessors."""
 
     published: list[str]
     removed: list[str]

@@ -49,8 +49,9 @@ class Finder:
         files_max: int,
         whole: bool = False,
     ) -> None:
-        """`whole`: whether files are read once as they are, so that an unfinished line is a line, and a file that may
-        be a copy of another one is a file of its own."""
+        """`whole`: whether files are read once and unchanged, so that an unfinished line counts as a line, and possible
+        copies count as separate files.
+        """
         self._whole = whole
         self._scanner = scanner
         self._places = places
@@ -310,7 +311,7 @@ class Finder:
         if found is Identity.NEW:
             return False
         if file.seen == self._looks:
-            # The file itself is still there, or content that was taken for it.
+            # The file itself is still there, or content that was mistaken for it.
             if found is Identity.MUTATED or self._is_next_life(file, entry):
                 return False
             if file.short and found is not Identity.SHORTER and self._places.was_rewritten(file, descriptor):

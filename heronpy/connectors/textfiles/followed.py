@@ -91,7 +91,7 @@ class Table:
         return self._by_inode.get((device, inode))
 
     def origins(self, path: str, first: str) -> list[Followed]:
-        """The files with this first line that the file at `path` may, by its name, be a copy of."""
+        """The files with this first line of which the file at `path` may be a copy, judged by its name."""
         return [file for stem in stems_of_origins(path) for file in self._alike.get((first, stem), ())]
 
     def rename(self, file: Followed, path: str) -> None:

@@ -164,7 +164,7 @@ class Follower:
         return self._notices.taken()
 
     def figures(self) -> dict[str, int]:
-        """Number of files, and bytes by what they wait for, as of the last scan."""
+        """Number of files, and bytes by the reason for which they wait, as of the last scan."""
         found = dict.fromkeys(
             ("files", "backlog-bytes", "unfinished-line-bytes", "held-files", "held-bytes", "lost-bytes"), 0
         )

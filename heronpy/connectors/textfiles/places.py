@@ -77,7 +77,7 @@ class Places:
                 end = file.mark.cut
                 return os.fstat(other).st_size < end or bytes_before(descriptor, end) != bytes_before(other, end)
         except UNREADABLE:
-            return False  # the next scan finds out what it is
+            return False  # the next scan determines what the file is
 
     def goes_on(self, file: Followed, descriptor: int, size: int) -> bool:
         """Whether an open file, which had this size before this call, has all bytes at the place of a known file and

@@ -328,7 +328,7 @@ class TextFileSpout(Spout, StatefulComponent):
             self.end_of_input()
 
     def ack(self, tup_id: Any) -> None:
-        """Forgets a processed line; the last one ends the input."""
+        """Forget a processed line; the last one ends the input."""
         self._pending.pop(tup_id, None)
         if self._attempts:
             self._attempts.pop(tup_id, None)

@@ -235,7 +235,7 @@ def secret(request: Request, pod_uid: str) -> dict[str, Any]:
 
 
 def budget(topology_id: str, containers: int, pods: Iterable[tuple[str, str]], version: str = "v1") -> dict[str, Any]:
-    """Evictions take one container at a time; `pods`: names and uids of the living pods, which own it.
+    """A disruption budget: evictions take one container at a time. `pods`, its owners: names and uids of living pods.
 
     Bare pods have no controller that defines their number, so the budget states how many must stay.
     """

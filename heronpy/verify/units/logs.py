@@ -25,7 +25,7 @@ from heronpy.ingest.outputs.lineage import Lineage, published
 
 #: First words of lines that cannot be processed, and of lines that end their process.
 BAD, DEADLY = "bad", "deadly"
-#: Lines are thrown away only in this time, before there are faults, because a unit may wait long later.
+#: Lines are discarded only in the first seconds, before faults begin; later a unit may wait too long for them.
 THROW_S = 2.0
 TICK_S = 0.02
 
