@@ -73,8 +73,8 @@ def test_a_preempted_container_and_a_lost_host_cost_attempts_only(
         urgent = cluster.run("sbatch", "--parsable", "--partition=urgent", *flags).strip()
         wait_for(lambda: it.records()["executor-1"].host not in ("", before["executor-1"].host), 90, "its move")
         cluster.run("scancel", urgent)
-        done_before = sum(one["done"] for one in it_all_run(it, progress)["stages"])
-        found = it.records()
+        found = it.all_run(120)
+        done_before = progress()["stages"][0]["done"]
         other = next(one.host for name, one in found.items() if one.host != found["executor-0"].host)
         cluster.lose_node(other)
         wait_for(lambda: progress()["state"] == "FINISHED", 240, "the end of the run")
@@ -88,10 +88,3 @@ def test_a_preempted_container_and_a_lost_host_cost_attempts_only(
         if urgent:
             cluster.run("scancel", urgent)
         it.heron("kill", "hpc", "visits", "--force")
-
-
-def it_all_run(it: Submitted, progress: Any) -> dict[str, Any]:
-    """The progress once all containers run again."""
-    it.all_run(120)
-    found: dict[str, Any] = progress()
-    return found
