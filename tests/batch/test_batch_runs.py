@@ -118,7 +118,7 @@ def test_a_stopped_worker_is_not_waited_for(heron: Heron, logs: Path, tmp_path: 
     out = tmp_path / "out"
     expected = write(logs / "a.log", 6000, 14)
     waits = heron.start("submit", "local", "--mode", "batch", "--wait", PROGRAM, "visits", f"{logs}/*.log", out,
-                        "slow_s=0.002", "unit_bytes=5000")  # fmt: skip
+                        "slow_s=0.004", "unit_bytes=5000")  # fmt: skip
 
     def progress() -> Any:
         found = heron("progress", "local", "visits", "--json")
@@ -127,11 +127,11 @@ def test_a_stopped_worker_is_not_waited_for(heron: Heron, logs: Path, tmp_path: 
     wait_for(lambda: progress()["stages"], 60, "the run")
     wait_for(lambda: workers(heron), 60, "a worker")
     stopped = next(each for each in heron.status("visits")["tasks"] if each["component"] == "batch")
+    wait_for(lambda: parsed(heron) > 0, 60, "the metric of user code")
     # Five units, by which the usual time is known.
     wait_for(lambda: sum(one["done"] for one in progress()["stages"]) >= 5, 60, "five units")
     os.kill(stopped["pid"], signal.SIGSTOP)
     try:
-        wait_for(lambda: parsed(heron) > 0, 60, "the metric of user code")
         wait_for(lambda: progress()["state"] == "FINISHED", 60, "the end of the run")
         said, complained = waits.communicate(timeout=30)  # it would count as hung after 60 s
     finally:

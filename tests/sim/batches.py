@@ -26,7 +26,7 @@ from heronpy.batch.record import RunRecord, RunState
 from heronpy.batch.rows import StageRows
 from heronpy.batch.run import Run, Runs
 from heronpy.batch.stages import divide
-from heronpy.batch.steps import Steps, pipeline_of
+from heronpy.batch.steps import Steps
 from heronpy.batch.topology import RUN_KEY
 from heronpy.batch.worker import BatchWorker
 from heronpy.ckpt.state_bytes import decode_segment
@@ -172,7 +172,7 @@ class Batch(Cluster):
             self.run = self.runs.begin(record, self.built)
         self.ledger = self.ledgers[self.run.ledger] = Ledger(self.world, self.run.ledger[-12:])
         self.ledger.store = Store(self.world, self._sealed)
-        self.at_begin, self.pipeline = self._content(), pipeline_of(self.stages[0])
+        self.at_begin, self.pipeline = self._content(), self.run.pipeline(1)
         for task in range(self.tasks):
             self.start(task)
 
@@ -242,7 +242,7 @@ class Batch(Cluster):
 
     def _ends(self, number: int) -> dict[str, int]:
         """The bytes of the files that a stage reads, by key."""
-        rows = self.ledger.store.snapshot(pipeline_of(self.stages[number - 1]))
+        rows = self.ledger.store.snapshot(self.run.pipeline(number))
         return {f"{row.key} {row.generation}": row.size for row in rows if isinstance(row, File)}
 
     def _lineages(self, number: int) -> list[Lineage]:
@@ -274,7 +274,7 @@ class Batch(Cluster):
             wrong(f"the run is {record.state}: {record.cause}")
             return
         for stage in self.stages:
-            rows = self.ledger.store.snapshot(pipeline_of(stage))
+            rows = self.ledger.store.snapshot(self.run.pipeline(stage.number))
             for problem in [*validate(rows), *overlaps(self._lineages(stage.number))]:
                 wrong(f"stage {stage.number}: {problem}")
             if left := self._open_bytes(stage.number):
@@ -438,7 +438,8 @@ def _patched() -> Iterator[None]:
         (steps, "uuid4", lambda: f"{current_process().rng.getrandbits(64):x}"),
         (sources, "CHUNK", 16),
         (splits, "BUCKET_BYTES", 1024),
-        (steps, "BUCKETS_BYTES", 600),
+        (splits, "UNIT_MIN_BYTES", 600),
+        (splits, "UNIT_MAX_BYTES", 600),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
     for owner, name, value in patches:
