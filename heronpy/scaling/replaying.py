@@ -1,14 +1,17 @@
-"""Recorded looks at a job, through the code that decided then: it decides the same again. Pure."""
+"""Recorded looks at a job: as lines for charts, and decided again by the code that decided then. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
 from msgspec import Struct
 
 from heronpy.scaling.decisions import Decision
+from heronpy.scaling.estimate import ENDLESS_S, lag_of
 from heronpy.scaling.figures import Goal, Look, Times
 from heronpy.scaling.plan import State, decide
+from heronpy.views.past import Series, Timeline
 
 
 class Minute(Struct, frozen=True, omit_defaults=True):
@@ -18,6 +21,32 @@ class Minute(Struct, frozen=True, omit_defaults=True):
     goal: Goal
     day_s: float
     state: State | None = None
+
+
+class _Seen(Struct):
+    """The part of a recorded minute that charts show."""
+
+    look: Look
+
+
+def timeline_of(minutes: Iterable[bytes], promised_s: float | None) -> Timeline:
+    """Recorded minutes as lines: load and tasks by component, lag and what is promised; the load is what arrives."""
+    looks = [msgspec.json.decode(one, type=_Seen).look for one in minutes]
+    lags = [lag_of(look) if look.components else None for look in looks]
+    lag = [one if one is not None and one < ENDLESS_S else None for one in lags]
+    series = [Series(component="", metric="lag_s", values=lag)]
+    if promised_s is not None:
+        series.append(Series(component="", metric="slo_lag_s", values=[promised_s] * len(looks)))
+    for name in dict.fromkeys(one.name for look in looks for one in look.components):
+        mine = [look.by_name.get(name) for look in looks]
+        loads = [None if one is None else sum(one.inputs.values()) if one.inputs else one.processed for one in mine]
+        tasks = [None if one is None else float(one.tasks) for one in mine]
+        series += [
+            Series(component=name, metric="load_per_s", values=loads),
+            Series(component=name, metric="tasks", values=tasks),
+        ]
+    times = [look.at for look in looks]
+    return Timeline(times=times, step_s=0.0, series=series, kept_from=times[0] if times else None)
 
 
 def replayed(minutes: Iterable[Minute]) -> Iterator[tuple[float, Decision]]:
