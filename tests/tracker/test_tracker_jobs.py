@@ -138,7 +138,7 @@ def test_the_minutes_of_a_job_are_lines(asking: Asking, store: Store) -> None:
     with closing(History(file, Times())) as history:
         for number in range(8):
             read = Figures(name="read", is_spout=True, tasks=1, processed=50.0, backlog=100.0 * number)
-            work = Figures(name="work", is_spout=False, tasks=number, inputs={"read": 40.0, "more": 2.0})
+            work = Figures(name="work", is_spout=False, tasks=number, processed=42.0)
             look = Look(topology="Day", at=1e9 + number, components=(read, work))
             history.look(look.at, 1.0, 0.0, msgspec.json.encode(Minute(look, Goal(), 86_400.0)))
         found = asking.get(f"{DAY}/minutes?since=1000000002&points=3")
