@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from heronpy.jobs.manager import minutes_of
@@ -16,13 +14,10 @@ from heronpy.jobs.syncer import Running
 from heronpy.plan.launch import SLOT
 from heronpy.pools.shards import BUCKETS, Answer, Map, Owner, Pool, Size, Spec, bucket_of, pack, shard_of
 from heronpy.proto import plan_pb2
-from heronpy.scaling.figures import Figures, Goal, Look, Times
-from heronpy.scaling.history import History
-from heronpy.scaling.replaying import Minute
 from heronpy.statemgr import open_state, paths
 from heronpy.tracker.guard import Scope
 from heronpy.tracker.tokens import Tokens
-from tests.jobs.job_worlds import make_job
+from tests.jobs.job_worlds import make_job, record_minutes
 from tests.tracker.conftest import Asking
 
 DAY = "/api/v1/jobs/local/Day"
@@ -134,14 +129,8 @@ def test_the_minutes_of_a_job_are_lines(asking: Asking, store: Store) -> None:
     assert asking.get(DAY + "/minutes")["series"][0] == {"component": "", "metric": "lag_s", "values": []}
     store.set("Day", "oncall", {"slo": {"lag_s": 5}}, 0, "ada", "")
     file = minutes_of("local", "Day")
-    file.parent.mkdir(parents=True)
-    with closing(History(file, Times())) as history:
-        for number in range(8):
-            read = Figures(name="read", is_spout=True, tasks=1, processed=50.0, backlog=100.0 * number)
-            work = Figures(name="work", is_spout=False, tasks=number, processed=42.0)
-            look = Look(topology="Day", at=1e9 + number, components=(read, work))
-            history.look(look.at, 1.0, 0.0, msgspec.json.encode(Minute(look, Goal(), 86_400.0)))
-        found = asking.get(f"{DAY}/minutes?since=1000000002&points=3")
+    record_minutes(file)
+    found = asking.get(f"{DAY}/minutes?since=1000000002&points=3")
     lines = {(one["component"], one["metric"]): one["values"] for one in found["series"]}
     assert found["times"] == [1e9 + 2, 1e9 + 4, 1e9 + 6] and found["kept_from"] == 1e9 + 2
     assert lines["", "lag_s"] == [4.0, 8.0, 12.0] and lines["", "slo_lag_s"] == [5.0] * 3

@@ -59,7 +59,7 @@ export function Job({ place, alone }) {
   if (!job) return alone && html`<${Trouble} problem=${asked.data ? { title: `cluster ${place.cluster} has no job ${place.name}`, detail: `heron job list ${place.cluster} lists them` } : asked.problem} />`;
   const { document, origin, scaler } = job;
   const here = job.place && { cluster: job.cluster, name: job.job, ...job.place };
-  const button = (title, what) => may && html`<button onClick=${() => setChange({ title, version: job.versions.oncall, ...what })}>${title} …</button>`;
+  const button = (title, what) => may && html`<button aria-label=${what.about && `${title} ${what.about}`} onClick=${() => setChange({ title, version: job.versions.oncall, ...what })}>${title} …</button>`;
   const pinned = Object.entries(origin).filter(([, one]) => one.layer === 'oncall');
   const run = document.run ?? 'running';
   const stop = run === 'running'
@@ -68,7 +68,7 @@ export function Job({ place, alone }) {
   const rows = Object.entries(document.parallelism ?? {}).map(([component, tasks]) => ({ ...scaler.components[component], component, tasks, by: origin[`parallelism.${component}`] }));
   const columns = [
     plain('component', 'component', (name) => (here ? link(here, 'component', name, name) : name)),
-    { title: 'tasks', num: true, by: (row) => row.tasks, cell: (row) => of(row.tasks, row.high ?? undefined).replace('/-', '') },
+    { title: 'tasks', num: true, by: (row) => row.tasks, help: 'wanted, of those that the scaler may give', cell: ({ component, tasks }) => (document.scale?.max?.[component] ? of(tasks, document.scale.max[component]) : tasks) },
     ...(may ? [{ title: 'change', cell: (row) => button('pin', { about: row.component, tasks: row.tasks, body: (tasks) => ({ set: { parallelism: { [row.component]: tasks } } }), says: 'The scaler leaves a pinned component alone.' }) }] : []),
     { title: 'set by', cell: ({ by }) => html`<span title=${by?.why}>${by ? `${by.layer}${by.layer === 'oncall' ? `, ${by.who}` : ''}` : 'the program'}</span>` },
     figure('input', 'arrives_per_s', rate),
