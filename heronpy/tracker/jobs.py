@@ -137,7 +137,8 @@ async def minutes(call: Call) -> Timeline:
         name = call.path["job"]
         slo = _store(session).get(name).document.slo
         looks = list(recorded_since(minutes_of(call.path["cluster"], name), call.query["since"]))
-        return timeline_of(looks[:: -(-len(looks) // call.query["points"]) or 1], slo.lag_s or None)
+        step = -(-len(looks) // call.query["points"]) or 1
+        return timeline_of(looks[::-step][::-1], slo.lag_s or None)  # with the newest
 
     return await _of(call, call.path["cluster"], asked)
 

@@ -132,9 +132,9 @@ def test_the_minutes_of_a_job_are_lines(asking: Asking, store: Store) -> None:
     record_minutes(file)
     found = asking.get(f"{DAY}/minutes?since=1000000002&points=3")
     lines = {(one["component"], one["metric"]): one["values"] for one in found["series"]}
-    assert found["times"] == [1e9 + 2, 1e9 + 4, 1e9 + 6] and found["kept_from"] == 1e9 + 2
-    assert lines["", "lag_s"] == [4.0, 8.0, 12.0] and lines["", "slo_lag_s"] == [5.0] * 3
-    assert lines["work", "tasks"] == [2.0, 4.0, 6.0] and lines["work", "load_per_s"] == [42.0] * 3
+    assert found["times"] == [1e9 + 3, 1e9 + 5, 1e9 + 7] and found["kept_from"] == 1e9 + 3
+    assert lines["", "lag_s"] == [6.0, 10.0, 14.0] and lines["", "slo_lag_s"] == [5.0] * 3
+    assert lines["work", "tasks"] == [3.0, 5.0, 7.0] and lines["work", "load_per_s"] == [42.0] * 3
     file.write_bytes(b"no history" * 100)
     assert "cannot be read now" in asking.ask("GET", DAY + "/minutes").json()["title"]
     assert file.read_bytes().startswith(b"no history"), "a reader sets nothing aside"
