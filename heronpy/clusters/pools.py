@@ -89,7 +89,7 @@ def _facts(name: str, pool: Pool) -> dict[str, Any]:
     size = {"cpu": pool.size.cpu, "ram_bytes": pool.size.ram_bytes}
     return {
         "pool": name,
-        "slots": pool.slots,
+        "slots_wanted": pool.slots,
         "shards": pool.shards,
         "size": size,
         "topologies": sorted(pool.members),

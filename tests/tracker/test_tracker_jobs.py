@@ -156,7 +156,7 @@ def test_pools_are_listed_and_shown(asking: Asking, home: Path) -> None:
         state.create(paths.pool_specs("small", bucket), pack((spec,)))
         state.create(paths.pool_slot("small", 2), pack(Answer(1, 1, loads={"Day-1/1": Size(0.5, 3 << 30)})))
         [row] = asking.get("/api/v1/pools?cluster=local")
-        assert (row["pool"], row["slots"], row["shards"], row["topologies"]) == ("small", 2, 128, ["Day"])
+        assert (row["pool"], row["slots_wanted"], row["shards"], row["topologies"]) == ("small", 2, 128, ["Day"])
         found = asking.get("/api/v1/pools/local/small")
         first, second = found["slots"]
         assert not found["scheduler"] and first["state"] == "unknown" and first["shards"] == 127

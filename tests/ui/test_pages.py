@@ -119,7 +119,7 @@ def test_the_overview_shows_the_job_that_keeps_the_topology(site: Site, tab: Tab
     assert row.locator("td").all_text_contents()[:3] == ["10/40", "pin …", "provisioner"]
     card.get_by_text("No manager keeps the jobs of cluster local").wait_for()
     card.get_by_text("scaler: work 10 -> 12 tasks: <b>9,000/s</b> now").wait_for()
-    card.get_by_text("provisioner v1 by deploy: first").wait_for()
+    card.get_by_text("provisioner v1 by deploy, definition, parallelism.work, scale.max.work: first").wait_for()
     charts = card.locator(".chart", has=page.locator("canvas"))
     charts.nth(2).wait_for()
     assert [text.split("\n")[0] for text in charts.locator("figcaption").all_text_contents()] == [

@@ -49,7 +49,8 @@ def show(target: Target, pool: str, as_json: bool, common: Common) -> None:
         print_json(found)
         return
     say(
-        f"pool {pool}: {counted(len(rows), 'slot')} of {size['cpu']:g} cores and {format_bytes(size['ram_bytes'])}"
+        f"pool {pool}: {counted(found['slots_wanted'], 'slot')} of {size['cpu']:g} cores and"
+        f" {format_bytes(size['ram_bytes'])}"
         f"{'' if found['scheduler'] else '; its scheduler does not run, the slots go on'}"
     )
     print_table(

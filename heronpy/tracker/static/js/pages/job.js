@@ -24,6 +24,14 @@ const address = ({ cluster, job }) => `#/job/${encodeURIComponent(`${cluster}/${
 /** @param {number|null} lag_s @param {number|null} [most] that is promised */
 const lagOf = (lag_s, most) => html`<span class=${most && lag_s > most ? 'alarm' : ''}>${lag_s >= ENDLESS_S ? 'stands still' : duration(lag_s)}</span>${most ? ` of ${duration(most)}` : ''}`;
 
+const KEYS_SHOWN = 3;
+
+/** The first names of the keys that a change is about. @param {{path: string[]}[]} entries */
+function keysOf(entries) {
+  const names = [...new Set(entries.map((one) => one.path.join('.')))];
+  return names.slice(0, KEYS_SHOWN).join(', ') + (names.length > KEYS_SHOWN ? ` and ${names.length - KEYS_SHOWN} more` : '');
+}
+
 /** @param {any[]} jobs that are not kept are said, once for a cluster */
 const unkept = (jobs) => [...new Set(jobs.filter((one) => !one.kept).map((one) => one.cluster))].map((cluster) => html`<p key=${cluster} class="flow warn" role="status">No manager keeps the jobs of cluster ${cluster} true: changes wait. Start it: heron manager start ${cluster}</p>`);
 
@@ -85,7 +93,7 @@ export function Job({ place, alone }) {
   ].filter(Array.isArray);
   const reasons = [
     ...job.decisions.map((one) => [one.at, `${one.who}: ${one.text}`]),
-    ...job.changes.map(({ layer, version, stamp }) => [stamp.at, `${layer} v${version} by ${stamp.who}: ${stamp.why}`]),
+    ...job.changes.map(({ layer, version, stamp, before, after }) => [stamp.at, `${layer} v${version} by ${stamp.who}, ${keysOf([...after, ...before])}: ${stamp.why}`]),
   ];
   return html`<${Section} title="job" aside=${html`<span class="spans"><${State} state=${job.state} />
       ${job.state === 'QUARANTINED' || job.state === 'WAITING' ? button('release', { path: ['release'], version: job.version, body: {}, says: 'What has failed is tried again at once.' }) : ''}${stop}</span>`}>
