@@ -32,7 +32,7 @@ RENAME = """([from, to]) => {
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(from, to);
 }"""
-SPARK, ENDED = "SparkSinkDemo", "Ended"
+SPARK, ENDED, JOB = "SparkSinkDemo", "Ended", "Day"
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class Picture:
     #: A button that is pressed first, and a link that leads on.
     press: str = ""
     follow: str = ""
+    #: Behind the address, where it is no page of the topology.
+    page: str = ""
 
 
 PICTURES = (
@@ -73,6 +75,7 @@ PICTURES = (
     Picture("letters", "Shop", "letters", "details[open] pre", 560, follow="details summary"),
     Picture("checkpoints", "Counts", "checkpoints", "tbody tr", 640),
     Picture("batches", SPARK, "batches", "tbody tr", 860),
+    Picture("job", JOB, "", ".chart canvas", 1060, page=f"#/job/local%2F{JOB}"),
     Picture("ended", ENDED, "", ".head:has-text('KILLED')", 760),
 )
 
@@ -85,6 +88,11 @@ def heron(home: Path, *words: str) -> str:
 
 def submit(home: Path, folder: Path, name: str) -> None:
     """Start what some pictures show."""
+    if name == JOB:
+        heron(home, "job", "create", "local", "topologies/day.py", "--slo", "lag=5s", "--max", "work=8")
+        heron(home, "job", "set", "local", JOB, "scale.day_s=1200", "--why", "a day of twenty minutes")
+        heron(home, "job", "set", "local", JOB, "parallelism.work=4", "--for", "2h", "--why", "backfill")
+        return
     book = folder / "book.txt"
     book.write_text("".join(f"word{number % 97} word{number % 13} word\n" for number in range(5000)))
     programs: dict[str, tuple[str, ...]] = {
@@ -138,11 +146,15 @@ def take(browser: Any, home: Path, folder: Path, topology: str, pictures: list[P
             heron(home, "kill", "local", ENDED)
         for one in pictures:
             for scheme in ("light", "dark"):
-                shown = f"{pages}/{one.parts}".rstrip("/") if one.topology else address
+                shown = f"{pages}/{one.parts}".rstrip("/") if one.topology and not one.page else f"{address}/{one.page}"
                 shoot(browser, scheme, shown, one)
                 print(one.name, scheme, flush=True)
     finally:
-        if topology != ENDED or topology in heron(home, "list", "local"):
+        if topology == JOB:
+            heron(home, "job", "stop", "local", JOB)
+            heron(home, "job", "delete", "local", JOB)
+            heron(home, "manager", "stop", "local")
+        elif topology != ENDED or topology in heron(home, "list", "local"):
             heron(home, "kill", "local", topology)
 
 
@@ -156,7 +168,7 @@ def main(names: list[str]) -> None:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         try:
             # One after the other, so that each has the machine for itself; the list comes last, and has them all.
-            for topology in (ENDED, "Clicks", "Shop", "Counts", SPARK, "Orders"):
+            for topology in (ENDED, JOB, "Clicks", "Shop", "Counts", SPARK, "Orders"):
                 mine = [
                     one for one in pictures if one.topology == topology or (topology == "Orders" and not one.topology)
                 ]

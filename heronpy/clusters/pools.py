@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -15,8 +16,9 @@ from heronpy.common.errors import HeronError, NoNodeError
 from heronpy.common.nearest import suggestion
 from heronpy.common.units import counted
 from heronpy.plan.launch import SLOT
-from heronpy.pools.nodes import change_pool, read_pool
-from heronpy.pools.shards import SHARDS_PER_SLOT, SLOTS_MAX, Pool
+from heronpy.pools.keeping import spread
+from heronpy.pools.nodes import change_pool, read_answer, read_map, read_pool, read_specs
+from heronpy.pools.shards import SHARDS_PER_SLOT, SLOTS_MAX, Pool, Size, Spec, loads_of
 from heronpy.proto import plan_pb2
 from heronpy.statemgr import paths
 
@@ -42,6 +44,56 @@ def find(session: Session, name: str) -> Pool:
     if pool is None:
         raise ClusterError(f"what pool '{name}' should be is missing from the state manager; delete it")
     return pool
+
+
+def listed(session: Session) -> list[dict[str, Any]]:
+    """The pools of the cluster, in short."""
+    known = {name: read_pool(session.state, name) for name in names(session)}
+    return [_facts(name, pool) for name, pool in known.items() if pool is not None]
+
+
+def shown(session: Session, name: str) -> dict[str, Any]:
+    """A pool as people are shown it: its slots, their loads, and the topologies in it."""
+    known, state = find(session, name), session.state
+    found = read_map(state, name)
+    specs: dict[str, Spec] = read_specs(state, name, found[0]) if found is not None else {}
+    told = session.containers(name)
+    records = {int(one.name.rpartition("-")[2]): one for one in (told.containers if told is not None else ())}
+    answers = {slot: read_answer(state, name, slot) for slot in sorted({*records, *range(1, known.slots + 1)})}
+    measured = {key: load for one in answers.values() if one is not None for key, load in one.loads.items()}
+    loads = loads_of(specs.values(), measured, known.shards)
+    used: dict[int, Size] = {}
+    for shard, owner in enumerate(found[0].owners if found is not None else ()):
+        used[owner.slot] = used.get(owner.slot, Size()) + loads.get(shard, Size())
+    shares = spread(found[0], loads, known) if found is not None else {}
+    slots = []
+    for slot, answer in answers.items():
+        shards, share = shares.get(slot, (0, 0.0))
+        state_of = records[slot].phase if slot in records else "not there" if told is not None else "unknown"
+        slots.append(
+            {
+                "slot": slot,
+                "state": "drained" if slot in known.drained else state_of,
+                "host": records[slot].host if slot in records else "",
+                "shards": shards,
+                "containers": len(answer.records) if answer is not None else 0,
+                "load": round(share, 3),
+                "cpu": round(used.get(slot, Size()).cpu, 3),
+                "ram_bytes": used.get(slot, Size()).ram_bytes,
+            }
+        )
+    return _facts(name, known) | {"scheduler": session.scheduler_location(name) is not None, "slots": slots}
+
+
+def _facts(name: str, pool: Pool) -> dict[str, Any]:
+    size = {"cpu": pool.size.cpu, "ram_bytes": pool.size.ram_bytes}
+    return {
+        "pool": name,
+        "slots_wanted": pool.slots,
+        "shards": pool.shards,
+        "size": size,
+        "topologies": sorted(pool.members),
+    }
 
 
 def check_runs(session: Session, name: str) -> None:

@@ -28,6 +28,7 @@ _BUSY_S: Final = 5.0
 _BETWEEN: Final = (
     "SELECT count(*), avg(rate), max(rate), max(keys) FROM minutes WHERE component = ? AND at >= ? AND at < ?"
 )
+_SEEN: Final = "SELECT minute FROM looks WHERE minute NOT NULL AND at >= ? ORDER BY at"
 
 
 class History:
@@ -133,7 +134,7 @@ class History:
     def recorded(self) -> Iterator[bytes]:
         """The looks of the last day, oldest first."""
         with self._said():
-            for (minute,) in self._database.execute("SELECT minute FROM looks WHERE minute NOT NULL ORDER BY at"):
+            for (minute,) in self._database.execute(_SEEN, (0.0,)):
                 yield zlib.decompress(minute)
 
     def _between(self, component: str, since: float, until: float) -> Span:
@@ -150,6 +151,20 @@ class History:
             yield
         except sqlite3.Error as error:
             raise StateError(f"the history of a job cannot be used now ({error}); check its disk") from error
+
+
+def recorded_since(file: Path, since: float) -> Iterator[bytes]:
+    """What was seen from then on, the oldest first, by a reader that changes nothing; nothing without a file."""
+    if not file.exists():
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", timeout=_BUSY_S, uri=True)) as database:
+            for (minute,) in database.execute(_SEEN, (since,)):
+                yield zlib.decompress(minute)
+    except (sqlite3.Error, zlib.error) as error:
+        raise StateError(
+            f"the history {file} cannot be read now ({error}); the scaler sets a damaged one aside"
+        ) from error
 
 
 def remove_history(file: Path) -> None:

@@ -1,14 +1,17 @@
-"""Runs recorded looks at a job through the code that decided then, with the same decisions. Pure."""
+"""Recorded observations of a job: as series for charts, and replayed through the code that decides. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
 from msgspec import Struct
 
 from heronpy.scaling.decisions import Decision
+from heronpy.scaling.estimate import ENDLESS_S, Known, asked_for, lag_of
 from heronpy.scaling.figures import Goal, Look, Times
 from heronpy.scaling.plan import State, decide
+from heronpy.views.past import Series, Timeline
 
 
 class Minute(Struct, frozen=True, omit_defaults=True):
@@ -18,6 +21,36 @@ class Minute(Struct, frozen=True, omit_defaults=True):
     goal: Goal
     day_s: float
     state: State | None = None
+
+
+def timeline_of(minutes: Iterable[bytes], promised_s: float | None) -> Timeline:
+    """Recorded minutes as lines: tasks of each component and what it is asked for, lag and what is promised."""
+    seen = [msgspec.json.decode(one, type=Minute) for one in minutes]
+    looks, asked = [one.look for one in seen], [_asked(one) for one in seen]
+    lags = [lag_of(look) if look.components else None for look in looks]
+    lag = [one if one is not None and one < ENDLESS_S else None for one in lags]
+    series = [Series(component="", metric="lag_s", values=lag)]
+    if promised_s is not None:
+        series.append(Series(component="", metric="slo_lag_s", values=[promised_s] * len(looks)))
+    for name in dict.fromkeys(one.name for look in looks for one in look.components):
+        mine = [look.by_name.get(name) for look in looks]
+        loads = [one.get(name) for one in asked]
+        tasks = [None if one is None else float(one.tasks) for one in mine]
+        series += [
+            Series(component=name, metric="load_per_s", values=loads),
+            Series(component=name, metric="tasks", values=tasks),
+        ]
+    times = [look.at for look in looks]
+    return Timeline(times=times, step_s=0.0, series=series, kept_from=times[0] if times else None)
+
+
+def _asked(minute: Minute) -> dict[str, float]:
+    """Tuples per second that each component is asked for; of a component that is not known, what it has processed."""
+    known = (minute.state or State()).known
+    components = minute.look.components
+    found = {one.name: one.processed for one in components if one.processed is not None}
+    asked = asked_for(minute.look, {one.name: known.get(one.name, Known()) for one in components}) or {}
+    return found | {name: rate for name, rate in asked.items() if rate}
 
 
 def replayed(minutes: Iterable[Minute]) -> Iterator[tuple[float, Decision]]:

@@ -98,7 +98,7 @@ async def _perform(call: Call, action: str, fields: frozenset[str], do: Callable
     finally:
         if not body.dry_run:
             changing.discard(watched.record.topology_id)
-            call.tracker.changed(call.asker, action, watched, outcome)
+            call.tracker.changed(call.asker, action, watched.place, outcome)
     return ActionResult(
         action=action, dry_run=body.dry_run, text=text, changes=[Change(text=one) for one in changes],
         plan_version=version if action != "kill" or body.dry_run else None,

@@ -1,28 +1,40 @@
-"""`GET` and `POST /api/v1/jobs/...`: jobs as `heron job show` has them, and changes of a layer by the same function.
+"""`/api/v1/jobs/...` and `/api/v1/pools/...`: what `heron job show` and `heron pool show` tell, and changes of jobs.
 
-A change names its layer in the path, and in If-Match the version of it that the asker has seen. What others have
-written since is kept, and refused where it is about the same key.
+A change of a layer names it in the path, and in If-Match the version of it that the asker has seen. What others have
+written since is kept, and refused where it is about the same key. The token 'view' sees numbers and names, but neither
+settings nor reasons, which may quote values.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from heronpy.common.errors import ConfigError, NoNodeError
-from heronpy.tracker.calls import Call, Param, Table
+from heronpy.common.errors import ConfigError, HeronError, NoNodeError
+from heronpy.tracker.calls import TIME_MAX, Call, Param, Table
 from heronpy.tracker.guard import Problem, Scope
 from heronpy.tracker.reading import V1
+from heronpy.views.past import Timeline
 
 # Imported by the first request, in its thread: it is much, and most trackers need none of it.
 if TYPE_CHECKING:
+    from heronpy.clusters.session import Session
     from heronpy.jobs.store import Store, View
 
 T = TypeVar("T")
-JOB = V1 + "/jobs/{cluster}/{job}"
+JOBS, POOLS = V1 + "/jobs", V1 + "/pools"
+JOB, POOL = JOBS + "/{cluster}/{job}", POOLS + "/{cluster}/{pool}"
+#: Keys of a document whose values are settings, which only the token 'all' sees.
+SETTINGS = frozenset(("config", "component_config", "settings"))
+#: Fields of jobs, decisions and changes that people or user code have written.
+_REASONS = frozenset(("failure", "alerts", "why", "text"))
+#: Stands where a reason would be.
+UNSEEN = "the token 'all' shows the reason"
+_CLUSTER = Param("cluster", "only this cluster")
 
 table = Table()
 
@@ -40,17 +52,20 @@ class LayerBody(Struct, kw_only=True, forbid_unknown_fields=True):
     why: str = ""
 
 
-async def _of(call: Call, cluster: str, do: Callable[[Store], T]) -> T:
-    """Ask the jobs of a cluster, in a thread; what is wrong with the request as a Problem."""
+class ReleaseBody(Struct, forbid_unknown_fields=True):
+    """Body of a release: an empty object."""
+
+
+async def _of(call: Call, cluster: str, do: Callable[[Session], T]) -> T:
+    """Ask a cluster, in a thread; what is wrong with the request as a Problem."""
     source = await call.tracker.cluster(cluster)
 
     def asked() -> T:
         from heronpy.jobs.merge import ConflictError
-        from heronpy.jobs.store import Store
 
         with source.own_session() as session:
             try:
-                return do(Store(session.state))
+                return do(session)
             except NoNodeError as error:
                 raise Problem(404, "not-found", str(error)) from None
             except ConfigError as error:
@@ -61,34 +76,69 @@ async def _of(call: Call, cluster: str, do: Callable[[Store], T]) -> T:
     return await asyncio.to_thread(asked)
 
 
-@table.route(
-    "GET", V1 + "/jobs", Scope.ALL,
-    Param("cluster", "only this cluster"), Param("job", "only this job, with all of it"),
-    returns=list[dict[str, Any]],
-)  # fmt: skip
-async def jobs(call: Call) -> list[dict[str, Any]]:
-    """The jobs, and whether they are what they should be; none is no error."""
-
-    def asked(store: Store) -> list[dict[str, Any]]:
-        from heronpy.jobs.report import row, shown
-
-        names, only = store.names(), call.query["job"]
-        return [row(store, name) for name in names] if only is None else [shown(store, only)] if only in names else []
-
+async def _of_each(call: Call, do: Callable[[Session], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Ask the cluster of the query, or all of them."""
+    wanted = call.query["cluster"]
     found = []
-    for cluster in call.tracker.clusters if call.query["cluster"] is None else [call.query["cluster"]]:
-        found += [{"cluster": cluster, **one} for one in await _of(call, cluster, asked)]
+    for cluster in list(call.tracker.clusters) if wanted is None else [wanted]:
+        try:
+            found += [{"cluster": cluster, **one} for one in await _of(call, cluster, do)]
+        except Problem as problem:
+            if wanted is not None or problem.status != 503:  # the list of topologies says which cannot be read
+                raise
     return found
 
 
-@table.route("GET", JOB, Scope.ALL, returns=dict[str, Any])
+def _store(session: Session) -> Store:
+    from heronpy.jobs.store import Store
+
+    return Store(session.state)
+
+
+@table.route(
+    "GET", JOBS, Scope.VIEW, _CLUSTER, Param("job", "only this job, with all of it"), returns=list[dict[str, Any]]
+)
+async def jobs(call: Call) -> list[dict[str, Any]]:
+    """The jobs: state, tasks wanted and running, lag, promise and the last decision of each; none is no error."""
+
+    def asked(session: Session) -> list[dict[str, Any]]:
+        store, only = _store(session), call.query["job"]
+        names = store.names()
+        if only is not None:
+            return [_shown(session, only)] if only in names else []
+        kept = bool(names) and _is_kept(session)
+        return [_row(store, name) | {"kept": kept} for name in names]
+
+    return await _seen(call, await _of_each(call, asked))
+
+
+@table.route("GET", JOB, Scope.VIEW, returns=dict[str, Any])
 async def job(call: Call) -> dict[str, Any]:
     """What a job should be and is, its layers' versions and origins, changes, decisions, and what the scaler sees."""
+    cluster, name = call.path["cluster"], call.path["job"]
+    found = await _of(call, cluster, lambda session: _shown(session, name))
+    return (await _seen(call, [{"cluster": cluster, **found}]))[0]
 
-    def asked(store: Store) -> dict[str, Any]:
-        from heronpy.jobs.report import shown
 
-        return shown(store, call.path["job"])
+@table.route(
+    "GET", JOB + "/minutes", Scope.VIEW,
+    Param("since", "from this time on, seconds since 1970", float, 0.0, low=0, high=TIME_MAX),
+    Param("points", "at most this many", int, 300, low=2, high=1000),
+    returns=Timeline,
+)  # fmt: skip
+async def minutes(call: Call) -> Timeline:
+    """What the scaler has seen of a job in its last day: load and tasks by component, and lag; on its host alone."""
+
+    def asked(session: Session) -> Timeline:
+        from heronpy.jobs.manager import minutes_of
+        from heronpy.scaling.history import recorded_since
+        from heronpy.scaling.replaying import timeline_of
+
+        name = call.path["job"]
+        slo = _store(session).get(name).document.slo
+        looks = list(recorded_since(minutes_of(call.path["cluster"], name), call.query["since"]))
+        step = -(-len(looks) // call.query["points"]) or 1
+        return timeline_of(looks[::-step][::-1], slo.lag_s or None)  # with the newest
 
     return await _of(call, call.path["cluster"], asked)
 
@@ -96,24 +146,49 @@ async def job(call: Call) -> dict[str, Any]:
 @table.route("POST", JOB + "/layers/{layer}", Scope.ALL, takes=LayerBody, returns=dict[str, Any])
 async def change_layer(call: Call) -> dict[str, Any]:
     """Change layer oncall or provisioner of a job; needs If-Match with its version."""
-    return await _of(call, call.path["cluster"], lambda store: _changed(call, store, call.body))
+    return await _change(call, f"a change of layer {call.path['layer']}", _changed)
 
 
-def _changed(call: Call, store: Store, body: LayerBody) -> dict[str, Any]:
+@table.route("POST", JOB + "/release", Scope.ALL, takes=ReleaseBody, returns=dict[str, Any])
+async def release(call: Call) -> dict[str, Any]:
+    """Retry a job that is QUARANTINED or WAITING; needs If-Match with the `version` of the job."""
+    return await _change(call, "a release", _released)
+
+
+async def _change(call: Call, what: str, do: Callable[[Call, Store], dict[str, Any]]) -> dict[str, Any]:
+    """Do it, and write to the log who asked for it and what became of it."""
+    outcome = "was interrupted"
+    try:
+        found = await _of(call, call.path["cluster"], lambda session: do(call, _store(session)))
+        outcome = "done"
+        return found
+    except Exception as error:
+        outcome = str(error)
+        raise
+    finally:
+        call.tracker.changed(call.asker, what, f"job {call.path['cluster']}/{call.path['job']}", outcome)
+
+
+def _version(call: Call, of: str) -> int:
+    """The version that the asker has seen."""
+    seen = call.headers.get("if-match", "").strip().strip('"')
+    if not (seen.isascii() and seen.isdecimal()):
+        fix = f"give it the version of the {of} that GET .../jobs/{{cluster}}/{{job}} has"
+        raise Problem(428, "no-version", f"a change of a {of} needs the header If-Match", fix)
+    return int(seen[:9])
+
+
+def _changed(call: Call, store: Store) -> dict[str, Any]:
     from heronpy.jobs.documents import check_by_hand, nested
     from heronpy.jobs.merge import values_of
 
-    name, layer = call.path["job"], call.path["layer"]
+    name, layer, body = call.path["job"], call.path["layer"], call.body
     store.get(name)
-    seen = call.headers.get("if-match", "").strip().strip('"')
-    if not (seen.isascii() and seen.isdecimal()):
-        fix = "give it the version of the layer that GET .../jobs/{cluster}/{job} has"
-        raise Problem(428, "no-version", "a change of a layer needs the header If-Match", fix)
+    version = _version(call, "layer")
     given = [one for one in (body.set, body.unset, body.revert) if one is not None]
     if len(given) != 1 or (body.for_s is not None and body.set is None):
         raise Problem(400, "bad-request", "a change has one of set, unset and revert, and for_s with set alone")
     check_by_hand(layer, body.set or ())
-    version = int(seen[:9])
     who = f"{call.asker.who} at the tracker"[-100:]
     view: View
     if body.set is not None:
@@ -123,3 +198,108 @@ def _changed(call: Call, store: Store, body: LayerBody) -> dict[str, Any]:
     else:
         view = store.revert(name, layer, body.revert or 0, version, who, body.why)
     return {"job": name, "versions": view.versions, "document": nested(values_of(view.found))}
+
+
+def _released(call: Call, store: Store) -> dict[str, Any]:
+    name = call.path["job"]
+    now, seen = sum(store.get(name).versions.values()), _version(call, "job")
+    if seen != now:
+        text = f"job '{name}' has version {now} now, not {seen}"
+        raise Problem(412, "stale", text, "look at what has changed, and ask again")
+    return {"job": name, "released": store.release(name)}
+
+
+# ---- what is shown --------------------------------------------------------------------------
+
+
+def _is_kept(session: Session) -> bool:
+    """Whether a manager keeps the jobs of the cluster true."""
+    from heronpy.jobs.manager import acting_of
+
+    return acting_of(session.state) is not None
+
+
+def _shown(session: Session, name: str) -> dict[str, Any]:
+    from heronpy.jobs.report import shown
+
+    found = shown(_store(session), name)
+    return found | {"version": sum(found["versions"].values()), "kept": _is_kept(session)}
+
+
+def _row(store: Store, name: str) -> dict[str, Any]:
+    """A job in a list, also one that cannot be read."""
+    from heronpy.jobs.manager import desired_of
+    from heronpy.jobs.report import row
+    from heronpy.jobs.syncer import Running
+    from heronpy.scaling.estimate import lag_of
+
+    found = row(store, name) | dict.fromkeys(("tasks", "lag_s", "slo_lag_s", "slo_kept", "decided"))
+    with suppress(HeronError):
+        wanted, _ = desired_of(store, name, store.running(name)[0] or Running(""))
+        scaled, decisions = store.scaled(name)[0], store.log(name).decisions
+        found |= {
+            "tasks": sum(int(str(value)) for path, value in wanted.items() if path[0] == "parallelism"),
+            "lag_s": lag_of(scaled.look) if scaled.look is not None and scaled.look.components else None,
+            "slo_lag_s": wanted.get(("slo", "lag_s")),
+            "slo_kept": scaled.state.slo.share,
+            "decided": {"at": decisions[-1].at, "text": decisions[-1].text} if decisions else None,
+        }
+    return found
+
+
+async def _seen(call: Call, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the asker may see of these jobs, with the tasks of their topologies that run."""
+    watched = [call.tracker.clusters[one["cluster"]].topologies.get(one["job"]) for one in found]
+    await asyncio.gather(*(one.refresh() for one in watched if one is not None))
+    for row, one in zip(found, watched, strict=True):
+        row["running"] = one.summary().tasks_up if one is not None else 0
+        row["place"] = {"role": one.record.role, "environ": one.record.environ} if one is not None else None
+    return found if call.asker.may_all else [without_reasons(one) for one in found]
+
+
+def without_reasons(found: Any) -> Any:
+    """A job without settings, and without the texts of people and of user code. Pure."""
+    if isinstance(found, list | tuple):
+        return [without_reasons(one) for one in found if not (isinstance(one, dict) and _is_setting(one.get("path")))]
+    if not isinstance(found, dict):
+        return found
+    shown = {}
+    for key, value in found.items():
+        if key in ("document", "origin"):
+            value = {name: one for name, one in value.items() if name.partition(".")[0] not in SETTINGS}
+        if key in _REASONS and value:
+            shown[key] = [UNSEEN for _ in value] if isinstance(value, list | tuple) else UNSEEN
+        else:
+            shown[key] = without_reasons(value)
+    return shown
+
+
+def _is_setting(path: Any) -> bool:
+    return bool(path) and path[0] in SETTINGS
+
+
+# ---- pools ----------------------------------------------------------------------------------
+
+
+@table.route("GET", POOLS, Scope.VIEW, _CLUSTER, returns=list[dict[str, Any]])
+async def pools(call: Call) -> list[dict[str, Any]]:
+    """The pools: slots, shards, the size of a slot, and the topologies in them; none is no error."""
+
+    def asked(session: Session) -> list[dict[str, Any]]:
+        from heronpy.clusters.pools import listed
+
+        return listed(session)
+
+    return await _of_each(call, asked)
+
+
+@table.route("GET", POOL, Scope.VIEW, returns=dict[str, Any])
+async def pool(call: Call) -> dict[str, Any]:
+    """A pool, with the state, the shards and the load of each slot."""
+
+    def asked(session: Session) -> dict[str, Any]:
+        from heronpy.clusters.pools import shown
+
+        return shown(session, call.path["pool"])
+
+    return await _of(call, call.path["cluster"], asked)

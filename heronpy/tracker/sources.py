@@ -116,6 +116,11 @@ class Watched:
         return self.record.topology
 
     @property
+    def place(self) -> str:
+        """Cluster, role, environ and name."""
+        return f"{self.record.cluster}/{self.record.role}/{self.record.environ}/{self.record.topology}"
+
+    @property
     def silent_s(self) -> float | None:
         """Seconds since the topology master answered, 0 while it does; None: it never did."""
         if self._heard_at is None:

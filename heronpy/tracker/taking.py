@@ -77,7 +77,7 @@ async def _take(
             raise ClusterError(outcome) from None
         raise
     finally:
-        call.tracker.changed(call.asker, f"{kind} of {process.name}", watched, outcome)
+        call.tracker.changed(call.asker, f"{kind} of {process.name}", watched.place, outcome)
     found = Evidence(process=process.name, kind=kind, under_way=False, at=0.0, takes_s=takes_s)
     if isinstance(reply, control_pb2.DumpStacksReply):
         found.stacks = reply.text

@@ -97,10 +97,8 @@ class Tracker:
         return await asyncio.to_thread(self.ended.find, source.session, role, environ, name, here)
 
     @staticmethod
-    def changed(who: Asker, action: str, topology: Watched, outcome: str) -> None:
+    def changed(who: Asker, action: str, place: str, outcome: str) -> None:
         """Write to the log who changed what, or tried to, and what became of it; not what was given, as a setting."""
-        record = topology.record
-        place = f"{record.cluster}/{record.role}/{record.environ}/{record.topology}"
         log.info("%s asked for %s of %s: %s", who.who, action, place, outcome[:OUTCOME_MAX])
 
     def close(self) -> None:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from heronpy.jobs.store import Definition, Store
+from heronpy.scaling.figures import Figures, Goal, Look, Times
+from heronpy.scaling.history import History
+from heronpy.scaling.replaying import Minute
 from heronpy.statemgr.base import StateManager
 from tests.plan.builders import TopologyMessage
 
@@ -27,6 +34,17 @@ def definition_of(*components: str, **submitted: Any) -> Definition:
     for bolt in message.message.bolts:
         bolt.comp.asynchronous = True
     return Definition(message.message.SerializeToString(deterministic=True), submitted)
+
+
+def record_minutes(file: Path, count: int = 8) -> None:
+    """What a scaler has seen of a job: a look each second from 1e9 s on, with one task and 2 s of lag more each time."""
+    file.parent.mkdir(parents=True)
+    with closing(History(file, Times())) as history:
+        for number in range(count):
+            read = Figures(name="read", is_spout=True, tasks=1, processed=50.0, backlog=100.0 * number)
+            work = Figures(name="work", is_spout=False, tasks=number, processed=42.0)
+            look = Look(topology="Day", at=1e9 + number, components=(read, work))
+            history.look(look.at, 1.0, 0.0, msgspec.json.encode(Minute(look, Goal(), 86_400.0)))
 
 
 def make_job(

@@ -125,6 +125,7 @@ def path_of(route: Route, **values: str) -> str:
         "number": "1",
         "process": "container_1_word_1",
         "job": "wordy",
+        "pool": "wordy",
         "layer": "oncall",
         **values,
     }

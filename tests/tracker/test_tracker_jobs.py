@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
+from heronpy.jobs.manager import minutes_of
 from heronpy.jobs.store import Store
-from heronpy.statemgr import open_state
-from tests.jobs.job_worlds import make_job
+from heronpy.jobs.syncer import Running
+from heronpy.plan.launch import SLOT
+from heronpy.pools.shards import BUCKETS, Answer, Map, Owner, Pool, Size, Spec, bucket_of, pack, shard_of
+from heronpy.proto import plan_pb2
+from heronpy.statemgr import open_state, paths
+from heronpy.tracker.guard import Scope
+from heronpy.tracker.tokens import Tokens
+from tests.jobs.job_worlds import make_job, record_minutes
 from tests.tracker.conftest import Asking
 
 DAY = "/api/v1/jobs/local/Day"
@@ -31,8 +38,9 @@ def change(asking: Asking, layer: str, version: str | None, body: dict[str, Any]
 def test_a_layer_is_read_and_changed_with_the_version_that_was_seen(asking: Asking, store: Store) -> None:
     [row] = asking.get("/api/v1/jobs")
     assert (row["cluster"], row["job"], row["state"]) == ("local", "Day", "NEW")
+    assert (row["tasks"], row["running"], row["slo_kept"], row["decided"], row["kept"]) == (12, 0, None, None, False)
     found = asking.get(DAY)
-    assert asking.get("/api/v1/jobs?job=Day&cluster=local") == [{"cluster": "local", **found}]
+    assert asking.get("/api/v1/jobs?job=Day&cluster=local") == [found]
     assert asking.get("/api/v1/jobs?job=Dya") == []
     assert found["document"]["parallelism"]["work"] == 10 and found["versions"]["oncall"] == 0
     assert found["origin"]["parallelism.work"]["layer"] == "provisioner" and found["scaler"]["components"] == {}
@@ -77,3 +85,83 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(
     missing = change(asking, "oncall", "0", {"set": {"run": "paused"}}, "/api/v1/jobs/local/Dya")
     assert missing.status_code == 404 and "there is no job 'Dya'; did you mean 'Day'?" in missing.json()["title"]
     assert asking.ask("GET", "/api/v1/jobs/nix/Day").status_code == 404
+
+
+def test_a_release_needs_the_version_of_the_document(asking: Asking, store: Store) -> None:
+    def released(**headers: str) -> Any:
+        return asking.ask("POST", DAY + "/release", json={}, headers={"X-Heron": "1", **headers})
+
+    assert released().status_code == 428
+    failed = Running("", "id", state="QUARANTINED", failure="the program crashes: order 4711")
+    store.put_running("Day", failed, 0)
+    assert asking.get("/api/v1/jobs")[0]["why"].endswith("order 4711")
+    version = asking.get(DAY)["version"]
+    store.set("Day", "oncall", {"run": "paused"}, 0, "ada", "")
+    stale = released(**{"If-Match": str(version)})
+    assert stale.status_code == 412 and stale.json()["title"] == "job 'Day' has version 2 now, not 1"
+    assert asking.get(DAY)["state"] == "QUARANTINED"
+    assert released(**{"If-Match": "2"}).json() == {"job": "Day", "released": True}
+    assert asking.get(DAY)["state"] == "WAITING"
+
+
+def test_the_token_view_sees_numbers_and_neither_settings_nor_reasons(asking: Asking, store: Store) -> None:
+    given = {
+        "parallelism": {"work": 6},
+        "settings": {"heron.checkpoint.interval_s": 17},
+        "config": {"key.of": "s3cret"},
+    }
+    store.set("Day", "oncall", given, 0, "ada", "s3cret")
+    store.decided("Day", "scaler", "work", "skewed by s3cret")
+    store.put_running("Day", Running("", state="WAITING", failure="s3cret"), 0)
+    view = {"Authorization": f"Bearer {Tokens(asking.folder).create(Scope.VIEW)}"}
+    for path in ("/api/v1/jobs", "/api/v1/jobs?job=Day", DAY):
+        assert "s3cret" in asking.ask("GET", path).text
+        seen = asking.ask("GET", path, headers=view)
+        assert seen.status_code == 200 and "s3cret" not in seen.text and "interval" not in seen.text
+    found = asking.get(DAY, headers=view)
+    assert found["document"]["parallelism"]["work"] == 6 and found["origin"]["parallelism.work"]["who"] == "ada"
+    assert found["failure"] == found["decisions"][0]["text"] == "the token 'all' shows the reason"
+    answer = asking.ask("POST", DAY + "/release", json={}, headers={"X-Heron": "1", "If-Match": "2", **view})
+    assert answer.status_code == 403
+
+
+def test_the_minutes_of_a_job_are_lines(asking: Asking, store: Store) -> None:
+    assert asking.get(DAY + "/minutes")["series"][0] == {"component": "", "metric": "lag_s", "values": []}
+    store.set("Day", "oncall", {"slo": {"lag_s": 5}}, 0, "ada", "")
+    file = minutes_of("local", "Day")
+    record_minutes(file)
+    found = asking.get(f"{DAY}/minutes?since=1000000002&points=3")
+    lines = {(one["component"], one["metric"]): one["values"] for one in found["series"]}
+    assert found["times"] == [1e9 + 3, 1e9 + 5, 1e9 + 7] and found["kept_from"] == 1e9 + 3
+    assert lines["", "lag_s"] == [6.0, 10.0, 14.0] and lines["", "slo_lag_s"] == [5.0] * 3
+    assert lines["work", "tasks"] == [3.0, 5.0, 7.0] and lines["work", "load_per_s"] == [42.0] * 3
+    file.write_bytes(b"no history" * 100)
+    assert "cannot be read now" in asking.ask("GET", DAY + "/minutes").json()["title"]
+    assert file.read_bytes().startswith(b"no history"), "a reader sets nothing aside"
+
+
+def test_pools_are_listed_and_shown(asking: Asking, home: Path) -> None:
+    assert asking.get("/api/v1/pools") == []
+    state = open_state("local", str(home / "state" / "local"))
+    try:
+        size = Size(4.0, 4 << 30)
+        record = plan_pb2.ExecutionState(topology="small", topology_id="small-1", cluster="local", program=SLOT)
+        state.create(paths.execution_state("small"), record.SerializeToString())
+        state.create(paths.pool("small"), pack(Pool(2, 128, size, drained=(2,), members={"Day": "Day-1"})))
+        [bucket, shard] = bucket_of("Day-1"), shard_of(("Day-1", 1), 128)
+        spec = Spec("Day", "Day-1", "", {1: Size(1.0, 1 << 30)})
+        owners = tuple(Owner(1 if number != shard else 2, 1, 1) for number in range(128))
+        buckets = tuple(int(number == bucket) for number in range(BUCKETS))
+        state.create(paths.pool_map("small"), pack(Map(1, owners, buckets)))
+        state.create(paths.pool_specs("small", bucket), pack((spec,)))
+        state.create(paths.pool_slot("small", 2), pack(Answer(1, 1, loads={"Day-1/1": Size(0.5, 3 << 30)})))
+        [row] = asking.get("/api/v1/pools?cluster=local")
+        assert (row["pool"], row["slots_wanted"], row["shards"], row["topologies"]) == ("small", 2, 128, ["Day"])
+        found = asking.get("/api/v1/pools/local/small")
+        first, second = found["slots"]
+        assert not found["scheduler"] and first["state"] == "unknown" and first["shards"] == 127
+        assert (second["state"], second["cpu"], second["ram_bytes"], second["load"]) == ("drained", 0.5, 3 << 30, 0.75)
+        missing = asking.ask("GET", "/api/v1/pools/local/smal")
+        assert missing.status_code == 404 and "did you mean 'small'" in missing.json()["title"]
+    finally:
+        state.close()

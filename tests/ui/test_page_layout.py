@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from heronpy.statemgr import open_state
+from tests.jobs.job_worlds import make_job
 from tests.support.command import REPO
 from tests.ui.conftest import PATIENCE_MS, Site, lasting_page, missing
 
@@ -33,11 +36,33 @@ def test_axe_is_shown_every_page() -> None:
     """A page is a module; the overview, the table of tasks and components are one, exceptions and letters another."""
     modules = {path.stem for path in (REPO / "heronpy/tracker/static/js/pages").glob("*.js")}
     asked = {part.partition("/")[0] for part in AXE_PAGES}
-    assert modules - {"list", "topology"} == asked - {"", "tasks", "component", "letters"}
+    assert modules - {"list", "topology", "job"} == asked - {"", "tasks", "component", "letters"}
+
+
+#: As /pools and one of them answer.
+POOL = {
+    "cluster": "local", "pool": "small", "size": {"cpu": 2.0, "ram_bytes": 1 << 30}, "topologies": ["Day"], "scheduler": False,
+    "slots": [{"slot": 1, "state": "RUNNING", "host": "vm", "shards": 64, "containers": 1, "load": 0.5, "cpu": 1.0, "ram_bytes": 1}],
+}  # fmt: skip
+
+
+@pytest.fixture
+def jobs(site: Site) -> Iterator[dict[str, str]]:
+    """The pages of a job, with its list, and what is there once they have their figures."""
+    state = open_state("local", str(site.heron.home / "state" / "local"))
+    store = make_job(state)
+    store.decided("Day", "scaler", "work", "work has as many tasks as it may have, " * 4)
+    store.set("Day", "oncall", {"parallelism": {"work": 6}}, 0, "ada", "backfill")
+    yield {
+        site.address: "section[aria-label='pool small'] tbody tr",
+        f"{site.address}/#/job/local%2FDay": ".pins button",
+    }
+    store.delete("Day")
+    state.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.heavy)])
-def test_axe_finds_nothing(site: Site, browser: Any, scheme: str) -> None:
+def test_axe_finds_nothing(site: Site, browser: Any, jobs: dict[str, str], scheme: str) -> None:
     try:
         from axe_playwright_python.sync_playwright import Axe
     except ImportError:
@@ -46,8 +71,10 @@ def test_axe_finds_nothing(site: Site, browser: Any, scheme: str) -> None:
     context = browser.new_context(color_scheme=scheme, bypass_csp=True, viewport={"width": 1400, "height": 1000})
     context.set_default_timeout(PATIENCE_MS)
     page = lasting_page(context)
+    page.route("**/pools**", lambda route: route.fulfill(json=[POOL] if route.request.url.endswith("/pools") else POOL))
     pages = [
         (site.address, "a[href*=marked]"),
+        *jobs.items(),
         *((site.page(*part.split("/")) if part else site.page(), seen) for part, seen in AXE_PAGES.items()),
     ]
     wrong = []
@@ -96,14 +123,17 @@ LOST = """() => [...document.querySelectorAll('main *')].filter((one) => {
 
 
 @pytest.mark.parametrize("width", [400, 1280])
-def test_nothing_is_cut_off_in_a_narrow_window(site: Site, browser: Any, width: int) -> None:
+def test_nothing_is_cut_off_in_a_narrow_window(site: Site, browser: Any, jobs: dict[str, str], width: int) -> None:
     """Each wide table scrolls in its own box, also by the keys of a keyboard, and the page does not scroll sideways."""
     context = browser.new_context(viewport={"width": width, "height": 900})
     context.set_default_timeout(PATIENCE_MS)
     page = lasting_page(context)
     try:
         pages = {site.page(*part.split("/")) if part else site.page(): seen for part, seen in AXE_PAGES.items()}
-        for address, seen in {site.address: "a[href*=marked]", **pages}.items():
+        page.route(
+            "**/pools**", lambda route: route.fulfill(json=[POOL] if route.request.url.endswith("/pools") else POOL)
+        )
+        for address, seen in {**jobs, **pages}.items():
             page.goto(address)
             page.locator(seen).first.wait_for()
             assert page.evaluate(LOST) == [], address

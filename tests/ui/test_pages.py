@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heronpy.common.states import START_PHASES
+from heronpy.jobs.store import Store
+from heronpy.jobs.syncer import Running
 from heronpy.statemgr import open_state
-from tests.jobs.job_worlds import make_job
+from tests.jobs.job_worlds import make_job, record_minutes
 from tests.support.waiting import wait_for
 from tests.ui.conftest import PATIENCE_MS, PROGRAM, Site, Tab, serve, snapshot
 from tests.ui.marked import MARKUP
@@ -89,20 +93,85 @@ def test_the_overview_shows_the_phases_of_the_start_and_they_add_up(site: Site, 
     assert whole == pytest.approx(told["took_s"], rel=0.02)
 
 
-def test_the_overview_shows_the_job_that_keeps_the_topology(site: Site, tab: Tab) -> None:
-    page, state = tab.page, open_state("local", str(site.heron.home / "state" / "local"))
+@pytest.fixture
+def job(site: Site) -> Iterator[Store]:
+    """A job of the topology, which no manager keeps, with a decision and minutes of a scaler."""
+    state = open_state("local", str(site.heron.home / "state" / "local"))
+    file = site.heron.home / "managers" / "local" / f"{site.name}.minutes"
+    store = make_job(state, name=site.name)
     try:
-        store = make_job(state, name=site.name)
         store.decided(site.name, "scaler", "work", "work 10 -> 12 tasks: <b>9,000/s</b> now")
-        page.goto(site.page())
-        card = page.get_by_role("region", name="job", exact=True)
-        card.get_by_text("10, provisioner").wait_for()
-        card.get_by_text("scaler: work 10 -> 12 tasks: <b>9,000/s</b> now").wait_for()
-        card.get_by_text("provisioner v1 by deploy: first").wait_for()
-        store.delete(site.name)
-        card.wait_for(state="detached")
+        record_minutes(file)
+        yield store
     finally:
+        if site.name in store.names():
+            store.delete(site.name)
+        shutil.rmtree(file.parent)
         state.close()
+
+
+def test_the_overview_shows_the_job_that_keeps_the_topology(site: Site, tab: Tab, job: Store) -> None:
+    page = tab.page
+    page.goto(site.page())
+    card = page.get_by_role("region", name="job", exact=True)
+    row = card.get_by_role("row", name="work").first
+    row.get_by_role("button", name="pin work").wait_for()
+    assert row.locator("td").all_text_contents()[:3] == ["10/40", "pin …", "provisioner"]
+    card.get_by_text("No manager keeps the jobs of cluster local").wait_for()
+    card.get_by_text("scaler: work 10 -> 12 tasks: <b>9,000/s</b> now").wait_for()
+    card.get_by_text("provisioner v1 by deploy, definition, parallelism.work, scale.max.work: first").wait_for()
+    charts = card.locator(".chart", has=page.locator("canvas"))
+    charts.nth(2).wait_for()
+    assert [text.split("\n")[0] for text in charts.locator("figcaption").all_text_contents()] == [
+        "load",
+        "tasks",
+        "lag",
+    ]
+    tasks = charts.nth(1).get_by_role("row", name="work").locator("td").all_text_contents()
+    assert tasks == ["7", "0", "7"], "last, least and most"
+    job.delete(site.name)
+    card.wait_for(state="detached")
+
+
+def test_a_job_is_changed_from_its_page_by_keyboard(site: Site, tab: Tab, job: Store) -> None:
+    page, name = tab.page, site.name
+    tab.broken = True  # a change that is refused
+
+    def pressed(button: str) -> None:
+        page.get_by_role("button", name=button).focus()
+        page.keyboard.press("Enter")
+
+    page.goto(site.address)
+    page.get_by_role("region", name="jobs").get_by_role("link", name=name).press("Enter")
+    page.get_by_role("heading", name="job", exact=True).wait_for()
+    pressed("pin call")
+    dialog = page.get_by_role("dialog", name="pin call")
+    dialog.get_by_label("tasks").fill("4")
+    dialog.get_by_label("hold it").select_option("for 1 hour")
+    dialog.get_by_label("why").fill("backfill")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.get_by_text("parallelism.call = 4 by").wait_for()
+    assert job.get(name).found["parallelism", "call"].entry.stamp.why == "backfill"
+    pressed("let go parallelism.call")
+    job.set(name, "oncall", {"parallelism": {"call": 9}}, 1, "bob", "")
+    page.get_by_role("dialog", name="let go").get_by_role("button", name="let go").click()
+    page.get_by_text("'parallelism.call' of layer oncall was set to 9 by bob meanwhile").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_text("parallelism.call = 9 by bob").wait_for()
+    pressed("let go parallelism.call")
+    page.get_by_role("dialog").get_by_role("button", name="let go").click()
+    page.get_by_text("parallelism.call = 9 by bob").wait_for(state="detached")
+    pressed("stop …")
+    page.get_by_role("dialog").get_by_role("button", name="stop").click()
+    page.get_by_role("button", name="start …").wait_for()
+    assert job.get(name).document.run == "stopped"
+    job.put_running(name, Running("", state="QUARANTINED", failure="the program crashes"), 0)
+    page.get_by_text("the program crashes", exact=True).wait_for()
+    pressed("release …")
+    page.get_by_role("dialog").get_by_role("button", name="release").click()
+    wait_for(lambda: job.running(name)[0].state == "WAITING", PATIENCE_MS / 1000, "the release")
+    job.put_running(name, Running(""), job.running(name)[1])
 
 
 def test_figures_say_over_which_time_they_are(site: Site, tab: Tab) -> None:

@@ -31,10 +31,10 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(STATIC))
 
 
-def test_the_whole_app_is_at_most_100_kilobytes() -> None:
+def test_the_whole_app_is_at_most_104_kilobytes() -> None:
     served = {name: page for name, page in load().items() if name.endswith(LOADED)}
     sizes = {name: len(gzip.compress(page.content, 9)) for name, page in served.items()}
-    assert sum(sizes.values()) <= 100_000, sorted(sizes.items(), key=lambda item: -item[1])
+    assert sum(sizes.values()) <= 104_000, sorted(sizes.items(), key=lambda item: -item[1])
 
 
 @pytest.mark.parametrize(

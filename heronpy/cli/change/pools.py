@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -19,10 +18,8 @@ from heronpy.common.settings import settings_for
 from heronpy.common.units import counted, format_bytes, parse_bytes
 from heronpy.launching import in_pool, submission
 from heronpy.launching.model import Kept
-from heronpy.pools.keeping import spread
-from heronpy.pools.nodes import read_answer, read_map, read_specs
-from heronpy.pools.shards import Size, Spec, loads_of
-from heronpy.proto import control_pb2
+from heronpy.pools.nodes import read_map
+from heronpy.pools.shards import Size
 
 LOOK_S: Final = 0.2
 
@@ -46,47 +43,22 @@ def create(target: Target, pool: str, slots: int, cpu: float, ram: str, common: 
 
 def show(target: Target, pool: str, as_json: bool, common: Common) -> None:
     """Print the specification and state of a pool."""
-    session = Session(target, common)
-    known = pools.find(session, pool)
-    found = read_map(session.state, pool)
-    specs: dict[str, Spec] = read_specs(session.state, pool, found[0]) if found is not None else {}
-    records = {int(one.name.rpartition("-")[2]): one for one in _slots(session, pool)}
-    answers = {slot: read_answer(session.state, pool, slot) for slot in {*records, *range(1, known.slots + 1)}}
-    runs = {slot: len(answer.records) if answer is not None else 0 for slot, answer in answers.items()}
-    measured = {name: load for answer in answers.values() if answer is not None for name, load in answer.loads.items()}
-    used = spread(found[0], loads_of(specs.values(), measured, known.shards), known) if found is not None else {}
-    rows = [
-        {
-            "slot": slot,
-            "state": "drained" if slot in known.drained else records[slot].phase if slot in records else "not there",
-            "host": records[slot].host if slot in records else "",
-            "shards": used.get(slot, (0, 0.0))[0],
-            "containers": runs.get(slot, 0),
-            "load": round(used.get(slot, (0, 0.0))[1], 3),
-        }
-        for slot in sorted(answers)
-    ]
+    found = pools.shown(Session(target, common), pool)
+    rows, size = found["slots"], found["size"]
     if as_json:
-        size = {"cpu": known.size.cpu, "ram_bytes": known.size.ram_bytes}
-        print_json({"pool": pool, "slots": rows, "size": size, "topologies": sorted(known.members)})
+        print_json(found)
         return
-    runs_it = session.scheduler_location(pool) is not None
-    alone = "" if runs_it else "; its scheduler does not run, but the slots keep running"
     say(
-        f"pool {pool}: {counted(known.slots, 'slot')} of {known.size.cpu:g} cores and"
-        f" {format_bytes(known.size.ram_bytes)}{alone}"
+        f"pool {pool}: {counted(found['slots_wanted'], 'slot')} of {size['cpu']:g} cores and"
+        f" {format_bytes(size['ram_bytes'])}"
+        f"{'' if found['scheduler'] else '; its scheduler does not run, but the slots keep running'}"
     )
     print_table(
         ["slot", "state", "host", "shards", "containers", "load"],
         [[str(one["slot"]), one["state"], one["host"], str(one["shards"]), str(one["containers"]),
           f"{one['load']:.0%}"] for one in rows],
     )  # fmt: skip
-    say(f"topologies: {', '.join(sorted(known.members)) or 'none'}")
-
-
-def _slots(session: Session, pool: str) -> Sequence[control_pb2.ProcessRecord]:
-    found = session.containers(pool)
-    return found.containers if found is not None else ()
+    say(f"topologies: {', '.join(found['topologies']) or 'none'}")
 
 
 def resize(target: Target, pool: str, slots: int, common: Common) -> None:

@@ -2,7 +2,7 @@
 
 import { get, pathOf, post, problemOf } from './api.js';
 import { taskName } from './format.js';
-import { Trouble } from './parts.js';
+import { Dialog, Trouble } from './parts.js';
 import { html, useEffect, useRef, useState } from './ui.js';
 
 /** Name, title, what it takes, how advice says it. */
@@ -60,7 +60,6 @@ export function Restore({ place, plan, number }) {
 
 /** It begins with what `next` says. @param {{place: any, action: any, plan: any, next?: string, onClose: () => void}} props */
 function Ask({ place, action, plan, next = '', onClose }) {
-  const dialog = useRef(null);
   const [, task, of] = /heron restart .* (container_\d+_.+_(\d+))/.exec(next) ?? [];
   const [component, setComponent] = useState(task ?? '');
   const [counts, setCounts] = useState(Object.fromEntries([...next.matchAll(/-parallelism (\S+):(\d+)/g)].map(([, name, count]) => [name, +count])));
@@ -68,9 +67,6 @@ function Ask({ place, action, plan, next = '', onClose }) {
   const [result, setResult] = useState({ found: null, problem: null, busy: false });
   // The version that was seen first, here or in the first answer: a change meanwhile is refused, not overwritten.
   const version = useRef(plan?.version);
-  useEffect(() => {
-    dialog.current.showModal();
-  }, []);
   const body = () => {
     if (action.choose === 'component') return component === task ? { task: +of } : component ? { component } : {};
     if (action.choose === 'parallelism') return { parallelism: counts };
@@ -97,20 +93,16 @@ function Ask({ place, action, plan, next = '', onClose }) {
   const tried = shown?.dry_run && shown.key === key;
   const done = shown && !shown.dry_run;
   const ready = tried && (!action.typed || typed === place.name) && !result.busy;
-  return html`<dialog ref=${dialog} aria-label=${`${action.title} ${place.name}`} onClose=${onClose}>
-    <h2>${action.title} ${place.name}${action.about ?? ''}</h2>
+  const buttons = !done && html`<button onClick=${() => run(true)} disabled=${result.busy}>show what would happen</button>
+    <button class="do" onClick=${() => run(false)} disabled=${!ready}>${result.busy ? 'working …' : action.title}</button>`;
+  return html`<${Dialog} title=${`${action.title} ${place.name}${action.about ?? ''}`} onClose=${onClose} buttons=${buttons}>
     ${!done && action.choose === 'component' && html`<label>what <select value=${component} onChange=${(event) => setComponent(event.target.value)}>
       ${task && html`<option value=${task}>${taskName(task)}</option>`}<option value="">the whole topology</option>${(plan?.nodes ?? []).map((node) => html`<option key=${node.name} value=${node.name}>${node.name}</option>`)}</select></label>`}
     ${!done && action.choose === 'parallelism' && html`<${Counts} plan=${plan} counts=${counts} onCounts=${setCounts} />`}
     ${shown && html`<p role="status"><b>${shown.text}</b></p>${shown.changes.length > 0 && html`<ul class="changes">${shown.changes.map((change, number) => html`<li key=${number}>${change.text}</li>`)}</ul>`}`}
     <${Trouble} problem=${result.problem} />
     ${tried && action.typed && html`<label>type ${place.name} to confirm <input value=${typed} onInput=${(event) => setTyped(event.target.value)} autocomplete="off" /></label>`}
-    <div class="buttons">
-      ${!done && html`<button onClick=${() => run(true)} disabled=${result.busy}>show what would happen</button>
-        <button class="do" onClick=${() => run(false)} disabled=${!ready}>${result.busy ? 'working …' : action.title}</button>`}
-      <button onClick=${() => dialog.current.close()}>close</button>
-    </div>
-  </dialog>`;
+  <//>`;
 }
 
 /** @param {{plan: any, counts: Record<string, number>, onCounts: (counts: Record<string, number>) => void}} props */

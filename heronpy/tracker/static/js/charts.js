@@ -14,8 +14,8 @@ const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
 const HEIGHT = 150;
 
 /**
- * A chart: title, how a value is shown, title of a line by its metric (`%`: the component), the highest value there is.
- * @typedef {{title: string, shown: (value: any) => string, lines: Record<string, string>, top?: number}} Kind
+ * A chart: title, how a value is shown, title of a line by its metric (`%`: the component), the highest value there is, whether it goes in steps.
+ * @typedef {{title: string, shown: (value: any) => string, lines: Record<string, string>, top?: number, steps?: boolean}} Kind
  */
 const END_TO_END = { title: 'end to end', shown: latency, lines: { end_to_end_p50_s: '% p50', end_to_end_p99_s: '% p99', complete_p50_s: '% acked p50', complete_p99_s: '% acked p99' } };
 
@@ -47,6 +47,13 @@ export const OF_SPARK = [
   { title: 'lag, the oldest batch', shown: duration, lines: { spark_lag_s: 'lag' } },
   { title: 'a batch takes', shown: duration, lines: { spark_batch_s: 'time per batch' } },
   { title: 'batches done', shown: rate, lines: { spark_done: 'done' } },
+];
+
+/** Of a job. @type {Kind[]} */
+export const OF_JOB = [
+  { title: 'load', shown: rate, lines: { load_per_s: '%' } },
+  { title: 'tasks', shown: count, lines: { tasks: '%' }, steps: true },
+  { title: 'lag', shown: duration, lines: { lag_s: 'lag', slo_lag_s: 'promised at most' } },
 ];
 
 /** A line that is not shown must be this much higher than one that is, to take its place. */
@@ -160,7 +167,7 @@ function options(chart, lines, box, marks, setAt) {
     scales: { x: { time: true }, y: { range: (_, low, high) => [0, chart.top ?? (high > 0 ? high * 1.05 : 1)] } },
     axes: [
       { ...axis, size: 28, space: 80, incrs: TICKS, values: (plot, ticks) => ticks.map((tick) => clock(tick, plot.scales.x.max - plot.scales.x.min)) },
-      { ...axis, size: 74, ...(chart.shown === bytes && { incrs: POWERS }), values: (_, ticks) => ticks.map((tick) => chart.shown(tick)) },
+      { ...axis, size: 74, ...((chart.shown === bytes || chart.steps) && { incrs: POWERS }), values: (_, ticks) => ticks.map((tick) => chart.shown(tick)) },
     ],
     series: [
       {},
@@ -169,6 +176,7 @@ function options(chart, lines, box, marks, setAt) {
         stroke: colour(`--${line.colour}`),
         width: 1.5,
         dash: line.dash,
+        ...(chart.steps && { paths: uPlot.paths.stepped({ align: 1 }) }),
         // Asked at each drawing: a chart that began with two points soon has many.
         points: { show: (plot, series) => known(plot.data[series]).length < 3 },
       })),
@@ -193,7 +201,7 @@ function clock(at, span) {
 }
 
 /** Events that are marked, with their letters. @type {Record<string, string>} */
-const MARKS = { backpressure: 'B', restart: 'R', oom: 'M', update: 'U', restore: 'Z', master: 'T' };
+const MARKS = { backpressure: 'B', restart: 'R', oom: 'M', update: 'U', decision: 'D', restore: 'Z', master: 'T' };
 /** Of what was repeated, that of the first time; of episodes together, what they have lasted. */
 const begin = (event) => Math.min(event.first_at, event.at - (event.lasted_s ?? 0));
 /** A mark has no more digits. */
@@ -222,7 +230,7 @@ function drawMarks(plot, events, colour) {
   let from;
   marked(events, plot.scales.x.min, plot.scales.x.max).forEach((event, number, all) => {
     const left = Math.max(bbox.left, position(begin(event)));
-    ctx.fillStyle = `${colour(event.kind === 'update' ? '--info' : '--warn')}33`;
+    ctx.fillStyle = `${colour(event.kind === 'update' || event.kind === 'decision' ? '--info' : '--warn')}33`;
     // What was repeated did not last all the time: a line at its end, and a strip back to where it began.
     const right = position(event.at);
     const lasted = event.lasted_s && event.times < 2;
@@ -251,7 +259,7 @@ export function Charts({ charts, timeline, events, nodes }) {
   // A topology that ran for less than a minute has one point.
   if (!timeline.times.length) return html`<p class="quiet">Nothing is recorded of this time yet.</p>`;
   return html`<div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} timeline=${timeline} events=${events} nodes=${nodes} dark=${dark} />`)}</div>
-    <p class="quiet">Marks: B spouts held, R restart, M out of memory, U update, Z restore, T topology master.</p>`;
+    <p class="quiet">Marks: B spouts held, R restart, M out of memory, U update, D decision, Z restore, T topology master.</p>`;
 }
 
 /** Buttons for the span. @param {{span: string, keptFrom: number|null, onSpan: (span: string) => void}} props */

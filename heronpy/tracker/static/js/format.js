@@ -33,6 +33,9 @@ export const rate = (value) => (known(value) ? `${count(value)}/s` : UNKNOWN);
 /** A share between 0 and 1, as the doctor says it. @param {number|null|undefined} value */
 export const share = (value) => (known(value) ? `${Math.round(100 * value)} %` : UNKNOWN);
 
+/** A share of the time that a promise was kept: 99.97 % is not all. @param {number|null|undefined} value */
+export const kept = (value) => (known(value) ? `${Math.floor(10_000 * value) / 100} %` : UNKNOWN);
+
 /** In powers of 1024, as the command says it. @param {number|null|undefined} value */
 export function bytes(value) {
   if (!known(value)) return UNKNOWN;

@@ -8,13 +8,15 @@ import { CheckpointsPage } from './pages/checkpoints.js';
 import { ConfigPage } from './pages/config.js';
 import { DoctorPage } from './pages/doctor.js';
 import { ExceptionsPage, LettersPage } from './pages/exceptions.js';
+import { JobPage } from './pages/job.js';
 import { ListPage } from './pages/list.js';
 import { LogsPage } from './pages/logs.js';
 import { TaskPage } from './pages/task.js';
 import { ComponentPage, TasksPage, TopologyPage } from './pages/topology.js';
 import { TracesPage } from './pages/traces.js';
+import { Dialog } from './parts.js';
 import { parsed, to } from './route.js';
-import { Cell, frozen, html, render, useCell, useEffect, useRef, useState } from './ui.js';
+import { Cell, frozen, html, render, useCell, useEffect, useState } from './ui.js';
 
 /** A page is a module and a line here. */
 const PAGES = {
@@ -63,14 +65,10 @@ function up() {
 }
 
 function Help() {
-  const dialog = useRef(null);
-  useEffect(() => dialog.current.showModal(), []);
-  return html`<dialog ref=${dialog} aria-label="keys" onClose=${() => helping.set(false)}>
-    <h2>keys</h2>
+  return html`<${Dialog} title="keys" onClose=${() => helping.set(false)}>
     <table><caption class="unseen">keys</caption><thead class="unseen"><tr><th scope="col">key</th><th scope="col">what it does</th></tr></thead>
       <tbody>${KEYS.map(([keys, does]) => html`<tr key=${keys}><th scope="row"><kbd>${keys}</kbd></th><td>${does}</td></tr>`)}</tbody></table>
-    <div class="buttons"><button onClick=${() => dialog.current.close()}>close</button></div>
-  </dialog>`;
+  <//>`;
 }
 
 /** Asks for a token when the tracker does not know who asks. */
@@ -97,9 +95,9 @@ function App() {
     whoAmI().then((me) => setWho({ me, problem: null }), (problem) => setWho({ me: null, problem }));
   }, []);
   useEffect(() => {
-    document.title = here.place ? `${here.place.name}${here.page ? ` ${here.page}` : ''} · heron` : 'heron';
+    document.title = here.place ? `${here.place.name}${here.page ? ` ${here.page}` : ''} · heron` : here.arg ? `${here.arg} · heron` : 'heron';
   }, [here]);
-  const Page = here.place ? PAGES[here.page] : here.page === '' ? ListPage : undefined;
+  const Page = here.place ? PAGES[here.page] : { '': ListPage, job: JobPage }[here.page];
   const refused = who.problem?.status === 401;
   return html`
     <header class="top"><a href="#/" class="brand">heron</a>${still && html`<span class="frozen" role="status">frozen: Space lets it go on</span>`}

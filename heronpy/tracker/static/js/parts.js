@@ -1,7 +1,7 @@
 /** Parts of several pages: tables, sentences, states, sparklines. */
 
 import { UNKNOWN, count, duration, text, time } from './format.js';
-import { Component, h, html, rarely, useClock, useState } from './ui.js';
+import { Component, h, html, rarely, useClock, useEffect, useRef, useState } from './ui.js';
 
 /** How urgent it is, by rank: a sign and a word beside each colour. */
 const RANKS = [
@@ -19,7 +19,7 @@ export function Rank({ rank }) {
 }
 
 const GOOD = new Set(['RUNNING', 'FINISHED', 'IN_SYNC']);
-const CHANGING = new Set(['STARTING', 'SYNCING', 'UNDOING', 'WAITING', 'PAUSED', 'UPDATING', 'FINISHING', 'EXHAUSTED', 'RESTORED', 'KILLING', 'KILLED', 'ENDED']);
+const CHANGING = new Set(['STARTING', 'NEW', 'STOPPED', 'QUEUED', 'STANDBY', 'LEAVING', 'drained', 'SYNCING', 'UNDOING', 'WAITING', 'PAUSED', 'UPDATING', 'FINISHING', 'EXHAUSTED', 'RESTORED', 'KILLING', 'KILLED', 'ENDED']);
 
 /** A state as a badge. @param {{state: string}} props */
 export function State({ state }) {
@@ -175,6 +175,17 @@ export function fits(filter, ...texts) {
   if (!filter) return true;
   const whole = texts.map(text).join(' ').toLowerCase();
   return filter.toLowerCase().split(/\s+/).every((word) => whole.includes(word));
+}
+
+/** An open dialog; `buttons` stand before the one that closes it. @param {{title: string, onClose: () => void, buttons?: any, children: any}} props */
+export function Dialog({ title, onClose, buttons, children }) {
+  const dialog = useRef(null);
+  useEffect(() => dialog.current.showModal(), []);
+  return html`<dialog ref=${dialog} aria-label=${title} onClose=${onClose}>
+    <h2>${title}</h2>
+    ${children}
+    <div class="buttons">${buttons}<button onClick=${() => dialog.current.close()}>close</button></div>
+  </dialog>`;
 }
 
 /** A section with a heading that can be linked to. @param {{title: string, children: any, aside?: any}} props */

@@ -6,6 +6,7 @@ import { endToEnd, stopped } from '../levels.js';
 import { Filter, Flow, Rank, Section, Spark, State, Table, Trouble, fits } from '../parts.js';
 import { to } from '../route.js';
 import { html, useGet, useLive, useState } from '../ui.js';
+import { Jobs, Pools } from './job.js';
 
 /** A link to the topology, and where it is. @param {any} row @param {string} name in the address */
 const named = (row, name) => html`<a href=${to({ ...row, name })}>${row.name}</a><span class="where">${row.cluster}/<wbr />${row.role}/<wbr />${row.environ}</span>`;
@@ -62,6 +63,7 @@ export function ListPage() {
     ${Object.entries(asked.data?.unreachable ?? {}).map(([name, text]) => html`<p class="trouble" role="alert" key=${name}><b>cluster ${name} cannot be read</b><span>${text}</span></p>`)}
     ${rows === null ? html`<p class="quiet">Asking the tracker …</p>` : html`<${Table} columns=${COLUMNS} rows=${shown} name=${(row) => row.id} caption="topologies, the worst first"
       empty=${rows.length ? 'No topology fits the filter.' : `Nothing runs in ${(asked.data?.clusters ?? []).join(', ') || 'the clusters of this tracker'}; heron submit starts a topology.`} />`}
+    <${Jobs} filter=${filter} /><${Pools} />
     ${ended.length > 0 && html`<${Section} title="ended"><${Table} columns=${ENDED} rows=${ended} name=${(row) => row.id} caption="topologies that have ended" /><//>`}
   </main>`;
 }

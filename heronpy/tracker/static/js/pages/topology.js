@@ -1,6 +1,5 @@
 /** A topology, its components and its tasks: graph, containers, charts, events, and tables of what they show. */
 
-import { useMay } from '../actions.js';
 import { pathOf } from '../api.js';
 import { componentColumns, downMark, edgeColumns, lost, over, plain, processColumns, taskColumns } from '../columns.js';
 import { Containers } from '../containers.js';
@@ -8,11 +7,12 @@ import { bytes, count, duration, rate, share, taskName, text } from '../format.j
 import { GraphView } from '../graph.js';
 import { TopologyFrame, useTopology } from '../head.js';
 import { MEASURES, measure } from '../levels.js';
-import { Facts, Filter, Section, State, Table, Trouble, When, fits } from '../parts.js';
+import { Facts, Filter, Section, Table, Trouble, fits } from '../parts.js';
 import { ChartsOf, Events, useEvents } from '../past.js';
 import { replaceQuery, to } from '../route.js';
 import { Later, html, useGet, useMemo, useRef, useState } from '../ui.js';
 import { Exceptions } from './exceptions.js';
+import { Job } from './job.js';
 
 /** @param {{route: any}} props */
 export function TopologyPage({ route }) {
@@ -56,30 +56,6 @@ function Units({ place }) {
   return table?.rows.length > 0 && html`<${Section} title=${run ? `batch run ${run.run}: ${run.state}` : 'work units'}>
     <${Trouble} problem=${run?.cause && { title: run.cause }} />
     <${Table} columns=${table.titles.map((title, at) => plain(title, at, String))} rows=${table.rows} name=${(row) => row[0]} caption="work units" />
-  <//>`;
-}
-
-const REASONS_SHOWN = 8;
-
-/** The job that keeps the topology: its tasks and who wants them, what the scaler sees and does, and the last reasons; nothing without a job. @param {{place: any}} props */
-export function Job({ place }) {
-  const may = useMay();
-  const [job] = useGet(may ? 'jobs' : null, { cluster: place.cluster, job: place.name }, 10).data ?? [];
-  if (!job) return null;
-  const { lag_s, slo_kept, alerts, components } = job.scaler;
-  const tasks = ([name, tasks]) => {
-    const { arrives_per_s: comes, each_per_s: each, busy, high, verdict } = components[name] ?? {};
-    const by = job.origin[`parallelism.${name}`];
-    return [name, `${tasks}${high ? ` of ${high}` : ''}, ${by?.layer ?? 'of the program'}${verdict ? `: input ${rate(comes)}, one task ${rate(each)}, busy ${share(busy)}; ${verdict}` : ''}`, by?.why];
-  };
-  const reasons = [
-    ...job.decisions.map((one) => [one.at, `${one.who}: ${one.text}`]),
-    ...job.changes.map(({ layer, version, stamp }) => [stamp.at, `${layer} v${version} by ${stamp.who}: ${stamp.why}`]),
-  ];
-  return html`<${Section} title="job" aside=${html`<${State} state=${job.state} />`}>
-    ${[job.failure, job.capacity, ...alerts].map((text) => text && html`<p key=${text} class="flow warn" role="status">${text}</p>`)}
-    <${Facts} wide items=${[...Object.entries(job.document.parallelism).map(tasks), ...(slo_kept === null ? [] : [['SLO', `kept ${share(slo_kept)} of the time; lag ${duration(lag_s)} of ${duration(job.document.slo.lag_s)}`]])]} />
-    <ul class="changes">${reasons.sort(([one], [other]) => other - one).slice(0, REASONS_SHOWN).map(([at, text], number) => html`<li key=${number}><${When} at=${at} /> ${text}</li>`)}</ul>
   <//>`;
 }
 
