@@ -13,18 +13,18 @@ from heronpy.ingest.ledger.commands import Figures
 from heronpy.ingest.ledger.types import UnitState
 from heronpy.views.progress import Progress, Slow, StageProgress
 
-#: The rate of a stage is that of this many seconds.
+#: The rate of a stage covers this many seconds.
 RATE_S = 60.0
 
 
 class Rate:
-    """What was done in the last minute."""
+    """The work of the last minute."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def per_s(self, now: float, done: int) -> float:
-        """The rate, after `done` in all; 0 if it is not known."""
+        """The rate, given the total `done`; 0 if it is not known."""
         self._seen.append((now, done))
         while self._seen[0][0] < now - RATE_S:
             self._seen.popleft()
@@ -33,7 +33,7 @@ class Rate:
 
 
 def started(record: RunRecord, stages: Sequence[Stage], boundary: str, now: float) -> Progress:
-    """The figures of a run of which nothing is done."""
+    """The figures of a run that has not processed anything yet."""
     waiting = [StageProgress(number=one.number, components=list(one.components), state="waiting") for one in stages]
     return Progress(
         run=record.run,
@@ -46,7 +46,7 @@ def started(record: RunRecord, stages: Sequence[Stage], boundary: str, now: floa
 
 
 def stage_progress(stage: Stage, found: Figures, state: str) -> StageProgress:
-    """One stage from the figures of its pipeline."""
+    """The figures of one stage, from those of its pipeline."""
     counts = {UnitState(name): count for name, (count, _) in found.units.items()}
     weights = {UnitState(name): weight for name, (_, weight) in found.units.items()}
     committed = counts.get(UnitState.COMMITTED, 0)
