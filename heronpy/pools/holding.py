@@ -1,7 +1,7 @@
 """The containers that a slot runs, and its permitted answer. Pure.
 
-Invariant: it answers the number of a map only when nothing runs in it that this map does not give it, so whoever reads
-the answer may give that to another slot.
+Invariant: a slot answers the number of a map only when it runs nothing that this map does not give it. So a reader of
+the answer may give the other containers to another slot.
 """
 
 from __future__ import annotations
