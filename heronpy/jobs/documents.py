@@ -156,7 +156,7 @@ def leaves_of(given: object, layer: str) -> Leaves:
     of_one = [path for path in found if layer == "base" and not _in_base(path)]
     if of_one:
         raise ConfigError(
-            f"'{name_of(of_one[0])}' of layer base is about one program, but the layer is of all jobs; leave it out"
+            f"'{name_of(of_one[0])}' of layer base concerns one program, but the layer holds for all jobs; leave it out"
         )
     return found
 

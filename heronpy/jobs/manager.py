@@ -290,7 +290,7 @@ class Process:
                 self._state.create(paths.job_manager(self.part), msgspec.json.encode(self._me), ephemeral=True)
                 return True
             if not told:
-                log.info("another %s acts; this one stands by", self.part)
+                log.info("another %s is active; this one stands by", self.part)
                 told = True
             self._woken.wait(LOOK_S)
         return False
@@ -303,7 +303,7 @@ class Process:
             return True  # the state manager cannot be reached, nor can another manager reach it
         if acting is not None and acting.id == self._me.id:
             return True
-        log.warning("another %s acts; this one stands by", self.part)
+        log.warning("another %s is active; this one stands by", self.part)
         return False
 
 
