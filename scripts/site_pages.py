@@ -20,7 +20,7 @@ ROOT = {
 }  # fmt: skip
 #: Pages of the API: package, subject, names (without names: all of the package).
 API: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "topologies": ("heronpy", "Topologies, streams and groupings: what is written once per topology.", (
+    "topologies": ("heronpy", "Classes that describe a topology: its components, streams and groupings.", (
         "TopologyBuilder", "Topology", "HeronComponentSpec", "GlobalStreamId", "Stream", "Grouping", "ICustomGrouping",
         "TopologyReliabilityMode",
     )),

@@ -275,7 +275,7 @@ class TopologyContext:
         self._invoke(lambda hook: hook.emit, EmitInfo(values, stream_id, self._task_id, out_tasks))
 
     def invoke_hook_spout_ack(self, message_id: Any, complete_latency_ns: float) -> None:
-        """After a tuple of this spout was acked."""
+        """Call the hooks after a tuple of this spout was acked."""
         self._invoke(
             lambda hook: hook.spout_ack, SpoutAckInfo(message_id, self._task_id, complete_latency_ns * _MS_PER_NS)
         )

@@ -1,6 +1,7 @@
 """Compares the rows of two batch runs or folders as multisets, with memory that does not grow with the rows.
 
-Digests of the rows are distributed over temporary files, which are compared one by one. What differs is read again.
+Digests of the rows are distributed over temporary files, which are compared one by one. Files that differ are read
+again.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from heronpy.common.errors import ConfigError
 from heronpy.connectors.unit_output import PREFIX, prefix_of
 from heronpy.proto import components_of, topology_pb2
 
-#: Differences that are shown of a sink.
+#: Number of differences that are shown of each sink.
 SHOWN = 20
 _DIGEST = 16
-#: Temporary files of a side, and bytes that wait for one of them.
+#: Number of temporary files of a side, and bytes that are buffered for each.
 PARTS, BUFFER_BYTES = 1024, 8192
 
 Rows = Callable[[], Iterable[bytes]]
 
 
 class Difference(Struct, frozen=True):
-    """A row that one side has more often."""
+    """A row that one side has more often than the other."""
 
     row: str
-    #: How often, in the first and in the second.
+    #: How often the row occurs in the first side, and in the second.
     first: int
     second: int
 
@@ -41,7 +42,7 @@ class Compared(Struct, frozen=True, kw_only=True):
     """The rows of one sink."""
 
     sink: str
-    #: Rows of the first and of the second, and those that the other does not have, or not as often.
+    #: Number of rows of each side, and number of rows that the other side has less often or not at all.
     first: int
     second: int
     only_first: int
@@ -50,12 +51,12 @@ class Compared(Struct, frozen=True, kw_only=True):
 
     @property
     def is_equal(self) -> bool:
-        """Whether both have the same rows as often; their order does not count."""
+        """Whether both sides have the same rows, each as often; the order does not count."""
         return not self.only_first and not self.only_second
 
 
 def compare(sink: str, first: Rows, second: Rows) -> Compared:
-    """Compare two multisets, each of which is read once, and again if they differ."""
+    """Compare two multisets. Each is read once, and again if they differ."""
     more = Counter[bytes]()
     with tempfile.TemporaryDirectory(prefix="heron-compare-") as folder:
         spools = Path(folder, "first"), Path(folder, "second")
@@ -125,7 +126,7 @@ def _digests(path: Path) -> Iterator[bytes]:
 
 
 def files_of_run(folder: Path, topology: topology_pb2.Topology) -> dict[str, list[Path]]:
-    """The files with the rows of each sink that have come into the result of a batch run, held or published."""
+    """Sink to the files with its rows in the result of a batch run, held or published."""
     prefixes = {prefix_of(name): name for name in components_of(topology)}
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(f"*/unit=*/{PREFIX}*")):
@@ -135,7 +136,7 @@ def files_of_run(folder: Path, topology: topology_pb2.Topology) -> dict[str, lis
 
 
 def files_of_folder(folder: Path) -> list[Path]:
-    """The files of a sink's folder: those of its subfolders as well, but none whose name hides it from readers."""
+    """The files of a sink's folder and of its subfolders, without names that readers skip."""
     known = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return [path for path in known if not any(one[0] in "._" for one in path.relative_to(folder).parts)]
 
@@ -143,7 +144,7 @@ def files_of_folder(folder: Path) -> list[Path]:
 def rows_of(files: Iterable[Path], root: Path | None = None) -> Iterator[bytes]:
     """The rows of files: lines of text, or rows of Parquet and Arrow files as JSON.
 
-    Below `root`, the values that folders are named by, such as hour=12, are part of a row.
+    Below `root`, values in folder names, such as hour=12, are part of a row.
     """
     for path in files:
         parts = path.relative_to(root).parts[:-1] if root is not None else ()

@@ -15,18 +15,18 @@ from heronpy.views.progress import Progress, Slow, StageProgress
 
 #: A task waits for at most this share of the time that its stage has taken, and at least this long.
 WAIT_SHARE, WAIT_MIN_S = 0.1, 0.01
-#: The rate of a stage is that of this many seconds.
+#: The rate of a stage covers this many seconds.
 RATE_S = 60.0
 
 
 class Rate:
-    """What was done in the last minute."""
+    """The work of the last minute."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def per_s(self, now: float, done: int) -> float:
-        """The rate, after `done` in all; 0 if it is not known."""
+        """The rate, given the total `done`; 0 if it is not known."""
         self._seen.append((now, done))
         while self._seen[0][0] < now - RATE_S:
             self._seen.popleft()
@@ -40,7 +40,7 @@ def pause_s(most_s: float, lasted_s: float) -> float:
 
 
 def started(record: RunRecord, stages: Sequence[Stage], boundary: str, now: float) -> Progress:
-    """The figures of a run of which nothing is done."""
+    """The figures of a run that has not processed anything yet."""
     waiting = [StageProgress(number=one.number, components=list(one.components), state="waiting") for one in stages]
     return Progress(
         run=record.run,

@@ -1,4 +1,6 @@
-"""The record of a batch run, and what a command does with the newest run of its topology. Pure."""
+"""The record of a batch run, and the choice of a command between continuing the newest run and beginning
+another. Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,42 +20,42 @@ class RunState(StrEnum):
     RUNNING = "RUNNING"
     FINISHED = "FINISHED"
     FAILED = "FAILED"
-    #: Finished, with nothing published: its rows are there to be compared.
+    #: Finished, but nothing is published: its rows are kept for a comparison.
     HELD = "HELD"
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
-    """What is known of a run."""
+    """The known facts about a run."""
 
     topology: str
     number: int
     cluster: str
     role: str
     environ: str
-    #: A digest of the program: a run goes on only with the code with which it began.
+    #: A digest of the program: a run continues only with the code with which it began.
     code: str
     submitted_at: float
     state: RunState = RunState.RUNNING
     #: FAILED: why.
     cause: str = ""
     ended_at: float | None = None
-    #: The topologies that have worked on it; each submit is another one.
+    #: The topologies that have worked on the run; each submit makes another one.
     topology_ids: tuple[str, ...] = ()
-    #: The run whose input it has, such as "visits/3"; "" for the input of the time when it began.
+    #: The run whose input this one takes, such as "visits/3"; "" for the input at its begin.
     like: str = ""
-    #: It publishes nothing.
+    #: Whether it publishes nothing.
     hold: bool = False
     #: Its input in words, once it is known.
     boundary: str = ""
-    #: The folder in which each sink has its rows.
+    #: Sink to the folder with its rows.
     sinks: dict[str, str] = {}
     #: The folder of its savepoint; "" without one.
     savepoint: str = ""
     #: Keys in saved state at its end.
     keys: int = 0
-    #: Whether a stream may go on from its state: components with saved state then do not end with it.
+    #: Whether a stream may continue from its state: components with saved state then do not end with the run.
     saves: bool = False
-    #: Where its savepoint goes: a folder, or the URL of an object store.
+    #: The place of its savepoint: a folder, or the URL of an object store.
     savepoints: str = ""
     key_groups: int = 0
     #: The URL of the ledger of a run on several hosts; "": a file in its folder.
@@ -68,7 +70,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """What no other run has. Runs in different folders may have the same name."""
+        """An id that no other run has. Runs in different folders may have the same name."""
         return next(iter(self.topology_ids), self.run)
 
     @property
@@ -78,10 +80,10 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
 
 class Wanted(Struct, frozen=True):
-    """The flags of a command that begins a run or goes on with one."""
+    """The flags of a command that begins or continues a run."""
 
     code: str
-    #: --resume: go on, even if the code has changed. --fresh: begin a new run in any case.
+    #: --resume: continue, even if the code has changed. --fresh: begin a new run in any case.
     resume: bool = False
     fresh: bool = False
     like: str = ""
@@ -89,7 +91,7 @@ class Wanted(Struct, frozen=True):
 
 
 def goes_on(newest: RunRecord | None, wanted: Wanted) -> bool:
-    """Whether a command goes on with the newest run; otherwise it begins a new one.
+    """Whether a command continues the newest run; otherwise it begins a new one.
 
     TopologyError for flags that contradict the run or each other.
     """

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from heronpy.batch.stages import Stage
 from heronpy.proto import plan_pb2, topology_pb2
 
-#: Bytes of input for each bucket, and most buckets.
+#: Bytes of input for each bucket, and the largest number of buckets.
 BUCKET_BYTES, BUCKETS_MAX = 4 << 20, 256
 #: Neighbouring buckets form about so many units, of a weight within these bounds.
 UNITS, UNIT_MIN_BYTES, UNIT_MAX_BYTES = 16, 8 << 20, 64 << 20
 
 
 def buckets_of(stages: Sequence[Stage], input_bytes: int, key_groups: int) -> dict[int, int]:
-    """How many tasks each stage has, by its number; `key_groups` is 0 without checkpoints."""
+    """Stage to the number of its tasks; `key_groups` is 0 without checkpoints."""
     most = min(BUCKETS_MAX, key_groups or BUCKETS_MAX)
     by_data = max(1, min(input_bytes // BUCKET_BYTES, most))
     return {stage.number: stage.tasks or by_data for stage in stages}
@@ -31,7 +31,7 @@ def bucket_unit_bytes(size: int) -> int:
 def run_plan(
     topology: topology_pb2.Topology, stages: Sequence[Stage], buckets: Mapping[int, int]
 ) -> plan_pb2.PhysicalPlan:
-    """The plan of the run: a task of each component for each bucket of its stage, in one container."""
+    """The plan of the run: each component has a task for each bucket of its stage, in one container."""
     plan = plan_pb2.PhysicalPlan(topology=topology, version=1)
     for stage in stages:
         for component in stage.components:

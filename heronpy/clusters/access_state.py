@@ -51,7 +51,7 @@ class AccessState:
         self._must(path).delete(path, version)
 
     def children(self, path: str) -> list[str]:
-        """The topologies that this host knows, with or without such a node."""
+        """The names below a path; for a path of one segment, the topologies that this host knows."""
         segments = check_path(path)
         return access.topologies_of(self._cluster) if len(segments) == 1 else self._must(path).children(path)
 

@@ -35,7 +35,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--parent", type=int, default=0, help="process with which it ends; 0: it ends by itself")
     parser.add_argument("--signs-fd", type=int, default=-1, help="descriptor for a byte a second, as a sign of life")
     parser.add_argument("--echo-fd", type=int, default=-1, help="descriptor that gets all log lines of the container")
-    parser.add_argument("--life", type=int, default=0, help="how often a slot has ended before in this epoch")
+    parser.add_argument("--life", type=int, default=0, help="number of earlier ends of the slot in this epoch")
     parser.add_argument("--after", default="", help="why the container was restarted; empty if unknown")
     parser.add_argument("--after-text", default="", help="the same, for people")
     parser.add_argument("--cpu", type=float, default=0.0, help="most cores of the container; 0: no limit")

@@ -132,7 +132,7 @@ def _rest_of_line(descriptor: int, name: str, at: int, data: bytes, limit: int) 
 
 
 def _next_line(descriptor: int, name: str, at: int, limit: int) -> int:
-    """The beginning of the next line; the end of the file if there is none."""
+    """The beginning of the next line; after the last line, the end of the file."""
     start = at
     while True:
         piece = os.pread(descriptor, BLOCK_BYTES, at)

@@ -128,7 +128,7 @@ def siblings(path: str) -> list[tuple[str, int]]:
 
 
 def entry_of(path: str) -> Entry | None:
-    """The regular file at a path; None if there is none."""
+    """The regular file at a path; None for anything else."""
     try:
         status = os.lstat(path)
     except OSError:

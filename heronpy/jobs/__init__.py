@@ -1,1 +1,1 @@
-"""Jobs: what a topology should be, written by several writers in layers, and kept true."""
+"""Jobs: the desired state of topologies. Several writers describe it in layers, and the syncer makes it true."""

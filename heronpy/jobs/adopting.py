@@ -1,4 +1,6 @@
-"""A job of a topology that runs: what was submitted becomes its definition, and what it is now what it should be."""
+"""Makes a job of a running topology: its submitted program becomes the definition, and its present state the desired
+one.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,21 @@ from heronpy.plan.component_config import config_of
 from heronpy.proto import topology_pb2
 from heronpy.statemgr import paths
 
-#: In the configuration of a program: the length of a day of its load, for demonstrations.
+#: Key in the configuration of a program: the length of a day of its load, for demonstrations.
 DAY_KEY: Final = "scale.day_s"
 
 
 def layer_of(topology: topology_pb2.Topology, digest: str) -> dict[str, Any]:
-    """The layer provisioner of a program: its definition, and the length of a day that it sets."""
+    """The layer provisioner of a program: its definition, and the length of a day that the program sets."""
     day_s = config_of(topology).get(DAY_KEY)
     return {"definition": digest, "scale": {} if day_s is None else {"day_s": day_s}}
 
 
 def adopt(session: Session, store: Store, name: str, who: str, why: str) -> None:
-    """Make a job of a topology without a change of it; HeronError, and no job, when a start could not repeat it."""
-    # Under the lock nobody else submits, updates or ends it.
+    """Make a job of a topology without changing it. Raises HeronError, and makes no job, if a start could not repeat
+    the topology.
+    """
+    # Under the lock, no other command submits, updates or ends the topology.
     with session.operation(name):
         record = session.find(name)
         if session.state.exists(paths.job(name)):
@@ -59,7 +63,7 @@ def adopt(session: Session, store: Store, name: str, who: str, why: str) -> None
         submission.kept_here(kept, "submit the topology again")
         again = submission.submitted_of(place, planned, kept).settings
         layer = layer_of(topology, digest)
-        # What the cluster's files do not say, such as what the submit had on its command line.
+        # Settings that the cluster's files do not have, such as those from the command line of the submit.
         layer["settings"] = {
             f"heron.{room}.{key}": value
             for room, values in submitted.settings.items()

@@ -1,4 +1,4 @@
-"""Alerts: which there are, one per cause until it is over, and the command that is told of each."""
+"""Alerts: the alerts of a job, one for each cause until it is over, and the command that receives each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from heronpy.scaling.decisions import Alerted, Cleared, Decision
 
 log = logging.getLogger("heronpy.jobs")
 
-#: The command ends within this time, or is killed with all that it has started.
+#: The command ends within this time, or is killed with all processes that it has started.
 COMMAND_S: Final = 10.0
 #: Alerts that wait for the command.
 WAITING_MAX: Final = 64
@@ -30,20 +30,20 @@ class Alert(Struct, frozen=True):
 
     job: str
     component: str
-    """"" when it is about the job as a whole."""
+    """"" if it concerns the whole job."""
     cause: str
     text: str
     over: bool
-    """The cause has gone."""
+    """Whether the cause is gone."""
     at: float
     """Seconds since 1970."""
     cluster: str = ""
 
 
 def of_running(job: str, old: Running, new: Running, now: float) -> list[Alert]:
-    """What is to be told of a job whose syncer has taken it from `old` to `new`.
+    """The alerts of a job whose syncer has changed it from `old` to `new`.
 
-    A plan that fails is told of twice if it is given up.
+    A plan that fails causes a second alert if it is given up.
     """
     before, after = _causes(old), _causes(new)
     given_up = {"plan failed"} if new.state == "QUARANTINED" != old.state else set[str]()
@@ -63,26 +63,26 @@ def _causes(running: Running) -> dict[str, str]:
 
 
 def of_decision(job: str, decision: Decision, now: float) -> list[Alert]:
-    """What is to be told of a decision of the scaler."""
+    """The alerts of a decision of the scaler."""
     if not isinstance(decision, Alerted | Cleared):
         return []
     return [Alert(job, decision.component, decision.cause, decision.text, isinstance(decision, Cleared), now)]
 
 
 class Alerts:
-    """Runs the command for one alert after another, in a thread; whoever tells one does not wait."""
+    """Runs the command for one alert after another, in a thread; the caller of `tell` does not wait."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
-        #: The command and its arguments; empty: nobody is told.
+        #: The command and its arguments; empty: no command runs.
         self.command: tuple[str, ...] = ()
-        #: Alerts that were not told, because too many waited.
+        #: Alerts that were dropped, because too many waited.
         self.discarded = 0
         self._waiting: queue.Queue[Alert] = queue.Queue(WAITING_MAX)
         self._thread: threading.Thread | None = None
 
     def tell(self, alerts: list[Alert]) -> None:
-        """Have the command told of these, unless too many wait."""
+        """Pass these alerts to the command, unless too many wait."""
         if not self.command:
             return
         for alert in alerts:
@@ -103,7 +103,7 @@ class Alerts:
 
 
 def tell(command: tuple[str, ...], alert: Alert) -> None:
-    """Run the command with an alert on its standard input; what goes wrong is logged."""
+    """Run the command with an alert on its standard input; errors are logged."""
     try:
         process = subprocess.Popen(
             command, env=child_environment({}), cwd="/", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,

@@ -1,7 +1,8 @@
-"""What the jobs in pools may have: claims from their documents and from what they are, for `heronpy.scaling.capacity`.
+"""The room that the jobs in pools may use: claims from their documents and their present state, for
+`heronpy.scaling.capacity`.
 
-The room of a pool is allotted to all its jobs together, whenever the syncer looks at one of them. What a job was
-allotted last is part of `Running`, so another syncer goes on from there.
+The room of a pool is allotted to all its jobs together, whenever the syncer looks at one of them. The last allotment of
+a job is part of `Running`, so another syncer continues from it.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from heronpy.statemgr.base import StateManager
 
 log = logging.getLogger("heronpy.jobs")
 
-#: What was allotted holds so long, unless the job that asks wishes something else by now.
+#: An allotment holds for this time, unless the job that asks has other wishes by then.
 FRESH_S: Final = 1.0
-#: Needs of jobs that are remembered.
+#: Number of jobs whose needs are remembered.
 NEEDS_MAX: Final = 4096
-#: Room of one task of each component, and what the job needs besides.
+#: Room of one task of each component, and the job's further needs.
 Needs: TypeAlias = tuple[dict[str, Amount], Amount]
-#: Leaves that change nothing about what a task needs.
+#: Leaves that do not change the needs of a task.
 _NO_NEEDS: Final = frozenset(("parallelism", "run", "restore", "slo", "scale", "role", "priority", "privileged"))
 
 
 def clipped(wish: Leaves, allotted: Allotted | None) -> Leaves:
-    """What a job should be now, of what it wishes."""
+    """The desired state of a job within its allotment."""
     if allotted is None:
         return wish
     if not allotted.runs:
@@ -65,13 +66,13 @@ def held_of(running: Running, pool: str) -> dict[str, int]:
 
 
 def claim_of(job: str, view: View, wish: Leaves, running: Running, needs: Needs, pool: str) -> Claim:
-    """What a job asks of a pool; of one that is leaving it nothing but what it holds."""
+    """A job's claim on a pool; a job that is leaving the pool claims only what it holds."""
     tasks, document = tasks_of(wish) if pool_of(wish) == pool else {}, view.document
     scale = document.scale
     return Claim(
         job,
         *needs,
-        # A component without a maximum is never scaled, be there room or not.
+        # A component without a maximum is never scaled, even if there is room.
         {one: min(n, scale.min.get(one, 1)) if one in scale.max else n for one, n in tasks.items()},
         tasks,
         document.role,
@@ -84,14 +85,16 @@ def claim_of(job: str, view: View, wish: Leaves, running: Running, needs: Needs,
 
 
 class Allotting:
-    """Of a cluster; calls may come from several threads. `needs_of` is asked for a job with these leaves."""
+    """The allotments of a cluster; calls may come from several threads. `needs_of` returns the needs of a job with
+    given leaves.
+    """
 
     def __init__(self, store: Store, state: StateManager, needs_of: Callable[[str, Leaves], Needs]) -> None:
         self._store, self._state, self._needs_of = store, state, needs_of
         #: By role.
         self.quotas: Mapping[str, Amount] = {}
         self._lock = threading.Lock()
-        #: By job: the pools in which it is, or is to be; None: it was not looked at yet. Empty until somebody asks.
+        #: Job to the pools in which it is, or should be; None: not known yet. Empty before the first question.
         self._where: dict[str, set[str] | None] = {}
         self._begun = False
         #: By pool.
@@ -100,7 +103,7 @@ class Allotting:
         self._changed: set[str] = set()
 
     def allotted(self, job: str, wish: Leaves, running: Running) -> Allotted | None:
-        """What a job may have; None if that is not for a pool to say."""
+        """The allotment of a job; None if no pool decides it."""
         pool = pool_of(wish)
         with self._lock:
             self._where[job] = {pool, pool_of(dict(running.leaves))} - {""}
@@ -116,7 +119,7 @@ class Allotting:
             return found.get(job)
 
     def changed(self) -> set[str]:
-        """The jobs that may have something else than before, and have not been looked at since."""
+        """The jobs whose allotment may have changed and that have not been looked at since."""
         with self._lock:
             changed, self._changed = self._changed, set()
             return changed
@@ -124,7 +127,7 @@ class Allotting:
     def _allot(self, pool: str) -> dict[str, Allotted]:
         size = read_pool(self._state, pool)
         if size is None:
-            return {}  # the step that starts a job there says so
+            return {}  # the step that starts a job there reports it
         if not self._begun:
             self._where, self._begun = dict.fromkeys(self._store.names()) | self._where, True
         claims = {}
@@ -132,7 +135,7 @@ class Allotting:
             try:
                 claim = self._claim(job, pool)
             except HeronError as error:
-                # The step that starts it there says the same.
+                # The step that starts it there reports the same error.
                 log.debug("job %s claims nothing of pool %s: %s", job, pool, error)
                 continue
             if claim is not None:

@@ -1,6 +1,6 @@
-"""What `jobs.yaml`, next to the settings of a cluster, says for all jobs.
+"""`jobs.yaml`, next to the settings of a cluster: the settings of all jobs.
 
-It has layer base, the quotas of roles, and the command that is told of alerts.
+The file has layer base, the quotas of roles, and the command that receives alerts.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ ALERT_COMMAND: Final = "alert_command"
 
 
 class Base(NamedTuple):
-    """What the file says."""
+    """The content of the file."""
 
     leaves: Leaves
-    """Of the layer."""
+    """The leaves of the layer."""
     quotas: dict[str, Amount]
-    """What jobs of a role may have of each pool."""
+    """Role to the room that its jobs may use of each pool."""
     alert_command: tuple[str, ...]
-    """With its arguments; empty without one."""
+    """The command with its arguments; empty without one."""
 
 
 def read_base(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> Base:
-    """What the file says; of several files the last wins. ConfigError names the file and the key."""
+    """The content of the file; of several files the last one counts. ConfigError names the file and the key."""
     layers, quotas, command = [], dict[str, Amount](), ""
     for file in (Path(folder) / cluster / JOBS_FILE for folder in conf_dirs):
         if file.is_file():
@@ -52,7 +52,7 @@ def read_base(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> Base
 
 
 def _command_of(given: object) -> str:
-    """ConfigError unless it is a program with its arguments, quoted as in a shell."""
+    """The program with its arguments, quoted as in a shell; ConfigError for anything else."""
     if isinstance(given, str):
         with suppress(ValueError):
             shlex.split(given)

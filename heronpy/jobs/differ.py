@@ -1,7 +1,7 @@
-"""What differs between what a job should be, what was made of it last, and what is seen. Pure.
+"""The differences between the desired state of a job, its last committed state, and its observed state. Pure.
 
-The program's own values are the weakest layer of what a job should be, so a leaf that no layer sets has a value, too. A
-leaf that nobody has is None.
+The program's own values are the weakest layer, so a leaf that no layer sets has a value, too. A leaf without any value
+is None.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from heronpy.jobs.documents import Leaves, Path, Value
 
 
 class Effect(enum.Enum):
-    """What has to happen for a leaf to become another one, from the cheapest to the dearest."""
+    """The kind of action by which a leaf changes, from the cheapest to the most expensive."""
 
     COMMIT = "nothing runs otherwise"
     CONFIGURE = "tasks take it while they run"
@@ -34,12 +34,12 @@ EFFECT_OF: Final[Mapping[str, Effect]] = {
     "parallelism": Effect.UPDATE,
     **dict.fromkeys(("definition", "settings", "place"), Effect.RESTART),
 }
-#: What a running topology has is seen; of the rest it is only known what it was started with.
+#: These can be observed at a running topology; of the others only the values at its start are known.
 SEEN: Final = frozenset({Effect.CONFIGURE, Effect.STATE, Effect.RESIZE, Effect.UPDATE})
 
 
 class Difference(Struct, frozen=True):
-    """A leaf as it is and as it should be."""
+    """A leaf with its present and its desired value."""
 
     path: Path
     old: Value | None
@@ -47,12 +47,12 @@ class Difference(Struct, frozen=True):
 
     @property
     def back(self) -> Difference:
-        """The same, the other way."""
+        """The reverse difference."""
         return Difference(self.path, self.new, self.old)
 
 
 def differences(desired: Leaves, committed: Leaves, seen: Leaves | None) -> dict[Effect, tuple[Difference, ...]]:
-    """What differs, by what has to happen; `seen` is None when nothing runs, and then only a start can help."""
+    """The differences by the kind of action; `seen` is None if nothing runs, and then only a start can help."""
     found: dict[Effect, list[Difference]] = {}
     for path in sorted(desired.keys() | committed.keys()):
         effect, new = EFFECT_OF[path[0]], desired.get(path)

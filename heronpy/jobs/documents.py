@@ -22,11 +22,11 @@ from heronpy.common.units import MB, parse_bytes
 from heronpy.plan.component_config import CONCURRENCY_MAX, auto_typed, key_problem, runtime_key_problem
 from heronpy.scaling.figures import Goal
 
-#: Of what the nodes of jobs hold; a release that writes something else raises it.
+#: The version of the content of job nodes; a release that writes another content raises it.
 FORMAT: Final = 1
 #: From the weakest to the strongest.
 LAYERS: Final = ("base", "provisioner", "scaler", "oncall")
-#: Layers that nobody writes by hand, and what to do instead.
+#: Layers that people do not write, and what to use instead.
 NOT_BY_HAND: Final = {
     "base": "change jobs.yaml of the cluster, beside its settings",
     "scaler": "write layer oncall, which is stronger",
@@ -68,7 +68,7 @@ Plain = Annotated[
 
 
 class Resources(Struct, frozen=True, forbid_unknown_fields=True):
-    """What each task of a component may use; 0 means what the program says."""
+    """What each task of a component may use; 0 means the program's value."""
 
     ram: Annotated[Bytes, Meta(title="memory of each task of the component")] = 0
     cpu: Annotated[Cores, Meta(title="cores of each task of the component")] = 0.0
@@ -81,7 +81,7 @@ class Slo(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scale(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the scaler may do: only components with a maximum are scaled."""
+    """The limits of the scaler: it scales only components with a maximum."""
 
     mode: Annotated[Mode, Meta(title="whether the scaler acts, says what it would do, or does not look")] = "act"
     max: dict[str, Annotated[Count, Meta(title="most tasks that the scaler gives the component")]] = {}
@@ -97,7 +97,7 @@ class Place(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Document(Struct, frozen=True, forbid_unknown_fields=True):
-    """All that a job should be; what no layer says has its default here. A title is what the key means."""
+    """The desired state of a job; the defaults hold for keys that no layer sets. A title explains the key."""
 
     definition: Annotated[Digest, Meta(title="the program; 'heron job deploy' sets it")] = ""
     run: Annotated[Run, Meta(title="what the topology does")] = "running"
@@ -130,18 +130,18 @@ def name_of(path: Path) -> str:
 
 
 def component_of(path: Path) -> str | None:
-    """The component that a leaf is about; None for one of the whole job."""
+    """The component of a leaf; None for a leaf of the whole job."""
     return next((path[at] for at in (1, 2) if len(path) > at and path[:at] in _BY_COMPONENT), None)
 
 
 def check_layer(layer: str) -> None:
-    """ConfigError when there is no such layer."""
+    """ConfigError for an unknown layer."""
     if layer not in LAYERS:
         raise ConfigError(f"there is no layer '{layer}'{did_you_mean(layer, LAYERS)}; layers are {', '.join(LAYERS)}")
 
 
 def check_by_hand(layer: str, given: Collection[str] = ()) -> None:
-    """ConfigError when nobody writes this layer by hand, or not these keys of it."""
+    """ConfigError if people do not write this layer, or not these keys of it."""
     check_layer(layer)
     if layer in NOT_BY_HAND:
         raise ConfigError(f"layer {layer} cannot be written by hand; {NOT_BY_HAND[layer]}")
@@ -150,13 +150,13 @@ def check_by_hand(layer: str, given: Collection[str] = ()) -> None:
 
 
 def leaves_of(given: object, layer: str) -> Leaves:
-    """The checked leaves of what is given for a layer, as it comes from YAML or JSON."""
+    """The checked leaves of the YAML or JSON of a layer."""
     check_layer(layer)
     found = dict(_leaves(given, (), Document, layer))
     of_one = [path for path in found if layer == "base" and not _in_base(path)]
     if of_one:
         raise ConfigError(
-            f"'{name_of(of_one[0])}' of layer base is about one program, but the layer is of all jobs; leave it out"
+            f"'{name_of(of_one[0])}' of layer base concerns one program, but the layer holds for all jobs; leave it out"
         )
     return found
 
@@ -167,9 +167,9 @@ def _in_base(path: Path) -> bool:
 
 
 def keys(path: Path = (), kind: Any = Document, default: Any = None) -> Iterator[dict[str, Any]]:
-    """Each key that a layer may have, in the order of the document; its writer names what is in capitals.
+    """Each key that a layer may have, in the order of the document; words in capitals are placeholders.
 
-    The default holds when no layer has the key; None: as the program says.
+    The default holds if no layer has the key; None: the program's value.
     """
     if path == ("settings",):
         for item in _settings().values():
@@ -206,7 +206,7 @@ def nested(leaves: Mapping[Path, Value]) -> dict[str, Any]:
 
 
 def document_of(leaves: Mapping[Path, Value]) -> Document:
-    """The document of leaves that were checked; `msgspec.ValidationError` when they were not."""
+    """The document of checked leaves; `msgspec.ValidationError` if they are not valid."""
     return msgspec.convert(nested(leaves), Document)
 
 
@@ -217,7 +217,7 @@ def needs_scaler(leaves: Mapping[Path, Value]) -> bool:
 
 
 def goal_of(document: Document) -> Goal:
-    """What a job promises and what may be done for it, for the scaler."""
+    """The promise of a job and the allowed actions, for the scaler."""
     scale = document.scale
     return Goal(document.slo.lag_s, scale.mode, scale.max, scale.min, scale.drain_s)
 
@@ -229,7 +229,7 @@ def _settings() -> dict[str, Setting]:
 
 @functools.cache
 def _fields(kind: Any) -> dict[str, Any]:
-    """The type of each key of a struct; of any other type, none."""
+    """The type of each key of a struct; empty for any other type."""
     is_struct = isinstance(kind, type) and issubclass(kind, Struct)
     return {field.name: field.type for field in msgspec.structs.fields(kind)} if is_struct else {}
 

@@ -1,6 +1,6 @@
-"""What a syncer's process does for it: looks at a topology, and performs the steps of plans; see `syncer.Driver`.
+"""The actions of a syncer's process: it observes a topology and performs the steps of plans; see `syncer.Driver`.
 
-It starts topologies from stored definitions, so no code of a user runs here; only `Check` runs some, in a child.
+It starts topologies from stored definitions, so it runs no user code; only `Check` runs some, in a child.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ POLL_S: Final = 2.0
 STATE_S: Final = 90.0
 UPDATE_S: Final = 300.0
 STOP_S: Final = 300.0
-#: A task that has started so often again while its topology is proved crashes.
+#: A task that was started again this many times during `Prove` counts as crashing.
 STARTS_MAX: Final = 2
-#: What fails again, whenever it is tried.
+#: Errors that a repetition does not cure.
 _FATAL: Final = (ConfigError, TopologyError, PackageError, RequestError, DamagedStateError)
-#: What a definition says besides its package: where the topology belongs.
+#: Field of a definition besides its package: the role to which the topology belongs.
 ROLE: Final = "role"
 ENVIRON: Final = "environ"
 
@@ -84,7 +84,7 @@ def topology_of(definition: Definition) -> topology_pb2.Topology:
 
 
 def definition_of(topology: topology_pb2.Topology, kept: Kept, role: str, environ: str) -> Definition:
-    """What is stored of a program, whose package is stored already."""
+    """The stored definition of a program, whose package is stored already."""
     stored = topology_pb2.Topology()
     stored.CopyFrom(topology)
     stored.id, stored.state = "", topology_pb2.RUNNING
@@ -112,17 +112,17 @@ def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> 
 
 
 class Wish(NamedTuple):
-    """What a job should be, with the program's own values."""
+    """The desired state of a job, with the program's own values."""
 
     leaves: Leaves
     versions: dict[str, int]
-    """Of its layers."""
+    """The versions of its layers."""
     ends_at: float = math.inf
-    """When the first change ends that is for a time."""
+    """When the first temporary change ends."""
 
 
 def wished_of(store: Store, job: str, running: Running) -> Wish:
-    """What a job should be now; STOPPED without a job."""
+    """The present wish of a job; STOPPED without a job."""
     try:
         view = store.get(job)
     except NoNodeError:
@@ -134,7 +134,8 @@ def wished_of(store: Store, job: str, running: Running) -> Wish:
     return Wish(own | leaves, view.versions, min(ends, default=math.inf))
 
 
-#: Leaves of a component that have a key in its configuration; where that says nothing, the submission does.
+#: Leaves of a component that have a key in its configuration; if the configuration lacks the key, the submission has
+#: the value.
 _SUBMITTED: Final = ("resources", "concurrency")
 _KEYS: Final = {
     ("parallelism", ""): TOPOLOGY_COMPONENT_PARALLELISM,
@@ -145,7 +146,7 @@ _KEYS: Final = {
 
 
 def _config_at(topology: topology_pb2.Topology, path: Path) -> tuple[topology_pb2.Config, str] | None:
-    """The configuration and the key that a leaf is about; None for any other leaf."""
+    """The configuration and the key of a leaf; None for a leaf without such a key."""
     if path[0] == "config":
         return topology.topology_config, path[-1]
     key = path[-1] if path[0] == "component_config" else _KEYS.get((path[0], "".join(path[2:])))
@@ -154,7 +155,7 @@ def _config_at(topology: topology_pb2.Topology, path: Path) -> tuple[topology_pb
 
 
 def _text_at(topology: topology_pb2.Topology, path: Path) -> str | None:
-    """What the configuration says of a leaf."""
+    """The configured text of a leaf."""
     found = _config_at(topology, path)
     return _texts(found[0]).get(found[1]) if found is not None else None
 
@@ -164,7 +165,7 @@ def _texts(config: topology_pb2.Config) -> dict[str, str]:
 
 
 def _value(path: Path, text: str, like: Value | None) -> Value:
-    """The value that a text of a configuration stands for; that of a document if it has the same text."""
+    """The value of a configured text; the value of the document if both have the same text."""
     if path[0] == "resources":
         return parse_bytes(text) if path[2] == "ram" else float(text)
     return like if like is not None and str(like) == text else auto_typed(text)
@@ -181,7 +182,9 @@ class _Calm:
 
 
 class TopologyDriver:
-    """The driver of the jobs of a cluster; its calls may come from several threads, those of one job never at once."""
+    """The driver of the jobs of a cluster. Its calls may come from several threads, but only one at a time for each
+    job.
+    """
 
     def __init__(
         self, target: Target, common: Common, state: StateManager, clock: Callable[[], float] = time.monotonic
@@ -196,7 +199,7 @@ class TopologyDriver:
     # ---- looking ----------------------------------------------------------------------------
 
     def see(self, job: str, leaves: Leaves) -> Seen:
-        """What there is of the topology of this name; HeronError when that cannot be known now."""
+        """The observed state of the topology of this name; HeronError if it cannot be known now."""
         self._started = [process for process in self._started if process.poll() is None]
         session = self._session()
         record = session.record(job)
@@ -223,7 +226,7 @@ class TopologyDriver:
     def _look(
         self, session: Session, record: plan_pb2.ExecutionState, status: control_pb2.StatusReply | None
     ) -> tuple[float, str]:
-        """For how long it has run calmly, and what is wrong."""
+        """For how long the topology has run without trouble, and its present trouble."""
         now, name = self._clock(), record.topology
         calm = self._calm.get(name)
         if calm is None or calm.topology_id != record.topology_id:
@@ -285,7 +288,7 @@ class TopologyDriver:
             return
         record = session.record(job)
         counts = _counts(session.packing_plan(job)) if record is not None else None
-        # With other numbers of tasks only a savepoint, which is not taken yet, may fit.
+        # With other numbers of tasks only a savepoint may fit, and none is taken yet.
         if counts in (None, {part.name: part.parallelism for part in planned.logical.definitions}):
             try:
                 choose(planned, LATEST, False)
@@ -309,7 +312,8 @@ class TopologyDriver:
     def _stop(self, job: str, step: plans.Stop) -> Mapping[str, int]:
         session = self._session()
         status = session.status(job)
-        if lifecycle_name(status.lifecycle) not in ("STARTING", "WAITING"):  # those have done nothing yet
+        # a topology in these states has processed nothing yet
+        if lifecycle_name(status.lifecycle) not in ("STARTING", "WAITING"):
             stop = Stop(session, job, time.monotonic() + STOP_S, STOP_S)
             ends = lifecycle_name(status.lifecycle) in ("FINISHING", "FINISHED")
             savepoint = reliability_mode(session.topology(job)) == EFFECTIVELY_ONCE and not ends
@@ -370,7 +374,7 @@ class TopologyDriver:
 
         topology, new = planned(step.differences)
         if isinstance(step, plans.Resize) and new == old:
-            # Who performed it before may have ended between the update and the replacement of the containers.
+            # An earlier driver may have ended between the update and the replacement of the containers.
             _, smaller = planned(tuple(one.back for one in step.differences))
             scaling.renew(session, job, topology, smaller, new, UPDATE_S)
         else:
@@ -412,7 +416,7 @@ class TopologyDriver:
         return session
 
     def prepared(self, job: str, leaves: Leaves, topology_id: str) -> tuple[Session, Planned, Kept]:
-        """A topology as its leaves want it, planned."""
+        """A topology with these leaves, planned."""
         definition = self._store.definition(str(leaves["definition",]))
         fields = {name: value for name, value in definition.submitted.items() if name not in (ROLE, ENVIRON)}
         kept = msgspec.convert(fields, Kept)
@@ -444,9 +448,9 @@ class TopologyDriver:
 
 
 def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:
-    """Whether a topology runs or is being submitted, or its guardian or engine brings it back by itself.
+    """Whether a topology runs or is being submitted, or its guardian or engine restarts it.
 
-    ClusterError for one of another host whose scheduler is gone: only that host sees its guardian.
+    ClusterError for a topology of another host whose scheduler is gone: only that host sees its guardian.
     """
     name = record.topology
     if session.scheduler_location(name) is not None or session.state.exists(paths.submission(name)):
@@ -454,7 +458,7 @@ def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:
     if has_member(session, name, record.topology_id):
         return True
     session.check_here(record, "its guardian can be seen")
-    # The guardian of a scheduler on this host starts it again.
+    # The guardian of a scheduler on this host restarts it.
     return any("heronpy.scheduler" in _command(process) for process in leftovers(record.launch_file))
 
 
@@ -466,7 +470,7 @@ def _command(process: Any) -> list[str]:
 
 
 def _restore(planned: Planned, run: str) -> None:
-    """Start from the latest checkpoint of a run if it has one, else from that of the name, else empty."""
+    """Start from the latest checkpoint of a run; if it has none, from the latest of the name; else empty."""
     for one in dict.fromkeys((run, "")):
         try:
             planned.restore = choose(planned, LATEST, False, log.warning, one)
@@ -480,7 +484,7 @@ def _counts(packing: plan_pb2.PackingPlan) -> dict[str, int]:
 
 
 def current_topology(session: Session, record: plan_pb2.ExecutionState) -> topology_pb2.Topology:
-    """The topology as its master has changed it last."""
+    """The topology with the last changes of its master."""
     plan = session.physical_plan(record.topology)
     known = plan is not None and plan.topology.id == record.topology_id
     return plan.topology if plan is not None and known else session.topology(record.topology)
@@ -495,7 +499,7 @@ def _seen_leaves(topology: topology_pb2.Topology, packing: plan_pb2.PackingPlan,
             seen[path] = _value(path, text, value)
         elif path[0] in _SUBMITTED:
             seen[path] = 0
-        if path[0] == "resources" and seen[path]:  # the packing plan is what its tasks have
+        if path[0] == "resources" and seen[path]:  # the packing plan has the real sizes of the tasks
             size = sizes.get(path[1], plan_pb2.Resource())
             seen[path] = size.ram_bytes if path[2] == "ram" else size.cpu
     return seen | {("parallelism", component): count for component, count in _counts(packing).items()}

@@ -1,4 +1,4 @@
-"""The manager of a cluster's jobs: it looks at each job and lets its syncer go on, in rounds and when one is changed.
+"""The manager of a cluster's jobs: it calls the syncer of each job, in rounds and after a change of the job.
 
 It has two processes: the syncer, and the scaler, which the syncer starts while a job is to be scaled. Of several one
 acts, which has the ephemeral node; the others stand by. Nothing that runs needs them: while none acts, topologies
@@ -58,24 +58,24 @@ SYNCER: Final = "syncer"
 SCALER: Final = "scaler"
 PARTS: Final = (SYNCER, SCALER)
 ROUND_S: Final = 30.0
-#: How often a topology is looked at whose start is to be proved.
+#: Interval at which a topology is looked at during `Prove`.
 PROVE_LOOK_S: Final = 1.0
-#: The nodes of each job are read once in this number of rounds, in case news were lost.
+#: The nodes of each job are read once in this number of rounds, in case a notification was lost.
 LOOKS: Final = 10
-#: When a job is looked at for which there is room that it has not got yet.
+#: A job is looked at after this time if there is room that it does not use yet.
 SOON_S: Final = 5.0
-#: How often programs are looked for that no job names any longer.
+#: Interval at which programs without a job are searched.
 SWEEP_S: Final = 600.0
-#: How often another manager is looked for, and a signal of life is given.
+#: Interval at which a manager looks for another one, and gives a sign of life.
 LOOK_S: Final = 1.0
-#: Jobs that are worked on side by side.
+#: Number of jobs that are processed at the same time.
 SIDE_BY_SIDE: Final = 8
-#: What is under way at the end may take so long; then another manager does it again.
+#: At its end a manager completes running steps within this time; another manager repeats the rest.
 END_S: Final = 20.0
 
 
 def folder_of(cluster: str) -> Path:
-    """Where a manager of a cluster has its logs, and the minutes of jobs, on this host."""
+    """The folder on this host for the logs of a cluster's manager and the minutes of jobs."""
     return heron_home() / "managers" / cluster
 
 
@@ -85,7 +85,7 @@ def minutes_of(cluster: str, job: str) -> Path:
 
 
 def part_command(session: Session, part: str, properties: Iterable[str]) -> list[str]:
-    """The command that is a process of the manager, in the foreground."""
+    """The command that runs a process of the manager in the foreground."""
     argv = [sys.executable, "-P", "-m", "heronpy.jobs", "--cluster", session.target.cluster, "--part", part]
     if session.common.config_path:
         argv += ["--config-path", os.path.abspath(session.common.config_path)]
@@ -104,34 +104,34 @@ def start_part(session: Session, part: str, properties: Iterable[str]) -> subpro
 
 
 class Acting(Struct, frozen=True):
-    """The process of a manager that acts."""
+    """The active process of a manager."""
 
     id: str
     pid: int
     guardian: int
     host: str
-    """As text of `heronpy.common.host.Host`."""
+    """Text of a `heronpy.common.host.Host`."""
     since: float
 
 
 def desired_of(store: Store, job: str, running: Running) -> tuple[Leaves, dict[str, int]]:
-    """What a job should be now, of what it wishes, and the versions of its layers; see `wished_of`."""
+    """The desired state of a job within its allotment, and the versions of its layers; see `wished_of`."""
     wish = wished_of(store, job, running)
     return clipped(wish.leaves, running.allotted), wish.versions
 
 
 class _Read(NamedTuple):
-    """A job at rest, as it was read last."""
+    """A job without a plan, as it was last read."""
 
     running: Running
     version: int
     wish: Wish
     looks: int
-    """Since then."""
+    """Looks since then."""
 
 
 class Syncing:
-    """The syncers of all jobs: each call of `sync` takes one job as far as it goes now."""
+    """The syncers of all jobs: each call of `sync` performs all steps of one job that are possible now."""
 
     def __init__(
         self,
@@ -143,25 +143,26 @@ class Syncing:
     ) -> None:
         self._store, self._driver, self._owner = store, driver, owner
         self._allotting, self._alert = allotting, alert
-        #: What layer base of all jobs should be; None: it stays as it is.
+        #: The content of layer base for all jobs; None: it stays unchanged.
         self.base: Leaves | None = None
-        #: By job: what its layer base was made, and the version that it had then.
+        #: Job to the content of its layer base, and the version of that layer.
         self._based: dict[str, tuple[Leaves, int]] = {}
-        #: The jobs that a scaler has to look at.
+        #: The jobs that need a scaler.
         self.scaled: set[str] = set()
         #: By job.
         self._read: dict[str, _Read] = {}
 
     def sync(self, job: str, is_news: bool = True) -> float | None:
-        """Perform what is to be done; in how many seconds the job has to be looked at again, None for the next round.
+        """Perform all due steps; returns after how many seconds the job must be looked at again, None for the next
+        round.
 
-        One that `is_news` may have been written since the last call; of any other one the nodes are read in each tenth
-        call. HeronError when the job cannot be looked at now.
+        With `is_news` the job may have been written since the last call; otherwise its nodes are read in each tenth
+        call. HeronError if the job cannot be looked at now.
         """
         try:
             return self._sync(job, is_news)
         except (VersionMismatchError, NoNodeError):
-            return LOOK_S  # somebody has written meanwhile, such as a manager that has taken over
+            return LOOK_S  # another process has written meanwhile, such as a manager that has taken over
 
     def _sync(self, job: str, is_news: bool) -> float | None:
         read = self._read.pop(job, None)
@@ -211,7 +212,7 @@ class Syncing:
         return SOON_S if allotted is not None and allotted.fits_since is not None else None
 
     def _take(self, job: str) -> tuple[Running, int]:
-        """Read what a job is, and make this syncer the one that acts on it."""
+        """Read the state of a job, and make this syncer its active one."""
         found, version = self._store.running(job)
         running = found or Running(self._owner)
         if running.owner == self._owner:
@@ -220,7 +221,7 @@ class Syncing:
         return running, self._store.put_running(job, running, version)
 
     def _give_base(self, job: str, versions: Mapping[str, int]) -> bool:
-        """Make layer base of a job what the cluster's file says; whether the job was changed."""
+        """Copy layer base from the cluster's file to a job; returns whether the job was changed."""
         base, version = self.base, versions.get("base")
         if base is None or version is None or self._based.get(job, ({}, 0)) == (base, version):
             return False
@@ -247,9 +248,9 @@ class Syncing:
 
 
 class Process:
-    """One of the processes of a manager, from its start to the signal that ends it: it acts, or stands by."""
+    """One process of a manager, from its start to the signal that ends it: it is active or stands by."""
 
-    #: Which of them it is.
+    #: Which process it is.
     part: str
 
     def __init__(self, target: Target, common: Common, pulse: Pulse) -> None:
@@ -262,12 +263,12 @@ class Process:
         self._woken, self._ends = threading.Event(), False
 
     def end(self) -> None:
-        """Begin nothing else; to be called by the handler of a signal."""
+        """Begin no other step; called by the handler of a signal."""
         self._ends = True
         self._woken.set()
 
     def run(self) -> int:
-        """Act, or stand by, until `end`; the exit code."""
+        """Work or stand by until `end`; returns the exit code."""
         if not self._elected():
             return exit_codes.OK
         log.info("this %s acts", self.part)
@@ -277,11 +278,11 @@ class Process:
             self._state.close()
 
     def _work(self) -> int:
-        """Act until `end`, or until another one acts."""
+        """Work until `end`, or until another process is active."""
         raise NotImplementedError
 
     def _elected(self) -> bool:
-        """Wait until no other one acts; False when this one has to end before."""
+        """Wait until no other process is active; False if this one must end before."""
         told = False
         while not self._ends:
             self._pulse.beat()
@@ -289,7 +290,7 @@ class Process:
                 self._state.create(paths.job_manager(self.part), msgspec.json.encode(self._me), ephemeral=True)
                 return True
             if not told:
-                log.info("another %s acts; this one stands by", self.part)
+                log.info("another %s is active; this one stands by", self.part)
                 told = True
             self._woken.wait(LOOK_S)
         return False
@@ -299,10 +300,10 @@ class Process:
         try:
             acting = acting_of(self._state, self.part)
         except StateError:
-            return True  # away: so it is for whoever might take over
+            return True  # the state manager cannot be reached, nor can another manager reach it
         if acting is not None and acting.id == self._me.id:
             return True
-        log.warning("another %s acts; this one stands by", self.part)
+        log.warning("another %s is active; this one stands by", self.part)
         return False
 
 
@@ -316,17 +317,17 @@ class SyncerProcess(Process):
         driver = TopologyDriver(target, common, self._state)
         self._allotting = Allotting(self._store, self._state, driver.needs)
         self._syncing = Syncing(self._store, driver, self._me.id, self._allotting, self._alerts.tell)
-        #: By job: when it is to be looked at, on this process's clock.
+        #: Job to the time at which it is to be looked at, on this process's clock.
         self._due: dict[str, float] = {}
         self._busy: dict[str, Future[float | None]] = {}
         self._news = -1
-        #: Jobs that may have been written since they were looked at.
+        #: Jobs that may have been written since their last look.
         self._changed: set[str] = set()
         self._base_at, self._base_error = 0.0, ""
-        #: That was started here, and when one may be started again.
+        #: The scaler that was started here, and the time from which another may be started.
         self._scaler: subprocess.Popen[bytes] | None = None
         self._scaler_at = 0.0
-        #: Programs that nobody named at the last sweep, and when the next one is.
+        #: Programs that no job named at the last sweep, and the time of the next sweep.
         self._unused: dict[str, int] = {}
         self._sweep_at = time.monotonic() + SWEEP_S
 
@@ -350,12 +351,12 @@ class SyncerProcess(Process):
         return exit_codes.OK
 
     def _look(self, pool: ThreadPoolExecutor) -> None:
-        """Begin what is due, and hear what has ended."""
+        """Begin the due jobs, and take the results of those that are done."""
         now = time.monotonic()
         for job in [job for job, future in self._busy.items() if future.done()]:
-            # It may have been changed meanwhile, and then it is due already.
+            # The job may have been changed meanwhile, and is then due already.
             self._due[job] = min(self._due[job], now + self._pause_s(job, self._busy.pop(job)))
-        with suppress(HeronError):  # the state manager is away
+        with suppress(HeronError):  # the state manager cannot be reached
             self._news, changed = self._store.news(self._news)
             known = set(self._store.known())
             self._due = {job: self._due.get(job, now) for job in known}
@@ -379,7 +380,7 @@ class SyncerProcess(Process):
             self._changed.discard(job)
 
     def _start_scaler(self) -> None:
-        """Start a scaler unless one acts, or was started here and runs."""
+        """Start a scaler unless one is active, or runs as a child of this process."""
         if (self._scaler is None or self._scaler.poll() is not None) and acting_of(self._state, SCALER) is None:
             try:
                 self._scaler = start_part(self._session, SCALER, self._session.common.config_property)
@@ -387,7 +388,7 @@ class SyncerProcess(Process):
                 log.error("the scaler cannot be started: %s", error)
 
     def _read_base(self) -> bool:
-        """Read layer base from the cluster's file; whether it is another one now."""
+        """Read layer base from the cluster's file; returns whether it has changed."""
         before, said = self._syncing.base, ""
         try:
             base = read_base(self._session.conf_dirs(), self._session.target.cluster)
@@ -413,6 +414,6 @@ class SyncerProcess(Process):
 
 
 def acting_of(state: StateManager, part: str = SYNCER) -> Acting | None:
-    """The process of this part of a manager that acts; None when none does."""
+    """The active process of this part of a manager; None without one."""
     found = state.get(paths.job_manager(part))
     return msgspec.json.decode(found[0], type=Acting) if found else None

@@ -1,4 +1,4 @@
-"""Layers: what a writer changes in one, and the document that they make together. Pure.
+"""Layers: a writer's changes of one layer, and the document that all layers make together. Pure.
 
 A layer is a set of entries, one for each leaf. Merged layers are the leaves of the weakest, replaced by those of each
 stronger one: maps are merged key by key, anything else is replaced, and no layer deletes. A writer says which version
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 
 class ConflictError(HeronError):
-    """Another writer has changed what this one wants to change."""
+    """Another writer has changed the same leaf."""
 
 
 class Stamp(Struct, frozen=True):
-    """Who changes a layer, why, when, and until when it holds; None: for good. Times are seconds since 1970."""
+    """Author, reason and time of a change, and its end; None: it does not end. Times are seconds since 1970."""
 
     who: str
     why: str
@@ -34,7 +34,7 @@ class Stamp(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True):
-    """A leaf of a layer, and the version of the layer that brought it."""
+    """A leaf of a layer, and the version of the layer that set it."""
 
     path: Path
     value: Value
@@ -42,12 +42,12 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     stamp: Stamp
 
     def holds(self, now: float) -> bool:
-        """Whether it has not ended."""
+        """Whether it is still in force."""
         return self.stamp.until is None or self.stamp.until > now
 
 
 class Layer(Struct, frozen=True, forbid_unknown_fields=True):
-    """What one kind of writer wants, in the order of the paths."""
+    """The wishes of one kind of writer, in the order of the paths."""
 
     name: str
     version: int = 0
@@ -70,7 +70,7 @@ class Change(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Found(Struct, frozen=True):
-    """A leaf of the merged document, and where it comes from."""
+    """A leaf of the merged document, and its origin."""
 
     layer: str
     value: Value
@@ -86,9 +86,9 @@ def merge(layers: Iterable[Mapping[Path, T]]) -> dict[Path, T]:
 
 
 def effective(layers: Mapping[str, Layer], now: float) -> dict[Path, Found]:
-    """The merged leaves with their origins; an entry that has ended does not count.
+    """The merged leaves with their origins, without entries that have ended.
 
-    What the scaler wrote holds within the limits of the others, whatever they were when it wrote.
+    Values of the scaler hold within the present limits of the other layers.
     """
     live = {
         name: {
@@ -119,7 +119,7 @@ def put(layer: Layer, leaves: Leaves, seen: int, history: Sequence[Change], stam
 
 
 def take_out(layer: Layer, keys: Collection[str], seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
-    """The layer without these keys and what is below them."""
+    """The layer without these keys and all keys below them."""
     names = {path: {name_of(path[: depth + 1]) for depth in range(len(path))} for path in layer.by_path}
     known = set().union(*names.values())
     for key in keys:
@@ -130,7 +130,7 @@ def take_out(layer: Layer, keys: Collection[str], seen: int, history: Sequence[C
 
 
 def become(layer: Layer, leaves: Leaves, seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
-    """The layer with these leaves and no others; the program, which a deployment sets, stays."""
+    """The layer with these leaves and no others; its program, which a deployment sets, stays."""
     new: dict[Path, Entry | None] = {
         entry.path: None for entry in layer.entries if entry.holds(stamp.at) and entry.path != ("definition",)
     }
@@ -139,7 +139,7 @@ def become(layer: Layer, leaves: Leaves, seen: int, history: Sequence[Change], s
 
 
 def gone_back(layer: Layer, to: int, seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
-    """The layer as it was in an earlier version, without what has ended since."""
+    """The layer as in an earlier version, without entries that have ended since."""
     later = [change for change in history if change.version > to]
     if not 0 < to < layer.version or [one.version for one in later] != list(range(to + 1, layer.version + 1)):
         oldest = max(1, min((change.version for change in history), default=layer.version) - 1)
@@ -158,7 +158,7 @@ def gone_back(layer: Layer, to: int, seen: int, history: Sequence[Change], stamp
 
 
 def change_of(before: Layer, after: Layer, stamp: Stamp) -> Change:
-    """What became of a layer."""
+    """The change between two versions of a layer."""
     old, new = before.by_path, after.by_path
     return Change(
         after.name,
@@ -170,7 +170,7 @@ def change_of(before: Layer, after: Layer, stamp: Stamp) -> Change:
 
 
 def check_change(change: Change, merged: Document, components: Mapping[str, bool]) -> None:
-    """ConfigError when what a layer has been given does not fit the merged document or the program.
+    """ConfigError if the changed leaves do not fit the merged document or the program.
 
     `components`: those of the program, and whether each is an asynchronous bolt.
     """
@@ -201,7 +201,9 @@ def check_change(change: Change, merged: Document, components: Mapping[str, bool
 def _edited(
     layer: Layer, wanted: Mapping[Path, Entry | None], seen: int, history: Sequence[Change], stamp: Stamp
 ) -> Layer:
-    """The layer with these entries, and without those that are None or have ended; itself when nothing differs."""
+    """The layer with these entries, and without entries that are None or have ended; the same object if nothing
+    differs.
+    """
     there = layer.by_path
     later = [change for change in history if change.version > seen]
     if not 0 <= seen <= layer.version:
@@ -232,7 +234,7 @@ def _edited(
 def _same(one: Entry | None, other: Entry | None) -> bool:
     if one is None or other is None:
         return one is other
-    return type(one.value) is type(other.value) and one.value == other.value  # 1 is not true
+    return type(one.value) is type(other.value) and one.value == other.value  # 1 is not True
 
 
 def _became(entry: Entry | None) -> str:

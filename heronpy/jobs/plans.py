@@ -1,9 +1,9 @@
-"""Plans: the steps that make a topology what its job says, as data. Pure.
+"""Plans: the steps, as data, that make a topology match its job. Pure.
 
-A plan is stored before its first step, with the number of the step under way, so whoever takes over knows what may be
-half done. Invariants: a step can be performed twice; `is_done` says by what is seen that it need not be performed; its
-undo, performed after it or after a part of it, gives what was before. A topology that is started again is what was,
-under another id.
+A plan is stored before its first step, with the number of the running step, so a successor knows which step may be half
+done. Invariants: a step can be performed twice; `is_done` decides by observation whether it need not be performed; the
+undo of a step, performed after the step or a part of it, restores the previous state. A topology that is started again
+has the previous state under another id.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from msgspec import Struct
 from heronpy.jobs.differ import Difference, Effect, differences
 from heronpy.jobs.documents import Leaves, Path, Value, component_of
 
-#: Leaves as they are stored.
+#: Leaves in their stored form.
 Pairs: TypeAlias = tuple[tuple[Path, Value], ...]
-#: A topology is proved when it has run so long without trouble.
+#: A topology is proved after running for this time without trouble.
 PROVED_S: Final = 30.0
 STOPPED: Final[Leaves] = {("run",): "stopped"}
-"""What a job should be that was deleted."""
+"""The desired state of a deleted job."""
 
 
 class Seen(Struct, frozen=True):
-    """What there is of the topology of a job's name."""
+    """The observed state of the topology of a job's name."""
 
     topology_id: str = ""
-    """"" when nothing is left of any."""
+    """"" if no topology is left."""
     alive: bool = False
-    """Whether it runs, or its guardian or engine will bring it back without anybody's help."""
+    """Whether it runs, or its guardian or engine restarts it."""
     finished: bool = False
-    """Whether it came to its end by itself: its input was bounded."""
+    """Whether it ended by itself because its input was bounded."""
     leaves: Leaves = {}
-    """Its leaves of `differ.SEEN`: what its plans, its master and its configuration say now."""
+    """Its leaves of `differ.SEEN`: the present values of its plans, its master and its configuration."""
     plan_version: int = 0
-    """Of its packing plan in the state manager."""
+    """The version of its packing plan in the state manager."""
     running_s: float = 0.0
-    """How long all its tasks have run, or been paused, without trouble."""
+    """For how long all its tasks have run, or been paused, without trouble."""
     trouble: str = ""
-    """What crashes, has failed, is down or hangs, in one sentence; "" for nothing."""
+    """The part that crashes, has failed, is down or hangs, in one sentence; "" for none."""
 
 
 class _Step(Struct, frozen=True):
     def is_done(self, seen: Seen) -> bool:
-        """Whether it need not be performed."""
+        """Whether the step need not be performed."""
         return False
 
     def undo(self) -> Step | None:
-        """The step that gives what was; None when nothing has to be done."""
+        """The step that restores the previous state; None if nothing has to be done."""
         return None
 
 
@@ -64,7 +64,7 @@ class Stop(_Step, frozen=True, tag=True):
 
     topology_id: str
     again: Start | None = None
-    """How it comes back."""
+    """How the topology is started again."""
 
     def is_done(self, seen: Seen) -> bool:
         return seen.topology_id != self.topology_id
@@ -74,7 +74,7 @@ class Stop(_Step, frozen=True, tag=True):
 
 
 class End(_Step, frozen=True, tag=True):
-    """End what is left of a topology, without a savepoint."""
+    """Remove the rest of a topology, without a savepoint."""
 
     topology_id: str
 
@@ -90,9 +90,9 @@ class Start(_Step, frozen=True, tag=True):
     restore: str
     """`latest` or `empty`."""
     savepoint_of: str = ""
-    """Restore the savepoint with which this topology was stopped, whatever was written since."""
+    """Restore the savepoint with which this topology was stopped, even if newer checkpoints exist."""
     unless: str = ""
-    """Nothing is to be started while this topology is alive."""
+    """No start while this topology is alive."""
 
     def is_done(self, seen: Seen) -> bool:
         return (seen.alive or seen.finished) and seen.topology_id in {self.topology_id, self.unless} - {""}
@@ -102,7 +102,7 @@ class Start(_Step, frozen=True, tag=True):
 
 
 class Prove(_Step, frozen=True, tag=True):
-    """See that a topology runs; nothing is performed."""
+    """Observe whether a topology runs; nothing is performed."""
 
     topology_id: str
 
@@ -111,12 +111,12 @@ class Prove(_Step, frozen=True, tag=True):
 
 
 class _Live(_Step, frozen=True):
-    """A change of a running topology, which has every old leaf until it has every new one."""
+    """A change of a running topology. The topology has all old leaves until it has all new ones."""
 
     topology_id: str
     differences: tuple[Difference, ...]
     replaces: int = 0
-    """The version of the packing plan that it replaces; 0: whichever there is."""
+    """The version of the packing plan that it replaces; 0: any version."""
 
     def is_done(self, seen: Seen) -> bool:
         there = seen.alive and seen.topology_id == self.topology_id
@@ -131,11 +131,11 @@ class Configure(_Live, frozen=True, tag=True):
 
 
 class SetState(_Live, frozen=True, tag=True):
-    """Pause the topology, or let it go on."""
+    """Pause the topology, or resume it."""
 
 
 class Resize(_Live, frozen=True, tag=True):
-    """Give containers other sizes, by an update with equal places."""
+    """Give containers other sizes, by an update that moves no task."""
 
 
 class Update(_Live, frozen=True, tag=True):
@@ -143,58 +143,58 @@ class Update(_Live, frozen=True, tag=True):
 
 
 class Commit(_Step, frozen=True, tag=True):
-    """Write what the job is now; the syncer does it in the write that ends the plan."""
+    """Write the new state of the job; the syncer does it in the write that ends the plan."""
 
 
 Step: TypeAlias = Check | Stop | End | Start | Prove | Configure | SetState | Resize | Update | Commit
 
 
 class Plan(Struct, frozen=True):
-    """Steps, and how far they are."""
+    """Steps, with the present position."""
 
     target: Pairs
     versions: dict[str, int]
-    """Of the layers from which the target was merged."""
+    """The versions of the layers from which the target was merged."""
     steps: tuple[Step, ...]
     since: float
     """When the step under way began."""
     changed: tuple[str, ...] = ()
-    """Components whose tasks get another specification; "" stands for all."""
+    """Components whose tasks get another specification; "" means all."""
     at: int = 0
     undoing: bool = False
     tries: int = 0
-    """Of the step under way, when it undoes another one."""
+    """Tries of the running step, if it undoes another step."""
 
     @property
     def step(self) -> Step | None:
-        """The step under way; None when there is no further one."""
+        """The running step; None after the last step."""
         return self.steps[self.at] if self.at < len(self.steps) else None
 
     def is_done(self, seen: Seen) -> bool:
-        """Whether the step under way need not be performed: a topology that is gone needs no change undone."""
+        """Whether the running step need not be performed: if the topology is gone, no change needs to be undone."""
         step = self.step
         if self.undoing and isinstance(step, _Live) and not (seen.alive and seen.topology_id == step.topology_id):
             return True
         if isinstance(step, Resize) and not self.undoing:
-            return False  # whether the containers that outgrow their room were replaced is not seen
+            return False  # it cannot be seen whether containers that are too small were replaced
         return step is not None and step.is_done(seen)
 
     def undone(self, now: float) -> Plan:
-        """The plan that gives what was, from the step under way backwards."""
+        """The plan that restores the previous state, from the running step backwards."""
         steps = (step.undo() for step in reversed(self.steps[: self.at + 1]))
         back = tuple(step for step in steps if step is not None)
         return Plan(self.target, self.versions, back, now, undoing=True)
 
 
 def pairs_of(leaves: Leaves) -> Pairs:
-    """In the order of their paths."""
+    """Sorted by path."""
     return tuple(sorted(leaves.items(), key=lambda pair: pair[0]))
 
 
 def plan_of(
     desired: Leaves, versions: dict[str, int], committed: Leaves, seen: Seen, now: float, fresh_id: str
 ) -> Plan | None:
-    """The plan that makes the topology what it should be; None when it is.
+    """The plan that gives the topology its desired state; None if it has that state.
 
     `fresh_id` is an id that no topology has had.
     """
@@ -236,7 +236,7 @@ def _restart(desired: Leaves, committed: Leaves, seen: Seen, is_new: bool, fresh
 
 
 def _changed(found: dict[Effect, tuple[Difference, ...]]) -> set[str]:
-    """Whose tasks have to start again; "" stands for all."""
+    """The components whose tasks must restart; "" means all."""
     if Effect.RESTART in found:
         return {""}
     those = (*found.get(Effect.RESIZE, ()), *found.get(Effect.UPDATE, ()))

@@ -1,4 +1,4 @@
-"""A job as people are shown it: what it should be and is, what the scaler does and why, how the promise is kept."""
+"""A job for display: its desired and present state, the scaler's actions and reasons, and how the promise is kept."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def plan_text(plan: Plan) -> str:
 
 
 def state_of(running: Running) -> str:
-    """What a job is; WAITING and PREEMPTED also when there is no room for it in its pool."""
+    """The state of a job; WAITING and PREEMPTED also if its pool has no room for it."""
     allotted = running.allotted
     return running.state if allotted is None or allotted.runs or running.plan is not None else allotted.state
 
 
 def why_less(running: Running) -> str:
-    """Why a job has less of its pool than it wishes, with numbers; "" if it has all."""
+    """Why a job has less of its pool than it wants, with numbers; "" if it has all."""
     allotted = running.allotted
     if allotted is None or allotted.fits_since is None:
         return allotted.why if allotted is not None else ""
@@ -48,7 +48,7 @@ def why_less(running: Running) -> str:
 
 
 def row(store: Store, name: str) -> dict[str, Any]:
-    """A job in a list of them, also one that cannot be read."""
+    """A job for a list of jobs; also a job that cannot be read."""
     try:
         store.get(name)
         running, _ = store.running(name)
@@ -66,7 +66,7 @@ def row(store: Store, name: str) -> dict[str, Any]:
 
 
 def shown(store: Store, job: str) -> dict[str, Any]:
-    """All that is known of a job."""
+    """All known facts about a job."""
     view, log = store.get(job), store.log(job)
     running = store.running(job)[0] or Running("")
     desired, _ = desired_of(store, job, running)
@@ -96,7 +96,7 @@ def _origin(found: Found) -> dict[str, Any]:
 
 
 def evidence(store: Store, job: str) -> dict[str, Any]:
-    """What the scaler has seen last of each component, and what comes of it."""
+    """The scaler's last figures of each component, and its conclusion."""
     document, scaled = store.get(job).document, store.scaled(job)[0]
     state, look = scaled.state, scaled.look
     components = explained(state, look, goal_of(document), Times.of(document.scale.day_s)) if look is not None else []
@@ -111,9 +111,9 @@ def evidence(store: Store, job: str) -> dict[str, Any]:
 
 
 def promise(store: Store, cluster: str, job: str, now: float) -> dict[str, Any]:
-    """How the promise of a job was kept: in all, in the last hour, day and fortnight, and when it was not.
+    """How the promise of a job was kept: in total, in the last hour, day and fortnight, and when it was not kept.
 
-    Of a job with a shorter day the windows are shorter as well. The windows are known on the host of the scaler alone.
+    A job with a shorter day has shorter windows. Only the host of the scaler knows the windows.
     """
     document, slo = store.get(job).document, store.scaled(job)[0].state.slo
     day_s, windows = document.scale.day_s, []

@@ -1,6 +1,6 @@
 """The scaler of a cluster's jobs: it looks at each job that it may scale, decides, and writes layer scaler, saying why.
 
-What it remembers of a job is in the state manager, so another scaler goes on from there; the minutes of other days are
+Its memory of a job is in the state manager, so another scaler continues from it; the minutes of other days are
 in a file of this host. It changes nothing itself: the manager makes the topology what the layers say.
 """
 
@@ -36,11 +36,11 @@ from heronpy.scheduler.guardian import START_OVER
 log = logging.getLogger("heronpy.jobs.scaler")
 
 WRITER: Final = "scaler"
-#: All questions of one look together.
+#: Time limit of all questions of one look together.
 ASK_S: Final = 5.0
-#: A scaler that has had nothing to look at for so long ends.
+#: A scaler ends after this time without a job to look at.
 IDLE_S: Final = 600.0
-#: What of a component layer oncall may set, so that the scaler leaves it alone.
+#: Keys of a component that layer oncall may set; the scaler then leaves the component alone.
 _PINS: Final = ("parallelism", "concurrency", "resources")
 
 
@@ -52,9 +52,9 @@ class Scaler:
         self._histories: dict[str, History] = {}
 
     def scale(self, job: str) -> float | None:
-        """Look at a job and do what follows; in how many seconds it is looked at again, None: it is not to be scaled.
+        """Look at a job and act; returns after how many seconds it is looked at again, None: it is not to be scaled.
 
-        HeronError when it cannot be looked at now.
+        HeronError if it cannot be looked at now.
         """
         try:
             view = self._store.get(job)
@@ -65,7 +65,7 @@ class Scaler:
         goal, times = goal_of(view.document), Times.of(view.document.scale.day_s)
         running, _ = self._store.running(job)
         if running is None or running.state != "IN_SYNC":
-            return times.look_s  # what it is now is not what it is to be
+            return times.look_s  # the present state is not the desired one yet
         if running.allotted is not None:  # its pool has no room for more
             most = {one: min(n, running.allotted.limits.get(one, n)) for one, n in goal.max.items()}
             goal = msgspec.structs.replace(goal, max=most)
@@ -73,7 +73,7 @@ class Scaler:
         history = self._history(job, times)
         seen = self._look(job, view, times, history, time.time())
         outcome = decide(scaled.state, seen, goal, times)
-        # Before the change: a successor knows what is under way.
+        # Before the change: a successor must know which change is in progress.
         version = self._store.put_scaled(job, Scaled(scaled.created, outcome.state, seen), version)
         if outcome.changes and not self._write(job, view, outcome):
             self._store.put_scaled(job, Scaled(scaled.created, withdrawn(outcome.state), seen), version)
@@ -117,7 +117,7 @@ class Scaler:
         return look_of(job, signals.load, findings, asynchronous, fixed, room, past, now, program, updated_at)
 
     def _write(self, job: str, view: View, outcome: Outcome) -> bool:
-        """Write layer scaler; False when it is refused, because the document has changed meanwhile."""
+        """Write layer scaler; False if the write is refused because the document has changed meanwhile."""
         why = "; ".join(one.text for one in outcome.decisions if isinstance(one, Changed))[:WHY_CHARS_MAX]
         try:
             self._store.set(job, "scaler", outcome.changes, view.versions["scaler"], WRITER, why)
@@ -140,13 +140,13 @@ class Scaler:
 
 
 class ScalerProcess(Process):
-    """The rounds of one scaler. Errors of one job concern no other."""
+    """The rounds of one scaler. An error of one job does not affect other jobs."""
 
     part = SCALER
 
     def _work(self) -> int:
         scaler = Scaler(self._session, self._store, self._alerts)
-        #: By job, on this process's clock.
+        #: Job to the time of its next look, on this process's clock.
         due: dict[str, float] = {}
         read_at = 0.0
         self._needed_at = time.monotonic()
@@ -157,10 +157,10 @@ class ScalerProcess(Process):
                 now = time.monotonic()
                 if now >= read_at:
                     read_at = now + ROUND_S
-                    with suppress(HeronError):  # the syncer says what is wrong with the file
+                    with suppress(HeronError):  # the syncer reports the error of the file
                         base = read_base(self._session.conf_dirs(), self._session.target.cluster)
                         self._alerts.command = base.alert_command
-                with suppress(HeronError):  # the state manager is away
+                with suppress(HeronError):  # the state manager cannot be reached
                     names = self._store.names()
                     scaler.forget(due.keys() - set(names))
                     due = {job: due.get(job, now) for job in names}

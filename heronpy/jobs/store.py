@@ -1,6 +1,6 @@
-"""The one writer of jobs: what people, programs and the scaler change goes through here into the state manager.
+"""The one writer of jobs: all changes by people, programs and the scaler pass through it into the state manager.
 
-A job is one node, so a change is one compare-and-set: it is there as a whole or not at all. The node holds its last
+A job is one node, so a change is one compare-and-set: it is written as a whole or not at all. The node holds its last
 change as well, and the next writer puts that into the log before it makes its own, so a writer that dies between two
 nodes loses no history. A node that cannot be read stops its own job only.
 """
@@ -41,7 +41,7 @@ from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
 S = TypeVar("S", bound=Struct)
-#: From a layer and its changes, the oldest first, to another one.
+#: Makes a new layer from a layer and its changes, the oldest first.
 Edit: TypeAlias = Callable[[Layer, Sequence[Change]], Layer]
 
 CHANGES_MAX: Final = 100
@@ -49,16 +49,16 @@ DECISIONS_MAX: Final = 100
 NEWS_MAX: Final = 256
 #: A larger log loses the older half of its changes.
 LOG_BYTES_MAX: Final = 512 << 10
-#: A compare-and-set fails only because another one succeeds, so its turn comes long before.
+#: A compare-and-set fails only if another one succeeds, so a writer succeeds long before this number of tries.
 TRIES_MAX: Final = 1000
 WHO_CHARS_MAX: Final = 100
 WHY_CHARS_MAX: Final = 500
-#: Programs whose components are remembered.
+#: Number of programs whose components are remembered.
 KNOWN_MAX: Final = 256
 
 
 class Definition(Struct, frozen=True):
-    """A program as it was deployed; its digest is its name."""
+    """A deployed program; its digest is its name."""
 
     topology: bytes
     """Proto Topology, without an id."""
@@ -74,12 +74,12 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True):
     last: tuple[Change, ...]
     """The changes of the last write."""
     adopted: Running | None = None
-    """What the job was when it was made of a running topology, until a syncer has seen it."""
+    """The state of the job when it was made of a running topology, until a syncer has seen it."""
     format: int = FORMAT
 
 
 class Decision(Struct, frozen=True, forbid_unknown_fields=True):
-    """What was decided about a job, or not done, and why."""
+    """A decision about a job, or a decision not to act, with the reason."""
 
     at: float
     who: str
@@ -91,17 +91,17 @@ class Log(Struct, frozen=True, forbid_unknown_fields=True):
     """The content of a job's log, the oldest first."""
 
     created: float
-    """Of the job that it is about: an earlier one of the same name had another log."""
+    """The creation time of its job: an earlier job of the same name had another log."""
     changes: tuple[Change, ...] = ()
     decisions: tuple[Decision, ...] = ()
     format: int = FORMAT
 
 
 class Scaled(Struct, frozen=True):
-    """What the scaler remembers of a job, and what it has seen last."""
+    """The scaler's memory of a job, and its last figures."""
 
     created: float
-    """Of the job that it is about, as in `Log`."""
+    """The creation time of its job, as in `Log`."""
     state: State = State()
     look: Look | None = None
     format: int = FORMAT
@@ -116,13 +116,13 @@ class News(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class View(Struct, frozen=True):
-    """A job as its readers see it."""
+    """A job as readers get it."""
 
     document: Document
     found: dict[Path, Found]
-    """Where each leaf of the document comes from."""
+    """The origin of each leaf of the document."""
     ignored: list[Found]
-    """Leaves about components that the program has no longer."""
+    """Leaves about components that the program no longer has."""
     versions: dict[str, int]
     """The version of each layer."""
     created: float
@@ -130,30 +130,32 @@ class View(Struct, frozen=True):
 
 
 class Store:
-    """The jobs of a cluster; times are seconds since 1970, since an override ends at a time of the day on any host."""
+    """The jobs of a cluster. Times are seconds since 1970, because an override ends at the same time on every host."""
 
     def __init__(self, state: StateManager, clock: Callable[[], float] = time.time) -> None:
         self._state = state
         self._clock = clock
-        #: By digest: a definition never changes.
+        #: Digest to components; a definition never changes.
         self._components: dict[str, dict[str, bool]] = {}
 
     def names(self) -> list[str]:
-        """All jobs, also those that cannot be read."""
+        """All jobs, including jobs that cannot be read."""
         return self._state.children(paths.JOBS)
 
     def known(self) -> list[str]:
-        """All jobs, and those that were deleted of which something may be left."""
+        """All jobs, and deleted jobs of which something may be left."""
         return sorted({*self.names(), *self._state.children(paths.RUNNING_JOBS)})
 
     def get(self, name: str) -> View:
-        """What a job should be now."""
+        """The desired state of a job."""
         return self._view(name, self._read(name), self._clock())
 
     def create(
         self, name: str, layers: Mapping[str, object], who: str, why: str, running: Running | None = None
     ) -> View:
-        """A new job with these layers; one of them names a definition. With `running` its topology runs already."""
+        """Make a new job with these layers; one of them names a definition. With `running` its topology runs
+        already.
+        """
         problem = topology_name_problem(name)
         if problem:
             raise ConfigError(f"the name {name[:200]!r} of the job {problem}; choose another one")
@@ -178,9 +180,9 @@ class Store:
     def set(
         self, name: str, layer: str, changes: object, version: int, who: str, why: str, for_s: float | None = None
     ) -> View:
-        """Write keys of a layer of which the writer has seen this version; with `for_s` they end by themselves.
+        """Write keys of a layer whose version the writer has read; with `for_s` they end by themselves.
 
-        ConflictError when somebody else has written another value of one of them since then.
+        ConflictError if another writer has written another value of one of them since then.
         """
         leaves, stamp = leaves_of(changes, layer), self._stamp(who, why, for_s)
         if not leaves:
@@ -188,16 +190,16 @@ class Store:
         return self._change(name, layer, stamp, lambda old, history: merge.put(old, leaves, version, history, stamp))
 
     def unset(self, name: str, layer: str, keys: Collection[str], version: int, who: str, why: str) -> View:
-        """Take keys out of a layer, with all below them: `parallelism.work`, or `parallelism`."""
+        """Take keys out of a layer, with all keys below them: `parallelism.work`, or `parallelism`."""
         stamp = self._stamp(who, why)
         return self._change(name, layer, stamp, lambda old, history: merge.take_out(old, keys, version, history, stamp))
 
     def apply(
         self, name: str, layer: str, given: object, version: int, who: str, why: str, write: bool = True
     ) -> tuple[View, Change]:
-        """Make a layer what is given, but for its program, and say what differs; ConflictError as in `set`.
+        """Replace a layer, except its program, and return the change; ConflictError as in `set`.
 
-        Unless it is to `write`, what it would be is checked, and nothing is changed.
+        Without `write`, the result is checked, and nothing is changed.
         """
         leaves, stamp, changes = leaves_of(given, layer), self._stamp(who, why), []
 
@@ -209,12 +211,12 @@ class Store:
         return self._change(name, layer, stamp, applied, write), changes[-1]
 
     def revert(self, name: str, layer: str, to: int, version: int, who: str, why: str) -> View:
-        """Make a layer what it was in its version `to`; ConflictError as in `set`."""
+        """Set a layer back to its version `to`; ConflictError as in `set`."""
         stamp = self._stamp(who, why)
         return self._change(name, layer, stamp, lambda old, history: merge.gone_back(old, to, version, history, stamp))
 
     def delete(self, name: str) -> None:
-        """Remove a job of which nothing runs, also one that cannot be read."""
+        """Remove a job without a running topology; also a job that cannot be read."""
         running, _ = self.running(name)
         if running is not None and (running.plan is not None or running.state != "STOPPED"):
             raise StateError(f"job '{name}' runs, or is being changed; stop it first")
@@ -230,7 +232,7 @@ class Store:
         return self._log(name, self._read(name))
 
     def decided(self, name: str, who: str, component: str, text: str) -> None:
-        """Write down what was decided about a job, or not done, and why."""
+        """Log a decision about a job, or a decision not to act, with the reason."""
         job, stamp = self._read(name), self._stamp(who, text)
         new = Decision(stamp.at, who, component, text)
 
@@ -241,26 +243,28 @@ class Store:
         self._swap(paths.job_log(name), Log, add)
 
     def running(self, name: str) -> tuple[Running | None, int]:
-        """What a job is, and the version of the node that says so; None and 0 when no syncer has seen it yet."""
+        """The state of a job, and the version of its node; None and 0 before a syncer has seen it."""
         running, version = self._decode(paths.running_job(name), Running)
         if running is None:
-            with suppress(DamagedStateError):  # one that cannot be read can be deleted
+            with suppress(DamagedStateError):  # a job that cannot be read can be deleted
                 job, _ = self._decode(paths.job(name), Job)
                 running = job.adopted if job is not None else None
         return running, version
 
     def put_running(self, name: str, running: Running, version: int) -> int:
-        """Write what a job is, for the syncer that has read this version; VersionMismatchError after another one."""
+        """Write the state of a job, for the syncer that has read this version; VersionMismatchError after another
+        write.
+        """
         return self._state.set(paths.running_job(name), msgspec.json.encode(running), version)
 
     def scaled(self, name: str) -> tuple[Scaled, int]:
-        """What the scaler remembers of a job, and the version of the node that says so; 0 when there is none."""
+        """The scaler's memory of a job, and the version of its node; 0 without one."""
         created = self._read(name).created
         found, version = self._decode(paths.scaled_job(name), Scaled)
         return (found if found is not None and found.created == created else Scaled(created)), version
 
     def put_scaled(self, name: str, scaled: Scaled, version: int) -> int:
-        """Write what the scaler remembers, for the one that has read this version; else VersionMismatchError."""
+        """Write the scaler's memory, for the scaler that has read this version; otherwise VersionMismatchError."""
         return self._state.set(paths.scaled_job(name), msgspec.json.encode(scaled), version)
 
     def asynchronous(self, view: View) -> list[str]:
@@ -268,12 +272,12 @@ class Store:
         return [name for name, calls in self._components_of(view.document.definition).items() if calls]
 
     def forget_running(self, name: str) -> None:
-        """Remove what is left of a job that was deleted."""
+        """Remove the rest of a deleted job."""
         with suppress(NoNodeError):
             self._state.delete(paths.running_job(name))
 
     def release(self, name: str) -> bool:
-        """Have what was given up, or waits, tried again at once; False when there is nothing of the kind."""
+        """Retry at once after a failure or a pause; False if the job neither has failed nor waits."""
         job = self._read(name)
 
         def freed(running: Running | None) -> Running:
@@ -284,7 +288,9 @@ class Store:
         return found
 
     def news(self, since: int) -> tuple[int, list[str] | None]:
-        """The number of the last change, and the jobs changed since that of the caller; None when too many were."""
+        """The number of the last change, and the jobs changed since the caller's number; None after too many
+        changes.
+        """
         news = self._decode(paths.JOB_NEWS, News)[0] or News()
         if not news.number - NEWS_MAX <= since <= news.number:
             return news.number, None
@@ -294,7 +300,7 @@ class Store:
         """Keep a program; its digest."""
         content = msgspec.msgpack.encode(definition, order="deterministic")
         digest = sha256(content).hexdigest()
-        # Also when it is there: a sweep that has found it unused before sees that it was written since.
+        # Also if it exists: a sweep that has found it unused sees that it was written again.
         self._state.set(paths.definition(digest), content)
         return digest
 
@@ -306,12 +312,13 @@ class Store:
         return msgspec.msgpack.decode(content, type=Definition)
 
     def sweep_definitions(self, unused: Mapping[str, int]) -> dict[str, int]:
-        """Remove programs that no job names, nor did at the sweep before, which has returned `unused`."""
+        """Remove programs that no job names now, nor named at the previous sweep, which returned `unused`."""
         used: set[bytes] = set()
         for name in self.names():
             for path in (paths.job(name), paths.job_log(name), paths.running_job(name)):
                 content, _ = self._state.get(path) or (b"", 0)
-                used.update(re.findall(rb"[0-9a-f]{64}", content))  # whoever wrote the node, and if it is damaged, too
+                # digests in any node count, even in damaged nodes or those of other releases
+                used.update(re.findall(rb"[0-9a-f]{64}", content))
         left = {}
         for digest in self._state.children(paths.DEFINITIONS):
             path = paths.definition(digest)
@@ -347,7 +354,7 @@ class Store:
         return views[-1]
 
     def _view(self, name: str, job: Job, now: float, changes: Collection[Change] = ()) -> View:
-        """A job as it is, or as it would be after these changes; ConfigError when it may not be."""
+        """A job, or the job that these changes would make; ConfigError if that is not allowed."""
         try:
             found = merge.effective(job.layers, now)
             definition = found.get(("definition",))
@@ -380,18 +387,18 @@ class Store:
         return self._components[digest]
 
     def _tell(self, name: str) -> None:
-        """Number a change, so that whoever keeps jobs true looks at this one."""
+        """Number a change, so that the syncer looks at this job."""
 
         def numbered(old: News | None) -> News:
             old = old or News()
             names = [(number, other) for number, other in old.names if other != name]
             return News(old.number + 1, (*names, (old.number + 1, name))[-NEWS_MAX:])
 
-        with suppress(DamagedStateError):  # its readers say so, and look at all jobs
+        with suppress(DamagedStateError):  # its readers notice the damage, and look at all jobs
             self._swap(paths.JOB_NEWS, News, numbered)
 
     def _swap(self, path: str, kind: type[S], edit: Callable[[S | None], S]) -> bool:
-        """Compare-and-set until nobody else is faster; False when the edit changes nothing."""
+        """Compare-and-set until no other writer is faster; False if the edit changes nothing."""
         for _ in range(TRIES_MAX):
             old, version = self._decode(path, kind)
             new = edit(old)
@@ -411,7 +418,7 @@ class Store:
         return job
 
     def _decode(self, path: str, kind: type[S]) -> tuple[S | None, int]:
-        """The content of a node and its version; None and 0 when there is none."""
+        """The content of a node and its version; None and 0 without a node."""
         data, version = self._state.get(path) or (b"", 0)
         return (decoded(data, kind, path), version) if version else (None, 0)
 
@@ -432,7 +439,7 @@ class Store:
 
 
 def decoded(data: bytes, kind: type[S], path: str) -> S:
-    """The content of a node; DamagedStateError when it cannot be read."""
+    """The content of a node; DamagedStateError if it cannot be read."""
     try:
         found = msgspec.json.decode(data)
         form = found.get("format") if isinstance(found, dict) else None
@@ -444,7 +451,7 @@ def decoded(data: bytes, kind: type[S], path: str) -> S:
 
 
 def _logged(log: Log | None, job: Job) -> Log:
-    """The log of a job with the last changes of its node; itself when it has them."""
+    """The log of a job with the last changes of its node; the same object if it has them."""
     if log is None or log.created != job.created:
         log = Log(job.created)
     new = tuple(change for change in job.last if change not in log.changes)

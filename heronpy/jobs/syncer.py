@@ -1,9 +1,9 @@
-"""The syncer of one job: when it makes a plan, what becomes of one, and when it gives up. Pure.
+"""The syncer of one job: when it makes a plan, how the plan continues and ends, and when the syncer gives up. Pure.
 
-`Running` is the whole state, in one node that only the syncer writes. A round is `advance`, a compare-and-set, the step
-under way, `succeeded` or `failed`, and a compare-and-set. Invariants: what is committed changes in the one write that
-ends a plan, never in the middle; a plan that fails is undone; a syncer that takes over has rewritten the node, so the
-next write of the one before it fails.
+`Running` is the whole state, in one node that only the syncer writes. A round is `advance`, a compare-and-set, the
+running step, `succeeded` or `failed`, and a compare-and-set. Invariants: the committed document changes in the
+one write that ends a plan, never in the middle; a plan that fails is undone; a syncer that takes over rewrites the
+node, so the next write of its predecessor fails.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from heronpy.scaling.capacity import Allotted
 RETRY_S: Final = 30.0
 RETRY_MAX_S: Final = 3600.0
 TRIES_MAX: Final = 5
-#: A topology that has not been proved after so long is given up.
+#: A start is given up if the topology is not proved within this time.
 PROVE_MAX_S: Final = 600.0
 
 State: TypeAlias = Literal["IN_SYNC", "STOPPED", "FINISHED", "SYNCING", "UNDOING", "WAITING", "QUARANTINED"]
 
 
 class Running(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a job is, and what is being done about it. Times are seconds since 1970."""
+    """The state of a job, and its running plan. Times are seconds since 1970."""
 
     owner: str
-    """The syncer that acts."""
+    """The active syncer."""
     topology_id: str = ""
-    """Of the topology that the job has, or had; "" for none."""
+    """The id of the job's present or last topology; "" for none."""
     leaves: Pairs = ()
     """The document that was committed last."""
     versions: dict[str, int] = {}
-    """Of the layers from which it was merged."""
+    """The versions of the layers from which it was merged."""
     state: State = "STOPPED"
     plan: Plan | None = None
     tried: Pairs = ()
-    """The document that the tries are about."""
+    """The document that was tried `tries` times."""
     tries: int = 0
     retry_at: float = 0.0
     failure: str = ""
     """Why the last plan failed, in one sentence."""
     drift_since: float | None = None
     drifted_s: float = 0.0
-    """How long the job was not what it should be, without the time since `drift_since`."""
+    """Total time in which the job differed from its desired state, without the time since `drift_since`."""
     allotted: Allotted | None = None
-    """What it may have in its pool; None: it is in none, or does not run."""
+    """Its allotment in its pool; None: it is in no pool, or does not run."""
     restarted: int = 0
-    """Tasks that ran and had to start again."""
+    """Number of running tasks that had to restart."""
     restarts_avoidable: int = 0
-    """Those of them whose own specification did not change."""
+    """The part of `restarted` whose own specification did not change."""
     format: int = FORMAT
 
     def drift_s(self, now: float) -> float:
@@ -64,7 +64,7 @@ class Running(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StepError(Exception):
-    """A step has failed, and says why in one sentence; a fatal one will fail again, whenever it is tried."""
+    """A step has failed, for the reason in one sentence; a fatal error recurs whenever the step is tried."""
 
     def __init__(self, text: str, fatal: bool = False) -> None:
         super().__init__(text)
@@ -72,34 +72,34 @@ class StepError(Exception):
 
 
 class Driver(Protocol):
-    """What a syncer's process does for it: it looks, and performs steps.
+    """The actions of a syncer's process: it observes topologies and performs steps.
 
-    A step of which a part was performed, by this driver or by one that was killed, can be performed again. Steps of
-    different jobs are performed side by side, those of one job never.
+    A step that was performed in part, by this driver or by one that was killed, can be repeated. Steps of different
+    jobs run at the same time, those of one job never.
     """
 
     def see(self, job: str, leaves: Leaves) -> Seen:
-        """What there is of the topology of this name, with the values it has for all paths of `leaves`.
+        """The observed state of the topology of this name, with its values for all paths of `leaves`.
 
-        StateError when that cannot be known now; then nothing is decided.
+        StateError if it cannot be known now; then nothing is decided.
         """
 
     def perform(self, job: str, step: Step) -> Mapping[str, int]:
-        """Perform a step to its end: how many tasks of each component ran before and had to start again.
+        """Perform a step to its end; returns how many running tasks of each component had to restart.
 
-        StepError when it has failed. Of `Prove` and `Commit` there is nothing to perform.
+        StepError if it has failed. `Prove` and `Commit` have nothing to perform.
         """
 
 
 def taken_over(running: Running, owner: str) -> Running:
-    """What a syncer writes before it acts on a job that another one has acted on."""
+    """The record that a syncer writes before it acts on a job of another syncer."""
     return replace(running, owner=owner)
 
 
 def advance(
     running: Running, desired: Leaves, versions: Mapping[str, int], seen: Seen, now: float, fresh_id: str
 ) -> Running:
-    """What the job is after a look at it: a plan begins, goes on without a step that is done, or ends.
+    """The job after a look at it: a plan begins, skips a step that is done, or ends.
 
     `desired` has the program's own values where no layer has one. `fresh_id` is an id that no topology has had.
     """
@@ -120,14 +120,14 @@ def advance(
 
 
 def to_perform(running: Running, now: float) -> Step | None:
-    """The step that is to be performed now; None when there is none, or not yet."""
+    """The step to perform now; None if there is none, or not yet."""
     if running.plan is None or running.state == "QUARANTINED" or now < running.retry_at:
         return None
     return None if isinstance(running.plan.step, (Prove, Commit)) else running.plan.step
 
 
 def succeeded(running: Running, restarted: Mapping[str, int], now: float) -> Running:
-    """After the step under way was performed; `restarted` is what `Driver.perform` has returned."""
+    """The job after the running step was performed; `restarted` is the result of `Driver.perform`."""
     plan = running.plan
     assert plan is not None
     avoidable = 0 if "" in plan.changed else sum(n for part, n in restarted.items() if part not in plan.changed)
@@ -140,7 +140,7 @@ def succeeded(running: Running, restarted: Mapping[str, int], now: float) -> Run
 
 
 def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
-    """After the step under way has failed: what was done is undone, and an undo that fails is tried again."""
+    """The job after the running step has failed: done steps are undone, and an undo that fails is tried again."""
     plan = running.plan
     assert plan is not None
     if not plan.undoing:
@@ -153,12 +153,12 @@ def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
 
 
 def left_alone(running: Running, tried: Pairs) -> Running:
-    """A job of which nothing is there, nor is to be there now, with the document that says so."""
+    """A job without a topology that also should have none, with its document."""
     return replace(running, state="STOPPED", tried=tried, tries=0, retry_at=0.0, failure="")
 
 
 def released(running: Running) -> Running:
-    """Try again at once what was given up, or waits: an undo that was given up goes on."""
+    """Try again at once after giving up or during a pause; an undo that was given up continues."""
     if running.state not in ("WAITING", "QUARANTINED"):
         return running
     if running.plan is not None:
@@ -184,7 +184,7 @@ def _begun(
 
 
 def _ended(running: Running, plan: Plan, seen: Seen, now: float) -> Running:
-    """A plan is at its end: it is committed, or what was is back."""
+    """The job at the end of a plan: the plan is committed, or the previous state is restored."""
     running = replace(running, plan=None, topology_id=seen.topology_id, retry_at=0.0)
     if not plan.undoing:
         return _settled(replace(running, leaves=plan.target, versions=plan.versions), seen, now)
@@ -194,7 +194,7 @@ def _ended(running: Running, plan: Plan, seen: Seen, now: float) -> Running:
 
 
 def _settled(running: Running, seen: Seen, now: float) -> Running:
-    """The job is what it should be."""
+    """The job in its desired state."""
     state: State = "FINISHED" if seen.finished else "IN_SYNC" if seen.alive else "STOPPED"
     return replace(
         running, state=state, tries=0, retry_at=0.0, failure="", drifted_s=running.drift_s(now), drift_since=None
@@ -202,7 +202,7 @@ def _settled(running: Running, seen: Seen, now: float) -> Running:
 
 
 def _unproved(plan: Plan, step: Prove, seen: Seen, now: float) -> str:
-    """Why a topology that has started will not do; "" while it may."""
+    """Why a topology that has started is not accepted; "" as long as it may be."""
     if seen.topology_id == step.topology_id and seen.trouble:
         return seen.trouble
     if seen.topology_id != step.topology_id or not seen.alive:

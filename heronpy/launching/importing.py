@@ -20,7 +20,7 @@ LAUNCH_FILE, TOPOLOGY_FILE, SENTENCE_FILE = "launch.json", "topology", "sentence
 
 
 def check(submitted: Submitted, topology: topology_pb2.Topology) -> None:
-    """PackageError, with what the program has raised, when a class cannot be imported; nothing stays."""
+    """Raises PackageError with the program's error if a class cannot be imported; leaves nothing behind."""
     with tempfile.TemporaryDirectory(prefix="heron-check-") as folder:
         launch_file = Path(folder) / LAUNCH_FILE
         LaunchSpec(submitted, make_here(submitted, launch_file)).save(launch_file)
@@ -42,7 +42,7 @@ def check(submitted: Submitted, topology: topology_pb2.Topology) -> None:
 
 
 def main() -> int:
-    """The child: 1 when a class cannot be imported, and why in a file."""
+    """The child: exit code 1 if a class cannot be imported, and the reason in a file."""
     from heronpy.api.user_code import UserCodeError, UserPackageError, load_class
 
     folder = Path(sys.argv[1])

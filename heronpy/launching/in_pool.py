@@ -1,4 +1,4 @@
-"""A topology in the slots of a pool, and a pool itself: what is settled and refused, and how each is started."""
+"""A topology in the slots of a pool, and a pool itself: their settings, their checks, and their start."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.scheduler.leases import fencing_of
 from heronpy.statemgr import paths
 
-#: For the scheduler of the pool to take a topology in.
+#: Time for the scheduler of the pool to accept a topology.
 JOIN_S: Final = 60.0
 _LEAVE_S: Final = 30.0
 
 
 def engine_of(session: Session, pool: str) -> str:
-    """The kind of the engine of a pool; NotThereError when there is no such pool."""
+    """The kind of the engine of a pool; NotThereError without such a pool."""
     pools.record_of(session, pool)
     submitted = session.submitted(pool)
     return submitted.engine if submitted is not None else ""
@@ -87,7 +87,7 @@ def fitted(
     repacked: Callable[[int], plan_pb2.PackingPlan],
     requests: Callable[[plan_pb2.PackingPlan], Mapping[int, ResourceRequest]],
 ) -> plan_pb2.PackingPlan:
-    """A packing plan with as many containers more as it takes for each to fit into a slot, if any number does."""
+    """A packing plan with enough containers that each fits into a slot, if any number is enough."""
     sizes, found = slot_sizes(session, pool), plan
     for count in range(len(plan.containers) + 1, sum(len(one.instances) for one in plan.containers) + 1):
         if not size_problem(requests(found), sizes):
@@ -109,7 +109,7 @@ def take_keys(session: Session, spec: LaunchSpec) -> None:
 
 
 def join(session: Session, record: plan_pb2.ExecutionState, pool: str) -> None:
-    """Make a topology a member of a pool, and wait until the pool's scheduler has taken it in."""
+    """Make a topology a member of a pool, and wait until the pool's scheduler has accepted it."""
     name = record.topology
 
     def joined(known: Pool) -> Pool:
@@ -128,7 +128,7 @@ def join(session: Session, record: plan_pb2.ExecutionState, pool: str) -> None:
 
 
 def leave(session: Session, record: plan_pb2.ExecutionState, pool: str) -> None:
-    """Undo `join`: nothing of the topology runs in the pool any more."""
+    """Undo `join`: remove the topology from the pool."""
     if session.scheduler_location(record.topology) is not None:
         takedown.take_down(session, record, _LEAVE_S)
         return
@@ -140,11 +140,11 @@ def leave(session: Session, record: plan_pb2.ExecutionState, pool: str) -> None:
     try:
         change_pool(session.state, pool, left)
     except HeronError:
-        return  # the pool is gone, and what ran in it
+        return  # the pool and its processes are gone
 
 
 def plan_pool(session: Session, name: str, slots: int, size: Size) -> Planned:
-    """A pool as a submission of slots; refused when it can have no such name or size, or its cluster has no engine."""
+    """A pool as a submission of slots; refused if its name or size is invalid, or if its cluster has no engine."""
     problem = topology_name_problem(name)
     if problem:
         raise RequestError(f"the name of the pool, '{name}', {problem}")
@@ -153,7 +153,8 @@ def plan_pool(session: Session, name: str, slots: int, size: Size) -> Planned:
         raise NodeExistsError(f"a job of cluster {session.target.cluster} has the name '{name}'; choose another one")
     topology = topology_pb2.Topology(id=name + str(uuid.uuid4()), name=name, state=topology_pb2.RUNNING)
     resolved = session.resolve()
-    # By this and the cluster's settings its slots are fenced. The strictest costs nothing where all ends are confirmed.
+    # This and the cluster's settings decide how its slots are fenced. The strictest mode costs nothing where all ends
+    # are confirmed.
     mode = "ATMOST_ONCE" if settings_for(resolved, EngineSettings).on_one_host else "ATLEAST_ONCE"
     set_key(topology.topology_config, TOPOLOGY_RELIABILITY_MODE, mode)
     session.pin_folders(resolved)
@@ -175,7 +176,7 @@ def _pool(slots: int, size: Size) -> Pool:
 
 
 def make_pool(session: Session, planned: Planned) -> None:
-    """Write what a new pool should be, instead of what an earlier one of its name has left."""
+    """Write the description of a new pool over the rest of an earlier pool of its name."""
     assert planned.slot is not None
     unmake_pool(session, planned)
     pool = _pool(len(planned.packing_plan.containers), planned.slot)
@@ -183,5 +184,5 @@ def make_pool(session: Session, planned: Planned) -> None:
 
 
 def unmake_pool(session: Session, planned: Planned) -> None:
-    """Delete what a pool should be."""
+    """Delete the description of a pool."""
     remove_pool(session.state, planned.topology.name, len(planned.packing_plan.containers))

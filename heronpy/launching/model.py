@@ -17,12 +17,12 @@ from heronpy.proto import plan_pb2, topology_pb2
 if TYPE_CHECKING:
     from heronpy.pools.shards import Size
 
-#: Hears what is odd but refuses nothing, one sentence at a time.
+#: Receives warnings about odd input that is not refused, one sentence at a time.
 Warn: TypeAlias = Callable[[str], None]
 
 
 def unheard(text: str) -> None:
-    """For who does not want to hear it."""
+    """Ignores the warning."""
 
 
 class Loaded(Struct, frozen=True):
@@ -30,11 +30,11 @@ class Loaded(Struct, frozen=True):
 
     topology: topology_pb2.Topology
     package: Path | None
-    """Folder or archive to store; None when everything is installed."""
+    """Folder or archive to store; None if everything is installed."""
     main_file: str | None
     """Path in the package of the file that ran as `__main__` and whose classes the topology uses."""
     source: str = ""
-    """Folder or archive that the package was made of."""
+    """Folder or archive from which the package was made."""
     is_folder: bool = False
     """Whether the user submitted a folder; tasks of anything else also get the package as one archive."""
     argv: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Loaded(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True):
-    """What a submission says of its package, which is stored, and of the program; see `Submitted`."""
+    """The data of a submission about its stored package and its program; see `Submitted`."""
 
     package: str | None = None
     package_main: str | None = None
@@ -59,7 +59,7 @@ class Restore(Struct, frozen=True):
     location: str
     checkpoint: int
     starting_empty: tuple[str, ...] = ()
-    """Components that the checkpoint has no state of."""
+    """Components without state in the checkpoint."""
     taken_at: float = 0.0
     """Wall time."""
 
@@ -79,7 +79,7 @@ class Planned(Struct):
     pool: str = ""
     """The pool whose slots run its containers; "" for none."""
     slot: Size | None = None
-    """It is a pool, whose slots have this size."""
+    """Size of the slots, if this is a pool."""
 
     @property
     def tasks(self) -> int:

@@ -1,6 +1,7 @@
-"""What a submit does for `--mode batch` and `--mode auto`: it chooses the mode and the run, and undoes what it made.
+"""The start of a submit with `--mode batch` or `--mode auto`: it chooses the mode and the run, and undoes its changes
+on a failure.
 
-Everything that can refuse comes before the folder of a run is made or changed.
+All checks come before the folder of a run is made or changed.
 """
 
 from __future__ import annotations
@@ -41,28 +42,28 @@ from heronpy.storage.stores import store_roots
 
 
 class Flags(Struct, frozen=True):
-    """The flags of a submit that are about modes."""
+    """The flags of a submit about modes."""
 
     mode: str
     like: str = ""
     hold: bool = False
     resume: bool = False
     fresh: bool = False
-    #: Only look: no run is made.
+    #: Only check: no run is made.
     dry: bool = False
 
 
 class Begun(Struct, frozen=True):
-    """What will be started."""
+    """The topology to start, and its run."""
 
     loaded: Loaded
     #: None: the topology runs as a stream.
     run: Run | None = None
     stages: tuple[Stage, ...] = ()
     workers: int = 0
-    #: Whether it goes on with a run that had not finished.
+    #: Whether it continues an unfinished run.
     goes_on: bool = False
-    #: With --mode auto: why it has this mode.
+    #: With --mode auto: the reason for the mode.
     why: str = ""
 
 
@@ -180,7 +181,7 @@ def check_like(like: Run, stages: Sequence[Stage]) -> None:
 def _continue(
     run: Run, record: RunRecord, code: str, topology: topology_pb2.Topology, stages: tuple[Stage, ...]
 ) -> None:
-    """Prepare a run that has not finished for the topology that goes on with it."""
+    """Prepare an unfinished run for the topology that continues it."""
     if divide(run.topology) != stages:
         raise BatchRefusedError(
             f"run {record.run} has not finished, and the program has other stages since; give --fresh to begin another"

@@ -1,4 +1,4 @@
-"""What a submit to a cluster with an engine settles and refuses, before anything is made or submitted.
+"""The settings and checks of a submit to a cluster with an engine, before anything is made or submitted.
 
 The rules follow from several hosts: processes reach each other over TCP only, and a file is where one host has it,
 unless its folder is said to be shared.
@@ -39,7 +39,7 @@ from heronpy.storage.objects.url import Url, place_of
 from heronpy.storage.stores import choose_once, replica_of
 
 _GLOB = frozenset("*?[")
-#: Keys of configurations that name files, and what a component does with them.
+#: Keys of configurations that name files, and how a component uses the files.
 _FILES = (
     (file_sink.FOLDER, "writes"),
     (TextFileSpout.PATHS, "reads"),
@@ -56,9 +56,9 @@ _FIX = "put it below heron.engine.shared (engine.yaml), or run the topology on t
 
 
 def settle(topology: topology_pb2.Topology, resolved: Resolved, state_type: str) -> str:
-    """Make the settings those of several hosts; returns the engine's kind, "" for this machine.
+    """Adjust the settings for several hosts; returns the engine's kind, "" for this machine.
 
-    ConfigError or TopologyError for what cannot work there.
+    ConfigError or TopologyError for a topology that cannot run there.
     """
     kind = kind_of(resolved)
     if not kind:
@@ -97,7 +97,7 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved, state_type: str)
 
 
 def _settle_store(topology_id: str, resolved: Resolved) -> None:
-    """Of several stores one, before anything is submitted: hosts that choose for themselves could differ."""
+    """Choose one of several stores before anything is submitted, because hosts could choose differently."""
     chosen = choose_once(topology_id, settings_for(resolved, CheckpointSettings))
     if chosen is None:
         return
@@ -114,7 +114,7 @@ def _settle_store(topology_id: str, resolved: Resolved) -> None:
 
 
 def _settle_place(resolved: Resolved, room: str, name: str, given: str) -> None:
-    """ConfigError unless all hosts reach a place for files, and this one can write to it."""
+    """ConfigError unless all hosts reach a folder or URL for files, and this host can write to it."""
     if not given:
         return
     place = place_of(given)
@@ -144,7 +144,7 @@ def _replica_problems(resolved: Resolved) -> Iterator[str]:
 
 
 def file_problems(topology: topology_pb2.Topology, shared: list[Path]) -> list[str]:
-    """What reads or writes files of one host, as far as configurations tell (pure)."""
+    """Components that read or write files of one host, as far as configurations show (pure)."""
     found = []
     for name, part in components_of(topology).items():
         config = config_of(part)
@@ -160,7 +160,7 @@ def file_problems(topology: topology_pb2.Topology, shared: list[Path]) -> list[s
 
 
 def _spark_problems(topology: topology_pb2.Topology, resolved: Resolved) -> Iterator[str]:
-    """What keeps Spark sinks on several hosts from handing over, or from reaching their Spark."""
+    """Why Spark sinks on several hosts could not hand over their batches or reach their Spark."""
     settings, shared = settings_for(resolved, SparkSettings), shared_folders(resolved)
     if not settings.handover:
         yield (
@@ -182,7 +182,7 @@ def _spark_problems(topology: topology_pb2.Topology, resolved: Resolved) -> Iter
 
 
 def check_spark_of(resolved: Resolved) -> None:
-    """ConfigError when Spark, or the hand-over to it, cannot be used, as far as can be seen from here."""
+    """ConfigError if Spark, or the hand-over to it, cannot be used, as far as this host can check."""
     from heronpy.connectors.spark.records import check_handover
 
     settings = settings_for(resolved, SparkSettings)

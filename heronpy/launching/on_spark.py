@@ -1,4 +1,5 @@
-"""What a submit settles for Spark: components whose tuples wait for Spark's batches anyway may send them less often.
+"""The settings that a submit makes for Spark: components whose tuples wait for Spark's batches anyway may send them
+less often.
 
 A frame costs the same whether it holds one tuple or hundreds, and whatever reaches only Spark waits there for up to a
 second or more. So those components wait as long for more tuples as in the profile `thrift`, unless somebody has chosen

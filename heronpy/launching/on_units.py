@@ -1,6 +1,6 @@
-"""What a submit settles and refuses of work units: site and ledger of a topology, and circles of `after`.
+"""The settings and checks of a submit for work units: site and ledger of a topology, and circles of `after`.
 
-What is wrong with a ledger or a table of this host is said here, before anything starts.
+A fault of a ledger or a table of this host is reported here, before anything starts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from heronpy.proto import components_of, topology_pb2
 
 
 def settle(topology: topology_pb2.Topology, resolved: Resolved, warn: Warn = unheard) -> None:
-    """Give the components of pipelines their site and ledger; TopologyError or ConfigError for what cannot work."""
+    """Give the components of pipelines their site and ledger; TopologyError or ConfigError for a pipeline that cannot
+    run.
+    """
     parts = {name: part for name, part in components_of(topology).items() if LEDGER_KEY in config_of(part)}
     if not parts:
         return
@@ -72,7 +74,7 @@ def ledger_of(given: str) -> str:
 
 
 def site_problems(pipeline: str, own: str, given: str, logs: str) -> Iterator[str]:
-    """What is wrong with the site that a program names, and the one of the settings (pure)."""
+    """Problems of the site that a program names, and of the site in the settings (pure)."""
     if own and given and own != given:
         yield (
             f"pipeline '{pipeline}' has the site {own} by its program and {given} by heron.ingest.site; leave site="
@@ -100,7 +102,7 @@ def _unusable(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def shared_tables(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The same as `Stages.refuse` of what nobody has claimed yet (pure)."""
+    """The checks of `Stages.refuse` for tables that no pipeline has claimed yet (pure)."""
     owners: dict[str, str] = {}
     for config in configs:
         table, pipeline = str(config[TABLE_KEY]), str(config[PIPELINE_KEY])
@@ -134,7 +136,7 @@ def _circles(configs: Iterable[Mapping[str, Any]], warn: Warn) -> Iterator[str]:
 
 
 def circle_of(name: str, afters: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The way from a pipeline back to itself over what it waits for; empty when there is none (pure)."""
+    """The way from a pipeline back to itself along `after`; empty without a circle (pure)."""
     ways: list[tuple[str, ...]] = [(name,)]
     known: set[str] = set()
     while ways:

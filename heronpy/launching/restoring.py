@@ -1,4 +1,4 @@
-"""What `heron submit --restore` starts from: chosen and checked before anything starts.
+"""The checkpoint for `heron submit --restore`: chosen and checked before anything starts.
 
 `latest`, an id, or a path or URL becomes the location of one intact checkpoint that fits the topology, or one
 sentence that says why not. A damaged checkpoint is never passed over silently: `latest` names it and takes
@@ -26,9 +26,9 @@ LATEST = "latest"
 
 
 def choose(planned: Planned, wanted: str, allow_dropped: bool, warn: Warn = unheard, run: str = "") -> Restore | None:
-    """The checkpoint to start from; None to start empty; an error when neither is possible.
+    """The checkpoint to start from; None to start empty; an error if neither is possible.
 
-    With `run` the latest is that of the topology with this id.
+    With `run` the latest checkpoint is that of the topology with this id.
     """
     topology, settings = planned.topology, settings_for(planned.resolved, CheckpointSettings)
     _refuse_conflicts(topology)
@@ -98,7 +98,7 @@ def _latest(name: str, settings: CheckpointSettings, warn: Warn, run: str) -> Fo
 
 
 def _intact(found: Found, warn: Warn, where: str = "") -> bool:
-    """Whether it may be the latest; says why not."""
+    """Whether the checkpoint may be the latest; warns with the reason if not."""
     wrong = catalogue.missing_files(found) if not found.abandoned else []
     if found.abandoned:
         warn(f"skipped {found.name}: its topology was sent back to an older one since")

@@ -20,7 +20,7 @@ from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec
 from heronpy.procs.linux import die_with_parent
 from heronpy.proto import plan_pb2
 
-#: One that ends is noticed at once. This is for one that hangs, and leaves time to a machine that is very busy.
+#: A scheduler that ends is noticed at once. This limit is for one that hangs; it leaves time on a very busy machine.
 SCHEDULER_START_S = 60.0
 LOG_TAIL_LINES = 30
 
@@ -39,7 +39,7 @@ def spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[byte
 
 
 def spawn_child(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
-    """The same, but it is asked to end when this process dies. To be called from the main thread."""
+    """The same, but the child ends when this process dies. Call it from the main thread."""
     parent = os.getpid()
     return _spawn(spec, launch_file, lambda: die_with_parent(signal.SIGTERM, parent))
 
@@ -73,11 +73,11 @@ def wait_scheduler(
                 f" see {spec.log_dir / 'scheduler.log'}"
             )
         time.sleep(pause)
-        pause = min(pause * 1.05, 0.1)  # a look costs less than what a late one would lose
+        pause = min(pause * 1.05, 0.1)  # one more check costs less than a late one would
 
 
 def scheduler_died(spec: LaunchSpec, scheduler: subprocess.Popen[bytes]) -> HeronError:
-    """The error for a scheduler that ended, with the end of its log, or the one sentence of a host that refuses."""
+    """The error for a scheduler that ended: the end of its log, or the one sentence of a host that refuses."""
     from heronpy.procs.child_log import last_line_of  # needed only when a submit fails
 
     path, tail = spec.log_dir / "scheduler.log", b""

@@ -68,12 +68,12 @@ from heronpy.storage.wheelhouse import digest_of, wheels_of
 
 CLEAN_UP_S = 15.0
 _ENVIRONMENT = "heron.engine.environment"
-#: Properties of Spark whose files its driver hands out.
+#: Properties of Spark whose files its driver serves.
 _HANDED_OUT: Final = frozenset(("spark.jars", "spark.files", "spark.archives", "spark.submit.pyFiles"))
 
 
 def plan(session: Session, topology: topology_pb2.Topology, warn: Warn = unheard) -> Planned:
-    """Validate, resolve settings and pack; raises TopologyError or ConfigError. `warn` hears what is odd."""
+    """Validate, resolve settings and pack; raises TopologyError or ConfigError. `warn` receives warnings."""
     add_our_names(topology)
     logical = LogicalPlan.from_topology(topology)
     validate(logical)
@@ -119,7 +119,7 @@ def plan(session: Session, topology: topology_pb2.Topology, warn: Warn = unheard
 
 
 def check_environment(engine: EngineSettings) -> None:
-    """ConfigError or PackageError where a wheelhouse is set, which each host would install, and cannot work."""
+    """ConfigError or PackageError if a wheelhouse is set, which each host would install, and cannot work."""
     if not engine.environment:
         return
     if not engine.kind:
@@ -147,7 +147,7 @@ def environment_digest(engine: EngineSettings) -> str:
 
 
 def _warn_of_files(conf: Mapping[str, object], warn: Warn) -> None:
-    """Spark's driver streams these files to anybody who connects, before it authenticates."""
+    """Spark's driver streams these files to any client, before authentication."""
     named = sorted(_HANDED_OUT.intersection(conf))
     if named:
         warn(
@@ -157,7 +157,7 @@ def _warn_of_files(conf: Mapping[str, object], warn: Warn) -> None:
 
 
 def _check_support(topology: topology_pb2.Topology, warn: Warn) -> None:
-    """Warn once of what this release does not do, and of settings without effect."""
+    """Warn once of features that this release lacks, and of settings without effect."""
     owners = [(f"topology '{topology.name}'", config_of(topology))]
     owners += [(f"component '{name}'", config_of(part)) for name, part in components_of(topology).items()]
     for owner, config in owners:
@@ -170,7 +170,7 @@ def _check_support(topology: topology_pb2.Topology, warn: Warn) -> None:
 
 
 def requests(planned: Planned) -> dict[int, ResourceRequest]:
-    """What each container of a topology needs of its host."""
+    """The resources that each container of a topology needs of its host."""
     heap = 0
     if planned.needs_spark:
         from heronpy.spark.tuning import driver_bytes
@@ -215,7 +215,7 @@ def start_in_pool(
 
     in_pool.check(session, planned, requests(planned))
     with _made(session, planned, kept, begun_at, warn) as (record, spec, undo, _):
-        save_here(spec.here, record.launch_file)  # no scheduler of its own does
+        save_here(spec.here, record.launch_file)  # the topology has no scheduler of its own that would do it
         undo.callback(in_pool.leave, session, record, planned.pool)
         in_pool.join(session, record, planned.pool)
     return record
@@ -233,7 +233,7 @@ def _made(
         submitted = submitted_of(session, planned, keep(loaded) if isinstance(loaded, Loaded) else kept_here(loaded))
         record = _execution_state(submitted)
         record.begun_at = begun_at
-        # Only for what is made here before the scheduler runs, which makes its own.
+        # Only for steps on this host before the scheduler runs; the scheduler makes its own.
         spec = LaunchSpec(submitted, make_here(submitted, record.launch_file))
         try:
             state.create(paths.execution_state(topology.name), record.SerializeToString())
@@ -246,7 +246,7 @@ def _made(
         undo.callback(undone.remove_state)
         check_folders(spec)
         make_folders(spec.log_dir)
-        # Before the time of the submit, from which on its logs are shown.
+        # Shortly before the time of the submit, because its logs are shown from that time on.
         divide_logs(spec.log_dir, record.submitted_at - 0.002, _divider(record))
         make_private(Path(spec.sockets_dir))
         undo.callback(takedown.remove_sockets, session, record)
@@ -292,7 +292,9 @@ def _undone_on_failure() -> Iterator[ExitStack]:
 
 
 class _Undone:
-    """Undoes a submit that fails; what may still run on an engine keeps its state, by which `heron kill` finishes."""
+    """Undoes a submit that fails; if containers may still run on an engine, their state stays, so that `heron kill` can
+    finish.
+    """
 
     def __init__(self, session: Session, record: plan_pb2.ExecutionState, warn: Warn) -> None:
         self._session = session
@@ -313,13 +315,13 @@ class _Undone:
             takedown.remove_state(self._session, self._record)
 
     def say(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        """The end of undoing an interrupted submit; silent after a failure, which says what went wrong itself."""
+        """Report the end of undoing an interrupted submit; silent after a failure, which has its own report."""
         if kind is KeyboardInterrupt and not self._remains:
             self._warn(f"interrupted: topology '{self._record.topology}' had not started; it is removed")
 
 
 def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_UP, warn: Warn = unheard) -> list[str]:
-    """Remove a topology that was started here, unless its name is taken by another; returns what remains."""
+    """Remove a topology that was started here, unless another topology has its name; returns what remains."""
     name = started.record.topology
     record = session.record(name)
     if record is not None and record.topology_id != started.record.topology_id:
@@ -332,7 +334,7 @@ def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_
 
 
 def refuse_taken(session: Session, name: str) -> None:
-    """NodeExistsError when a topology of that name exists; to be called under the operation's lock."""
+    """NodeExistsError if a topology of that name exists; call it under the operation's lock."""
     record = session.record(name)
     if record is None:
         return
@@ -377,10 +379,12 @@ def _make_keys(spec: LaunchSpec) -> None:
 
 
 def _write_checkpoint_log(session: Session, planned: Planned) -> None:
-    """The log that the topology master first reads: the checkpoint to start from, and ids that continue from it."""
+    """Write the log that the topology master first reads: the checkpoint to start from, and ids that continue
+    from it.
+    """
     node, restore = paths.checkpoints(planned.topology.name), planned.restore
     if restore is None:
-        with suppress(NoNodeError):  # one of an earlier topology of this name, whose removal was cut short
+        with suppress(NoNodeError):  # a node of an earlier topology of this name, whose removal was cut short
             session.state.delete(node)
         return
     log = checkpoint_pb2.CheckpointLog(
@@ -412,7 +416,7 @@ def kept_here(kept: Kept, cure: str = "deploy the program again") -> Kept:
 
 
 def submitted_of(session: Session, planned: Planned, kept: Kept) -> Submitted:
-    """What every process of the topology has to know."""
+    """The data that every process of the topology needs."""
     target, topology, resolved = session.target, planned.topology, planned.resolved
     kind, root = session.state_place(resolved)
     return Submitted(
@@ -431,7 +435,7 @@ def submitted_of(session: Session, planned: Planned, kept: Kept) -> Submitted:
         pool=planned.pool,
         needs_spark=planned.needs_spark,
         dispatch_homes=dispatch_homes(topology),
-        # Hosts of an engine have another HERON_HOME, so a folder of this one has to be named to them.
+        # Hosts of an engine have another HERON_HOME, so they need the path of a folder of this host.
         settings=resolved.settings
         if planned.engine and reliability_mode(topology) == "EFFECTIVELY_ONCE"
         else settings_anywhere(resolved.settings, str(checkpoints_dir(target.cluster))),
@@ -460,6 +464,6 @@ def _execution_state(spec: Submitted) -> plan_pb2.ExecutionState:
 
 
 def _divider(record: plan_pb2.ExecutionState) -> str:
-    """What the logs of the working folder say between an earlier topology of this name and this one."""
+    """The line in the working folder's logs between an earlier topology of this name and this one."""
     what = f"topology '{record.topology}' was submitted again ({record.topology_id})"
     return f"{what}; what stands above is of an earlier one"

@@ -133,7 +133,7 @@ def attempt_line(unit: int, attempt: int, pid: int, at_ns: int) -> str:
 
 
 def stamped_lines(first: int, count: int, at_ns: int, line_bytes: int) -> str:
-    """Lines `number ns ...` of so many bytes each, appended at this time."""
+    """Lines `number ns ...` of the given size, appended at this time."""
     found = []
     for number in range(first, first + count):
         text = f"{number} {at_ns} "

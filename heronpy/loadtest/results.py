@@ -77,7 +77,7 @@ FIGURES = (
     Figure("segments", "segments of the last checkpoint", "", "less"),
     # Of `costs`:
     Figure("plain_cpu_s_per_million", "CPU-s per million, acks off, all defaults", "s", "less"),
-    Figure("cost_metrics", "CPU with metrics each second, against none", "x", "less"),
+    Figure("cost_metrics", "CPU with metrics each second, compared with no metrics", "x", "less"),
     Figure("cost_info_log", "CPU with log level INFO, against ERROR", "x", "less"),
     Figure("cost_curve", "CPU with TCP and CurveZMQ between containers, against ipc", "x", "less"),
     Figure("cost_at_least_once", "CPU at least once, against acks off", "x", "less"),
@@ -262,7 +262,7 @@ def read(path: Path) -> dict[str, Any]:
     except ValueError:
         content = None
     if not isinstance(content, dict) or content.get("kind") != "load-test":
-        raise ConfigError(f"{path} is not the result of a load test; give the JSON file that one has written")
+        raise ConfigError(f"{path} is not the result of a load test; give the JSON file that a load test has written")
     if content.get("schema") != SCHEMA:
         raise ConfigError(
             f"{path} has schema {content.get('schema')} and this heronpy knows {SCHEMA}; run the load test again"

@@ -16,7 +16,7 @@ from heronpy.pools.shards import Size
 
 BEGIN: Final = 0.10
 END: Final = 0.05
-#: Of the shards that have a load, in one round; at least one move.
+#: Share of the loaded shards that may move in one round; at least one may move.
 BUDGET: Final = 0.05
 #: A load below this share of a slot is not worth a restart.
 WORTH: Final = 0.1
@@ -24,12 +24,12 @@ _ROUNDING: Final = 1e-9
 
 
 class Balanced(NamedTuple):
-    """What to move, and why it is not level then."""
+    """The moves, and why the slots are not level after them."""
 
     moves: dict[int, int]
     """Shard to slot."""
     why: str = ""
-    """What cannot be levelled, with its bound; "" for nothing."""
+    """The part that cannot be levelled, with its bound; "" for none."""
 
 
 class Loads:
@@ -39,7 +39,7 @@ class Loads:
         self._size = size
         self.shards: dict[int, dict[int, Size]] = {slot: {} for slot in slots}
         self._sums = {slot: Size() for slot in self.shards}
-        #: By slot, the share of it that its load is.
+        #: Slot to the share of it that its load takes.
         self.shares = dict.fromkeys(self.shards, 0.0)
         self._counts = dict.fromkeys(self.shards, 0)
         #: Heaps of slots, by load and by number of shards; outdated entries are skipped.
@@ -47,7 +47,7 @@ class Loads:
         self._few: list[tuple[int, int]] = []
 
     def give(self, shard: int, load: Size | None, slot: int) -> None:
-        """A slot has a shard; None: nothing runs in that."""
+        """Give a shard to a slot; None as load: the shard runs nothing."""
         self._counts[slot] += 1
         if load is not None:
             self.shards[slot][shard] = load
@@ -55,7 +55,7 @@ class Loads:
         self._sort(slot)
 
     def take(self, shard: int, slot: int) -> Size | None:
-        """A slot has it no more."""
+        """Take a shard from a slot; returns its load."""
         self._counts[slot] -= 1
         load = self.shards[slot].pop(shard, None)
         # The sum is computed from scratch: the errors of repeated subtraction add up.
@@ -70,7 +70,7 @@ class Loads:
         return slot
 
     def coolest(self) -> int:
-        """The slot with the least load, of those the one with the fewest shards."""
+        """The slot with the least load; of several, the one with the fewest shards."""
         if not self._cool:
             self._cool = [self._key(slot) for slot in self.shares]
             heapq.heapify(self._cool)
@@ -100,7 +100,7 @@ class Loads:
             heapq.heappush(self._few, (self._counts[slot], slot))
 
     def after(self, slot: int, gone: Size, come: Size) -> float:
-        """The share of a slot that had one shard less and one more."""
+        """The share of a slot if it had one shard less and one more."""
         return (self._sums[slot] - gone + come).share_of(self._size)
 
 
@@ -136,7 +136,7 @@ def balance(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterabl
 
 
 def best_step(known: Loads, hot: int, cold: int) -> tuple[int | None, int | None]:
-    """The shard that leaves the hottest slot for the coldest, and the one that comes back for it, if any does."""
+    """The shard to move from the hottest slot to the coldest, and the shard to move back, if any."""
     best = known.shares[hot] - _ROUNDING
     step: tuple[int | None, int | None] = (None, None)
     others: list[tuple[int | None, Size]] = [(None, Size()), *sorted(known.shards[cold].items())]

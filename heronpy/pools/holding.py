@@ -1,7 +1,7 @@
-"""What a slot runs, and what it may answer. Pure.
+"""The containers that a slot runs, and its permitted answer. Pure.
 
-Invariant: it answers the number of a map only when nothing runs in it that this map does not give it, so whoever reads
-the answer may give that to another slot.
+Invariant: a slot answers the number of a map only when it runs nothing that this map does not give it. So a reader of
+the answer may give the other containers to another slot.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from heronpy.pools.shards import BUCKETS, Key, Map, Run, Spec, runs_of
 
 
 class Holding:
-    """Of one slot in one epoch."""
+    """The state of one slot in one epoch."""
 
     def __init__(self, slot: int, epoch: int) -> None:
         self.slot, self.epoch = slot, epoch
@@ -26,22 +26,22 @@ class Holding:
         return [bucket for bucket in range(BUCKETS) if found.buckets[bucket] != known[bucket]]
 
     def take(self, found: Map, specs: dict[int, tuple[Spec, ...]]) -> None:
-        """A map, and the buckets that were `stale`; an older map than the last is ignored."""
+        """Take a map, and the buckets that were `stale`; a map older than the last is ignored."""
         if self._map is None or found.number >= self._map.number:
             self._map = found
             self._specs |= specs
 
     @property
     def specs(self) -> Iterable[Spec]:
-        """Of all topologies of the pool."""
+        """The specifications of all topologies of the pool."""
         return (spec for bucket in self._specs.values() for spec in bucket)
 
     def runs(self) -> dict[Key, Run]:
-        """What should run here."""
+        """The containers that should run in this slot."""
         return runs_of(self._map, self.specs, self.slot, self.epoch) if self._map is not None else {}
 
     def answer(self, running: Collection[Key]) -> int:
-        """The number to answer while these run."""
+        """The map number to answer while these containers run."""
         if self._map is not None and self.runs().keys() >= set(running):
             self._answered = self._map.number
         return self._answered

@@ -10,18 +10,20 @@ from heronpy.proto import plan_pb2
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
-#: Of a change that others' changes overtake.
+#: Most tries of a change while other writers are faster.
 TRIES_MAX = 50
 
 
 def read_pool(state: StateManager, name: str) -> Pool | None:
-    """What a pool should be; None when there is no such pool."""
+    """The description of a pool; None without such a pool."""
     found = state.get(paths.pool(name))
     return unpack(Pool, found[0], f"pool '{name}'") if found is not None else None
 
 
 def change_pool(state: StateManager, name: str, change: Callable[[Pool], Pool]) -> Pool:
-    """Compare and set what a pool should be; `change` may raise, and is called again when others are faster."""
+    """Compare and set the description of a pool; `change` may raise, and is called again if another writer was
+    faster.
+    """
     for _ in range(TRIES_MAX):
         found = state.get(paths.pool(name))
         if found is None:
@@ -41,13 +43,13 @@ def change_pool(state: StateManager, name: str, change: Callable[[Pool], Pool]) 
 
 
 def read_map(state: StateManager, name: str) -> tuple[Map, int] | None:
-    """The map of a pool and the version of its node; None before there is one."""
+    """The map of a pool and the version of its node; None before the first map."""
     found = state.get(paths.pool_map(name))
     return (unpack(Map, found[0], f"the map of pool '{name}'"), found[1]) if found is not None else None
 
 
 def read_specs(state: StateManager, name: str, known: Map) -> dict[str, Spec]:
-    """The specifications that were published, by topology id."""
+    """Topology id to its published specification."""
     specs: dict[str, Spec] = {}
     for bucket in (one for one in range(BUCKETS) if known.buckets[one]):
         found = state.get(paths.pool_specs(name, bucket))
@@ -57,7 +59,7 @@ def read_specs(state: StateManager, name: str, known: Map) -> dict[str, Spec]:
 
 
 def read_answer(state: StateManager, name: str, slot: int) -> Answer | None:
-    """What a slot has answered last."""
+    """The last answer of a slot."""
     found = state.get(paths.pool_slot(name, slot))
     return unpack(Answer, found[0], f"the answer of slot {slot} of pool '{name}'") if found is not None else None
 
@@ -83,5 +85,5 @@ def plan_of(pool: Pool, version: int) -> plan_pb2.PackingPlan:
 
 
 def reserved(specs: Mapping[str, Spec]) -> Size:
-    """What all topologies together reserve."""
+    """The sum of the reservations of all topologies."""
     return sum((size for spec in specs.values() for size in spec.containers.values()), Size())

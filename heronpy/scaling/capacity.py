@@ -199,7 +199,7 @@ def _patient(claim: Claim, tasks: dict[str, int] | None, why: str, now: float) -
     since = now if before.fits_since is None else before.fits_since
     if now - since >= BACK_S:
         return _limited(claim, tasks, why)
-    soon = f"there is room, which it gets once that has lasted for {format_duration(BACK_S)}"
+    soon = f"there is room; the job gets it after the room has lasted for {format_duration(BACK_S)}"
     if before.state == "PREEMPTED":
         return replace(stopped, why=soon, fits_since=since)
     kept = {one: min(n, before.limits.get(one, n)) for one, n in tasks.items()}

@@ -237,7 +237,7 @@ class _Round:
         return one.figures.get("tuple_s", 0.0) < SLOWER * part.usual_s
 
     def _wants_more(self, one: Figures) -> bool:
-        """Whether it holds the topology up, and more tasks would help."""
+        """Whether a component holds the topology up, and more tasks would help."""
         few = self._of(Verdict.UNDER_PROVISIONED, one.name)
         waits = self._of(Verdict.DEPENDENCY, one.name)
         if (few is not None and "known_in_s" not in few.figures) or (waits is not None and self._always_waits(waits)):

@@ -279,7 +279,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Answer the last request of a container: stop and end. It may overtake a `Persist`."""
+    """Answer a container that was replaced: it must stop and end. The answer may overtake a `Persist`."""
 
     container: int
     submission: int

@@ -353,7 +353,7 @@ class PoolScheduler(EngineScheduler):
                 await member.gone.wait()
         except TimeoutError:
             slots = sorted({slot for slot, _ in member.holders or {}})
-            return control_pb2.KillUnderWay(left=[f"what slot {slot} runs of it" for slot in slots])
+            return control_pb2.KillUnderWay(left=[f"its containers in slot {slot}" for slot in slots])
         return control_pb2.Ok(text=f"killed topology {member.launch.topology}")
 
     async def _restart_member(self, member: Member, container: int, wait_s: float) -> control_pb2.Ok:

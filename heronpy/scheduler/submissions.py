@@ -82,7 +82,7 @@ class Submission:
         return max(self.since, self.seen_at or 0.0, self.heard_at or 0.0, awake_since)
 
     def is_heard(self, now: float, within_s: float) -> bool:
-        """Whether it has sent a request within this time."""
+        """Whether the container has sent a request within this time."""
         return self.heard_at is not None and now - self.heard_at <= within_s
 
     def show(self, seen: Seen, now: float) -> None:

@@ -100,7 +100,7 @@ class TaskCounts(Struct):
     witness: int = 0
 
     def take_letters(self, before: int) -> None:
-        """Take the number of dead letters that earlier processes have left on disk, where no count is lost."""
+        """Take the number of dead letters that earlier processes have left on disk; files lose no counts."""
         known = self.before[_LETTERS]
         self.before = (*self.before[:_LETTERS], max(known, before), *self.before[_LETTERS + 1 :])
 

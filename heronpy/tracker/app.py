@@ -43,7 +43,7 @@ QUERY_MAX_BYTES = 16 * 1024
 FIELDS_MAX = 1000
 DOCUMENT = reading.V1 + "/openapi.json"
 
-#: The class of an error decides its status; the first that fits.
+#: Error class to status; the first class that fits counts.
 _STATUS: tuple[tuple[type[HeronError], int, str], ...] = (
     (NotThereError, 404, "not-found"),
     (RequestError, 400, "bad-request"),
@@ -59,7 +59,7 @@ _STATUS: tuple[tuple[type[HeronError], int, str], ...] = (
 
 
 def routes() -> list[Route]:
-    """All routes with a declared scope; two with the same method and path are a mistake."""
+    """All routes with a declared scope; two routes with the same method and path are an error."""
     found = [route for module in (reading, reading_files, acting, taking, jobs, heron) for route in module.table.routes]
     places = [(route.method, route.path) for route in found]
     if len(set(places)) != len(places):
@@ -144,7 +144,7 @@ class App:
         return problem_response(Problem(404, "not-found", text, f"{DOCUMENT} lists what there is"))
 
     async def _answer(self, route: Route, path: dict[str, str], request: Request, asker: Asker) -> Response:
-        """Check what was given, look up the topology, call the route's function."""
+        """Check the request, look up the topology, and call the route's function."""
         query = request.scope["query_string"].decode("latin-1")
         if len(query) > QUERY_MAX_BYTES:
             raise Problem(414, "too-large", f"the query has more than {QUERY_MAX_BYTES} bytes", "ask for less")
@@ -170,7 +170,7 @@ class App:
         return Response(msgspec.json.encode(found), media_type=route.media)
 
     def _openapi(self) -> Response:
-        """The OpenAPI document, made at the first request: it takes as long as a page may wait for its figures."""
+        """The OpenAPI document. It is made at the first request, because making it takes as long as a page may wait."""
         if not self._document:
             own = [one for one in self.routes if one.path.startswith(reading.V1)]
             self._document = msgspec.json.encode(document(own))
@@ -178,13 +178,13 @@ class App:
 
 
 def problem_of(error: HeronError) -> Problem:
-    """An error of another room as a problem."""
+    """The problem of an error of another room."""
     status, word = next(((status, word) for kind, status, word in _STATUS if isinstance(error, kind)), (409, "failed"))
     return Problem(status, word, str(error) or type(error).__name__)
 
 
 async def _body(request: Request) -> bytes:
-    """The body, of which no more is read than may come."""
+    """The body; at most the allowed number of bytes is read."""
     too_large = Problem(413, "too-large", f"the body has more than {BODY_MAX_BYTES} bytes", "send less")
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdigit() and int(length) > BODY_MAX_BYTES:

@@ -1,4 +1,4 @@
-"""Routes: what each needs, takes and returns, declared next to the function that answers (no I/O here). Pure.
+"""Routes: what each route needs, takes and returns, declared next to its function (no I/O here). Pure.
 
 A route without a scope cannot be declared, a change cannot have the scope of reading: both fail when the module is
 imported. The guard, the checks of parameters and the OpenAPI document are made from these declarations.
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from heronpy.tracker.sources import ClusterSource, Watched
     from heronpy.tracker.tracker import Tracker
 
-#: A list in a query has at most this many words.
+#: Most words of a list in a query.
 WORDS_MAX = 200
-#: The latest time that may be given, seconds since 1970; behind it are no calendars.
+#: The latest accepted time, in seconds since 1970; later ones do not fit a calendar.
 TIME_MAX = 1e11
 
 
@@ -41,7 +41,7 @@ class Param:
     required: bool = False
 
     def parse(self, values: list[str]) -> Any:
-        """The value; a Problem when it is wrong."""
+        """The value; a Problem if it is invalid."""
         if self.kind is list:
             if len(values) > WORDS_MAX:
                 raise Problem(400, "bad-request", f"{self.name} is given {len(values)} times; at most {WORDS_MAX}")
@@ -86,8 +86,8 @@ class Call:
 
     @property
     def watched(self) -> Watched:
-        """The topology that the path names."""
-        assert self.topology is not None  # the app looks it up for each route that names one
+        """The topology of the path."""
+        assert self.topology is not None  # the app has looked it up for each route with a topology
         return self.topology
 
     @property
@@ -99,7 +99,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """An answer that is no JSON."""
+    """An answer that is not JSON."""
 
     content: bytes
     media: str
@@ -117,7 +117,7 @@ class Route:
     scope: Scope
     answer: Answer
     params: tuple[Param, ...] = ()
-    #: The type of the answer; None: another content than JSON of a struct, see `media`.
+    #: The type of the answer; None: the answer is not the JSON of a struct, see `media`.
     returns: Any = None
     #: The type of the body.
     takes: type[msgspec.Struct] | None = None
@@ -138,7 +138,7 @@ class Route:
         return "{name}" in self.path
 
     def parsed(self, pairs: list[tuple[str, str]]) -> dict[str, Any]:
-        """The parameters of a query; a Problem for one that there is not."""
+        """The parameters of a query; a Problem for an unknown parameter."""
         known = {param.name: param for param in self.params}
         given: dict[str, list[str]] = {name: [] for name in known}
         for name, value in pairs:

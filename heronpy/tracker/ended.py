@@ -1,4 +1,4 @@
-"""Topologies that have ended: what their working folders on this machine keep of them, see `scheduler.teardown`.
+"""Topologies that have ended: the records in their working folders on this machine, see `scheduler.teardown`.
 
 A kept file holds what the topology master would have answered last. So the routes of an ended topology are those of one
 that runs, and ask the same questions; what was not kept is an `EndedError`.
@@ -42,14 +42,16 @@ _Mark = tuple[int, int, int]
 
 
 class EndedError(NoMasterError):
-    """The topology has ended, so nobody can be asked."""
+    """The topology has ended, so it cannot answer."""
 
 
 # ---- asked as if it were there ----------------------------------------------------------------
 
 
 class _Kept(Master):
-    """Answers from the kept file as the topology master did. Log files and dead letters are read where they lie."""
+    """Answers from the kept file in place of the topology master. Log files and dead letters are read in their
+    folders.
+    """
 
     def __init__(self, session: Session, kept: control_pb2.EndedTopology, why: str) -> None:
         super().__init__(session, kept.record)
@@ -64,7 +66,7 @@ class _Kept(Master):
         }
 
     async def ask(self, body: Message, timeout_s: float = 0.0) -> Any:
-        """What is kept; EndedError when nothing is."""
+        """The kept answer; EndedError without one."""
         answer = self._answers.get(type(body))
         found = answer(body) if answer is not None else None
         if found is None:
@@ -100,7 +102,7 @@ class _Kept(Master):
         return control_pb2.MetricsReply(reports=[max(reports, key=_rows)]) if reports else None
 
     async def launch(self) -> LaunchSpec:
-        """What was submitted; EndedError when that is not kept."""
+        """The submission; EndedError if it is not kept."""
         record = self.record
         try:
             submitted = Submitted.from_bytes(self._kept.launch, f"what is kept of {record.topology_id}")
@@ -110,7 +112,7 @@ class _Kept(Master):
         return LaunchSpec(submitted, Here(record.working_dir, sockets_dir="", python="", checkpoints=checkpoints))
 
     async def ask_executor(self, container: int, request: Message, timeout_s: float = 0.0) -> Any:
-        """What the working folder has of its files; EndedError for anything else."""
+        """The files of the container in the working folder; EndedError for anything else."""
         if not isinstance(request, control_pb2.ListFiles | control_pb2.ReadFile):
             raise EndedError(self._why)
         return await asyncio.to_thread(ContainerFiles(self.record.working_dir, container).answer, request)
@@ -121,13 +123,13 @@ def _rows(report: control_pb2.MetricsReport) -> float:
 
 
 class EndedTopology(Watched):
-    """A topology that has ended: the same questions, answered from what is kept."""
+    """A topology that has ended: the interface of a running one, answered from its kept file."""
 
     def __init__(self, session: Session, kept: control_pb2.EndedTopology) -> None:
         super().__init__(session, kept.record)
         self._summary = summary_of(kept)
         self.ended_at = kept.ended_at
-        self.gone = without_values(self._summary).cause  # an error is said to all who may ask
+        self.gone = without_values(self._summary).cause  # an error is shown to all who may ask
         self.master = _Kept(session, kept, self.gone)
         self.reply = last_load(kept)
         if kept.HasField("topology") and kept.HasField("packing"):
@@ -137,18 +139,18 @@ class EndedTopology(Watched):
 
     @property
     def answers(self) -> bool:
-        """What is kept is always there."""
+        """True: kept answers are always available."""
         return True
 
     async def refresh(self, fresh_s: float | None = None) -> None:
-        """Nothing changes any more."""
+        """Does nothing: the figures do not change any more."""
 
     def summary(self) -> Topology:
-        """What is known of its end."""
+        """The known facts about its end."""
         return self._summary
 
     async def read_plan(self) -> Plan:
-        """The last plan; EndedError when it is not kept."""
+        """The last plan; EndedError if it is not kept."""
         if self._plan is None:
             raise EndedError(f"{self.gone}; its plan was not kept")
         return self._plan
@@ -176,12 +178,12 @@ class EndedTopology(Watched):
 
 
 class Ended:
-    """The topologies of any cluster that have ended, as far as their working folders are on this machine."""
+    """The ended topologies of all clusters whose working folders are on this machine."""
 
     def __init__(self) -> None:
-        #: What was listed last.
+        #: The files that were listed last.
         self._known: dict[Path, tuple[_Mark, Topology | None]] = {}
-        #: The last used ones.
+        #: The files that were used last.
         self._open: OrderedDict[Path, tuple[_Mark, EndedTopology]] = OrderedDict()
 
     def listed(self, clusters: Collection[str], running: Collection[str]) -> list[Topology]:
@@ -204,7 +206,7 @@ class Ended:
     def find(
         self, session: Session, role: str, environ: str, name: str, running: Collection[str]
     ) -> EndedTopology | None:
-        """The topology with this id, or the last one of this name; None when nothing is kept of it. Blocking."""
+        """The topology with this id, or the last one of this name; None without a kept file. Blocking."""
         candidates = [
             (path.name == name, mark[1], path, mark)
             for path, mark in _marked(session.target.cluster)

@@ -1,4 +1,4 @@
-"""Evidence that is being taken, and what was found last: bounded, kept in memory only."""
+"""Evidence in progress and the last results, bounded, in memory only."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from heronpy.common.errors import HeronError
 from heronpy.common.ids import is_called
 from heronpy.views.evidence import Evidence
 
-#: Kept results, of all topologies; an answer has up to a megabyte on the wire.
+#: Most kept results of all topologies; one answer has up to a megabyte on the wire.
 KEPT_MAX = 16
-#: Under way at once, each with a connection to an executor.
+#: Most captures at the same time, each with a connection to an executor.
 AT_ONCE_MAX = 8
 
 
@@ -26,7 +26,7 @@ class Entry:
     process: str
     kind: str
     found: Evidence
-    #: Why nothing was found.
+    #: Why there is no result.
     problem: HeronError | None = None
     under_way: bool = True
 
@@ -39,17 +39,17 @@ class EvidenceCache:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def busy(self, topology_id: str, process: str) -> Entry | None:
-        """What is being taken of this process."""
+        """The capture in progress of this process."""
         mine = (one for one in self._entries.values() if (one.topology_id, one.process) == (topology_id, process))
         return next((one for one in mine if one.under_way), None)
 
     @property
     def is_full(self) -> bool:
-        """No more can be taken now."""
+        """Whether no further capture may begin."""
         return len(self._tasks) >= AT_ONCE_MAX
 
     def begin(self, entry: Entry, take: Awaitable[Evidence]) -> None:
-        """Keep the entry, and what `take` gives once it is there."""
+        """Keep the entry, and later the result of `take`."""
         key = entry.topology_id, entry.process, entry.kind
         self._entries.pop(key, None)
         self._entries[key] = entry
@@ -73,13 +73,13 @@ class EvidenceCache:
             entry.under_way = False
 
     def find(self, topology_id: str, what: str, kind: str) -> Entry | None:
-        """What was asked for last, of the process that is called so (`is_called`)."""
+        """The last requested entry of the process with this name (`is_called`)."""
         for one in self._entries.values():
             if (one.topology_id, one.kind) == (topology_id, kind) and is_called(one.process, what):
                 return one
         return None
 
     def close(self) -> None:
-        """Wait for nothing more."""
+        """Stop waiting for results."""
         for task in self._tasks:
             task.cancel()

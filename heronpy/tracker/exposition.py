@@ -42,7 +42,7 @@ def page(shown: Iterable[Shown], unreadable: Iterable[str], refused: int = 0) ->
 
 
 class _Sums:
-    """The lines by family, HELP and TYPE first."""
+    """Lines by metric family, with HELP and TYPE first."""
 
     def __init__(self) -> None:
         self.families: dict[str, list[str]] = {}
@@ -54,13 +54,13 @@ class _Sums:
             "cluster": topology.cluster, "role": topology.role, "environ": topology.environ, "topology": topology.name,
         }  # fmt: skip
         self.add(STATE, place | {"state": topology.state}, 1)
-        # Several tasks of a component may have the same trouble; a series is named once.
+        # Several tasks of a component may have the same trouble; a series may appear only once.
         for verdict, component in sorted(
             {(f.verdict.value, f.component) for f in one.findings if f.verdict not in CALM}
         ):
             self.add(FINDING, place | {"verdict": verdict, "component": component}, 1)
         if one.load is None:
-            return  # its last figures are not those of now
+            return  # its last figures are outdated
         for sum_ in TOPOLOGY:
             self.add(sum_, place, getattr(topology, sum_.of))
         for sum_ in TOTALS:
@@ -70,7 +70,7 @@ class _Sums:
                 self.add(sum_, place | {"component": load.name}, getattr(load, sum_.of))
 
     def add(self, one: Sum, labels: dict[str, str], value: float | None) -> None:
-        """Add a series, or count it when there are too many."""
+        """Add a series, or count it if there are too many."""
         if value is None:
             return
         if self._series >= SERIES_MAX:

@@ -28,20 +28,20 @@ from heronpy.views.quotes import without_values
 
 log = logging.getLogger("heronpy.tracker")
 
-#: Feeds that are kept for those who come back.
+#: Most feeds that are kept for viewers who come back.
 KEPT_MAX = 64
 PING_S = 15.0
 POLL_S, LIST_POLL_S = 2.0, 5.0
-#: A poll comes up to twice this part of its time earlier.
+#: A poll comes earlier by up to twice this share of its interval, at random.
 JITTER = 0.1
-#: Between two looks whether something stands out, which a page shows without waiting for the next poll.
+#: Interval of checks for a marked change, which a page shows without waiting for the next poll.
 GLANCE_S = 1.0
-#: How old the figures of a look may be: as good as asked for now. What somebody else, such as the list, has asked for
-#: just before is sent as it is, with this age.
+#: Largest age of the figures of such a check. Figures that another viewer, such as the list, has just requested are
+#: sent with this age.
 GLANCE_FRESH_S = 0.05
-#: Between the questions for the figures of the list.
+#: Pause between the requests for the figures of the list.
 APART_S = 0.01
-#: Rows of the list that are made before others have their turn.
+#: Rows of the list that are made before other work has its turn.
 TURN = 10
 #: A state that was not renewed for this long is hidden until it is renewed.
 RECENT_S = 10.0
@@ -49,12 +49,12 @@ RECENT_S = 10.0
 EVENTS_MAX = 100
 
 Make = Callable[[], Awaitable[Snapshot]]
-#: Whether something stands out from what is shown.
+#: Whether the new state differs markedly from the shown one.
 Glance = Callable[[Snapshot], Awaitable[bool]]
 
 
 class Feed:
-    """The newest state of one view, renewed while somebody looks."""
+    """The newest state of one view, renewed while it has viewers."""
 
     def __init__(
         self, make: Make, every_s: float, watched: Watched | None = None, glance: Glance | None = None
@@ -68,18 +68,18 @@ class Feed:
         self._task: asyncio.Task[None] | None = None
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._last_event: int | None = None
-        #: For who may see values, and who may not, the last message that was made: from which version to which.
+        #: The last encoded message with its versions, for viewers with and without the right to see values.
         self._encoded: dict[bool, tuple[int, int, bytes]] = {}
         self._renewed_at = float("-inf")
         self.version = 0
         self.state: Snapshot | None = None
         self.viewers = 0
-        #: Viewers by who asks.
+        #: Number of viewers by asker.
         self.askers: Counter[str] = Counter()
 
     @property
     def gone(self) -> str:
-        """Why there will be no more news; empty while there may be."""
+        """Why there will be no more news; empty as long as there may be."""
         return self._watched.gone if self._watched is not None else ""
 
     async def stream(self, last_id: str, who: str = "", *, values: bool) -> AsyncIterator[bytes]:
@@ -87,7 +87,7 @@ class Feed:
         self.viewers += 1
         self.askers[who] += 1
         try:
-            # The state is of the time when somebody looked last.
+            # The state is of the time of the last viewer.
             recent = self.state is not None and time.monotonic() - self._renewed_at < RECENT_S
             if self._task is None and not recent:
                 await self._renew_safely()
@@ -150,10 +150,10 @@ class Feed:
                 return
 
     async def _pause(self) -> None:
-        """Until the next poll is due, or something stands out.
+        """Wait until the next poll is due, or until a marked change.
 
-        Not in step with other feeds, which often begin together, as when a tracker starts again: what they would ask at
-        once would hold up all.
+        The interval varies, because feeds often begin together, as after a restart of the tracker, and simultaneous
+        requests would delay all others.
         """
         due = time.monotonic() + self._every_s * random.uniform(1 - 2 * JITTER, 1)
         while (left_s := due - time.monotonic()) > 0:
@@ -175,7 +175,7 @@ class Feed:
 
     async def _renew(self) -> None:
         new = live.settled(self.state, await self._make())
-        await asyncio.sleep(0)  # both take milliseconds for hundreds of tasks: what others wait for goes first
+        await asyncio.sleep(0)  # both take milliseconds for hundreds of tasks, so waiting work has its turn first
         self._renewed_at = time.monotonic()
         events = await self._new_events()
         change = live.delta(self.state, new) if self.state is not None else None
@@ -209,7 +209,7 @@ async def _refresh_in(seconds: float, watched: Watched) -> None:
 
 
 class Feeds:
-    """All feeds that somebody looks at."""
+    """All feeds with viewers."""
 
     def __init__(self) -> None:
         self._feeds: dict[tuple[str, ...], Feed] = {}
@@ -220,7 +220,7 @@ class Feeds:
         return sum(feed.viewers for feed in self._feeds.values())
 
     def streams_of(self, who: str) -> int:
-        """Viewers of all feeds that are this asker."""
+        """Viewers of all feeds that belong to this asker."""
         return sum(feed.askers[who] for feed in self._feeds.values())
 
     def of_topology(self, cluster: ClusterSource, watched: Watched, level: str) -> Feed:
@@ -231,7 +231,7 @@ class Feeds:
         async def ask_tasks() -> None:
             nonlocal known
             if level == "tasks" and watched.answers:
-                # Without an answer the known ones stay; the head says that there is no answer.
+                # Without an answer the known rows stay; the head says that the topology master does not answer.
                 with contextlib.suppress(HeronError):
                     known = await watched.tasks()
 
@@ -244,7 +244,7 @@ class Feeds:
             if not watched.answers:
                 await watched.refresh(GLANCE_FRESH_S)
             await asyncio.gather(cluster.refresh(), ask_tasks())
-            # Last, so that the figures that everybody looks at wait for nothing else.
+            # Last, so that the figures of most viewers wait for no other request.
             await watched.refresh(GLANCE_FRESH_S)
             return Snapshot(
                 level=level,
@@ -256,7 +256,7 @@ class Feeds:
                 silent_s=watched.silent_s,
             )
 
-        # What was seen of it while it ran is another feed.
+        # The state from the time while it ran belongs to another feed.
         kind = "ended" if watched.ended_at is not None else "topology"
         return self._kept((kind, level, watched.record.topology_id), lambda: Feed(make, POLL_S, watched, glance))
 
@@ -269,7 +269,7 @@ class Feeds:
             nonlocal shown
             await asyncio.gather(*(cluster.refresh() for cluster in clusters))
             mine = [one for cluster in clusters for one in cluster.topologies.values()]
-            # Answers that come together hold up all other pages; only who looks first must not wait.
+            # Answers that arrive together delay all other pages; only the first viewer must not wait.
             apart_s = min(APART_S, LIST_POLL_S / 2 / max(len(mine), 1)) if shown else 0.0
             await asyncio.gather(*(_refresh_in(number * apart_s, one) for number, one in enumerate(mine)))
             shown = True

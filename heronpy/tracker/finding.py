@@ -1,4 +1,4 @@
-"""Finds the tracker of a HERON_HOME, or starts it: what `heron ui` does.
+"""Finds the tracker of a HERON_HOME, or starts it, for `heron ui`.
 
 The modules that read a record and ask a tracker are imported in functions: if no tracker runs, the new one starts
 during these imports.
@@ -21,13 +21,13 @@ from heronpy.tracker.folder import LOG, RECORD, folder_of
 if TYPE_CHECKING:
     from heronpy.tracker.place import Running
 
-#: What `heron ui` started ends after this time without request.
+#: A tracker that `heron ui` has started ends after this time without a request.
 IDLE_EXIT_S = 1800.0
 START_S, STOP_S, LOOK_S = 15.0, 10.0, 0.02
 
 
 def find(home: Path) -> Running | None:
-    """The tracker that runs and answers, or None."""
+    """The running tracker that answers; None without one."""
     check_root(home, "HERON_HOME")
     folder = folder_of(home)
     return _answering(folder) if (folder / RECORD).exists() else None
@@ -41,7 +41,7 @@ def _answering(folder: Path) -> Running | None:
 
 
 def answers(running: Running) -> bool:
-    """Whether it takes requests. With TLS or behind a proxy only that it listens is looked at."""
+    """Whether it accepts requests. With TLS or behind a proxy, only its listening port is checked."""
     import http.client
     from urllib.parse import urlsplit
 
@@ -61,12 +61,12 @@ def answers(running: Running) -> bool:
 
 
 def find_or_start(home: Path, config_path: str | None) -> Running:
-    """The tracker that runs, or a new one on loopback; HeronError when it does not start."""
+    """The running tracker, or a new one on loopback; HeronError if it does not start."""
     found = find(home)
     if found is not None:
         return found
     folder = folder_of(home)
-    with locked(folder / "start.lock"):  # two commands at once start one tracker
+    with locked(folder / "start.lock"):  # two simultaneous commands start one tracker
         return find(home) or _start(folder, config_path)
 
 
@@ -102,7 +102,7 @@ def _last_line(path: Path) -> str:
 
 
 def _ended(running: Running) -> bool:
-    """Wait for its end; a process that nobody has waited for has ended, too."""
+    """Wait for its end; a process that was not reaped has ended, too."""
     deadline = time.monotonic() + STOP_S
     while running.process is not None:
         if time.monotonic() > deadline:

@@ -15,7 +15,7 @@ LOG = "tracker.log"
 
 
 def folder_of(home: Path) -> Path:
-    """The folder, made if need be; ConfigError when other users may enter it."""
+    """The folder, made if it is missing; ConfigError if other users may enter it."""
     folder = home / "tracker"
     make_folders(folder)
     check_private(folder)

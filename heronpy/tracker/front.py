@@ -1,7 +1,7 @@
-"""What the tracker answers from its first moment: health and the files of the pages.
+"""The tracker's answers from its first moment: health and the files of the pages.
 
-All else waits for the app, whose modules take longer to import than the rest of the start. Meanwhile a browser loads
-the pages.
+All other requests wait for the app, whose modules take longer to import than the rest of the start. Meanwhile a browser
+loads the pages.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HEADERS = {
 
 
 class Front:
-    """ASGI: answers what is open until there is the app, and then leaves everything to it."""
+    """ASGI: answers open requests until the app exists, and then passes all requests to the app."""
 
     def __init__(self, house: House, pages: Mapping[str, Page], app: asyncio.Future[ASGIApp]) -> None:
         self._house, self._pages, self._app = house, pages, app
@@ -53,12 +53,12 @@ class Front:
             if response is not None:
                 await send_with_headers(response, scope, receive, send)
                 return
-        # One who goes away must not cancel it for the others.
+        # A client that disconnects must not cancel the app for the others.
         app = await asyncio.shield(self._app)
         await app(scope, receive, send)
 
     def _early(self, request: Request) -> Response | None:
-        """The answer to who may have it; the app refuses the others, and writes that down."""
+        """The early answer if the asker may have it; the app refuses the other requests and logs that."""
         path = path_of(request)
         found = open_answer(path, request, self._pages)
         if found is None or not isinstance(decide(open_scope(path), facts_of(request), self._house, None), Asker):
@@ -67,19 +67,19 @@ class Front:
 
 
 async def send_with_headers(response: Response, scope: AsgiScope, receive: Receive, send: Send) -> None:
-    """Send it with what every answer carries."""
+    """Send it with the headers of every answer."""
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     await response(scope, receive, send)
 
 
 def open_scope(path: str) -> Scope:
-    """What the guard is asked for where `open_answer` has an answer."""
+    """The scope that the guard checks for requests that `open_answer` answers."""
     return Scope.OPEN if path == HEALTH else Scope.PAGES
 
 
 def open_answer(path: str, request: Request, pages: Mapping[str, Page]) -> Response | None:
-    """The answer where nobody needs a scope; None elsewhere."""
+    """The answer to a request that needs no scope; None for other requests."""
     if request.method not in SAFE:
         return None
     if path == HEALTH:
@@ -99,13 +99,13 @@ def _page(name: str, request: Request, pages: Mapping[str, Page]) -> Response:
 
 
 def path_of(request: Request) -> str:
-    """The path as it was sent: `request.url` is made with the Host header, which anybody can write."""
+    """The path as it was sent: `request.url` is made with the Host header, which any client can write."""
     path: str = request.scope["path"]
     return path
 
 
 def facts_of(request: Request) -> Facts:
-    """What the guard decides from. The kernel is asked only when no token is given."""
+    """The facts for the guard's decision. The kernel is asked only if no token is given."""
     names = [name for name, _ in request.headers.items()]
     headers = dict(request.headers.items())
     client, server = request.scope.get("client"), request.scope.get("server")
@@ -117,7 +117,7 @@ def facts_of(request: Request) -> Facts:
 
 
 def _line(text: str) -> str:
-    """At most `SENTENCE_MAX` characters of it in one line."""
+    """At most `SENTENCE_MAX` characters of the text, in one line."""
     line = escape(text[: SENTENCE_MAX + 1]).replace("\n", " ").replace("\t", " ")
     return line if len(line) <= SENTENCE_MAX else line[: SENTENCE_MAX - 1] + "…"
 

@@ -1,9 +1,9 @@
-"""Who may ask for what: one decision for every request, before anything else happens. Pure.
+"""Who may request what: one decision for every request, before anything else happens. Pure.
 
-Default deny: a route has a scope or is open, and nothing else is served. Who asks is told by the uid of the asking
-socket on loopback, or by a token; there are no cookies, so another web site has nothing to borrow. Requests of a
-foreign host name (DNS rebinding) or from another site are refused whatever they ask for, and what changes something
-needs a header that a form cannot send.
+Default deny: a route has a scope or is open, and nothing else is served. The uid of the asking socket on loopback, or a
+token, identifies the asker; there are no cookies, so another web site has nothing to borrow. Requests of a foreign host
+name (DNS rebinding) or from another site are refused for every route, and a change needs a header that a form cannot
+send.
 
 A tracker without TLS has a new random name with each start, and answers browsers under that name only. Whoever has its
 port while it does not run can leave scripts in a browser, and they stay: but under names that no tracker has any more.
@@ -19,9 +19,9 @@ from enum import Enum
 
 
 class Scope(Enum):
-    """What a route needs."""
+    """The right that a route needs."""
 
-    #: Whether it is there, for anybody who can connect.
+    #: Open to every client that can connect.
     OPEN = "open"
     #: The files of the pages, which hold no data, for any browser.
     PAGES = "pages"
@@ -39,16 +39,16 @@ class Problem(Exception):
         self.status, self.type, self.title, self.detail, self.nearest = status, type, title, detail, nearest
 
 
-#: Connections: of all, of all but the tracker's own user, of one user or address.
+#: Most connections: in total, of all users but the tracker's own, and of one user or address.
 CONNECTIONS_MAX, CONNECTIONS_OF_OTHERS, CONNECTIONS_OF_ONE = 256, 192, 128
 #: Live streams of one asker.
 STREAMS_MAX = 32
 #: Methods that change nothing.
 SAFE = frozenset({"GET", "HEAD"})
 _HERE = frozenset({"same-origin", "none"})
-#: What a Host header has, and its name.
+#: The form of a Host header, with its name.
 _HOST = re.compile(r"([a-z0-9.-]+)(?::[0-9]{1,5})?")
-#: Names below it are this machine to every browser.
+#: Every browser resolves names below it to this machine.
 _LOCAL = ".localhost"
 _NEW_ADDRESS = "run heron ui, and open the address that it prints"
 
@@ -62,7 +62,7 @@ class Asker:
 
     @property
     def may_all(self) -> bool:
-        """Whether it may see what quotes values of users, and change something."""
+        """Whether the asker may see texts that quote users' values, and make changes."""
         return self.scope is Scope.ALL
 
 
@@ -82,7 +82,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a request; names of headers in lower case."""
+    """The facts of a request; names of headers in lower case."""
 
     method: str
     headers: Mapping[str, str]
@@ -95,21 +95,21 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """The tracker's own side of the decision."""
+    """The tracker's own facts for the decision."""
 
     #: uid of the tracker.
     uid: int
-    #: Values of the Host header that it answers to, in lower case.
+    #: Accepted values of the Host header, in lower case.
     hosts: frozenset[str]
     #: `http` or `https`, as browsers see it.
     scheme: str
-    #: A proxy asks for others, so the uid of the socket says nothing.
+    #: Whether a proxy asks for others, so that the uid of the socket proves nothing.
     behind_proxy: bool = False
-    #: The random name under which browsers ask, at any port; empty: TLS keeps others from answering at `hosts`.
+    #: The random name for browsers, at any port; empty: TLS keeps others from answering at `hosts`.
     name: str = ""
 
     def is_for_browsers(self, host: str) -> bool:
-        """Whether this value of the Host header is one under which browsers are answered."""
+        """Whether browsers are answered under this value of the Host header."""
         if not self.name:
             return host in self.hosts
         found = _HOST.fullmatch(host)
@@ -117,7 +117,7 @@ class House:
 
 
 def decide(scope: Scope, facts: Facts, house: House, holder: Asker | None) -> Asker | Refusal:
-    """The asker, or why it is refused. `holder` is the one whose valid token the request has."""
+    """The asker, or why the request is refused. `holder` is the owner of the valid token in the request."""
     foreign = _foreign(facts, house)
     if foreign is not None:
         return foreign
@@ -168,7 +168,7 @@ def _cross_site(why: str) -> Refusal:
 
 
 def _unproven(facts: Facts) -> Refusal | None:
-    """A change must come from code that could set a header, which a form or a link of another site cannot."""
+    """Refuse a change without a header that only code can set; a form or a link of another site cannot set it."""
     if facts.headers.get("x-heron") != "1":
         return Refusal(403, "no-header", "a change needs the header X-Heron: 1", "send it with the request")
     if facts.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":

@@ -41,7 +41,7 @@ INSTANCES = Param("instance", "only this instance; may be repeated", list)
 
 
 async def _chosen(call: Call) -> list[Watched]:
-    """The topologies that fit the filters."""
+    """The topologies that match the filters."""
     tracker, wanted = call.tracker, call.query
     clusters = list(tracker.clusters.values())
     clusters = [one for one in clusters if not wanted["cluster"] or one.name in wanted["cluster"]]
@@ -56,7 +56,7 @@ async def _chosen(call: Call) -> list[Watched]:
 
 
 async def named(call: Call) -> Watched:
-    """The topology that the query names."""
+    """The topology of the query."""
     wanted = call.query
     source = await call.tracker.cluster(wanted["cluster"])
     known = {one.name: one for one in source.topologies.values()}
@@ -69,9 +69,9 @@ async def named(call: Call) -> Watched:
 
 
 def _read(session: Session, watched: Watched) -> Parts:
-    """Everything that the state manager holds; blocking."""
+    """The complete content of the state manager; blocking."""
     name, definition, packing = watched.name, None, None
-    with suppress(HeronError):  # being submitted, or damaged: then it is shown as missing
+    with suppress(HeronError):  # the topology is being submitted, or is damaged: then the part is shown as missing
         definition, packing = session.topology(name), session.packing_plan(name)
     return Parts(
         watched.record, definition, packing, session.physical_plan(name), session.scheduler_location(name),
@@ -157,7 +157,7 @@ for _name, _scope, _summary, _shown in (
 
 @table.route("GET", "/topologies/runtimestate", Scope.VIEW, *NAMED, returns=dict[str, Any])
 async def runtime_state(call: Call) -> Json:
-    """Which stream managers have registered."""
+    """The registered stream managers."""
     watched = await named(call)
     parts = await asyncio.to_thread(_read, watched.session, watched)
     status = await watched.master.ask(control_pb2.GetStatus())
@@ -182,9 +182,9 @@ async def metrics(call: Call) -> Json:
     return heron_info.metrics(await watched.master.ask(request), wanted["component"])
 
 
-#: Series of the topology, which no component has.
+#: Series of the topology, which components do not have.
 _OF_TOPOLOGY = ("held", "plan_version", "spark_waiting", "spark_lag_s", "spark_done", "spark_batch_s")
-#: Heron's counters: a series of the topology master, which is a rate, and what makes it the count of a minute.
+#: Heron's counter to the series of the topology master; the series is a rate, from which the count of a minute follows.
 _COUNTS = {"__emit-count": "emitted", "__execute-count": "executed", "__ack-count": "acked", "__fail-count": "failed"}
 #: Most minutes that a topology master returns at once.
 MINUTES_MAX = 1000

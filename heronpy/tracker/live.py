@@ -17,22 +17,22 @@ from msgspec import Struct
 from heronpy.views.live import Cells, Delta, Snapshot
 from heronpy.views.load import ComponentLoad, Load
 
-#: Significant digits of a live figure, as many as a page shows: a third of the bytes.
+#: Significant digits of a live figure, as many as a page shows; all digits would take three times the bytes.
 DIGITS = 3
 #: Shown with two digits after the point.
 _SHARES = frozenset(("busy", "blocked", "idle", "busy_max", "blocked_max", "held"))
-#: Whole numbers that are shown rounded; all others count something exactly.
+#: Whole numbers that are shown rounded; all others are exact counts.
 _ROUGH = frozenset(("queue_tuples", "pending"))
 #: Seconds since 1970, from 2001 on.
 _TIME_OF_DAY = 1e9
-#: What `settled` takes for the same: a share, and the part of any other figure.
+#: Largest change that `settled` ignores: of a share, and relative for any other figure.
 SHARE_STEP, STEP = 0.015, 0.01
 #: Identity of a row, and limits; both change only with the topology.
 _EXACT = frozenset(("name", "id", "task_id", "container", "queue_bound_bytes", "memory_limit_bytes"))
-#: What `stands_out` looks at, and the part of the larger figure that it must have changed by.
+#: The fields that `stands_out` compares, and the smallest relative change that counts.
 _RATES, JUMP = ("emitted_per_s", "executed_per_s", "failed_per_s"), 0.5
 Row = TypeVar("Row", bound=Struct)
-#: Tables of a snapshot: name, attribute path, fields that name a row.
+#: Tables of a snapshot: name, attribute path, fields that identify a row.
 _TABLES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("topologies", ("topologies",), ("cluster", "role", "environ", "name", "id")),
     ("components", ("load", "components"), ("name",)),
@@ -58,7 +58,7 @@ def rounded(name: str, value: Any) -> Any:
         elif name == "cpu":
             value = round(value, 2 if abs(value) >= 0.1 else 3)
         elif name == "silent_s":
-            return round(value)  # below a second it says nothing but when it was asked
+            return round(value)  # below a second, the value only shows the time of the request
         else:
             size = abs(value)
             value = round(value, 3 if size >= _TIME_OF_DAY else DIGITS - 1 - floor(log10(size)))
@@ -123,7 +123,7 @@ def _settled_row(one: Row, other: Row, names: list[str]) -> Row:
         if was != now and was and now and _is_figure(name, was) and _is_figure(name, now):
             if abs(now - was) < (SHARE_STEP if name in _SHARES else STEP * abs(was)):
                 kept[name] = was
-    # A median that is kept must not pass a 99th percentile that is not, nor the other way round.
+    # A median that is kept must not exceed a 99th percentile that is new, and vice versa.
     for low in [name for name in kept if "_p50_" in name or "_p99_" in name]:
         median, high = low.replace("_p99_", "_p50_"), low.replace("_p50_", "_p99_")
         pair = [kept.get(name, getattr(other, name)) for name in (median, high)]
@@ -138,7 +138,9 @@ def _is_figure(name: str, value: Any) -> bool:
 
 
 def delta(old: Snapshot, new: Snapshot) -> Delta | None:
-    """What brings `old` to `new`; None if only a snapshot can, because rows came or went or the plan changed."""
+    """The change from `old` to `new`; None if only a snapshot can show it, because rows came or went or the plan
+    changed.
+    """
     if old.level != new.level or (old.plan is None) != (new.plan is None) or not _same_plan(old, new):
         return None
     found = Delta(fields={}, tables={})
@@ -173,13 +175,13 @@ def _at(snapshot: Snapshot, path: tuple[str, ...]) -> Sequence[Struct] | None:
 
 
 def _columns(before: Sequence[Struct], after: Sequence[Struct], key: tuple[str, ...]) -> dict[str, Cells] | None:
-    """Changed cells by column; None when the rows are not the same ones in the same order."""
+    """Changed cells by column; None if the rows differ or have another order."""
     if len(before) != len(after):
         return None
     identity = attrgetter(*key)
     if any(identity(one) != identity(other) for one, other in zip(before, after)):
         return None
-    # Made on the tracker's loop, of thousands of cells, while other figures wait.
+    # This runs on the tracker's loop, for thousands of cells, while other requests wait.
     pairs = [(number, one, other) for number, (one, other) in enumerate(zip(before, after)) if one != other]
     found: dict[str, Cells] = {}
     for name in before[0].__struct_fields__ if pairs else ():
@@ -190,7 +192,7 @@ def _columns(before: Sequence[Struct], after: Sequence[Struct], key: tuple[str, 
             if was != now and rounded(name, was) != (shown := rounded(name, now)):
                 changed[number] = shown
         if 2 * len(changed) > len(after):
-            # Then the numbers of the rows are longer than the values of the others.
+            # Otherwise the row numbers would be longer than the values of the other rows.
             values = [
                 changed[number] if number in changed else rounded(name, value(row)) for number, row in enumerate(after)
             ]
@@ -201,7 +203,7 @@ def _columns(before: Sequence[Struct], after: Sequence[Struct], key: tuple[str, 
 
 
 def _add_fields(found: Delta, prefix: str, part: str, old: Struct | None, new: Struct | None) -> bool:
-    """Add the changed fields of a part; False when the part has come or gone."""
+    """Add the changed fields of a part; False if the part was added or removed."""
     if old is None or new is None:
         return old is new
     for name in old.__struct_fields__:

@@ -1,4 +1,4 @@
-"""How a tracker is started; imported also by who only looks for one."""
+"""The options of a tracker's start; also imported by commands that only look for a tracker."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ DEFAULT_PORT = 8889
 class Options:
     """The flags of `heron tracker`."""
 
-    #: Empty: all that are configured.
+    #: Empty: all configured clusters.
     clusters: tuple[str, ...] = ()
     host: str = "127.0.0.1"
-    #: 0: any free one. None: DEFAULT_PORT, or the next that is free.
+    #: 0: any free port. None: DEFAULT_PORT, or the next free one.
     port: int | None = None
     #: Certificate and key.
     tls: tuple[str, str] | None = None
-    #: The name, and the port if it is not the usual one, under which a proxy is reached.
+    #: The name by which clients reach the proxy, with the port if it is not the usual one.
     behind_proxy: str = ""
-    #: Ends after this time without request; 0: never.
+    #: The tracker ends after this time without a request; 0: never.
     idle_exit_s: float = 0.0
-    #: Started by `heron ui`.
+    #: Whether `heron ui` started it.
     by_ui: bool = False
     common: Common = field(default_factory=Common)

@@ -17,7 +17,7 @@ FILE_MAX_BYTES = 4 << 20
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*(/[A-Za-z0-9_][A-Za-z0-9_.@-]*){0,4}")
 #: Libraries, served as published.
 VENDOR = "vendor/"
-#: No text of a page depends on it: a browser takes all of it for one space.
+#: No text of a page depends on indentation: a browser shows it as one space.
 _INDENT = re.compile(r"^ +", re.MULTILINE)
 #: Parts of a module that are not code.
 _NO_CODE = re.compile(
@@ -35,9 +35,10 @@ _TEMPLATE = re.compile(r"[`}](?:\\.|\$(?!\{)|[^`\\$])*(?P<end>`|\$\{)", re.DOTAL
 _END, _QUOTES = re.compile(r"</[a-z0-9]+>"), re.compile(r'(?<=[a-z]=)"([\w-]+)"(?=[ \n/>])')
 #: Code up to what may begin another part, or end the expression.
 _CODE = re.compile(r"[^'\"`/{} ]+| +|.", re.DOTALL)
-#: A semicolon before a line that begins with a word: that the line ends is enough, for no statement of ours is empty.
+#: A semicolon before a line that begins with a word: the line end suffices, because no statement of these modules is
+#: empty.
 _LINE_ENDS = re.compile(r";(?=\n+(?!in\b|instanceof\b)[A-Za-z_$])")
-#: What ours declare is not assigned to again, which their tests of types check: `let` is shorter.
+#: These modules never assign to such a name again, which their type tests check; `let` is shorter.
 _CONST = re.compile(r"(?<![\w$.#])const(?![\w$:])")
 #: Space in a style sheet that no rule depends on; that before a colon may begin a selector.
 _STYLE_SPACE = re.compile(r"\s*([{};,])\s*|(?<=:)\s+")

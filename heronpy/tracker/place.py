@@ -25,7 +25,7 @@ _MAX_BYTES = 64 * 1024
 
 
 class Running(msgspec.Struct, kw_only=True):
-    """A tracker that runs, or did."""
+    """The record of a tracker that runs or ran."""
 
     pid: int
     #: Start of the process as psutil gives it: seconds since 1970.
@@ -38,14 +38,14 @@ class Running(msgspec.Struct, kw_only=True):
 
     @property
     def for_programs(self) -> str:
-        """Host and port at which programs ask; they need a token."""
+        """Host and port for programs; they need a token."""
         asked = urlsplit(self.address)
         return f"127.0.0.1:{asked.port}" if (asked.hostname or "").endswith(".localhost") else asked.netloc
 
     @property
     def process(self) -> psutil.Process | None:
-        """The process; None when it has ended."""
-        import psutil  # here, because each submit looks for a tracker and few find one
+        """The process; None if it has ended."""
+        import psutil  # imported here, because each submit looks for a tracker and few find one
 
         try:
             process = psutil.Process(self.pid)
@@ -91,7 +91,7 @@ def page_of(address: str, cluster: str, role: str, environ: str, name: str) -> s
 
 
 def page_if_running(home: Path, cluster: str, role: str, environ: str, name: str) -> str:
-    """Address of the page of a topology if a tracker runs, else empty. Starts nothing, asks nobody, never fails."""
+    """Address of the page of a topology if a tracker runs, else empty. Starts nothing, sends nothing, never fails."""
     try:
         running = read(home / "tracker")
     except (HeronError, OSError, ValueError):

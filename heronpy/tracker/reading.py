@@ -55,14 +55,14 @@ if TYPE_CHECKING:
 
 V1 = "/api/v1"
 TOPOLOGY = V1 + "/topologies/{cluster}/{role}/{environ}/{name}"
-#: Below it is what one process does now.
+#: Routes below this path show the present activity of one process.
 TASK = TOPOLOGY + "/tasks/{id}/"
 PAGE_MAX = 200
 EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 EVENTS_MAX = 1000
 #: With more tasks than this, a page gets their figures only on request.
 TASKS_MAX = 600
-#: A page for Prometheus serves all who ask within this time.
+#: The page for Prometheus is made at most once in this time.
 KEEP_S = 1.0
 
 table = Table()
@@ -73,7 +73,7 @@ _TASK = Param("task", "only the task with this id", int, 0, low=0, high=(1 << 32
 
 def no_answer(call: Call) -> Problem:
     """The problem that the topology master has never answered."""
-    shown = without_values(call.watched.summary())  # an error is said to all who may ask
+    shown = without_values(call.watched.summary())  # an error is shown to all who may ask
     if shown.ended_at is not None:
         return Problem(410, "ended", f"{shown.cause}; no figures of it were kept")
     cause = f": {shown.cause}" if shown.cause else ""
@@ -138,7 +138,7 @@ async def history(call: Call) -> History:
 
 
 def check_ended(call: Call, route: Route) -> None:
-    """A Problem for what cannot be asked of a topology that has ended."""
+    """A Problem for a request that an ended topology cannot answer."""
     gone = call.watched.gone
     if route.path.startswith(TASK):
         raise Problem(410, "ended", f"{gone}, and all its processes have ended", "its logs are kept")
@@ -155,14 +155,14 @@ async def topology(call: Call) -> Topology:
 
 @table.route("GET", TOPOLOGY + "/plan", Scope.VIEW, returns=Plan)
 async def plan(call: Call) -> Plan:
-    """The graph, and where the tasks run; its version is what actions are given as If-Match."""
+    """The graph, and the places of the tasks; actions take its version as If-Match."""
     await call.watched.refresh()
     return await call.watched.read_plan()
 
 
 @table.route("GET", TOPOLOGY + "/load", Scope.VIEW, returns=Load)
 async def load(call: Call) -> Load:
-    """The figures of now, by component and stream."""
+    """The present figures, by component and stream."""
     await call.watched.refresh()
     found = call.watched.load()
     if found is None:

@@ -141,7 +141,7 @@ def grow_neighbours(world: World, number: int) -> None:
 
 def _update_twice(world: World, parallelism: int) -> None:
     """Two concurrent updates: one or both succeed, and the topology is as requested."""
-    world.note("updated twice at once")
+    world.note("sent two updates at the same time")
     words = ("update", *world.address, "--component-parallelism", f"work:{parallelism}")
     both = [world.topology.cluster.start(*words) for _ in range(2)]
     errors = [command.communicate(timeout=300)[1].strip() for command in both]

@@ -71,7 +71,7 @@ def test_what_cannot_be_compared_is_refused(heron: Heron, home: Path, folders: t
     for what, code, said in (
         ("nothing", 2, "nothing is neither a folder nor a batch run such as visits/3"),
         (str(home / "batch" / "local" / "wordy" / "1" / "lists"), 2, "is neither a folder"),
-        ("wordy/1", 1, "run wordy/1 has not finished, it is FAILED; submit it again, and it goes on"),
+        ("wordy/1", 1, "run wordy/1 is FAILED and has not finished; submit it again to continue it"),
         ("wordy/2", 3, "nothing is kept of a run 'wordy/2'"),
     ):
         told = heron("compare", one, what)

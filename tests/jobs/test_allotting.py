@@ -103,7 +103,9 @@ def test_jobs_share_a_pool_by_priority(cluster: Cluster) -> None:
     cluster.store.set("Higher", "oncall", {"run": "stopped"}, 0, "me", "")
     cluster.round()
     assert cluster.round()["Low"] == ("PREEMPTED", 0) and cluster.pauses["Low"] == SOON_S
-    assert row(cluster.store, "Low")["why"].startswith("there is room, which it gets once that has lasted for 5m")
+    assert row(cluster.store, "Low")["why"].startswith(
+        "there is room; the job gets it after the room has lasted for 5m"
+    )
     version = cluster.store.running("Low")[1]
     assert cluster.round()["Low"] == ("PREEMPTED", 0) and cluster.store.running("Low")[1] == version
     cluster.take_over()

@@ -229,7 +229,7 @@ def list_jobs(target: Target, as_json: bool, common: Common) -> None:
     columns = ("job", "state", "plan", "drift_s", "why")
     print_table(columns, [[row[name] for name in columns] for row in rows], right=("drift_s",))
     if acting_of(session.state) is None:
-        warn(f"no manager acts, so jobs are not kept true; start it: heron manager start {target}")
+        warn(f"no manager runs, so changes of jobs have no effect; start it: heron manager start {target}")
 
 
 def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, common: Common) -> None:
@@ -366,7 +366,7 @@ def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
     session, _ = opened(target, common)
     acting = {part: one for part in PARTS if (one := acting_of(session.state, part)) is not None}
     if not acting:
-        raise exits.Failure(f"no manager acts in cluster {target.cluster}", exits.NOT_FOUND)
+        raise exits.Failure(f"no manager runs in cluster {target.cluster}", exits.NOT_FOUND)
     for part, one in acting.items():
         if not _is_here(one):
             raise ClusterError(f"the {part} runs{_where(one)}; stop it there")

@@ -68,7 +68,7 @@ def _side(name: str, target: Target | None, common: Common) -> _Side:
     if found.batch is None or found.folder is None:
         raise exits.Failure(f"{name} is not a batch run", exits.USAGE)
     if not found.batch.has_ended:
-        raise exits.Failure(f"run {name} has not finished, it is {found.batch.state}; submit it again, and it goes on")
+        raise exits.Failure(f"run {name} is {found.batch.state} and has not finished; submit it again to continue it")
     files_by_sink = files_of_run(found.folder, Run(found.folder).topology)
     rows: dict[str, Rows] = {sink: partial(rows_of, files) for sink, files in files_by_sink.items()}
     return _Side(name, rows, found, _used(session, found))

@@ -42,7 +42,8 @@ def _verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Co
 @_program
 @click.option("--slo", metavar="lag=TIME", help="What the job promises, such as lag=5s.")
 @click.option("--max", "most", multiple=True, metavar="COMPONENT=N",
-              help="Most tasks the scaler may give a component; repeatable. No other is scaled.")  # fmt: skip
+              help="Most tasks that the scaler may give a component; repeatable."
+                   " Components without this limit are not scaled.")  # fmt: skip
 @click.option("--pool", metavar="POOL", help="The pool whose slots run it; see heron pool.")
 @_why
 @_waits

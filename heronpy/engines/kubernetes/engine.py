@@ -268,7 +268,7 @@ class KubernetesEngine:
             return Explained("Kubernetes does not list it any more")
 
     def termination_report(self, engine_id: str) -> str:
-        """The end of its log while the pod exists, else the end that its status kept."""
+        """The end of a pod's log; after the pod is gone, the end that its status kept."""
         if not re.fullmatch(r"[a-z0-9.\-]+", engine_id):
             return ""
         # The limit cuts off the end: it is there for lines without one.

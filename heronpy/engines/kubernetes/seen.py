@@ -197,7 +197,7 @@ def _status(terminated: Mapping[str, Any]) -> int:
 
 
 def words_of(pod: Mapping[str, Any]) -> str:
-    """Why it does not run yet; empty when it runs."""
+    """Why the container does not run yet; empty if it runs."""
     waiting = of(_state(pod), "waiting")
     if waiting:
         return _joined(text(waiting, "reason"), text(waiting, "message"))

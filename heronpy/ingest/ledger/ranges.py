@@ -55,7 +55,7 @@ def total(pieces: Iterable[Piece]) -> int:
 
 
 def split(pieces: Sequence[Piece], file: int, at: int) -> tuple[list[Piece], list[Piece]] | None:
-    """The pieces before a byte and from it on; None if the byte is not inside, or is the first byte."""
+    """The pieces before a byte and from the byte on; None if the byte is not inside, or is the first byte."""
     for index, (of, begin, end) in enumerate(pieces):
         if of == file and begin <= at < end:
             before = [*pieces[:index], *([(of, begin, at)] if begin < at else [])]

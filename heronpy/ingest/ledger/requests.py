@@ -444,7 +444,7 @@ class Lost(StrEnum):
 
 
 class Committed(Struct, frozen=True):
-    """`lost`: None if this attempt counts, also after a repeated request."""
+    """`lost` is None if this attempt counts, even if the request was repeated."""
 
     lost: Lost | None = None
 

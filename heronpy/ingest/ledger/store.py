@@ -129,7 +129,7 @@ class View(Protocol):
         """Clients that were last seen before that time, ordered by name."""
 
     def seen(self, kind: Kind, after: float) -> int:
-        """The number of processes of that kind that were seen since."""
+        """The number of processes of that kind that were seen after that time."""
 
     def last(self, kind: Kind) -> Client | None:
         """The process of that kind that was seen last; None if there is none."""

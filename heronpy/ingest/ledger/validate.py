@@ -40,8 +40,12 @@ def validate(rows: Iterable[Row]) -> list[str]:
     names = Counter((file.key, file.generation) for file in files.values())
     found += [f"{name} is there twice" for name, count in names.items() if count > 1]
     for pipeline in kinds[Pipeline]:
-        found += [f"file {number} has an id of the future" for number in files if number >= pipeline.next_file]
-        found += [f"unit {number} has an id of the future" for number in units if number >= pipeline.next_unit]
+        found += [
+            f"file {number} has an id that was not given out yet" for number in files if number >= pipeline.next_file
+        ]
+        found += [
+            f"unit {number} has an id that was not given out yet" for number in units if number >= pipeline.next_unit
+        ]
     return found
 
 

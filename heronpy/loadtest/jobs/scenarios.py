@@ -105,7 +105,7 @@ class Drawn:
         if self.kind in ("slow host", "full machine"):
             self.hit.tasks = 2 * max(2, self.hit.tasks // 2)
             self.hit.per_s = self.load / self.hit.tasks / 0.6
-        if self.kind == "hot key":  # one of three tasks that were 45 % busy would just do it
+        if self.kind == "hot key":  # otherwise one of three tasks at 45 % could process the load alone
             self.hit.per_s *= self.hit.tasks / max(4, self.hit.tasks)
             self.hit.tasks = max(4, self.hit.tasks)
         self.grows = draw.uniform(1.6, 3.0)

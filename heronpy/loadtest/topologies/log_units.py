@@ -27,7 +27,7 @@ from heronpy.loadtest.topologies.parts import submit
 
 ATTEMPTS, SLOW, HALT, TUPLES = "attempts", "slow", "halt", "tuples"
 SLOWER = 10
-#: A slow unit rests so often.
+#: Number of pauses of a slow unit.
 _RESTS = 20
 
 

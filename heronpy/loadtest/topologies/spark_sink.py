@@ -1,7 +1,7 @@
 """Rows at a fixed rate into Spark, at least once; the table is counted afterwards.
 
-With `arrow_rows` the spout emits record batches of so many rows, on a stream with an Arrow schema; a batch is due when
-the last of its rows is.
+With `arrow_rows` the spout emits record batches of this number of rows, on a stream with an Arrow schema; a batch is
+due when the last of its rows is.
 """
 
 from __future__ import annotations

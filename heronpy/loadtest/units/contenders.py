@@ -22,7 +22,7 @@ from heronpy.loadtest.errors import LabError
 from heronpy.loadtest.inputs import COLUMNS, click, click_lines
 
 START_S = 240.0
-#: Of its errors, the last so many lines are its reason.
+#: Number of last lines of its errors that are its reason.
 _REASON_LINES = 20
 #: As `ParquetTable` has it.
 BATCH_ROWS = 20_000

@@ -20,7 +20,7 @@ from heronpy.loadtest.profiles import Load, program_of
 from heronpy.loadtest.topologies.log_units import ATTEMPTS
 
 NAME = "units"
-#: How often the table is looked at.
+#: Interval at which the table is read.
 LOOK_S = 0.01
 
 
@@ -84,7 +84,7 @@ class Pipeline:
             raise LabError(f"'{self.name}': {error}\n{topology.exceptions()}".rstrip()) from None
 
     def until_rows(self, count: int, deadline_s: float, topology: Topology) -> None:
-        """Look until so many rows are visible."""
+        """Look until this number of rows is visible."""
         self.until(lambda: self.rows() >= count, deadline_s, f"{count:,} visible rows", topology)
 
     def rows(self) -> int:

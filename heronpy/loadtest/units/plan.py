@@ -20,7 +20,7 @@ PROFILES: dict[str, str] = {
     "ledger": "transactions of 8 processes in one SQLite ledger",
     "quiet": "many files that do not grow: CPU, and bytes of ledger",
     "bad": "one bad line in many, raising and killing its worker",
-    "rebuild": "the ledger made anew from its table",
+    "rebuild": "the ledger rebuilt from its table",
 }
 
 

@@ -50,8 +50,8 @@ BYTES_PER_S, TICK_S = 1_000_000, 0.01
 _PER_TICK = int(BYTES_PER_S * TICK_S / LINE_BYTES)
 #: `straggler`.
 WORKERS, UNIT_S, UNIT_LINES = 3, 1.0, 100
-#: `recovery`: a kill, and the return of the process, take about so long; how long a unit halts, which is longer than
-#: anybody waits for its next attempt; how soon a unit is cut.
+#: `recovery`: duration of a kill and of the restart; how long a unit halts, longer than workers wait before its next
+#: attempt; maximum age of data before a unit is cut.
 KILL_S, HALT_S, UNIT_WAIT_S = 2.5, 120.0, 0.2
 #: `quiet`: until keepers have come to rest.
 SETTLE_S = 2.0
@@ -341,7 +341,7 @@ def _bad_spans(url: str) -> list[Span]:
 
 
 def rebuilding(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """A ledger made anew from its table: how long it takes, and whether nothing is lost or doubled by it."""
+    """The rebuild of a ledger from its table: its duration, and whether rows are lost or doubled."""
     made = Pipeline(where, f"rebuild-{number}")
     lines = max(sizes.units, LOGS + 1)
     _write(made, lines, hole=lines // 2)

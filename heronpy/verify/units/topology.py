@@ -71,7 +71,7 @@ class Points:
         (self.folder / point).unlink(missing_ok=True)
 
     def taken(self, point: str) -> Taken | None:
-        """The process that has reached the point since the last call."""
+        """The process that has reached the point of a fault since the last call."""
         for path in self.folder.glob(f"{point}-*"):
             pid, unit, attempt = map(int, path.name.split("-")[1:])
             path.unlink()
