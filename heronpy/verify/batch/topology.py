@@ -34,7 +34,7 @@ BAD_KEY = "verify.bad"
 #: Tuples between two looks.
 LOOK = 20
 #: What a line takes that hogs memory, and how often.
-HOG_BYTES, HOG_S = 16 << 20, 0.05
+HOG_BYTES, HOG_S = 16 << 20, 0.02
 FIELDS = ["key", "count", "sum"]
 
 
