@@ -249,8 +249,6 @@ _BATCH = (
     Scenario("batch-tmaster", "kill -9 the topology master of a batch run", batch.kill_tmaster, 10, 6.0),
     Scenario("batch-scheduler", "kill -9 the scheduler of a batch run", batch.kill_scheduler, 10, 12.0),
     Scenario("batch-preempted", "SIGTERM to a worker of a batch run", batch.preempt, 20, 4.0),
-    Scenario("batch-poison", "a line of a batch run that raises, crashes, or takes all memory: it is named",
-             batch.poison, 1, 90.0, settings={"heron.instance.memory_limit_bytes": "500MB"}),
     Scenario("batch-disk", "no space for the files of a batch run", batch.no_space, 3, 20.0, small_disk="batch"),
     Scenario("batch-state", "the state manager of a batch run is away", batch.state_away, 3, 70.0),
 )  # fmt: skip
@@ -258,7 +256,7 @@ _BATCH = (
 _ALL = (
     *_KILLS, *(replace(one, proxy=True) for one in _LINKS), *_USER_CODE, *_HOSTS,
     *(replace(one, units=True, usual=("ATMOST_ONCE",), settings={**_PATIENT, **one.settings}) for one in _UNITS),
-    *(replace(one, modes=(BATCH,), usual=(BATCH,), settings={**_PATIENT, **one.settings}) for one in _BATCH),
+    *(replace(one, modes=(BATCH,), usual=(BATCH,), settings=_PATIENT) for one in _BATCH),
 )  # fmt: skip
 
 

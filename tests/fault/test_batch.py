@@ -30,8 +30,3 @@ def test_history_and_live_lines_count_once_whoever_dies(verify: Verify, faults: 
 
 def test_a_full_disk_fails_the_run_at_most_until_the_command_is_repeated(verify: Verify) -> None:
     verify(MODE, "batch-disk", timeout_s=560)
-
-
-def test_a_line_that_raises_crashes_or_takes_all_memory_is_named(verify: Verify) -> None:
-    """Nothing is published meanwhile, and the run goes on when the line is harmless."""
-    verify(MODE, "batch-poison", timeout_s=560)

@@ -13,7 +13,6 @@ from heronpy.batch.topology import KEEPER, WORKER
 from heronpy.loadtest.errors import LabError
 from heronpy.verify import acts
 from heronpy.verify.acts import Act, repeated
-from heronpy.verify.batch.topology import POISON
 from heronpy.verify.batch.world import BatchWorld
 from heronpy.verify.damage import empty, fill
 from heronpy.verify.world import BACK_S, World
@@ -89,24 +88,6 @@ def no_space(batch: BatchWorld, runs: int) -> None:
         empty(batch)
         batch.go_on()
         batch.may_fail = False
-
-
-def poison(batch: BatchWorld, runs: int) -> None:
-    """A line that raises, crashes its process, or takes all memory: the run fails and names it, and goes on without."""
-    batch.may_fail = True
-    begins = f"0 {batch.lines // 2} ".encode()
-    for number, how in enumerate(("raise", "crash", "hog") * runs):
-        (batch.out / POISON).write_text(how, encoding="ascii")
-        batch.note(f"a line that makes its process {how}")
-        if number:
-            batch.repeat()
-        batch.hurry()
-        blamed = batch.blamed()
-        if not blamed.startswith(begins) or blamed.count(b"\n") != 1:
-            raise LabError(f"another line than the one that makes its process {how} is blamed: {blamed[:500]!r}")
-    (batch.out / POISON).unlink()
-    batch.repeat()
-    batch.may_fail = False
 
 
 @in_each_stage

@@ -7,7 +7,6 @@ stage. Each process notes how many tuples its bolts have seen.
 from __future__ import annotations
 
 import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -25,16 +24,10 @@ PARSE, COUNT = "parse", "count"
 #: Below the folder of a run: a file with the name of a bolt makes it slow, and each process has a file with a byte for
 #: each tuple seen.
 SLOW, SEEN = "slow", "seen"
-#: A file that says what one line of partition 0 does: raise, crash, hog (take memory without end).
-POISON = "poison"
 #: Component configuration: the folder of the run, and the seconds that a slow bolt takes for a tuple.
 OUT_KEY, PAUSE_KEY = "verify.out", "verify.pause_s"
-#: The number of this line.
-BAD_KEY = "verify.bad"
 #: Tuples between two looks.
 LOOK = 20
-#: What a line takes that hogs memory, and how often.
-HOG_BYTES, HOG_S = 16 << 20, 0.02
 FIELDS = ["key", "count", "sum"]
 
 
@@ -64,27 +57,10 @@ class Parse(Paced):
     outputs = ["key", "crc"]
     name = PARSE
 
-    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        super().initialize(config, context)
-        self._poison, self._bad = Path(config[OUT_KEY]) / POISON, str(config[BAD_KEY])
-
     def process(self, tup: Tuple) -> None:
-        partition, number, key, crc = tup.values[0].split(" ")
-        if number == self._bad and partition == "0" and self._poison.exists():
-            spoil(self._poison.read_text(encoding="ascii"))
+        _, _, key, crc = tup.values[0].split(" ")
         self.pace()
         self.emit([key, int(crc)])
-
-
-def spoil(how: str) -> None:
-    """What a line does that cannot be processed."""
-    if how == "crash":
-        os.kill(os.getpid(), signal.SIGSEGV)
-    hoard = []
-    while how == "hog":
-        hoard.append(b"x" * HOG_BYTES)
-        time.sleep(HOG_S)
-    raise ValueError("this line cannot be processed")
 
 
 class Count(Paced):
@@ -116,7 +92,7 @@ class Count(Paced):
 
 def describe(run: dict[str, Any], made: TopologyBuilder) -> None:
     """Lines, parse, count, store."""
-    own = {OUT_KEY: run["records"], PAUSE_KEY: run["pause_s"], BAD_KEY: run["bad"]}
+    own = {OUT_KEY: run["records"], PAUSE_KEY: run["pause_s"]}
     files = {TextFileSpout.PATHS: run["logs"], TextFileSpout.FOLLOW: True}
     lines = made.add_spout("lines", TextFileSpout, 1, config=files)
     parse = made.add_bolt(PARSE, Parse, run["tasks"], inputs={lines: Grouping.SHUFFLE}, config=own)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -34,8 +33,6 @@ INPUT_S, INPUT_FULL_S = 30.0, 600.0
 #: Lines of each file that come while the batch works, and after its end.
 LATER = 500
 UNIT_BYTES = 16_384
-#: A range of a file in the cause of a failure.
-_PLACE = re.compile(r"(lines-\d+\.log) (\d+)-(\d+)")
 #: The mode of a verification.
 BATCH = "batch"
 
@@ -70,7 +67,6 @@ class BatchWorld(World):
             "rows": str(self.out / "rows"),
             "records": str(self.out),
             "pause_s": 1.0 / self.input.rate,
-            "bad": self.lines // 2,
             "settings": {
                 "heron.batch.unit_bytes": UNIT_BYTES,
                 "heron.batch.workers": spec["tasks"],
@@ -102,13 +98,9 @@ class BatchWorld(World):
         for name in (PARSE, COUNT):
             (self.out / SLOW / name).unlink(missing_ok=True)
 
-    def hurry(self) -> None:
-        """The first stage is not slow any more."""
-        (self.out / SLOW / PARSE).unlink(missing_ok=True)
-
     def to_next_stage(self) -> None:
         """Let the first stage end; the second one is slow."""
-        self.hurry()
+        (self.out / SLOW / PARSE).unlink(missing_ok=True)
         self.until(lambda: len(self.stages()) > 1 and self.stages()[1]["state"] == "running", END_S, "the second stage")
         self.until_arrived(1)
 
@@ -152,25 +144,11 @@ class BatchWorld(World):
         before = self.arrived()
         self.until(works, END_S, "work of the run")
         if self.has_failed():
-            self.repeat()
-
-    def repeat(self) -> None:
-        """The command again, after a failure."""
-        self.topology.disconnect()
-        self.heron("kill", *self.address)
-        self.heron(*self.submission(self.out, "--mode", BATCH))
-        self.until_arrived(1)
-
-    def blamed(self) -> bytes:
-        """Wait for the failure of the run, which publishes nothing; the bytes that its cause names."""
-        self.until_failed(END_S)
-        cause = self.until(lambda: self.record.cause, END_S, "the cause of a failed run")
-        found = _PLACE.search(cause)
-        if found is None or any(self._rows()):
-            raise LabError(f"a failed run has published rows, or does not name the place: {cause}")
-        self.may_charge = True
-        name, begin, end = found.groups()
-        return (self.out / "logs" / name).read_bytes()[int(begin) : int(end)]
+            self.notes["failed"] = self.record.cause
+            self.topology.disconnect()
+            self.heron("kill", *self.address)
+            self.heron(*self.submission(self.out, "--mode", BATCH))
+            self.until_arrived(1)
 
     def has_failed(self) -> bool:
         return self.record.state is RunState.FAILED or self.is_in(control_pb2.LIFE_FAILED)
