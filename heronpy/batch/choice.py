@@ -33,10 +33,9 @@ def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", per
         return Choice("stream", f"heron.batch.auto_allow, which is '{allow}', does not have its name")
     for spout in topology.spouts:
         if not is_bounded(spout):
-            return Choice(
-                "stream",
-                f"spout '{spout.comp.name}' is not known to end; set `bounded = True` in its class if it does",
-            )
+            source = "StreamletSpoutBase" in spout.comp.traits
+            fix = "give new_source bounded=True" if source else "set `bounded = True` in its class"
+            return Choice("stream", f"spout '{spout.comp.name}' is not known to end; {fix} if it does")
     try:
         divide(topology)
     except BatchRefusedError as error:

@@ -231,7 +231,7 @@ class StageRows:
     def refuse_shuffled_state(self, cell: Cell) -> None:
         """State belongs to a bucket: units of lines or splits would each have their own state of the same key."""
         shuffled = self._stage.source in ("lines", "splits") and cell.component != self._stage.spout
-        if shuffled and self._saves and cell.state:
+        if shuffled and cell.state:
             raise CellError(cell.component) from TopologyError(
                 f"'{cell.component}' keeps state, and its input is shuffled, so in a batch any unit may have any key;"
                 " group its input by the key (Grouping.fields)"

@@ -2,7 +2,8 @@
 
 A bolt joins the stage of its producers if all its inputs are shuffled and come from one stage. Else it begins a stage,
 and its inputs are *exchanges*: files that the stage reads. A bolt with saved State begins a stage as well, because its
-State belongs to one task. Stages run one after the other, so a stage comes after all that it reads.
+State belongs to one task. So does a bolt of one task that emits when the input ends: its result is that of all tuples.
+Stages run one after the other, so a stage comes after all that it reads.
 """
 
 from __future__ import annotations
@@ -70,9 +71,16 @@ def divide(topology: topology_pb2.Topology) -> tuple[Stage, ...]:
     head_of: dict[str, str] = {}
     for name in plan.topological_order():
         component = plan.components[name]
-        keeps_state = saves and "StatefulComponent" in traits[name] and "unit_output" not in traits[name]
-        head_of[name] = name if component.is_spout or keeps_state else _joined(component, head_of)
+        has_tasks = "unit_output" not in traits[name] and _has_tasks(component, traits[name], saves)
+        head_of[name] = name if component.is_spout or has_tasks else _joined(component, head_of)
     return _stages(plan, traits, head_of, saves)
+
+
+def _has_tasks(bolt: ComponentDef, traits: frozenset[str], saves: bool) -> bool:
+    """Whether what a bolt keeps belongs to one of its declared tasks, and not to a unit or a key."""
+    shuffled = all(item.grouping in SHUFFLED for item in bolt.inputs)
+    at_the_end = bool(traits & {"finish", "TransformBolt"})
+    return (saves and "StatefulComponent" in traits) or (shuffled and at_the_end and bolt.parallelism == 1)
 
 
 def _joined(bolt: ComponentDef, head_of: dict[str, str]) -> str:
@@ -134,8 +142,7 @@ def _tasks(head: ComponentDef, traits: frozenset[str], saves: bool) -> int:
         return 1
     # Where each task gets all tuples, each may emit for all of them.
     repeated = groupings <= {topology_pb2.ALL, topology_pb2.LOWEST}
-    stateful = saves and "StatefulComponent" in traits
-    return head.parallelism if repeated or stateful or groupings & NAMED else 0
+    return head.parallelism if repeated or _has_tasks(head, traits, saves) or groupings & NAMED else 0
 
 
 def _no_backups(plan: LogicalPlan, members: Iterable[str], sinks: Sequence[str]) -> str:
@@ -160,9 +167,12 @@ def _problems(plan: LogicalPlan, traits: dict[str, frozenset[str]]) -> Iterable[
         if {"LogWorker", "LogKeeper"} & own:
             yield f"'{name}' belongs to a pipeline of LogUnits, which runs by itself; set until=\"now\", and submit it"
         if "_WindowBolt" in own:
+            fix = "group by a time in the tuples"
+            if "StreamletBoltBase" in own:
+                fix = "reduce in a TransformOperator with one partition, which emits in finish(),"
             yield (
-                f"bolt '{name}' has windows of processing time, which a batch does not have; group by a time in the"
-                " tuples instead, or use --mode stream"
+                f"bolt '{name}' has windows of processing time, which a batch does not have; {fix} instead, or use"
+                " --mode stream"
             )
         if "TwoPhaseStatefulComponent" in own and "unit_output" not in own:
             fix = "end in a FileSink, or define unit_output" if kind == "bolt" else "use a bounded spout"

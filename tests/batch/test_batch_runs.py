@@ -235,3 +235,12 @@ def test_auto_says_what_it_chose_and_why(heron: Heron, logs: Path, tmp_path: Pat
         "submit", "local", "--mode", "auto", "--wait", "--config-property", "heron.batch.auto_deny=vis*", *words
     )
     assert "mode:   stream, because " in denied.ok().out
+
+
+def test_a_streamlet_program_runs_as_a_batch(heron: Heron, logs: Path, tmp_path: Path) -> None:
+    expected = write(logs / "a.txt", 500, 21) + write(logs / "b.txt", 100, 22)
+    out, program = tmp_path / "out", PROGRAM.with_name("tally.py")
+    (logs / "c.txt").write_text("one two one\n")
+    said = heron("submit", "local", "--mode", "auto", "--wait", program, "tally", f"{logs}/*.txt", out).ok().out
+    assert "mode:   batch, because each of its spouts ends" in said and expected
+    assert sorted(out.read_text().splitlines()) == ["one 2", "two 1"]

@@ -61,7 +61,7 @@ def run(
 
 def lines(tmp_path: Path, *texts: str) -> tuple[type, dict[str, Any]]:
     (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
-    return TextFileSpout, {"textfile.paths": str(tmp_path / "in.txt")}
+    return TextFileSpout, {"textfile.paths": str(tmp_path / "in.txt"), "textfile.follow": True}
 
 
 class Words(Bolt):
@@ -141,10 +141,12 @@ def test_what_is_handed_over_does_not_finish(tmp_path: Path, mode: str, more: An
     assert found.keyed_state("b1", "counts") == ({"a": 3, "b": 1, "c": 1} if mode == "EFFECTIVELY_ONCE" else {})
 
 
-def test_state_by_key_needs_a_grouping_by_key(tmp_path: Path) -> None:
-    """Units of lines would each have their own value of a key."""
+@pytest.mark.parametrize("follow", [True, False])
+def test_state_by_key_needs_a_grouping_by_key(tmp_path: Path, follow: bool) -> None:
+    """Units of lines would each have their own value of a key, whether a stream goes on or not."""
+    spout, config = lines(tmp_path, "a")
     with pytest.raises(UserCodeError, match=r"component b0: .*'b0' keeps state.*Grouping.fields"):
-        run(lines(tmp_path, "a"), (Counts, SHUFFLE), mode="EFFECTIVELY_ONCE")
+        run((spout, {**config, "textfile.follow": follow}), (Counts, SHUFFLE), mode="EFFECTIVELY_ONCE")
 
 
 class Kept(Bolt, StatefulComponent):

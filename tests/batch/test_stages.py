@@ -30,6 +30,11 @@ class Kept(Any_, StatefulComponent):
     pass
 
 
+class Ending(Any_):
+    def finish(self) -> None:
+        """Emits what it has kept."""
+
+
 class Windows(TumblingWindowBolt):
     outputs = ["a"]
 
@@ -128,6 +133,17 @@ def test_saved_state_has_the_tasks_of_the_stream() -> None:
     bolts = [(Any_, {"s0": Grouping.SHUFFLE}), (Kept, {"b0": Grouping.SHUFFLE})]
     assert shape(divide(topology(*bolts, mode="EFFECTIVELY_ONCE"))) == [("s0 b0", "spout", 3), ("b1", "buckets", 2)]
     assert shape(divide(topology(*bolts))) == [("s0 b0 b1", "spout", 3)]
+
+
+@pytest.mark.parametrize(
+    ("par", "shape_of"), [(1, [("s0", "spout", 3), ("b0", "buckets", 1)]), (2, [("s0 b0", "spout", 3)])]
+)
+def test_a_bolt_of_one_task_that_emits_at_the_end_sees_all_tuples(par: int, shape_of: Any) -> None:
+    """Several tasks would each have a part in a stream as well."""
+    builder = TopologyBuilder("some")
+    ended = builder.add_spout("s0", Ended, par=3)
+    builder.add_bolt("b0", Ending, par=par, inputs={ended: Grouping.SHUFFLE})
+    assert shape(divide(builder.build())) == shape_of
 
 
 def test_spouts_that_cut_their_input_have_one_task() -> None:
