@@ -13,6 +13,8 @@ from heronpy.proto import topology_pb2
 
 #: A share of topologies is counted in parts of this.
 _PARTS = 10_000
+#: Spouts that may find more input after a batch run.
+_GO_ON = frozenset(("TextFileSpout", "SplitSpout"))
 #: The key of a TextFileSpout that reads files as they grow.
 _FOLLOW = "textfile.follow"
 
@@ -60,6 +62,9 @@ def is_bounded(spout: topology_pb2.Spout) -> bool:
 
 
 def hands_over(topology: topology_pb2.Topology) -> bool:
-    """Whether a stream goes on from the state of a batch run, so that no input ends with the run."""
+    """Whether a stream goes on from the state of a batch run, so that no input ends with the run.
+
+    A spout that has called `end_of_input` does not go on.
+    """
     exact = reliability_mode(topology) == "EFFECTIVELY_ONCE"
-    return exact and not all(map(is_bounded, topology.spouts))
+    return exact and any(_GO_ON & set(spout.comp.traits) and not is_bounded(spout) for spout in topology.spouts)

@@ -14,7 +14,7 @@ from heronpy.batch.stages import BatchRefusedError, divide
 from heronpy.simulator import Simulator
 from heronpy.streamlet import Builder, Config, Runner
 from tests.batch.programs.tally import tally
-from tests.streamlet.simulated import TEN_S, Items, RunningSum, elements
+from tests.streamlet.simulated import TEN_S, Items, elements
 
 MODES = [Config.ATMOST_ONCE, Config.ATLEAST_ONCE, Config.EFFECTIVELY_ONCE]
 
@@ -66,14 +66,6 @@ def test_what_an_operator_has_kept_comes_at_the_end_of_the_input(tmp_path: Path,
     topology = Runner().build("test", config(mode), tally(f"{tmp_path}/*.txt", "out")).build()
     assert choose(topology).mode == "batch"
     assert [(stage.components[0], stage.tasks) for stage in divide(topology)] == [("lines", 2), ("sums", 1)]
-
-
-def test_a_running_state_is_saved() -> None:
-    builder = Builder()
-    builder.new_source(Items(1, 2, 3)).transform(RunningSum()).set_name("sum")
-    found = Simulator.run_batch(Runner().build("test", config(Config.EFFECTIVELY_ONCE), builder))
-    assert [row[0] for row in found.emitted("sum", "output")][::2] == [1, 3, 6]
-    assert found.plain_state("sum") == {"sum": 6}
 
 
 @pytest.mark.parametrize("kind", ["reduce_by_window", "reduce_by_key_and_window", "join", "outer_join"])
