@@ -84,6 +84,8 @@ class Place(Struct, frozen=True):
     report: Callable[[Exception], None]
     #: Hears of a component and how many tuples it has failed since the last call.
     failed: Callable[[str, int], None]
+    #: See BatchSettings.
+    spout_end_s: float
 
 
 class UnitState:

@@ -13,6 +13,7 @@ from heronpy.batch.exchange import Exchanges, Piece
 from heronpy.batch.sources import AsyncSpoutCell, LinesCell, SplitsCell, SpoutCell
 from heronpy.batch.splits import run_plan
 from heronpy.batch.stages import Stage
+from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.hashing import stable_hash_many
 from heronpy.common.setting_types import InstanceSettings
@@ -47,6 +48,7 @@ class StageRows:
         folder: Path,
         key_groups: int = 0,
         saves: bool = False,
+        spout_end_s: float = BatchSettings().spout_end_s,
         report: Callable[[Exception], None] = lambda error: None,
         failed: Callable[[str, int], None] = lambda component, tuples: None,
     ) -> None:
@@ -58,7 +60,7 @@ class StageRows:
         self._settings_of = settings_of
         self._folder = folder
         self._key_groups = key_groups
-        self._saves = saves
+        self._saves, self._spout_end_s = saves, spout_end_s
         self._report, self._failed = report, failed
         self._plan = run_plan(topology, stages, buckets)
         self._components = component_of(self._plan)
@@ -164,6 +166,7 @@ class StageRows:
             self._pieces,
             self._report,
             self._failed,
+            self._spout_end_s,
         )
         cells: dict[str, Cell] = {}
         for component in self._stage.components:

@@ -241,6 +241,7 @@ class Steps:
             folder=self.run.folder,
             key_groups=self._record.key_groups,
             saves=self.saves,
+            spout_end_s=self.settings.spout_end_s,
             report=report,
             failed=failed,
         )

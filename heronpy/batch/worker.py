@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from heronpy.api.metrics import MultiCountMetric
 from heronpy.api.topology_context import TopologyContext
-from heronpy.batch.exchange import DamagedExchangeError, LargeUnitError
+from heronpy.batch.exchange import DamagedExchangeError, EndlessError
 from heronpy.batch.mending import failing
 from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
@@ -103,10 +103,10 @@ class BatchWorker(LogWorker):
         raise self._steps.fail_unit(self._step_now, unit, error)
 
     def _blamed(self, cause: BaseException) -> None:
-        """A damaged file is not the fault of the unit that reads it, and a large unit stays large.
+        """A damaged file is not the fault of the unit that reads it, and a spout without an end has none the next time.
 
         When the run has ended, files are removed.
         """
-        if isinstance(cause, (DamagedExchangeError, LargeUnitError)) and not self._steps.run.record.has_ended:
+        if isinstance(cause, (DamagedExchangeError, EndlessError)) and not self._steps.run.record.has_ended:
             with failing(self._steps):
                 raise cause

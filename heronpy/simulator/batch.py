@@ -20,6 +20,7 @@ from heronpy.batch.rows import StageRows
 from heronpy.batch.splits import buckets_of
 from heronpy.batch.stages import Stage, divide
 from heronpy.ckpt.state_bytes import decode_plain, decode_segment
+from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings
 from heronpy.common.settings import resolve, settings_for
@@ -111,6 +112,7 @@ class BatchRun:
             folder=folder,
             key_groups=self._key_groups,
             saves=self._saves,
+            spout_end_s=settings_for(self._settings, BatchSettings).spout_end_s,
         )
         if isinstance(rows, _RecordingRows):
             rows.emitted = self.result._emitted

@@ -22,7 +22,7 @@ from heronpy.api.stream import Grouping, Stream
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import ITaskHook
 from heronpy.api.user_code import UserCodeError
-from heronpy.batch import sources
+from heronpy.batch.exchange import EndlessError
 from heronpy.connectors.files.sink import FileSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.simulator import Simulator
@@ -394,11 +394,53 @@ class Silent(Spout):
         self.wait(0.001)
 
 
-def test_a_spout_that_neither_emits_nor_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a minute; here sooner."""
-    monkeypatch.setattr(sources, "SILENT_S", 0.05)
-    with pytest.raises(UserCodeError, match=r"spout 's' has emitted nothing.*--mode stream"):
-        run((Silent, {}))
+class Chatty(Silent):
+    def next_tuple(self) -> None:
+        self.emit(["again"])
+
+
+class ChattyCoroutine(AsyncSpout):
+    outputs: ClassVar[list[Any]] = ["word"]
+
+    async def run(self) -> None:
+        while True:
+            await self.emit(["again"])
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("spout", "words"),
+    [
+        (Silent, "has emitted nothing for 0.1 s and has not called"),
+        (Chatty, r"has emitted [\d,]+ tuples in 0.1 s and has not called .*set `bounded = True` in its class"),
+        (ChattyCoroutine, r"has emitted [\d,]+ tuples in 0.1 s"),
+    ],
+)
+def test_a_spout_that_does_not_end_is_named(spout: Any, words: str) -> None:
+    """After a minute, by default."""
+    with pytest.raises(EndlessError, match=rf"spout 's' {words}.*use --mode stream, or raise heron.batch.spout_end_s"):
+        run((spout, {}), more={"heron.batch.spout_end_s": 0.1})
+
+
+class Patient(Spout):
+    """Ends after a while, and says so."""
+
+    outputs: ClassVar[list[Any]] = ["word"]
+    bounded = True
+    left = 6
+
+    def next_tuple(self) -> None:
+        self.wait(0.05)
+        self.left -= 1
+        if self.left:
+            self.emit([str(self.left)])
+        else:
+            self.end_of_input()
+
+
+def test_a_bounded_spout_may_take_its_time() -> None:
+    found = run((Patient, {}), (Shields, SHUFFLE), more={"heron.batch.spout_end_s": 0.15})
+    assert len(found.rows("sink")) == 10
 
 
 class Warms(Shields):
