@@ -165,7 +165,7 @@ def _problems(plan: LogicalPlan, traits: dict[str, frozenset[str]]) -> Iterable[
         if not own:
             yield f"{kind} '{name}' says nothing about its class; build the topology with this release of heronpy"
         if {"LogWorker", "LogKeeper"} & own:
-            yield f"'{name}' belongs to a pipeline of LogUnits, which runs by itself; set until=\"now\", and submit it"
+            yield f"'{name}' belongs to a pipeline of LogUnits, which has no stages; submit it apart from other spouts"
         if "_WindowBolt" in own:
             fix = "group by a time in the tuples"
             if "StreamletBoltBase" in own:

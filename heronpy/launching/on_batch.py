@@ -23,6 +23,7 @@ from heronpy.clusters.session import Session
 from heronpy.common.engine_settings import BatchSettings, EngineSettings
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import Resolved, settings_for
+from heronpy.ingest.keys import has_only_units, until_now
 from heronpy.launching import submission
 from heronpy.launching.model import Loaded
 from heronpy.plan.component_config import add_our_names, config_of, reliability_mode
@@ -56,6 +57,8 @@ class Begun(Struct, frozen=True):
     goes_on: bool = False
     #: With --mode auto: why it has this mode.
     why: str = ""
+    #: It is a batch of pipelines of work units, which has no run: their ledgers know what is done.
+    units: bool = False
 
 
 @contextmanager
@@ -75,6 +78,14 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
                 )
             yield Begun(loaded, why=why)
             return
+    if has_only_units(topology):
+        if flags.like or flags.hold or flags.resume or flags.fresh:
+            raise BatchRefusedError(
+                f"topology '{topology.name}' has pipelines of LogUnits, which go on by their own ledgers and have no"
+                " runs; leave out --as, --hold, --resume and --fresh"
+            )
+        yield Begun(replace(loaded, topology=until_now(topology)), why=why, units=True)
+        return
     stages = divide(topology)
     if not settings_for(resolved, EngineSettings).on_one_host:
         raise BatchRefusedError(

@@ -17,6 +17,9 @@ from heronpy.api.topology import TopologyBuilder
 from heronpy.api.user_code import UserCodeError
 from heronpy.batch.choice import choose
 from heronpy.batch.stages import BatchRefusedError, divide
+from heronpy.ingest.keys import until_now
+from heronpy.ingest.options import options_of
+from heronpy.plan.component_config import component_config
 from heronpy.proto import components_of
 from heronpy.simulator import Simulator
 from tests.runtime.programs import loops, shapes, stateful
@@ -59,7 +62,7 @@ def unbounded(monkeypatch: pytest.MonkeyPatch) -> dict[str, TopologyBuilder]:
         "custom_grouping": custom_grouping.custom_grouping("test"),
         "day": day(monkeypatch),
         "direct_grouping": direct_grouping.direct_grouping("test"),
-        "log_table": log_table.log_table("test", "/logs", "/table", "now"),
+        "log_table": log_table.log_table("test", "/logs", "/table"),
         "multi_stream": multi_stream.multi_stream("test"),
         "sick": sick.sick("test", "skew"),
         "streamlet_word_count": streamlet.Runner().build("test", streamlet.at_least_once(), streamlet.word_count()),
@@ -142,6 +145,18 @@ def test_the_list_of_examples_is_complete_and_gives_the_reasons_of_the_command(m
             else:
                 assert quoted[1] in choose(topology.build()).why, name
     assert not made
+
+
+def test_pipelines_of_work_units_are_bounded_for_the_batch() -> None:
+    """The options of both components say so, whatever the program says; with other spouts they are refused."""
+    made = log_table.log_table("test", "/logs", "/table")
+    for topology, wanted in ((made.build(), False), (until_now(made.build()), True)):
+        names = [f"requests-{kind}" for kind in ("worker", "keeper")]
+        assert [options_of(component_config(topology, name, load=True)).bounded for name in names] == [wanted] * 2
+        assert choose(topology).mode == ("batch" if wanted else "stream")
+    made.add_spout("day", word_count.LineSpout, par=1)
+    with pytest.raises(BatchRefusedError, match=r"belongs to a pipeline of LogUnits.* apart from other spouts"):
+        divide(made.build())
 
 
 def test_failed_tuples_are_not_sent_again() -> None:
