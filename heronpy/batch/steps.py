@@ -289,7 +289,11 @@ class Steps:
     # ---- the end ------------------------------------------------------------------------------
     def fail_unit(self, step: Step, unit: int, error: str) -> GaveUpError:
         """The same as `fail` for a unit that has failed."""
-        return self.fail(f"unit {unit} of stage {step.name} has failed: {error}")
+        told = f"unit {unit} of stage {step.name} has failed: {error}"
+        if "MemoryError" in error or "ended: oom" in error:
+            told += "; it needs more memory than there is"
+            told += ", so one key, or few, may have most of its tuples" if step.stage.source == "buckets" else ""
+        return self.fail(told)
 
     def fail(
         self, cause: str, cure: str = "mend it, and repeat the command: it goes on with what is done"
