@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from heronpy.batch.stages import BatchRefusedError, divide
+from heronpy.batch.stages import CUT, BatchRefusedError, divide
 from heronpy.common.hashing import stable_hash
 from heronpy.ingest.keys import LEDGER_KEY, NOW, UNTIL_KEY, has_only_units
 from heronpy.plan.component_config import config_of, reliability_mode
@@ -14,8 +14,6 @@ from heronpy.proto import topology_pb2
 
 #: A share of topologies is counted in parts of this.
 _PARTS = 10_000
-#: Spouts that may find more input after a batch run.
-_GO_ON = frozenset(("TextFileSpout", "SplitSpout"))
 #: The key of a TextFileSpout that reads files as they grow.
 _FOLLOW = "textfile.follow"
 
@@ -77,4 +75,4 @@ def hands_over(topology: topology_pb2.Topology) -> bool:
     A spout that has called `end_of_input` does not go on.
     """
     exact = reliability_mode(topology) == "EFFECTIVELY_ONCE"
-    return exact and any(_GO_ON & set(spout.comp.traits) and not is_bounded(spout) for spout in topology.spouts)
+    return exact and any(CUT & set(spout.comp.traits) and not is_bounded(spout) for spout in topology.spouts)

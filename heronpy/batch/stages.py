@@ -20,6 +20,8 @@ from heronpy.proto import components_of, topology_pb2
 SHUFFLED = frozenset((topology_pb2.SHUFFLE, topology_pb2.NONE))
 #: Groupings whose user code names tasks, so that there must be as many as declared.
 NAMED = frozenset((topology_pb2.DIRECT, topology_pb2.CUSTOM))
+#: Spouts whose input is cut into units.
+CUT = frozenset(("TextFileSpout", "SplitSpout"))
 
 
 class BatchRefusedError(ConfigError):
@@ -71,16 +73,22 @@ def divide(topology: topology_pb2.Topology) -> tuple[Stage, ...]:
     head_of: dict[str, str] = {}
     for name in plan.topological_order():
         component = plan.components[name]
-        has_tasks = "unit_output" not in traits[name] and _has_tasks(component, traits[name], saves)
-        head_of[name] = name if component.is_spout or has_tasks else _joined(component, head_of)
+        head = head_of[name] = name if component.is_spout else _joined(component, head_of)
+        if head != name and "unit_output" not in traits[name]:
+            one_task = not CUT & traits[head] and _tasks(plan.components[head], traits[head], saves) == 1
+            if _keeps_state(traits[name], saves) or (_ends_whole(component, traits[name]) and not one_task):
+                head_of[name] = name
     return _stages(plan, traits, head_of, saves)
 
 
-def _has_tasks(bolt: ComponentDef, traits: frozenset[str], saves: bool) -> bool:
-    """Whether what a bolt keeps belongs to one of its declared tasks, and not to a unit or a key."""
+def _keeps_state(traits: frozenset[str], saves: bool) -> bool:
+    return saves and "StatefulComponent" in traits
+
+
+def _ends_whole(bolt: ComponentDef, traits: frozenset[str]) -> bool:
+    """Whether a bolt has one task, which may emit a result of all tuples when the input ends."""
     shuffled = all(item.grouping in SHUFFLED for item in bolt.inputs)
-    at_the_end = bool(traits & {"finish", "TransformBolt"})
-    return (saves and "StatefulComponent" in traits) or (shuffled and at_the_end and bolt.parallelism == 1)
+    return shuffled and bolt.parallelism == 1 and bool(traits & {"finish", "TransformBolt"})
 
 
 def _joined(bolt: ComponentDef, head_of: dict[str, str]) -> str:
@@ -136,13 +144,14 @@ def _source(head: ComponentDef, traits: frozenset[str]) -> str:
 def _tasks(head: ComponentDef, traits: frozenset[str], saves: bool) -> int:
     """How many tasks a stage with this head has; 0: the data decides."""
     if head.is_spout:
-        return 1 if {"TextFileSpout", "SplitSpout"} & traits else head.parallelism
+        return 1 if CUT & traits else head.parallelism
     groupings = {item.grouping for item in head.inputs}
     if groupings == {topology_pb2.LOWEST}:
         return 1
     # Where each task gets all tuples, each may emit for all of them.
     repeated = groupings <= {topology_pb2.ALL, topology_pb2.LOWEST}
-    return head.parallelism if repeated or _has_tasks(head, traits, saves) or groupings & NAMED else 0
+    declared = repeated or _keeps_state(traits, saves) or _ends_whole(head, traits) or groupings & NAMED
+    return head.parallelism if declared else 0
 
 
 def _no_backups(plan: LogicalPlan, members: Iterable[str], sinks: Sequence[str]) -> str:

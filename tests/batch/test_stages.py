@@ -136,14 +136,22 @@ def test_saved_state_has_the_tasks_of_the_stream() -> None:
 
 
 @pytest.mark.parametrize(
-    ("par", "shape_of"), [(1, [("s0", "spout", 3), ("b0", "buckets", 1)]), (2, [("s0 b0", "spout", 3)])]
+    ("spout", "spouts", "par", "wanted"),
+    [
+        (Ended, 3, 1, [("s0", "spout", 3), ("b0", "buckets", 1)]),
+        (Parts, 1, 1, [("s0", "splits", 1), ("b0", "buckets", 1)]),
+        # They see all tuples anyway, or would have a part in a stream as well.
+        (Ended, 1, 1, [("s0 b0", "spout", 1)]),
+        (Ended, 3, 2, [("s0 b0", "spout", 3)]),
+    ],
 )
-def test_a_bolt_of_one_task_that_emits_at_the_end_sees_all_tuples(par: int, shape_of: Any) -> None:
-    """Several tasks would each have a part in a stream as well."""
+def test_a_bolt_of_one_task_that_emits_at_the_end_sees_all_tuples(
+    spout: type, spouts: int, par: int, wanted: list[Any]
+) -> None:
     builder = TopologyBuilder("some")
-    ended = builder.add_spout("s0", Ended, par=3)
-    builder.add_bolt("b0", Ending, par=par, inputs={ended: Grouping.SHUFFLE})
-    assert shape(divide(builder.build())) == shape_of
+    before = builder.add_spout("s0", spout, par=spouts)
+    builder.add_bolt("b0", Ending, par=par, inputs={before: Grouping.SHUFFLE})
+    assert shape(divide(builder.build())) == wanted
 
 
 def test_spouts_that_cut_their_input_have_one_task() -> None:
