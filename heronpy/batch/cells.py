@@ -87,6 +87,8 @@ class Place(Struct, frozen=True):
     metrics: RunMetrics
     #: Tuples that each component has failed in this unit.
     fails: Counter[str]
+    #: See BatchSettings.
+    spout_end_s: float
 
 
 class UnitState:

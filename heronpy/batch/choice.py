@@ -6,8 +6,9 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from heronpy.batch.stages import BatchRefusedError, divide
+from heronpy.batch.stages import CUT, BatchRefusedError, divide
 from heronpy.common.hashing import stable_hash
+from heronpy.ingest.keys import LEDGER_KEY, NOW, UNTIL_KEY, has_only_units
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import topology_pb2
 
@@ -33,12 +34,10 @@ def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", per
         return Choice("stream", f"heron.batch.auto_allow, which is '{allow}', does not have its name")
     for spout in topology.spouts:
         if not is_bounded(spout):
-            return Choice(
-                "stream",
-                f"spout '{spout.comp.name}' is not known to end; set `bounded = True` in its class if it does",
-            )
+            return Choice("stream", f"spout '{spout.comp.name}' is not known to end; {_fix(spout)} if it does")
     try:
-        divide(topology)
+        if not has_only_units(topology):
+            divide(topology)
     except BatchRefusedError as error:
         return Choice("stream", str(error))
     # By name, so that a topology has the same mode each time.
@@ -52,15 +51,28 @@ def _matching(name: str, patterns: str) -> str:
     return next((one for one in map(str.strip, patterns.split(",")) if one and fnmatchcase(name, one)), "")
 
 
+def _fix(spout: topology_pb2.Spout) -> str:
+    """How to say that a spout ends."""
+    if LEDGER_KEY in config_of(spout):
+        return 'set until="now"'
+    is_source = "StreamletSpoutBase" in spout.comp.traits
+    return "give new_source bounded=True" if is_source else "set `bounded = True` in its class"
+
+
 def is_bounded(spout: topology_pb2.Spout) -> bool:
     """Whether a spout ends when it runs as a stream."""
     traits = frozenset(spout.comp.traits)
     if "TextFileSpout" in traits:
         return str(config_of(spout).get(_FOLLOW, False)).lower() not in ("true", "1")
+    if LEDGER_KEY in (config := config_of(spout)):
+        return config.get(UNTIL_KEY) == NOW
     return "bounded" in traits or ("SplitSpout" in traits and not traits & {"follow_s", "follow_state"})
 
 
 def hands_over(topology: topology_pb2.Topology) -> bool:
-    """Whether a stream goes on from the state of a batch run, so that no input ends with the run."""
+    """Whether a stream goes on from the state of a batch run, so that no input ends with the run.
+
+    A spout that has called `end_of_input` does not go on.
+    """
     exact = reliability_mode(topology) == "EFFECTIVELY_ONCE"
-    return exact and not all(map(is_bounded, topology.spouts))
+    return exact and any(CUT & set(spout.comp.traits) and not is_bounded(spout) for spout in topology.spouts)

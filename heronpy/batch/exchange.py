@@ -53,8 +53,12 @@ class DamagedExchangeError(HeronError):
         self.unit = file.parent
 
 
-class LargeUnitError(HeronError):
-    """A unit has written more than a whole exchange may have; its spout may not end."""
+class EndlessError(HeronError):
+    """A spout may not end, so the run fails at once."""
+
+
+class LargeUnitError(EndlessError):
+    """A unit has written more than a whole exchange may have."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(

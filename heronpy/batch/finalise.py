@@ -19,7 +19,7 @@ from heronpy.batch.rows import sinks_of
 from heronpy.batch.stages import Stage
 from heronpy.batch.steps import Steps, files_of
 from heronpy.ckpt.state_bytes import BASE, encode_plain, encode_segments
-from heronpy.common.errors import HeronError
+from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.folders import open_private
 from heronpy.common.version import VERSION
 from heronpy.connectors.durable_files import run_token
@@ -204,7 +204,11 @@ class Snapshots:
                 splits = [split_of(line) for line in file]
             made = steps.spout_of(stage)
             tasks = parallelism_of(config, spout)
-            states = [made.follow_state(splits, index, tasks) for index in range(tasks)]
+            try:
+                states = [made.follow_state(splits, index, tasks) for index in range(tasks)]
+            except Exception as error:
+                told = f"{type(error).__name__}: {error}"
+                raise ConfigError(f"follow_state() of spout '{spout}' raised {told}") from error
             if not any(states):
                 self._add_partitioned(spout, SplitSpout.STATE, done_state(splits))
                 return

@@ -14,16 +14,21 @@ from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
 from heronpy.batch.topology import RUN_KEY
 from heronpy.common.errors import LedgerAwayError
+from heronpy.common.units import format_bytes
 from heronpy.ingest.figures import KeeperFigures
 from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.ledger.commands import Figures, ListUnits, Show
 from heronpy.ingest.ledger.types import UnitState
 from heronpy.ingest.watch import Watch
+from heronpy.ingest.worker import ENDED
 
 #: Interval at which the figures for people are written.
 PROGRESS_S: Final = 1.0
 #: With so few units, it looks for the end of the stage in each round.
 FEW: Final = 16
+#: A stage fails if units cannot be processed, and none is committed for this long and in so many attempts.
+STALLED_S: Final = 60.0
+STALLED_ATTEMPTS: Final = 10
 
 
 class BatchKeeper(LogKeeper):
@@ -41,6 +46,8 @@ class BatchKeeper(LogKeeper):
         #: The containers that were slow in this stage: a backup ends what shows it.
         self._slow: dict[str, float] = {}
         self._soon = False
+        #: The committed bytes; when they changed last, and how many attempts there were then.
+        self._done, self._moved_at, self._attempts = -1, 0.0, 0
 
     def next_tuple(self) -> None:
         """Do one round of what is due."""
@@ -96,9 +103,29 @@ class BatchKeeper(LogKeeper):
             self._soon = True
         self._slow |= figures.slow
         now = time.time()
+        if self._step_now is not None:
+            self._check_input(self._step_now, figures)
         if now >= self._progress_at and self._step_now is not None:
             self._progress_at = now + PROGRESS_S
             self._note(self._step_now, figures, "running", now)
+
+    def _check_input(self, step: Step, figures: Figures) -> None:
+        """Fail the run if its sealed input is gone or has changed, or if its disk is full, for a minute."""
+        if figures.bad_bytes:
+            lost = format_bytes(figures.bad_bytes)
+            raise self._steps.fail(
+                f"{lost} of the input of stage {step.name} were deleted or changed before they were processed",
+                "give --fresh to begin another run",
+            )
+        now = time.monotonic()
+        if figures.published_bytes != self._done:
+            self._done, self._moved_at, self._attempts = figures.published_bytes, now, figures.attempts
+        if now - self._moved_at < STALLED_S or figures.attempts - self._attempts < STALLED_ATTEMPTS:
+            return
+        for unit in self._asking.ask(ListUnits(UnitState.READY)).units:
+            if unit.error and not unit.error.startswith(ENDED):
+                why = f"stage {step.name} has processed nothing for {STALLED_S:.0f} s: {unit.error}"
+                raise self._steps.fail(why)
 
     def _note(self, step: Step, figures: Figures, state: str, now: float) -> None:
         """Write the figures of the run for people."""

@@ -11,7 +11,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from heronpy.batch.exchange import DamagedExchangeError, LargeUnitError
+from heronpy.batch.exchange import DamagedExchangeError, EndlessError
 from heronpy.batch.run import RUN, Run
 from heronpy.batch.stages import Stage
 from heronpy.batch.steps import Steps
@@ -66,7 +66,7 @@ def failing(steps: Steps) -> Iterator[None]:
         except LedgerError:
             raise steps.fail(f"{error.unit} cannot be read", "give --fresh to begin another run") from error
         raise steps.fail(str(error), "") from error
-    except (StateError, LargeUnitError) as error:
+    except (StateError, EndlessError) as error:
         raise steps.fail(str(error), "") from error  # it says what to do
     except (HeronError, OSError, TypeError, ValueError) as error:
         raise steps.fail(str(error)) from error

@@ -15,6 +15,7 @@ from heronpy.batch.metrics import RunMetrics, close
 from heronpy.batch.sources import AsyncSpoutCell, LinesCell, SplitsCell, SpoutCell
 from heronpy.batch.splits import run_plan
 from heronpy.batch.stages import Stage
+from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.hashing import stable_hash_many
 from heronpy.common.setting_types import InstanceSettings
@@ -49,6 +50,7 @@ class StageRows:
         folder: Path,
         key_groups: int = 0,
         saves: bool = False,
+        spout_end_s: float = BatchSettings().spout_end_s,
         report: Callable[[Exception], None] = lambda error: None,
         failed: Callable[[str, int], None] = lambda component, tuples: None,
         metrics: RunMetrics | None = None,
@@ -61,7 +63,7 @@ class StageRows:
         self._settings_of = settings_of
         self._folder = folder
         self._key_groups = key_groups
-        self._saves = saves
+        self._saves, self._spout_end_s = saves, spout_end_s
         self._report, self._failed, self._metrics = report, failed, metrics or RunMetrics()
         self._plan = run_plan(topology, stages, buckets)
         self._components = component_of(self._plan)
@@ -171,6 +173,7 @@ class StageRows:
             self._failed,
             self._metrics,
             self._fails,
+            self._spout_end_s,
         )
         cells: dict[str, Cell] = {}
         for component in self._stage.components:
@@ -238,7 +241,7 @@ class StageRows:
     def refuse_shuffled_state(self, cell: Cell) -> None:
         """State belongs to a bucket: units of lines or splits would each have their own state of the same key."""
         shuffled = self._stage.source in ("lines", "splits") and cell.component != self._stage.spout
-        if shuffled and self._saves and cell.state:
+        if shuffled and cell.state:
             raise CellError(cell.component) from TopologyError(
                 f"'{cell.component}' keeps state, and its input is shuffled, so in a batch any unit may have any key;"
                 " group its input by the key (Grouping.fields)"

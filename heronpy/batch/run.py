@@ -188,8 +188,9 @@ def refuse_unfinished(folder: Path, topology: str, since: float) -> None:
     if newest is None:
         return
     record = newest.record
-    if record.submitted_at > since and record.state is not RunState.FINISHED:
-        what = "has published nothing" if record.has_ended else "has not finished"
+    if record.submitted_at > since and not record.savepoint:
+        what = "has published nothing" if record.hold or record.state is RunState.HELD else "has left no savepoint"
+        what = what if record.has_ended else "has not finished"
         raise TopologyError(
             f"batch run {record.run} {what}, so the latest checkpoint of '{topology}' is older than it; finish the run,"
             " or give --restore the number of a checkpoint"

@@ -13,19 +13,27 @@ from typing import Any
 
 from heronpy.api.spout.base_spout import BaseSpout
 from heronpy.api.spout.split_spout import To, split_of
-from heronpy.batch.cells import CellError, ObjectCell
-from heronpy.batch.exchange import Saved
-from heronpy.common.errors import TopologyError
+from heronpy.batch.cells import ObjectCell
+from heronpy.batch.exchange import EndlessError, Saved
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout, flag
 from heronpy.plan.emit_rules import Columns
+from heronpy.proto import components_of
 from heronpy.task.user_code import columns_of, emit_columns, emit_one
 
 #: Lines, or tuples of a split, of a step.
 CHUNK = 1024
 #: Longest pause of a step, and pause after a call that emitted nothing and did not say when to call again.
 _PAUSE_S, _DRY_S = 0.01, 0.001
-#: A spout that neither emits nor ends for this long is called unbounded.
-SILENT_S = 60.0
+
+
+class EndlessSpoutError(EndlessError):
+    """A spout does not end."""
+
+    def __init__(self, spout: str, what: str, fix: str) -> None:
+        super().__init__(
+            f"spout '{spout}' {what} and has not called end_of_input(), so it may not end, and a batch needs a spout"
+            f" that ends: {fix}use --mode stream, or raise heron.batch.spout_end_s"
+        )
 
 
 class SpoutCell(ObjectCell):
@@ -34,8 +42,10 @@ class SpoutCell(ObjectCell):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._acked: list[Any] = []
-        self._emits = 0
         self._has_ended = False
+        self._is_bounded = "bounded" in components_of(self.place.plan.topology)[self.component].comp.traits
+        self._emitted = -1
+        self._began_at = self._active_at = 0.0
         self._call_at = 0.0
         self._call_on = -1
 
@@ -81,27 +91,28 @@ class SpoutCell(ObjectCell):
 
     def steps(self) -> Iterator[None]:
         """Call the spout until it says that its input has ended."""
-        emitted, active_at = -1, time.monotonic()
+        self._began_at = self._active_at = time.monotonic()
         self.guard(self.user.object.activate)
         while not self._has_ended:
             if not self._rests():
                 self.guard(self.user.object.next_tuple)
                 self.tell_acks()
-            now = time.monotonic()
-            if emitted != (emitted := self.emitter.emitted()):
-                active_at = now
-            elif not self._call_at:
-                self._call_at = now + _DRY_S
-            self.check_silence(now - active_at)
+            if not self.check_end() and not self._call_at:
+                self._call_at = time.monotonic() + _DRY_S
             yield
 
-    def check_silence(self, silent_s: float) -> None:
-        """Refuse a spout that neither emits nor ends."""
-        if silent_s >= SILENT_S:
-            raise CellError(self.component) from TopologyError(
-                f"spout '{self.component}' has emitted nothing for {silent_s:.0f} s and has not called end_of_input();"
-                " a batch needs a spout that ends: use --mode stream"
-            )
+    def check_end(self) -> bool:
+        """Whether it has emitted since the last call; raises EndlessSpoutError if it may not end."""
+        now, limit_s = time.monotonic(), self.place.spout_end_s
+        before, self._emitted = self._emitted, self.emitter.emitted()
+        if before != self._emitted:
+            self._active_at = now
+        elif now - self._active_at >= limit_s:
+            raise EndlessSpoutError(self.component, f"has emitted nothing for {limit_s:g} s", "")
+        if now - self._began_at >= limit_s and not self._is_bounded:
+            fix = "set `bounded = True` in its class if it does, "
+            raise EndlessSpoutError(self.component, f"has emitted {self._emitted:,} tuples in {limit_s:g} s", fix)
+        return before != self._emitted
 
     def _rests(self) -> bool:
         """Whether it is too early for the next call, as the spout has requested; waits only a moment."""
@@ -160,13 +171,11 @@ class AsyncSpoutCell(SpoutCell):
 
     def steps(self) -> Iterator[None]:
         run = self._loop.create_task(self.user.object.run())
-        emitted, active_at = -1, time.monotonic()
+        self._began_at = self._active_at = time.monotonic()
         while not run.done():
             self._turn(asyncio.wait({run}, timeout=_PAUSE_S))
             self.tell_acks()
-            if emitted != (emitted := self.emitter.emitted()):
-                active_at = time.monotonic()
-            self.check_silence(time.monotonic() - active_at)
+            self.check_end()
             yield
         self.guard(run.result)
 

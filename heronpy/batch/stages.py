@@ -2,7 +2,8 @@
 
 A bolt joins the stage of its producers if all its inputs are shuffled and come from one stage. Else it begins a stage,
 and its inputs are *exchanges*: files that the stage reads. A bolt with saved State begins a stage as well, because its
-State belongs to one task. Stages run one after the other, so a stage comes after all that it reads.
+State belongs to one task. So does a bolt of one task that emits when the input ends: its result is that of all tuples.
+Stages run one after the other, so a stage comes after all that it reads.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from heronpy.proto import components_of, topology_pb2
 SHUFFLED = frozenset((topology_pb2.SHUFFLE, topology_pb2.NONE))
 #: Groupings whose user code names tasks, so that there must be as many as declared.
 NAMED = frozenset((topology_pb2.DIRECT, topology_pb2.CUSTOM))
+#: Spouts whose input is cut into units.
+CUT = frozenset(("TextFileSpout", "SplitSpout"))
 
 
 class BatchRefusedError(ConfigError):
@@ -70,9 +73,22 @@ def divide(topology: topology_pb2.Topology) -> tuple[Stage, ...]:
     head_of: dict[str, str] = {}
     for name in plan.topological_order():
         component = plan.components[name]
-        keeps_state = saves and "StatefulComponent" in traits[name] and "unit_output" not in traits[name]
-        head_of[name] = name if component.is_spout or keeps_state else _joined(component, head_of)
+        head = head_of[name] = name if component.is_spout else _joined(component, head_of)
+        if head != name and "unit_output" not in traits[name]:
+            one_task = not CUT & traits[head] and _tasks(plan.components[head], traits[head], saves) == 1
+            if _keeps_state(traits[name], saves) or (_ends_whole(component, traits[name]) and not one_task):
+                head_of[name] = name
     return _stages(plan, traits, head_of, saves)
+
+
+def _keeps_state(traits: frozenset[str], saves: bool) -> bool:
+    return saves and "StatefulComponent" in traits
+
+
+def _ends_whole(bolt: ComponentDef, traits: frozenset[str]) -> bool:
+    """Whether a bolt has one task, which may emit a result of all tuples when the input ends."""
+    shuffled = all(item.grouping in SHUFFLED for item in bolt.inputs)
+    return shuffled and bolt.parallelism == 1 and bool(traits & {"finish", "TransformBolt"})
 
 
 def _joined(bolt: ComponentDef, head_of: dict[str, str]) -> str:
@@ -128,14 +144,14 @@ def _source(head: ComponentDef, traits: frozenset[str]) -> str:
 def _tasks(head: ComponentDef, traits: frozenset[str], saves: bool) -> int:
     """How many tasks a stage with this head has; 0: the data decides."""
     if head.is_spout:
-        return 1 if {"TextFileSpout", "SplitSpout"} & traits else head.parallelism
+        return 1 if CUT & traits else head.parallelism
     groupings = {item.grouping for item in head.inputs}
     if groupings == {topology_pb2.LOWEST}:
         return 1
     # Where each task gets all tuples, each may emit for all of them.
     repeated = groupings <= {topology_pb2.ALL, topology_pb2.LOWEST}
-    stateful = saves and "StatefulComponent" in traits
-    return head.parallelism if repeated or stateful or groupings & NAMED else 0
+    declared = repeated or _keeps_state(traits, saves) or _ends_whole(head, traits) or groupings & NAMED
+    return head.parallelism if declared else 0
 
 
 def _no_backups(plan: LogicalPlan, members: Iterable[str], sinks: Sequence[str]) -> str:
@@ -158,11 +174,14 @@ def _problems(plan: LogicalPlan, traits: dict[str, frozenset[str]]) -> Iterable[
         if not own:
             yield f"{kind} '{name}' says nothing about its class; build the topology with this release of heronpy"
         if {"LogWorker", "LogKeeper"} & own:
-            yield f"'{name}' belongs to a pipeline of LogUnits, which runs by itself; set until=\"now\", and submit it"
+            yield f"'{name}' belongs to a pipeline of LogUnits, which has no stages; submit it apart from other spouts"
         if "_WindowBolt" in own:
+            fix = "group by a time in the tuples"
+            if "StreamletBoltBase" in own:
+                fix = "reduce in a TransformOperator with one partition, which emits in finish(),"
             yield (
-                f"bolt '{name}' has windows of processing time, which a batch does not have; group by a time in the"
-                " tuples instead, or use --mode stream"
+                f"bolt '{name}' has windows of processing time, which a batch does not have; {fix} instead, or use"
+                " --mode stream"
             )
         if "TwoPhaseStatefulComponent" in own and "unit_output" not in own:
             fix = "end in a FileSink, or define unit_output" if kind == "bolt" else "use a bounded spout"

@@ -243,6 +243,7 @@ class Steps:
             folder=self.run.folder,
             key_groups=self._record.key_groups,
             saves=self.saves,
+            spout_end_s=self.settings.spout_end_s,
             report=report,
             failed=failed,
             metrics=metrics,
@@ -294,7 +295,11 @@ class Steps:
     # ---- the end ------------------------------------------------------------------------------
     def fail_unit(self, step: Step, unit: int, error: str) -> GaveUpError:
         """The same as `fail` for a unit that has failed."""
-        return self.fail(f"unit {unit} of stage {step.name} has failed: {error}")
+        told = f"unit {unit} of stage {step.name} has failed: {error}"
+        if "MemoryError" in error or "ended: oom" in error:
+            told += "; it needs more memory than there is"
+            told += ", so one key, or few, may have most of its tuples" if step.stage.source == "buckets" else ""
+        return self.fail(told)
 
     def fail(
         self, cause: str, cure: str = "mend it, and repeat the command: it goes on with what is done"

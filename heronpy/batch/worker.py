@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from heronpy.api.metrics import MultiCountMetric
 from heronpy.api.topology_context import TopologyContext
-from heronpy.batch.exchange import DamagedExchangeError, LargeUnitError
+from heronpy.batch.exchange import DamagedExchangeError, EndlessError
 from heronpy.batch.mending import RunEndedError, failing
 from heronpy.batch.metrics import RunMetrics
 from heronpy.batch.progress import pause_s
@@ -118,7 +118,10 @@ class BatchWorker(LogWorker):
         raise self._steps.fail_unit(self._step_now, unit, error)
 
     def _blamed(self, cause: BaseException) -> None:
-        """A damaged file is not the fault of the unit that reads it, and a large unit stays large."""
-        if isinstance(cause, (DamagedExchangeError, LargeUnitError)):
+        """A damaged file is not the fault of the unit that reads it, and a spout without an end has none the next time.
+
+        When the run has ended, files are removed.
+        """
+        if isinstance(cause, (DamagedExchangeError, EndlessError)) and not self._steps.run.record.has_ended:
             with failing(self._steps):
                 raise cause

@@ -213,6 +213,12 @@ class BatchSettings(Room, frozen=True):
     exchange_bytes_max: int = setting(
         64 * GB, "A run ends as FAILED when the files between two stages have more bytes.", low=1024
     )
+    spout_end_s: float = setting(
+        60.0,
+        "A run ends as FAILED when a spout without `bounded = True` has not ended after this time, or when a spout"
+        " emits nothing for this time. TextFileSpout and SplitSpout end always.",
+        low=0.01,
+    )
     keep_runs: int = setting(10, "Runs of a topology that are kept; older ones are removed.", low=1, high=10_000)
     auto_allow: str = setting(
         "",

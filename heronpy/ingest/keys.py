@@ -22,6 +22,9 @@ PIPELINE_KEY: Final = "ingest.pipeline"
 AFTER_KEY: Final = "ingest.after"
 SITE_KEY: Final = "ingest.site"
 REPLICAS_KEY: Final = "ingest.replicas"
+#: "now" or "forever"; a submit with --mode batch sets it.
+UNTIL_KEY: Final = "ingest.until"
+NOW: Final = "now"
 
 
 def has_units(topology: topology_pb2.Topology) -> bool:
@@ -33,3 +36,19 @@ def pipelines_of(topology: topology_pb2.Topology) -> tuple[str, ...]:
     """The names of the pipelines of work units in a topology, sorted."""
     configs = (config_of(part) for part in components_of(topology).values())
     return tuple(sorted({str(config[PIPELINE_KEY]) for config in configs if PIPELINE_KEY in config}))
+
+
+def has_only_units(topology: topology_pb2.Topology) -> bool:
+    """Whether all input of a topology comes by pipelines of work units."""
+    return bool(topology.spouts) and all(LEDGER_KEY in config_of(spout) for spout in topology.spouts)
+
+
+def until_now(topology: topology_pb2.Topology) -> topology_pb2.Topology:
+    """The same topology, whose pipelines of work units process the present bytes and end."""
+    made = topology_pb2.Topology()
+    made.CopyFrom(topology)
+    for spout in made.spouts:
+        for pair in spout.comp.config.kvs:
+            if pair.key == UNTIL_KEY:
+                pair.value = NOW
+    return made

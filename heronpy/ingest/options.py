@@ -16,7 +16,7 @@ from heronpy.common.folders import heron_home, make_folders
 from heronpy.common.settings import settings_for
 from heronpy.connectors.textfiles.decoding import LineDecoder
 from heronpy.growing.patterns import Pattern, parse
-from heronpy.ingest.keys import LEDGER_KEY, OPTIONS_KEY, SITE_KEY
+from heronpy.ingest.keys import LEDGER_KEY, NOW, OPTIONS_KEY, SITE_KEY, UNTIL_KEY
 from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.outputs.base import Output
 from heronpy.ingest.outputs.stages import Stages
@@ -127,10 +127,11 @@ def settled(options: UnitOptions, settings: IngestSettings) -> UnitOptions:
 
 
 def options_of(config: Mapping[str, Any]) -> UnitOptions:
-    """The options in a component's configuration, with the site and ledger that the submit determined."""
+    """The options in a component's configuration, with the site, ledger and end that the submit determined."""
     options: UnitOptions = config[OPTIONS_KEY]
     site, ledger = config.get(SITE_KEY, options.site), config.get(LEDGER_KEY, options.ledger)
-    return replace(options, site=str(site), ledger=str(ledger))
+    bounded = options.bounded or config.get(UNTIL_KEY) == NOW
+    return replace(options, site=str(site), ledger=str(ledger), bounded=bounded)
 
 
 def options_here(config: Mapping[str, Any]) -> UnitOptions:

@@ -26,6 +26,7 @@ from heronpy.ingest.keys import (
     ROWS_KEY,
     SITE_KEY,
     TABLE_KEY,
+    UNTIL_KEY,
 )
 from heronpy.ingest.ledger import reaching
 from heronpy.ingest.ledger.types import Config
@@ -226,6 +227,7 @@ class LogUnits:
             AFTER_KEY: ",".join([*after, *after_all]),
             SITE_KEY: site,
             REPLICAS_KEY: list(options.replicas),
+            UNTIL_KEY: until,
         }
         silent = {**shared, NO_OUTPUTS: True}
         if output is not None:

@@ -40,6 +40,8 @@ from heronpy.ingest.unit import MovedError, SuspectPage, UnreadError, middle
 SLICE_S = 0.05
 #: Pause after a file has moved or the table's disk failed.
 MOVED_S, DISK_S = 0.5, 2.0
+#: How the error of a unit begins whose worker has ended.
+ENDED = "the worker ended: "
 #: Interval at which unreadable logs are reported.
 TELL_S = 30.0
 #: Interval at which the first worker asks the ledger for the backlog, between two units.
@@ -149,7 +151,7 @@ class LogWorker(Spout):
     def _farewell(self, after: str) -> requests.GiveBack:
         """The request that reports the predecessor's unit, and whether the unit may have killed it."""
         suspect = self._page.read() if after in OWN_FAULT else None
-        error = f"the worker ended: {after}" if after else ""
+        error = f"{ENDED}{after}" if after else ""
         unit, line = (suspect.unit, suspect.line) if suspect is not None else (0, None)
         return requests.GiveBack(after in OWN_FAULT, error, unit=unit, line=line, memory=after == "oom")
 

@@ -27,6 +27,7 @@ from heronpy.common.folders import heron_home
 from heronpy.common.setting_types import CheckpointSettings, PackingSettings
 from heronpy.common.settings import Resolved, settings_for
 from heronpy.connectors.spark.requirements import spark_sinks
+from heronpy.ingest.keys import has_only_units, until_now
 from heronpy.ingest.ledger.reaching import urls_of
 from heronpy.launching import submission
 from heronpy.launching.model import Loaded, Warn, unheard
@@ -65,6 +66,8 @@ class Begun(Struct, frozen=True):
     goes_on: bool = False
     #: With --mode auto: the reason for the mode.
     why: str = ""
+    #: It is a batch of pipelines of work units, which has no run: their ledgers know what is done.
+    units: bool = False
 
 
 @contextmanager
@@ -89,6 +92,14 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
                 )
             yield Begun(loaded, why=why)
             return
+    if has_only_units(topology):
+        if flags.like or flags.hold or flags.resume or flags.fresh:
+            raise BatchRefusedError(
+                f"topology '{topology.name}' has pipelines of LogUnits, which go on by their own ledgers and have no"
+                " runs; leave out --as, --hold, --resume and --fresh"
+            )
+        yield Begun(replace(loaded, topology=until_now(topology)), why=why, units=True)
+        return
     stages = divide(topology)
     ledger = shared_ledger(topology, resolved, settings)
     submission.refuse_taken(session, topology.name)

@@ -16,11 +16,13 @@ from heronpy.api.spout.split_spout import split_lines
 from heronpy.api.topology_context import EmitInfo, ITaskHook
 from heronpy.api.user_code import load_class
 from heronpy.batch.cells import Cell
+from heronpy.batch.choice import hands_over
 from heronpy.batch.exchange import StageOutput, bucket_lines, states, task_lines
 from heronpy.batch.rows import StageRows
 from heronpy.batch.splits import buckets_of
 from heronpy.batch.stages import Stage, divide
 from heronpy.ckpt.state_bytes import decode_plain, decode_segment
+from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings
 from heronpy.common.settings import resolve, settings_for
@@ -85,9 +87,9 @@ class BatchRun:
         self._stages = divide(topology)
         components = {name: component.config for name, component in plan.components.items()}
         self._settings = resolve("simulator", (), plan.config, components, ())
-        self._saves = reliability_mode(topology) == "EFFECTIVELY_ONCE"
+        self._saves = hands_over(topology)
         groups: int = settings_for(self._settings, CheckpointSettings).key_groups
-        self._key_groups = groups if self._saves else 0
+        self._key_groups = groups if reliability_mode(topology) == "EFFECTIVELY_ONCE" else 0
         by_data = buckets_of(self._stages, 0, self._key_groups)
         self._buckets = {stage.number: by_data[stage.number] if stage.tasks else buckets for stage in self._stages}
         self.result = BatchResult(self._stages)
@@ -114,6 +116,7 @@ class BatchRun:
             folder=folder,
             key_groups=self._key_groups,
             saves=self._saves,
+            spout_end_s=settings_for(self._settings, BatchSettings).spout_end_s,
         )
         if isinstance(rows, _RecordingRows):
             rows.emitted = self.result._emitted

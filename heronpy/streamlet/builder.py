@@ -21,21 +21,22 @@ class Builder:
         self._sources: list[Streamlet[Any]] = []
 
     @overload
-    def new_source(self, source: Generator[_T]) -> Streamlet[_T]: ...
+    def new_source(self, source: Generator[_T], bounded: bool = False) -> Streamlet[_T]: ...
     @overload
-    def new_source(self, source: Callable[[], Iterator[_T]]) -> Streamlet[_T]: ...
+    def new_source(self, source: Callable[[], Iterator[_T]], bounded: bool = False) -> Streamlet[_T]: ...
     @overload
-    def new_source(self, source: Callable[[], _T | None]) -> Streamlet[_T]: ...
-    def new_source(self, source: Callable[[], Any] | Generator[Any]) -> Streamlet[Any]:
+    def new_source(self, source: Callable[[], _T | None], bounded: bool = False) -> Streamlet[_T]: ...
+    def new_source(self, source: Callable[[], Any] | Generator[Any], bounded: bool = False) -> Streamlet[Any]:
         """Start a streamlet from a Generator or from a function without arguments.
 
         A function returns one element per call, or None if none is available yet; it ends the
         input by raising StopIteration. A generator function (one that yields) is run once to its end.
+        `bounded` says that the input ends, so that `heron submit --mode auto` runs the program as a batch.
         """
         if isinstance(source, Generator):
-            return self.add_source(GeneratorStreamlet(source))
+            return self.add_source(GeneratorStreamlet(source, bounded))
         if callable(source):
-            return self.add_source(SupplierStreamlet(source))
+            return self.add_source(SupplierStreamlet(source, bounded))
         raise StreamletError(f"a source must be a Generator or a function, not {type(source).__name__}")
 
     def add_source(self, streamlet: _S) -> _S:

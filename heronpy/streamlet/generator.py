@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from heronpy.streamlet.context import Context
 
@@ -12,6 +12,9 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 class Generator(ABC, Generic[_T_co]):
     """A source of elements. It is sent to its tasks by cloudpickle; open files in `setup`."""
+
+    #: Whether each object of the class ends; see `Builder.new_source`.
+    bounded: ClassVar[bool] = False
 
     @abstractmethod
     def setup(self, context: Context) -> None:

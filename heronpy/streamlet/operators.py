@@ -50,7 +50,7 @@ class StreamletBoltBase:
     outputs: Sequence[str | Stream] = [Stream(fields=[OUTPUT_FIELD], name=OUTPUT_STREAM)]
 
 
-class ElementBolt(StreamletBoltBase, Bolt, StatefulComponent):
+class ElementBolt(StreamletBoltBase, Bolt):
     """A bolt that handles one element at a time; subclasses define `handle`."""
 
     def process(self, tup: Tuple) -> None:
@@ -129,7 +129,7 @@ class PassBolt(ElementBolt):
         self.emit_element(element, tup)
 
 
-class TransformBolt(ElementBolt):
+class TransformBolt(ElementBolt, StatefulComponent):
     """Runs a TransformOperator, which may emit any number of elements and has a state."""
 
     OPERATOR = "operator"
@@ -153,6 +153,13 @@ class TransformBolt(ElementBolt):
             self._operator.transform(element)
         finally:
             self._current = None
+
+    def finish(self) -> None:
+        """Let the operator emit what it has kept."""
+        # An object with only the methods of Apache's TransformOperator lacks this method.
+        finish = getattr(self._operator, "finish", None)
+        if finish is not None:
+            finish()
 
     def _emit_for_current(self, element: Any) -> None:
         if self._current is None:

@@ -280,13 +280,18 @@ class Stage(Streamlet[_T_co]):
         component: type[Spout] | type[Bolt],
         inputs: Mapping[Streamlet[Any], int | ICustomGrouping],
         config: dict[str, Any],
+        bounded: bool = False,
     ) -> None:
-        """Without a name the stage is called `prefix` and a number. It has the partitions of its first input."""
+        """Without a name the stage is called `prefix` and a number. It has the partitions of its first input.
+
+        `bounded`: it is a source that ends.
+        """
         super().__init__()
         self._prefix = prefix
         self._component = component
         self._inputs = inputs
         self._config = config
+        self._bounded = bounded
         for parent in inputs:
             self.set_num_partitions(parent.get_num_partitions())
             break
@@ -302,7 +307,9 @@ class Stage(Streamlet[_T_co]):
             return False
         name, par = self._claim_name(self._prefix, stage_names), self.get_num_partitions()
         if issubclass(self._component, Spout):
-            builder.add_spout(name, self._component, par, self._config)
+            spec = builder.add_spout(name, self._component, par, self._config)
+            if self._bounded:
+                spec.traits = [*spec.traits, "bounded"]
         else:
             builder.add_bolt(name, self._component, par, self._calculate_inputs(), self._config)
         return True
@@ -311,18 +318,19 @@ class Stage(Streamlet[_T_co]):
 class GeneratorStreamlet(Stage[_T_co]):
     """The streamlet of a Generator."""
 
-    def __init__(self, generator: Generator[_T_co]) -> None:
+    def __init__(self, generator: Generator[_T_co], bounded: bool = False) -> None:
         if not isinstance(generator, Generator):
             raise StreamletError(f"a generator source must be a Generator, not {type(generator).__name__}")
-        super().__init__("generator", GeneratorSpout, {}, {GeneratorSpout.GENERATOR: generator})
+        bounded = bounded or getattr(generator, "bounded", False)
+        super().__init__("generator", GeneratorSpout, {}, {GeneratorSpout.GENERATOR: generator}, bounded)
 
 
 class SupplierStreamlet(Stage[_T_co]):
     """The streamlet of a function without arguments."""
 
-    def __init__(self, supplier_function: Callable[[], Any]) -> None:
+    def __init__(self, supplier_function: Callable[[], Any], bounded: bool = False) -> None:
         config = {SupplierSpout.FUNCTION: _checked_callable(supplier_function, "a source")}
-        super().__init__("supplier", SupplierSpout, {}, config)
+        super().__init__("supplier", SupplierSpout, {}, config, bounded)
 
 
 class MapStreamlet(Stage[_U]):

@@ -24,3 +24,6 @@ class TransformOperator(ABC, Generic[_T_contra, _U_co]):
     @abstractmethod
     def transform(self, tup: _T_contra) -> None:
         """Called for each element; pass results on with `context.emit`."""
+
+    def finish(self) -> None:
+        """Called once, when the input has ended: pass the last results on. An endless input has no such call."""

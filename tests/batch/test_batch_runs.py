@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.ingest import units_cli
 from tests.support.command import FAILED, USAGE, Heron
 from tests.support.waiting import alive, wait_for
 
@@ -258,3 +259,34 @@ def test_auto_says_what_it_chose_and_why(heron: Heron, logs: Path, tmp_path: Pat
         "submit", "local", "--mode", "auto", "--wait", "--config-property", "heron.batch.auto_deny=vis*", *words
     )
     assert "mode:   stream, because " in denied.ok().out
+
+
+def test_a_streamlet_program_runs_as_a_batch(heron: Heron, logs: Path, tmp_path: Path) -> None:
+    expected = write(logs / "a.txt", 500, 21) + write(logs / "b.txt", 100, 22)
+    out, program = tmp_path / "out", PROGRAM.with_name("tally.py")
+    (logs / "c.txt").write_text("one two one\n")
+    said = heron("submit", "local", "--mode", "auto", "--wait", program, "tally", f"{logs}/*.txt", out).ok().out
+    assert "mode:   batch, because each of its spouts ends" in said and expected
+    assert sorted(out.read_text().splitlines()) == ["one 2", "two 1"]
+
+
+def test_work_units_take_what_there_is_and_a_stream_goes_on(heron: Heron, logs: Path, tmp_path: Path) -> None:
+    table, expected = tmp_path / "table", [f"a {number}" for number in range(700)]
+    words = (PROGRAM.parents[2] / "ingest" / "programs" / "units.py", "--logs", logs, "--table", table)
+
+    def append(begin: int, end: int) -> None:
+        with (logs / "a.log").open("a") as file:
+            file.writelines(f"{line}\n" for line in expected[begin:end])
+
+    append(0, 500)
+    said = heron("submit", "local", "--mode", "batch", "--hold", *words)
+    assert said.code != 0 and "pipelines of LogUnits" in said.err and not heron.names()
+    for begin in (500, 600):
+        assert (
+            "the bytes that the logs have now" in heron("submit", "local", "--mode", "batch", "--wait", *words).ok().out
+        )
+        assert sorted(units_cli.rows_of(table)) == sorted(expected[:begin])
+        append(begin, begin + 100)
+    heron.submit(*words)
+    wait_for(lambda: sorted(units_cli.rows_of(table)) == sorted(expected), 60, "the rows of the stream")
+    heron.kill("lines")

@@ -22,7 +22,7 @@ from heronpy.api.stream import Grouping, Stream
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import ITaskHook
 from heronpy.api.user_code import UserCodeError
-from heronpy.batch import sources
+from heronpy.batch.exchange import EndlessError
 from heronpy.connectors.files.sink import FileSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.simulator import Simulator
@@ -61,7 +61,7 @@ def run(
 
 def lines(tmp_path: Path, *texts: str) -> tuple[type, dict[str, Any]]:
     (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
-    return TextFileSpout, {"textfile.paths": str(tmp_path / "in.txt")}
+    return TextFileSpout, {"textfile.paths": str(tmp_path / "in.txt"), "textfile.follow": True}
 
 
 class Words(Bolt):
@@ -141,10 +141,12 @@ def test_what_is_handed_over_does_not_finish(tmp_path: Path, mode: str, more: An
     assert found.keyed_state("b1", "counts") == ({"a": 3, "b": 1, "c": 1} if mode == "EFFECTIVELY_ONCE" else {})
 
 
-def test_state_by_key_needs_a_grouping_by_key(tmp_path: Path) -> None:
-    """Units of lines would each have their own value of a key."""
+@pytest.mark.parametrize("follow", [True, False])
+def test_state_by_key_needs_a_grouping_by_key(tmp_path: Path, follow: bool) -> None:
+    """Units of lines would each have their own value of a key, whether a stream goes on or not."""
+    spout, config = lines(tmp_path, "a")
     with pytest.raises(UserCodeError, match=r"component b0: .*'b0' keeps state.*Grouping.fields"):
-        run(lines(tmp_path, "a"), (Counts, SHUFFLE), mode="EFFECTIVELY_ONCE")
+        run((spout, {**config, "textfile.follow": follow}), (Counts, SHUFFLE), mode="EFFECTIVELY_ONCE")
 
 
 class Kept(Bolt, StatefulComponent):
@@ -348,13 +350,22 @@ class Polled(Log, Spout, StatefulComponent):
         self.say("ack", tup_id)
 
 
+class Ends(Shields, StatefulComponent):
+    def init_state(self, state: Any) -> None:
+        """Nothing is kept."""
+
+    def finish(self) -> None:
+        self.emit(["end"])
+
+
 def test_any_spout_that_ends_runs_unchanged() -> None:
-    """Each of its tasks is a unit; ids are acked at once, its state is saved, and it is called when it wants to be."""
+    """Each of its tasks is a unit; ids are acked at once, and it is called when it wants to be."""
     Polled.calls = 0
-    found = run((Polled, {}), (Shields, SHUFFLE), mode="EFFECTIVELY_ONCE")
-    assert found.rows("sink") == [["1.2"], ["1.1"], ["1.0"], ["2.2"], ["2.1"], ["2.0"]]
+    found = run((Polled, {}), (Ends, SHUFFLE), mode="EFFECTIVELY_ONCE")
+    assert sorted(found.rows("sink")) == [["1.0"], ["1.1"], ["1.2"], ["2.0"], ["2.1"], ["2.2"], ["end"], ["end"]]
     assert Log.said == [("ack", 2), ("ack", 1), ("ack", 0)] * 2
-    assert [found.plain_state("s", index) for index in range(2)] == [{"left": 0}] * 2
+    # It has ended, so no stream goes on.
+    assert not found.plain_state("s")
     assert Polled.calls == 8
 
 
@@ -384,11 +395,53 @@ class Silent(Spout):
         self.wait(0.001)
 
 
-def test_a_spout_that_neither_emits_nor_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a minute; here sooner."""
-    monkeypatch.setattr(sources, "SILENT_S", 0.05)
-    with pytest.raises(UserCodeError, match=r"spout 's' has emitted nothing.*--mode stream"):
-        run((Silent, {}))
+class Chatty(Silent):
+    def next_tuple(self) -> None:
+        self.emit(["again"])
+
+
+class ChattyCoroutine(AsyncSpout):
+    outputs: ClassVar[list[Any]] = ["word"]
+
+    async def run(self) -> None:
+        while True:
+            await self.emit(["again"])
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("spout", "words"),
+    [
+        (Silent, "has emitted nothing for 0.1 s and has not called"),
+        (Chatty, r"has emitted [\d,]+ tuples in 0.1 s and has not called .*set `bounded = True` in its class"),
+        (ChattyCoroutine, r"has emitted [\d,]+ tuples in 0.1 s"),
+    ],
+)
+def test_a_spout_that_does_not_end_is_named(spout: Any, words: str) -> None:
+    """After a minute, by default."""
+    with pytest.raises(EndlessError, match=rf"spout 's' {words}.*use --mode stream, or raise heron.batch.spout_end_s"):
+        run((spout, {}), more={"heron.batch.spout_end_s": 0.1})
+
+
+class Patient(Spout):
+    """Ends after a while, and says so."""
+
+    outputs: ClassVar[list[Any]] = ["word"]
+    bounded = True
+    left = 6
+
+    def next_tuple(self) -> None:
+        self.wait(0.05)
+        self.left -= 1
+        if self.left:
+            self.emit([str(self.left)])
+        else:
+            self.end_of_input()
+
+
+def test_a_bounded_spout_may_take_its_time() -> None:
+    found = run((Patient, {}), (Shields, SHUFFLE), more={"heron.batch.spout_end_s": 0.15})
+    assert len(found.rows("sink")) == 10
 
 
 class Warms(Shields):

@@ -30,6 +30,11 @@ class Kept(Any_, StatefulComponent):
     pass
 
 
+class Ending(Any_):
+    def finish(self) -> None:
+        """Emits what it has kept."""
+
+
 class Windows(TumblingWindowBolt):
     outputs = ["a"]
 
@@ -128,6 +133,25 @@ def test_saved_state_has_the_tasks_of_the_stream() -> None:
     bolts = [(Any_, {"s0": Grouping.SHUFFLE}), (Kept, {"b0": Grouping.SHUFFLE})]
     assert shape(divide(topology(*bolts, mode="EFFECTIVELY_ONCE"))) == [("s0 b0", "spout", 3), ("b1", "buckets", 2)]
     assert shape(divide(topology(*bolts))) == [("s0 b0 b1", "spout", 3)]
+
+
+@pytest.mark.parametrize(
+    ("spout", "spouts", "par", "wanted"),
+    [
+        (Ended, 3, 1, [("s0", "spout", 3), ("b0", "buckets", 1)]),
+        (Parts, 1, 1, [("s0", "splits", 1), ("b0", "buckets", 1)]),
+        # They see all tuples anyway, or would have a part in a stream as well.
+        (Ended, 1, 1, [("s0 b0", "spout", 1)]),
+        (Ended, 3, 2, [("s0 b0", "spout", 3)]),
+    ],
+)
+def test_a_bolt_of_one_task_that_emits_at_the_end_sees_all_tuples(
+    spout: type, spouts: int, par: int, wanted: list[Any]
+) -> None:
+    builder = TopologyBuilder("some")
+    before = builder.add_spout("s0", spout, par=spouts)
+    builder.add_bolt("b0", Ending, par=par, inputs={before: Grouping.SHUFFLE})
+    assert shape(divide(builder.build())) == wanted
 
 
 def test_spouts_that_cut_their_input_have_one_task() -> None:

@@ -76,6 +76,37 @@ def seen(run: Simulator) -> list[Any]:
     return sorted([name, number] for name, numbers in found.items() for number in numbers)
 
 
+class Live(Rows):
+    """Goes on behind the splits with numbers of a list that grows."""
+
+    log: list[int] = []
+
+    def follow_state(self, splits: Any, index: int, tasks: int) -> dict[str, int]:
+        return {"place": splits[0].data["size"] + index, "step": tasks}
+
+    def follow(self) -> Any:
+        place = self.state["place"]
+        if place >= len(self.log):
+            return None
+        self.state["place"] = place + self.state["step"]
+        return ["live", self.log[place]]
+
+
+def test_a_stream_goes_on_elsewhere_behind_its_splits() -> None:
+    """Each item once, also over a restore, and each task from its State; splits are listed no more."""
+    Live.log = list(range(10))
+    with Simulator(topology(Live, Sets, "EFFECTIVELY_ONCE")) as run:
+        run.run(seconds=1)
+        run.checkpoint()
+        Live.log += range(10, 20)
+        run.run(seconds=1)
+        run.kill_task("spout")
+        run.run(seconds=1)
+        found = seen(run)
+    Live.log = []
+    assert sorted(found) == sorted(ALL + [["live", number] for number in range(3, 20)])
+
+
 def test_a_spout_that_keeps_the_contract_passes() -> None:
     check_split_spout(Rows, CONFIG)
 

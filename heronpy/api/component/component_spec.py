@@ -355,7 +355,7 @@ def traits_of(cls: type) -> list[str]:
     """The names of the classes of heronpy that a class derives from or is, and of the marks that it has."""
     ours = [kind.__name__ for kind in cls.__mro__ if kind.__module__.startswith("heronpy.")]
     own = {name for kind in cls.__mro__ if not kind.__module__.startswith("heronpy.") for name in vars(kind)}
-    return [*ours, *(mark for mark in MARKS if getattr(cls, mark, None)), *({"follow_state"} & own)]
+    return [*ours, *(mark for mark in MARKS if getattr(cls, mark, None)), *sorted({"follow_state", "finish"} & own)]
 
 
 def class_path_of(cls: type) -> str:

@@ -88,15 +88,30 @@ class SplitSpout(Spout, StatefulComponent):
     def follow_state(self, splits: Sequence[Split], index: int, tasks: int) -> Mapping[Any, Any]:
         """The State with which stream task `index` of `tasks` continues after a batch run has read these splits.
 
-        The stream skips these splits by itself. Define this method if the stream continues elsewhere, for example in a
-        log at an offset that the splits name.
+        Define it, and `follow`, if the stream continues elsewhere, such as in a log behind an offset that the splits
+        name. A task with a State lists no splits any more. Without it the stream skips these splits by itself.
         """
         return {}
 
+    def follow(self) -> Any:
+        """The next item behind the splits, or None if there is none now; a stream calls it when its splits are read.
+
+        The position is `self.state`, which begins as `follow_state` has it: change it with each item.
+        """
+        raise NotImplementedError(f"spout {type(self).__name__} does not define follow(); return an item or None")
+
     # ---- as a stream ------------------------------------------------------------------------
+    state: Any = None
+
+    def init_state(self, stateful_state: Any) -> None:
+        """Keeps the State, for `follow`."""
+        self.state = stateful_state
+
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Prepares for reading. It lists no splits, because a batch run lists them elsewhere."""
-        self._config = config
+        self._config, self._context = config, context
+        self.state = {} if self.state is None else self.state
+        self._is_behind = bool(self.state)
         self._positions = context.partitioned_state(self.STATE)
         self._tracked = config.get(TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.ATLEAST_ONCE
         self._splits: list[Split] | None = None
@@ -124,6 +139,14 @@ class SplitSpout(Spout, StatefulComponent):
             if len(self._pending) >= _PENDING_MAX:
                 self.wait(_WAIT_S)
                 return
+            if self._is_behind:
+                item = self.follow()
+                if item is None:
+                    self.wait(_WAIT_S)
+                    return
+                self._emit_item("", item)
+                self._count += 1
+                continue
             if self._split is None and not self._begin():
                 self._rest()
                 return
@@ -168,6 +191,11 @@ class SplitSpout(Spout, StatefulComponent):
         if self.follow_s is not None:
             self.wait(self.follow_s)
             self._splits = None
+        elif type(self).follow is not SplitSpout.follow:
+            tasks = self._context.get_component_tasks(self._context.get_component_id()) or []
+            index = tasks.index(self._context.get_task_id())
+            self.state.update(self.follow_state(self._splits or (), index, len(tasks)))
+            self._is_behind = True
         elif self._pending:
             self.wait(_WAIT_S)
         else:

@@ -67,7 +67,7 @@ class BatchSubmit:
         """For a dry run: print the stages."""
         begun = self._begun
         if begun.why:
-            say(f"mode: {'batch' if begun.stages else 'stream'}, because {begun.why}")
+            say(f"mode: {'batch' if begun.stages or begun.units else 'stream'}, because {begun.why}")
         if begun.stages:
             print_stages(self._topology, begun.stages)
 
@@ -75,7 +75,9 @@ class BatchSubmit:
         """Print the name of the run."""
         begun = self._begun
         if begun.why:
-            say(f"  mode:   {'stream' if begun.run is None else 'batch'}, because {begun.why}")
+            say(f"  mode:   {'batch' if begun.run or begun.units else 'stream'}, because {begun.why}")
+        if begun.units:
+            say("  batch:  the bytes that the logs have now; what is done: heron units list")
         if begun.run is None:
             return
         record = begun.run.record

@@ -22,6 +22,8 @@ class TextFileGenerator(Generator[str]):
     position is part of the checkpoint; a restore needs the same number of partitions.
     """
 
+    bounded = True
+
     def __init__(self, filepattern: Any, encoding: str = "utf-8") -> None:
         super().__init__()
         self._patterns = absolute_patterns(filepattern)

@@ -1,0 +1,164 @@
+"""Bad input of a batch run: each gives one clear sentence, and nothing half done."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from msgspec.structs import replace
+
+from heronpy import Bolt, Grouping, Spout, TopologyBuilder
+from heronpy.batch import keeper
+from heronpy.batch.exchange import BucketWriter
+from heronpy.batch.keeper import BatchKeeper
+from heronpy.batch.record import RunRecord, RunState
+from heronpy.batch.run import Runs, refuse_unfinished
+from heronpy.common.errors import GaveUpError, TopologyError
+from heronpy.connectors.files import FileSink
+from heronpy.ingest.ledger.commands import Show
+from tests.batch.inside import InsideRun
+from tests.batch.programs import splits
+from tests.batch.programs.visits import topology
+from tests.batch.test_batch_inside import rows_of, write
+
+
+class Endless(Spout):
+    outputs: ClassVar[list[Any]] = ["number"]
+
+    def next_tuple(self) -> None:
+        self.emit([1])
+
+
+def test_an_endless_spout_before_a_sink_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if its rows pass no exchange, whose bytes are counted; it is not tried again."""
+    builder = TopologyBuilder("endless")
+    numbers = builder.add_spout("numbers", Endless, par=1)
+    builder.add_spec(FileSink.spec("store", {numbers: Grouping.SHUFFLE}, folder=str(tmp_path / "out")))
+    builder.set_config({"heron.batch.spout_end_s": 0.3})
+    run = InsideRun(tmp_path, builder, monkeypatch)
+    run.start(workers=1)
+    with pytest.raises(GaveUpError, match=r"spout 'numbers' has emitted .* and has not called end_of_input"):
+        run.to_the_end()
+    run.close()
+    assert run.run.record.state is RunState.FAILED and not list((tmp_path / "out").glob("*"))
+    assert run.run.progress.stages[0].attempts <= 1
+
+
+@pytest.mark.parametrize("change", ["shorter", "other bytes", "deleted"])
+def test_input_that_changes_during_the_run_fails_it_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """A minute is too long for a test."""
+    monkeypatch.setattr(keeper, "STALLED_S", 1.0)
+    log = tmp_path / "logs" / "a.log"
+    write(log, 3000)
+    given = {"mode": "EFFECTIVELY_ONCE", "follow": "1"}
+    run = InsideRun(tmp_path, topology("visits", f"{tmp_path}/logs/*.log", str(tmp_path / "out"), **given), monkeypatch)
+    run.start(workers=1)
+    for task in run.tasks:
+        for _ in range(20 if isinstance(task, BatchKeeper) else 0):
+            task.next_tuple()  # the input is sealed
+    if change == "shorter":
+        os.truncate(log, 100)
+    elif change == "deleted":
+        log.unlink()
+    else:
+        size = log.stat().st_size
+        log.write_bytes(b"x" * (size - 1) + b"\n")
+    with pytest.raises(GaveUpError, match=r"stage 1 \(lines, parse\) has processed nothing for 1 s: .*a\.log"):
+        run.to_the_end(15)
+    run.close()
+    assert run.run.record.state is RunState.FAILED and not rows_of(tmp_path / "out")
+
+
+def test_bytes_that_are_lost_before_they_are_cut_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "logs" / "a.log", 30)
+    run = InsideRun(tmp_path, topology("visits", f"{tmp_path}/logs/*.log", str(tmp_path / "out")), monkeypatch)
+    run.start(workers=0)
+    (task,) = run.tasks
+    assert isinstance(task, BatchKeeper)
+    for _ in range(20):
+        task.next_tuple()
+    figures = replace(task._asking.ask(Show()), bad_bytes=12)  # noqa: SLF001
+    with pytest.raises(GaveUpError, match=r"12B of the input of stage 1 .* were deleted or changed.*--fresh"):
+        task._looked(figures)  # noqa: SLF001
+    run.close()
+    assert run.run.record.state is RunState.FAILED
+
+
+def test_a_full_disk_is_said_and_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "4", "300"), monkeypatch)
+    finish, failures = BucketWriter.finish, iter(range(3))
+
+    def full(self: BucketWriter) -> None:
+        if next(failures, None) is not None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        finish(self)
+
+    monkeypatch.setattr(BucketWriter, "finish", full)
+    run.start(workers=1)
+    run.to_the_end()
+    assert any("No space left on device" in said for task in run.tasks for said in task.delegate.said)
+    run.close()
+    assert sum(row["sum"] for row in rows_of(tmp_path / "out")) == sum(range(1200))  # type: ignore[misc]
+
+
+def test_a_bucket_above_the_memory_fails_the_run_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "2", "30"), monkeypatch)
+
+    def large(self: Bolt, tup: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(splits.Sum, "process", large)
+    run.start(workers=1)
+    with pytest.raises(GaveUpError, match=r"stage 2 \(sum\) has failed.*more memory.*one key, or few, may have most"):
+        run.to_the_end()
+    run.close()
+    assert run.run.record.state is RunState.FAILED and not rows_of(tmp_path / "out")
+
+
+def test_a_position_that_cannot_be_told_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(self: Any, *args: Any) -> dict[str, int]:
+        raise KeyError("end")
+
+    monkeypatch.setattr(splits.Numbers, "follow_state", away)
+    builder = splits.topology("sums", str(tmp_path / "out"), "2", "30")
+    builder.set_config({"topology.reliability.mode": "EFFECTIVELY_ONCE"})
+    run = InsideRun(tmp_path, builder, monkeypatch, saves=True)
+    run.start()
+    with pytest.raises(GaveUpError, match=r"follow_state\(\) of spout 'numbers' raised KeyError: 'end'"):
+        run.to_the_end()
+    run.close()
+    assert run.run.record.state is RunState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        ({"state": RunState.FAILED}, "batch run visits/1 has not finished"),
+        ({"state": RunState.RUNNING}, "batch run visits/1 has not finished"),
+        ({"state": RunState.HELD}, "batch run visits/1 has published nothing"),
+        ({"state": RunState.FINISHED}, "batch run visits/1 has left no savepoint"),
+        ({"state": RunState.FINISHED, "savepoint": "/checkpoints/1"}, ""),
+    ],
+)
+def test_the_latest_checkpoint_is_not_that_before_a_run(tmp_path: Path, about: dict[str, Any], words: str) -> None:
+    """A run without a result for the stream has no checkpoint, and an older one does not have its input."""
+    runs = Runs(tmp_path / "batch", "visits")
+    with runs.locked():
+        with pytest.raises(TopologyError, match="another command is starting a batch run of 'visits'"), runs.locked():
+            pass
+        record = RunRecord(
+            topology="visits", number=0, cluster="local", role="me", environ="default", code="", submitted_at=100.0
+        )
+        run = runs.begin(record, topology("visits", "/logs", "/out").build())
+        run.write(replace(run.record, **about))
+    refuse_unfinished(tmp_path / "batch", "visits", 101.0)
+    if not words:
+        refuse_unfinished(tmp_path / "batch", "visits", 99.0)
+        return
+    with pytest.raises(TopologyError, match=rf"{words}.*older than it.*give --restore the number of a checkpoint"):
+        refuse_unfinished(tmp_path / "batch", "visits", 99.0)
