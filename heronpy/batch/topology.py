@@ -9,11 +9,13 @@ from heronpy.api.api_constants import (
     TOPOLOGY_COMPONENT_CPUMAP,
     TOPOLOGY_COMPONENT_RAMMAP,
     TOPOLOGY_RELIABILITY_MODE,
+    TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS,
     TOPOLOGY_STMGRS,
 )
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.config_values import encode_config
 from heronpy.common.topology_keys import NO_OUTPUTS
+from heronpy.connectors.spark.requirements import DISPATCH_KEY, RUN_HOME, spark_sinks
 from heronpy.plan.component_config import config_of
 from heronpy.proto import components_of, topology_pb2
 
@@ -24,13 +26,23 @@ _KEEPERS: Final = 2
 #: How long a keeper may take for one step, such as `splits()`, or the savepoint and the publication at the end.
 _HANG_KEY, _STEP_S = "heron.instance.hang_timeout_s", 3600
 #: Keys of the user's components or of modes that a run does not have.
-_DROPPED: Final = frozenset({TOPOLOGY_AUTO_TASK_HOOKS, TOPOLOGY_COMPONENT_CPUMAP, TOPOLOGY_COMPONENT_RAMMAP})
+_DROPPED: Final = frozenset(
+    {
+        TOPOLOGY_AUTO_TASK_HOOKS,
+        TOPOLOGY_COMPONENT_CPUMAP,
+        TOPOLOGY_COMPONENT_RAMMAP,
+        TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS,
+    }
+)
 
 
-def run_topology(topology: topology_pb2.Topology, folder: str, workers: int) -> topology_pb2.Topology:
+def run_topology(
+    topology: topology_pb2.Topology, folder: str, workers: int, publishes: bool = True
+) -> topology_pb2.Topology:
     """The workers and keepers of a run in this folder, under the name and with the configuration of the topology.
 
-    A backup runs in another container, so there are at least two of them.
+    A run that publishes needs Spark if a sink does. A backup runs in another container, so there are at least two of
+    them.
     """
     made = topology_pb2.Topology(id=topology.id, name=topology.name, state=topology.state)
     containers = max(int(config_of(topology).get(TOPOLOGY_STMGRS, 1)), min(2, workers))
@@ -39,9 +51,10 @@ def run_topology(topology: topology_pb2.Topology, folder: str, workers: int) -> 
     made.topology_config.kvs.extend(kept)
     made.topology_config.MergeFrom(encode_config(own))
     config: dict[str, Any] = {RUN_KEY: folder, NO_OUTPUTS: True}
+    for_spark = {DISPATCH_KEY: f"{folder}/{RUN_HOME}"} if publishes and spark_sinks(topology) else {}
     for name, path, tasks, more in (
         (WORKER, "heronpy.batch.worker.BatchWorker", workers, {}),
-        (KEEPER, "heronpy.batch.keeper.BatchKeeper", _KEEPERS, {_HANG_KEY: _STEP_S}),
+        (KEEPER, "heronpy.batch.keeper.BatchKeeper", _KEEPERS, {_HANG_KEY: _STEP_S} | for_spark),
     ):
         spout = HeronComponentSpec(name, path, True, tasks, config=config | more).get_protobuf()
         assert isinstance(spout, topology_pb2.Spout)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
-from heronpy.batch.choice import choose, hands_over
+from heronpy.batch.choice import Choice, choose, hands_over
 from heronpy.batch.mending import mend
 from heronpy.batch.record import RunRecord, RunState, Wanted, code_digest, goes_on
 from heronpy.batch.run import Run, Runs, runs_folder
@@ -23,6 +23,7 @@ from heronpy.clusters.session import Session
 from heronpy.common.engine_settings import BatchSettings, EngineSettings
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import Resolved, settings_for
+from heronpy.connectors.spark.requirements import spark_sinks
 from heronpy.launching import submission
 from heronpy.launching.model import Loaded
 from heronpy.plan.component_config import add_our_names, config_of, reliability_mode
@@ -67,6 +68,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
     why = ""
     if flags.mode == "auto":
         choice = choose(topology, settings.auto_allow, settings.auto_deny, settings.auto_percent)
+        if choice.mode == "batch" and (problem := _sinks_problem(topology)):
+            choice = Choice("stream", problem)
         why = choice.why
         if choice.mode == "stream":
             if flags.like or flags.hold or flags.resume or flags.fresh:
@@ -76,6 +79,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
             yield Begun(loaded, why=why)
             return
     stages = divide(topology)
+    if problem := _sinks_problem(topology):
+        raise BatchRefusedError(f"topology '{topology.name}' cannot run as a batch: {problem}")
     if not settings_for(resolved, EngineSettings).on_one_host:
         raise BatchRefusedError(
             f"topology '{topology.name}' cannot run as a batch on several hosts: the ledger of a run is a file of one"
@@ -84,7 +89,13 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
     submission.refuse_taken(session, topology.name)
     workers = settings.workers or os.cpu_count() or 1
     if flags.dry:
-        yield Begun(replace(loaded, topology=run_topology(topology, "", workers)), None, stages, workers, why=why)
+        yield Begun(
+            replace(loaded, topology=run_topology(topology, "", workers, not flags.hold)),
+            None,
+            stages,
+            workers,
+            why=why,
+        )
         return
     runs = Runs(runs_folder(settings, session.target.cluster), topology.name)
     with runs.locked():
@@ -100,7 +111,7 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
         else:
             run = runs.begin(_new_record(session, topology, resolved, code, flags), topology)
         try:
-            made = run_topology(topology, str(run.folder), workers)
+            made = run_topology(topology, str(run.folder), workers, not flags.hold)
             yield Begun(replace(loaded, topology=made), run, stages, workers, continues, why)
         except BaseException:
             if before is not None and continues:
@@ -109,6 +120,15 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
                 runs.remove(run)
             raise
         runs.forget(settings.keep_runs, besides=flags.like)
+
+
+def _sinks_problem(topology: topology_pb2.Topology) -> str:
+    """Why the SparkSinks of a topology cannot run in a batch, as a clause; "" if they can."""
+    if not spark_sinks(topology):
+        return ""
+    from heronpy.connectors.spark.units import sinks_problem  # it needs pyarrow
+
+    return sinks_problem(topology)
 
 
 def _checked(session: Session, topology: topology_pb2.Topology) -> Resolved:
