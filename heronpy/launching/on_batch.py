@@ -21,9 +21,9 @@ from heronpy.batch.stages import BatchRefusedError, Stage, divide
 from heronpy.batch.topology import run_topology
 from heronpy.clusters.session import Session
 from heronpy.common.engine_settings import BatchSettings, EngineSettings
-from heronpy.common.setting_types import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings, SparkSettings
 from heronpy.common.settings import Resolved, settings_for
-from heronpy.connectors.spark.requirements import spark_sinks
+from heronpy.connectors.spark.requirements import check_master, check_spark, spark_sinks
 from heronpy.launching import submission
 from heronpy.launching.model import Loaded
 from heronpy.plan.component_config import add_our_names, config_of, reliability_mode
@@ -79,8 +79,7 @@ def begun(session: Session, loaded: Loaded, flags: Flags) -> Iterator[Begun]:
             yield Begun(loaded, why=why)
             return
     stages = divide(topology)
-    if problem := _sinks_problem(topology):
-        raise BatchRefusedError(f"topology '{topology.name}' cannot run as a batch: {problem}")
+    check_sinks(topology, resolved, flags.hold)
     if not settings_for(resolved, EngineSettings).on_one_host:
         raise BatchRefusedError(
             f"topology '{topology.name}' cannot run as a batch on several hosts: the ledger of a run is a file of one"
@@ -129,6 +128,16 @@ def _sinks_problem(topology: topology_pb2.Topology) -> str:
     from heronpy.connectors.spark.units import sinks_problem  # it needs pyarrow
 
     return sinks_problem(topology)
+
+
+def check_sinks(topology: topology_pb2.Topology, resolved: Resolved, hold: bool) -> None:
+    """BatchRefusedError if a SparkSink cannot run in a batch, ConfigError if Spark cannot; a held run needs none."""
+    if problem := _sinks_problem(topology):
+        raise BatchRefusedError(f"topology '{topology.name}' cannot run as a batch: {problem}")
+    if spark_sinks(topology) and not hold:
+        master = settings_for(resolved, SparkSettings).master
+        check_spark(master)
+        check_master(master)
 
 
 def _checked(session: Session, topology: topology_pb2.Topology) -> Resolved:

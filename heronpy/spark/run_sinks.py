@@ -6,6 +6,7 @@ The gateway calls `aggregate_all` as it calls the function of a user, and decide
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ log = logging.getLogger("heronpy.spark")
 
 #: How long the plans of the last queries may be behind, most queries whose plans are kept, and characters of each.
 PLANS_WAIT_MS, PLANS_MAX, PLAN_CHARS = 10_000, 20, 65_536
+#: What Spark would take for a pattern in a path.
+_PATTERN, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
 
 
 class SinkFunctionError(HeronError):
@@ -54,7 +57,7 @@ def frame(spark: Any, sink: dict[str, Any]) -> Any:
     assert schema is not None
     is_ntz = spark.conf.get("spark.sql.timestampType") == "TIMESTAMP_NTZ"
     wanted = {field.name: field.dataType for field in from_arrow_schema(schema, prefer_timestamp_ntz=is_ntz)}
-    found = spark.read.parquet(*(f"file://{file}" for file in sink["files"]))
+    found = spark.read.parquet(*(f"file://{_PATTERN.sub(_ESCAPED, file)}" for file in sink["files"]))
     columns = []
     for field in found.schema:
         column = functions.col(f"`{field.name.replace('`', '``')}`")

@@ -18,7 +18,9 @@ from topologies import (
     batch_word_count,
     custom_grouping,
     direct_grouping,
+    flight_delays,
     multi_stream,
+    spark_sink,
     windowed,
     word_count,
 )
@@ -46,6 +48,34 @@ def test_the_result_is_that_of_the_stream(tmp_path: Path, made: Any, component: 
     assert wanted
     result = Simulator.run_batch(made(tmp_path), unit_bytes=200)
     assert Counter(map(repr, result.emitted(component))) == wanted
+
+
+def test_spark_gets_the_flights_of_the_stream(tmp_path: Path) -> None:
+    """In fewer rows: a bolt that counts emits at its end what it emits at each tick of a stream."""
+    line = "2013,1,1,5,5,{delay},8,8,11,{carrier},15,N1,{origin}"
+    flights = [("AA", "JFK", "2"), ("UA", "LGA", "NA"), ("AA", "LGA", "-3")] * 40
+    lines = [line.format(carrier=carrier, origin=origin, delay=delay) for carrier, origin, delay in flights]
+    (tmp_path / "flights.csv").write_text("\n".join(["header", *lines, ""]))
+
+    def summed(rows: Any) -> Counter[Any]:
+        counts: Counter[Any] = Counter()
+        for kind, key, delay, number in rows:
+            counts[kind, key, delay] += number
+        return counts
+
+    def made() -> TopologyBuilder:
+        return flight_delays.flight_delays("test", tmp_path / "flights.csv", tmp_path / "table")
+
+    wanted = flight_delays.file_counts(tmp_path / "flights.csv")
+    with Simulator(made(), sinks="collect") as simulator:
+        assert simulator.run().reason == "finished"
+        assert summed(row for kind in flight_delays.KINDS for row in simulator.emitted(f"by_{kind}")) == wanted
+    assert summed(Simulator.run_batch(made(), unit_bytes=1000).rows("table")) == wanted
+
+
+def test_spark_gets_all_readings() -> None:
+    """They are random, so the number counts."""
+    assert len(Simulator.run_batch(spark_sink.spark_sink("test", "/table", 300)).rows("averages")) == 300
 
 
 @pytest.mark.parametrize(
