@@ -9,14 +9,13 @@ from heronpy.api.api_constants import (
     TOPOLOGY_COMPONENT_CPUMAP,
     TOPOLOGY_COMPONENT_RAMMAP,
     TOPOLOGY_RELIABILITY_MODE,
-    TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS,
     TOPOLOGY_STMGRS,
 )
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.config_values import encode_config
 from heronpy.common.topology_keys import NO_OUTPUTS
 from heronpy.connectors.spark.requirements import DISPATCH_KEY, RUN_HOME, spark_sinks
-from heronpy.plan.component_config import config_of
+from heronpy.plan.component_config import config_of, keys_without_effect, reliability_mode
 from heronpy.proto import components_of, topology_pb2
 
 WORKER, KEEPER = "batch", "batch-keeper"
@@ -26,14 +25,7 @@ _KEEPERS: Final = 2
 #: How long a keeper may take for one step, such as `splits()`, or the savepoint and the publication at the end.
 _HANG_KEY, _STEP_S = "heron.instance.hang_timeout_s", 3600
 #: Keys of the user's components or of modes that a run does not have.
-_DROPPED: Final = frozenset(
-    {
-        TOPOLOGY_AUTO_TASK_HOOKS,
-        TOPOLOGY_COMPONENT_CPUMAP,
-        TOPOLOGY_COMPONENT_RAMMAP,
-        TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS,
-    }
-)
+_DROPPED: Final = frozenset({TOPOLOGY_AUTO_TASK_HOOKS, TOPOLOGY_COMPONENT_CPUMAP, TOPOLOGY_COMPONENT_RAMMAP})
 
 
 def run_topology(
@@ -45,9 +37,13 @@ def run_topology(
     them.
     """
     made = topology_pb2.Topology(id=topology.id, name=topology.name, state=topology.state)
-    containers = max(int(config_of(topology).get(TOPOLOGY_STMGRS, 1)), min(2, workers))
-    own = {TOPOLOGY_RELIABILITY_MODE: "ATMOST_ONCE", TOPOLOGY_STMGRS: str(containers)}
-    kept = [pair for pair in topology.topology_config.kvs if pair.key not in own and pair.key not in _DROPPED]
+    given, mode = config_of(topology), "ATMOST_ONCE"
+    containers = max(int(given.get(TOPOLOGY_STMGRS, 1)), min(2, workers))
+    own = {TOPOLOGY_RELIABILITY_MODE: mode, TOPOLOGY_STMGRS: str(containers)}
+    # Nobody is warned of keys that only this mode ignores.
+    idle = keys_without_effect(given, mode) - keys_without_effect(given, reliability_mode(topology))
+    dropped = _DROPPED | idle | own.keys()
+    kept = [pair for pair in topology.topology_config.kvs if pair.key not in dropped]
     made.topology_config.kvs.extend(kept)
     made.topology_config.MergeFrom(encode_config(own))
     config: dict[str, Any] = {RUN_KEY: folder, NO_OUTPUTS: True}
