@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from heronpy.common.errors import HeronError
 from heronpy.connectors.durable_files import write_record
 from heronpy.connectors.spark.options import decode_aggregate
 from heronpy.connectors.spark.rows import decode_schema
@@ -24,10 +23,6 @@ log = logging.getLogger("heronpy.spark")
 PLANS_WAIT_MS, PLANS_MAX, PLAN_CHARS = 10_000, 20, 65_536
 #: What Spark would take for a pattern in a path.
 _PATTERN, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
-
-
-class SinkFunctionError(HeronError):
-    """The function of a sink raised; `__cause__` is what it raised."""
 
 
 def aggregate_all(spark: Any, df: None, batch: Batch) -> None:
@@ -43,8 +38,9 @@ def aggregate_all(spark: Any, df: None, batch: Batch) -> None:
         try:
             function(spark, frame(spark, sink), part)
         except Exception as error:
-            said = text_of(error).strip().partition("\n")[0]
-            raise SinkFunctionError(f"the function of sink '{name}' raised {type(error).__name__}: {said}") from error
+            # Not another error: the driver tells by its type whether it was lost.
+            error.add_note(f"in the function of sink '{name}'")
+            raise
     write_record(Path(options["plan"]), plans_since().encode())
 
 

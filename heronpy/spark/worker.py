@@ -245,7 +245,7 @@ class Worker:
 
     def _give_up(self, ticket: Ticket, manifest: Manifest, error: BaseException) -> Result:
         log.error("batch %s failed after %d attempts", manifest.id, manifest.started, exc_info=error)
-        reason = f"{type(error).__name__}: {first_line(error)}"
+        reason = "; ".join([f"{type(error).__name__}: {first_line(error)}", *getattr(error, "__notes__", ())])
         outcome = self._of(ticket).fail(ticket, manifest, reason)
         return Result(ticket, outcome, error=error, component=manifest.component)
 

@@ -194,7 +194,7 @@ def test_a_death_at_any_step_shows_each_row_once(
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
-        (("other", raises, "other"), "the function of sink 'other' raised ValueError: no such column"),
+        (("other", raises, "other"), "ValueError: no such column; in the function of sink 'other'"),
         (("other", write_only, "table"), "sinks 'store' and 'other' write one table"),
     ],
     ids=["raises", "one table"],

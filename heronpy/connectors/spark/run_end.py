@@ -102,7 +102,7 @@ def hand_over(
         finally:
             link.close()
     if not outcome.committed:
-        raise DispatchFailedError(f"Spark has failed: {outcome.error.partition(': ')[2] or outcome.error}")
+        raise DispatchFailedError(f"Spark has failed: {outcome.error}")
     published = [Path(table) for _, table in dispatches.tables(manifest.stem)]
     return {
         name: ", ".join(str(one.parent) for one in published if one.name == f"batch={names.get(name)}")
