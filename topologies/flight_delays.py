@@ -13,7 +13,8 @@ any order. PySpark sums the counts of each micro-batch and writes them to a tabl
 
 Each flight is counted once, even if tasks, Spark or the whole container are killed meanwhile, and the topology ends
 by itself when the whole file is counted. `--report` proves it: it compares the table with the file, line by line, and
-prints no answer when they differ. With `--guarantee ATLEAST_ONCE` flights whose sink was lost may be counted twice.
+prints no answer when they differ. With `heron submit --mode batch` the same table comes from one call of `store`.
+With `--guarantee ATLEAST_ONCE` flights whose sink was lost may be counted twice.
 """
 
 from __future__ import annotations

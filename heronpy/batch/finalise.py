@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,12 +18,15 @@ from heronpy.batch.record import RunRecord, RunState
 from heronpy.batch.rows import sinks_of
 from heronpy.batch.stages import Stage
 from heronpy.batch.steps import Steps, files_of
+from heronpy.batch.topology import KEEPER
 from heronpy.ckpt.state_bytes import BASE, encode_plain, encode_segments
-from heronpy.common.errors import ConfigError, HeronError
+from heronpy.common.errors import ConfigError, GaveUpError, HeronError
+from heronpy.common.flock import try_flock
 from heronpy.common.folders import open_private
 from heronpy.common.version import VERSION
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
+from heronpy.connectors.unit_output import UnitOutput
 from heronpy.ingest.boundary import followed_state, read_state
 from heronpy.ingest.options import SEPARATOR, logs_at
 from heronpy.plan.component_config import component_config, parallelism_of
@@ -38,26 +41,30 @@ from heronpy.wire.codec import freeze
 #: A run has one checkpoint.
 NUMBER = 1
 _VERSION = 1
+#: Interval at which a keeper looks whether another one has ended the run.
+LOCK_S = 0.1
 
 
-def finalise(steps: Steps) -> None:
-    """End a run whose stages are all done."""
-    with _one_at_a_time(steps):
+def finalise(steps: Steps, wait: Callable[[float], None] = time.sleep) -> None:
+    """End a run whose stages are all done. `wait(seconds)` is called while somebody else works for it."""
+    with _one_at_a_time(steps, wait):
         try:
-            _end(steps)
+            _end(steps, wait)
         except (HeronError, OSError):
             # Another host may have been first, and have removed what this one was reading.
             if not steps.run.record.has_ended:
                 raise
 
 
-def _end(steps: Steps) -> None:
+def _end(steps: Steps, wait: Callable[[float], None]) -> None:
     record = steps.run.record
     if record.has_ended:
         return
+    if record.state is RunState.FAILED:
+        raise GaveUpError(record.cause)  # the keeper that was here before has found that
     snapshots = Snapshots(steps) if record.saves and not record.hold else None
     if not record.hold:
-        record = replace(record, sinks=publish(steps))
+        record = replace(record, sinks=publish(steps, wait))
     if snapshots is not None:
         record = replace(record, savepoint=snapshots.complete(), keys=snapshots.keys)
     state = RunState.HELD if record.hold else RunState.FINISHED
@@ -66,11 +73,12 @@ def _end(steps: Steps) -> None:
 
 
 @contextmanager
-def _one_at_a_time(steps: Steps) -> Iterator[None]:
+def _one_at_a_time(steps: Steps, wait: Callable[[float], None]) -> Iterator[None]:
     """Only one keeper of this host ends the run. Keepers of two hosts may do so at once: the result is the same."""
     descriptor = open_private(steps.run.folder / "finalise.lock", os.O_RDWR)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while not try_flock(descriptor):
+            wait(LOCK_S)
         yield
     finally:
         os.close(descriptor)
@@ -85,14 +93,28 @@ def drop_files(steps: Steps) -> None:
                 path.unlink(missing_ok=True)
 
 
-def publish(steps: Steps) -> dict[str, str]:
-    """Give the sinks the rows of the winners; returns the folder of each sink."""
-    folders = {}
+def publish(steps: Steps, wait: Callable[[float], None]) -> dict[str, str]:
+    """Give the sinks the rows of the winners; returns the folder of each sink.
+
+    Spark comes first, because user code runs there: if it fails, nothing is published.
+    """
+    record, folders, for_spark = steps.run.record, dict[str, str](), dict[str, Any]()
+    later: list[tuple[UnitOutput, list[Path]]] = []
     for stage in steps.stages:
         units = exchange.unit_folders(steps.run.table(stage.number))
         for name, output in sinks_of(steps.topology, stage, steps.launch).items():
-            output.publish(steps.run.record.id, units)
-            folders[name] = output.place
+            if isinstance(output, UnitOutput):
+                later.append((output, units))
+                folders[name] = output.place
+            else:
+                for_spark[name] = output.options, [file for _, file in output.staged(units)]
+    if for_spark:
+        from heronpy.connectors.spark.run_end import SinkRows, hand_over  # only for who has such a sink
+
+        given = {name: SinkRows(*one) for name, one in for_spark.items()}
+        folders |= hand_over(steps.run.folder, record.id, steps.launch, KEEPER, given, wait)
+    for output, units in later:
+        output.publish(record.id, units)
     return folders
 
 

@@ -140,8 +140,9 @@ class BatchKeeper(LogKeeper):
             raise self._steps.fail_unit(self._step_now, failed.unit, failed.error)
         if self._steps.is_last(self._step_now):
             self.busy()
+            self._note(self._step_now, self._asking.ask(Show()), "running", time.time())
             with failing(self._steps):
-                finalise(self._steps)
+                finalise(self._steps, lambda seconds: self.delegate.wait_outside("", seconds))
         self._note(self._step_now, self._asking.ask(Show()), "finished", time.time())
         super()._conclude()
 

@@ -7,6 +7,8 @@
     lists/          what the units of a stage read, unless they read files of users
     <stage>/        what the units of a stage have written
     progress.json   the figures, for people
+    spark/          what Spark gets at the end, if there are SparkSinks
+    spark-plan.txt  the final plans of its queries
 """
 
 from __future__ import annotations
@@ -30,11 +32,12 @@ from heronpy.common.errors import AnswerError, ConfigError, GaveUpError, StateEr
 from heronpy.common.folders import check_root, heron_home, make_folders, open_private, read_own
 from heronpy.common.host import this_host
 from heronpy.connectors.durable_files import run_token, write_record
+from heronpy.connectors.spark.requirements import RUN_PLAN
 from heronpy.proto import topology_pb2
 from heronpy.views.progress import PROGRESS, Progress, progress_of
 
 _RECORD, _TOPOLOGY, _LOCK = "run.json", "topology", "lock"
-_RECORD_MAX, _PROGRESS_MAX, _TOPOLOGY_MAX = 1 << 20, 1 << 20, 256 << 20
+_RECORD_MAX, _PROGRESS_MAX, _TOPOLOGY_MAX, _PLAN_MAX = 1 << 20, 1 << 20, 256 << 20, 8 << 20
 _RUN = re.compile(r"([^/]+)/([1-9][0-9]{0,8})")
 #: The name of every run in its own ledger and tables.
 RUN: Final = "run"
@@ -89,6 +92,13 @@ class Run:
             return progress_of(read_own(self.folder / PROGRESS, _PROGRESS_MAX))
         at, state = record.ended_at or record.submitted_at, record.state.value
         return Progress(run=record.run, state=state, cause=record.cause, at=at, began_at=record.submitted_at, stages=[])
+
+    @property
+    def spark_plan(self) -> str:
+        """The final plans of Spark's queries for the SparkSinks; "" if there are none."""
+        with suppress(OSError, ConfigError):
+            return read_own(self.folder / RUN_PLAN, _PLAN_MAX).decode(errors="replace")
+        return ""
 
     @property
     def ledger(self) -> str:

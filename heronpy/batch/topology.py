@@ -18,8 +18,9 @@ from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.config_values import encode_config
 from heronpy.common.engine_settings import SettingValue
 from heronpy.common.topology_keys import NO_OUTPUTS, TOPOLOGY_COMPONENT_CPU, TOPOLOGY_COMPONENT_RAM
+from heronpy.connectors.spark.requirements import DISPATCH_KEY, RUN_HOME, spark_sinks
 from heronpy.packing.demand import Demand
-from heronpy.plan.component_config import config_of
+from heronpy.plan.component_config import config_of, keys_without_effect, reliability_mode
 from heronpy.proto import components_of, topology_pb2
 
 WORKER, KEEPER = "batch", "batch-keeper"
@@ -72,23 +73,32 @@ def left_out(settings: ComponentSettings, origins: Mapping[str, str]) -> str:
 
 
 def run_topology(
-    topology: topology_pb2.Topology, folder: str, workers: int, worker: Mapping[str, Any] | None = None
+    topology: topology_pb2.Topology,
+    folder: str,
+    workers: int,
+    worker: Mapping[str, Any] | None = None,
+    publishes: bool = True,
 ) -> topology_pb2.Topology:
     """The workers and keepers of a run in this folder, under the name and with the configuration of the topology.
 
-    `worker`: the configuration of the workers, see `worker_config`. A backup runs in another container, so there are at
-    least two of them.
+    `worker`: the configuration of the workers, see `worker_config`. A run that `publishes` needs Spark if a sink does.
+    A backup runs in another container, so there are at least two of them.
     """
     made = topology_pb2.Topology(id=topology.id, name=topology.name, state=topology.state)
-    containers = max(int(config_of(topology).get(TOPOLOGY_STMGRS, 1)), min(2, workers))
-    own = {TOPOLOGY_RELIABILITY_MODE: "ATMOST_ONCE", TOPOLOGY_STMGRS: str(containers)}
-    kept = [pair for pair in topology.topology_config.kvs if pair.key not in own and pair.key not in _DROPPED]
+    given, mode = config_of(topology), "ATMOST_ONCE"
+    containers = max(int(given.get(TOPOLOGY_STMGRS, 1)), min(2, workers))
+    own = {TOPOLOGY_RELIABILITY_MODE: mode, TOPOLOGY_STMGRS: str(containers)}
+    # Nobody is warned of keys that only this mode ignores.
+    idle = keys_without_effect(given, mode) - keys_without_effect(given, reliability_mode(topology))
+    dropped = _DROPPED | idle | own.keys()
+    kept = [pair for pair in topology.topology_config.kvs if pair.key not in dropped]
     made.topology_config.kvs.extend(kept)
     made.topology_config.MergeFrom(encode_config(own))
     config: dict[str, Any] = {RUN_KEY: folder, NO_OUTPUTS: True}
+    for_spark = {DISPATCH_KEY: f"{folder}/{RUN_HOME}"} if publishes and spark_sinks(topology) else {}
     for name, path, tasks, more in (
         (WORKER, "heronpy.batch.worker.BatchWorker", workers, worker or {}),
-        (KEEPER, "heronpy.batch.keeper.BatchKeeper", _KEEPERS, {_HANG_KEY: _STEP_S}),
+        (KEEPER, "heronpy.batch.keeper.BatchKeeper", _KEEPERS, {_HANG_KEY: _STEP_S} | for_spark),
     ):
         spout = HeronComponentSpec(name, path, True, tasks, config=config | {**more}).get_protobuf()
         assert isinstance(spout, topology_pb2.Spout)

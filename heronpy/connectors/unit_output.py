@@ -34,10 +34,6 @@ class SinkWriter(ABC):
     """Writes the rows of an attempt for a sink."""
 
     @abstractmethod
-    def row(self, values: Sequence[Any]) -> None:
-        """Add a tuple; raises UnfitError if it does not fit, and other tuples are not affected."""
-
-    @abstractmethod
     def batch(self, batch: Batch) -> dict[int, str]:
         """Add the tuples of a batch; returns the indices of tuples that do not fit, with the reason."""
 
@@ -46,23 +42,15 @@ class SinkWriter(ABC):
         """Complete the files of the stage; the caller syncs them."""
 
 
-class UnitOutput(ABC):
-    """The output of one sink of a batch run."""
+class StagedRows(ABC):
+    """The rows of one sink of a batch run, until the end of the run."""
 
-    def __init__(self, component: str, place: str) -> None:
-        """`place`: the folder where readers find the published rows."""
+    def __init__(self, component: str) -> None:
         self.component = component
-        self.place = place
 
     @abstractmethod
     def open(self, stage: Path) -> SinkWriter:
         """A writer of files in `stage` whose names begin with `self.prefix`; without rows it leaves no file."""
-
-    @abstractmethod
-    def publish(self, run: str, folders: Sequence[Path]) -> int:
-        """Publish the rows of all units of the run with this id, given their folders, in this order. Returns the number
-        of newly published files. After an interruption, a repetition publishes the rest.
-        """
 
     @property
     def prefix(self) -> str:
@@ -77,13 +65,27 @@ class UnitOutput(ABC):
                     yield folder, folder / name
 
 
-def unit_output_of(kind: type, component: str, config: Mapping[str, Any]) -> UnitOutput | None:
-    """The output of a sink of this class in a batch run; None if the class does not support it."""
+class UnitOutput(StagedRows):
+    """The output of one sink of a batch run, which publishes it by itself."""
+
+    def __init__(self, component: str, place: str) -> None:
+        """`place`: the folder where readers find the published rows."""
+        super().__init__(component)
+        self.place = place
+
+    @abstractmethod
+    def publish(self, run: str, folders: Sequence[Path]) -> int:
+        """Publish the rows of all units of the run with this id, whose folders these are, in this order; returns the
+        number of newly published files. Repeated after an interruption, it publishes the rest."""
+
+
+def unit_output_of(kind: type, component: str, config: Mapping[str, Any]) -> StagedRows | None:
+    """The output of a sink of this class in a batch run; None if the class offers none."""
     make = getattr(kind, "unit_output", None)
     if make is None:
         return None
     found = make(component, config)
-    if not isinstance(found, UnitOutput):
+    if not isinstance(found, StagedRows):
         raise ConfigError(f"unit_output of {kind.__name__} must return a UnitOutput, not {found!r:.100}")
     return found
 

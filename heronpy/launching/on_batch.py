@@ -24,9 +24,9 @@ from heronpy.clusters.session import Session
 from heronpy.common.engine_settings import BatchSettings, EngineSettings, IngestSettings
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.folders import heron_home
-from heronpy.common.setting_types import CheckpointSettings, PackingSettings
+from heronpy.common.setting_types import CheckpointSettings, PackingSettings, SparkSettings
 from heronpy.common.settings import Resolved, settings_for
-from heronpy.connectors.spark.requirements import spark_sinks
+from heronpy.connectors.spark.requirements import check_master, check_spark, spark_sinks
 from heronpy.ingest.keys import has_only_units, until_now
 from heronpy.ingest.ledger.reaching import urls_of
 from heronpy.launching import submission
@@ -84,6 +84,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
                 shared_ledger(topology, resolved, settings)
             except (TopologyError, ConfigError) as error:
                 choice = Choice("stream", str(error).partition("\n")[0])
+        if choice.mode == "batch" and (problem := _sinks_problem(topology)):
+            choice = Choice("stream", problem)
         why = choice.why
         if choice.mode == "stream":
             if flags.like or flags.hold or flags.resume or flags.fresh:
@@ -101,6 +103,7 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
         yield Begun(replace(loaded, topology=until_now(topology)), why=why, units=True)
         return
     stages = divide(topology)
+    check_sinks(topology, resolved, flags.hold)
     ledger = shared_ledger(topology, resolved, settings)
     submission.refuse_taken(session, topology.name)
     workers = settings.workers or os.cpu_count() or 1
@@ -109,7 +112,7 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
     if said := left_out(resolved.component_settings, resolved.origins):
         warn(said)
     if flags.dry:
-        made = run_topology(topology, "", workers, worker)
+        made = run_topology(topology, "", workers, worker, not flags.hold)
         yield Begun(replace(loaded, topology=made), None, stages, workers, why=why)
         return
     folder = runs_folder(settings, session.target.cluster)
@@ -127,7 +130,7 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
         else:
             run = runs.begin(replace(_new_record(session, topology, resolved, code, flags), ledger=ledger), topology)
         try:
-            made = run_topology(topology, str(run.folder), workers, worker)
+            made = run_topology(topology, str(run.folder), workers, worker, not flags.hold)
             yield Begun(replace(loaded, topology=made), run, stages, workers, continues, why)
         except BaseException:
             if before is not None and continues:
@@ -136,6 +139,25 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
                 runs.remove(run)
             raise
         forget(session, folder, topology.name, settings.keep_runs, flags.like)
+
+
+def _sinks_problem(topology: topology_pb2.Topology) -> str:
+    """Why the SparkSinks of a topology cannot run in a batch, as a clause; "" if they can."""
+    if not spark_sinks(topology):
+        return ""
+    from heronpy.connectors.spark.units import sinks_problem  # it needs pyarrow
+
+    return sinks_problem(topology)
+
+
+def check_sinks(topology: topology_pb2.Topology, resolved: Resolved, hold: bool) -> None:
+    """BatchRefusedError if a SparkSink cannot run in a batch, ConfigError if Spark cannot; a held run needs none."""
+    if problem := _sinks_problem(topology):
+        raise BatchRefusedError(f"topology '{topology.name}' cannot run as a batch: {problem}")
+    if spark_sinks(topology) and not hold:
+        master = settings_for(resolved, SparkSettings).master
+        check_spark(master)
+        check_master(master)
 
 
 def _checked(session: Session, topology: topology_pb2.Topology) -> Resolved:

@@ -8,6 +8,7 @@ incarnation and the gateway's epoch too, so that a gateway touches only its own 
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 from collections.abc import Sequence
@@ -52,9 +53,22 @@ class Batch:
         self._shared = shared
         self._staged: dict[Path, Path] = {}
         self._tables: dict[Url, list[Any]] = {}
+        #: Files of a table, unless its writer says how many.
+        self._files = 1
+        #: Of a batch run: those of its sinks.
+        self._parts: list[Batch] = []
 
     def __repr__(self) -> str:
         return f"Batch({self.id}, attempt {self.attempt}, {self.rows} rows)"
+
+    def part(self, name: str, component: str, rows: int, options: dict[str, Any]) -> Batch:
+        """The rows of one sink of a batch run, whose output is published together with that of the others."""
+        made = copy.copy(self)
+        made.id, made.component, made.rows, made.options = name, component, rows, options
+        made._name = f"{name}-{self._mark}{self.attempt}"
+        made._staged, made._tables, made._files, made._parts = {}, {}, 0, []
+        self._parts.append(made)
+        return made
 
     def path(self, folder: str | os.PathLike[str], suffix: str = "") -> str:
         """A path that belongs to this batch: `<folder>/batch=<id><suffix>`; a folder is created, a URL is used
@@ -70,18 +84,18 @@ class Batch:
         make_output(parent)
         return str(parent / f"batch={self.id}{suffix}")
 
-    def write_parquet(self, df: Any, table: str | os.PathLike[str], files: int = 1) -> None:
+    def write_parquet(self, df: Any, table: str | os.PathLike[str], files: int | None = None) -> None:
         """Add a DataFrame (of Spark, pandas or a pyarrow Table) to a table of Parquet files: a folder, or a URL.
 
         It appears there, as `batch=<id>`, when your function has returned and the batch is committed:
-        completely and once, however often the batch is repeated. `files` is the number of files to
-        write a Spark DataFrame to (a micro-batch is small); 0 leaves that to Spark. The folder must be
-        on a file system that all Spark executors share. In an object store (`s3://`, `gs://`, `az://`, with the
-        extra `objects`) it is one file, which the gateway writes, so the rows must fit its memory.
+        completely and once, however often the batch is repeated. `files` is the number of files to write a Spark
+        DataFrame to; 0 leaves that to Spark, which is the default in a batch run, else 1. The folder must be on a file
+        system that all Spark executors share. In an object store (`s3://`, `gs://`, `az://`, with the extra `objects`)
+        it is one file, which the gateway writes, so the rows must fit its memory.
         """
         place = place_of(os.fspath(table)) if is_url(os.fspath(table)) else None
         if isinstance(place, Url):
-            if files != 1:
+            if files not in (None, 1):
                 raise ConfigError(f"a batch is one file in {place}, an object store; leave files={files} out")
             self._tables.setdefault(place, []).append(_arrow(df))
             return
@@ -92,6 +106,7 @@ class Batch:
             _make_staged(staged)
             self._staged[folder] = staged
         if _is_of_spark(df):
+            files = self._files if files is None else files
             (df.coalesce(files) if files > 0 else df).write.mode("append").parquet(f"file://{staged}")
             return
         import pyarrow.parquet as pq
@@ -111,7 +126,8 @@ class Batch:
 
     def staged_tables(self) -> list[list[str]]:
         """Pairs [staged, published] of folders and objects, synced to disk and ready to publish."""
-        pairs = []
+        self._refuse_shared()
+        pairs = [pair for part in self._parts for pair in part.staged_tables()]
         for folder, staged in self._staged.items():
             if staged.is_dir():
                 if self._lineage is not None:
@@ -127,8 +143,22 @@ class Batch:
             pairs.append([staged_url, str(table / f"batch={self.id}")])
         return pairs
 
+    def _refuse_shared(self) -> None:
+        """ConfigError if two sinks of a batch run write one table."""
+        writers: dict[Path | Url, str] = {}
+        for part in self._parts:
+            tables: list[Path | Url] = [*part._staged, *part._tables]
+            for table in tables:
+                first = writers.setdefault(table, part.component)
+                if first != part.component:
+                    raise ConfigError(
+                        f"sinks '{first}' and '{part.component}' write one table, {table}; give each its own"
+                    )
+
     def drop_staged(self) -> None:
         """Remove the output of this attempt."""
+        for part in self._parts:
+            part.drop_staged()
         places: list[Path | Url] = [*self._staged, *self._tables]
         for place in places:
             drop_staged(place, self.id, self._mark)

@@ -171,7 +171,8 @@ class Inbox:
         done = _outcome(manifest, COMMITTED, publish_s=time.monotonic() - began)
         for staged, table in manifest.tables:
             # Staged output of other gateways for this batch, or of earlier attempts of this gateway.
-            drop_staged(place_of(table).parent, manifest.id, keep=staged.rpartition("/")[2])
+            place = place_of(table)
+            drop_staged(place.parent, place.name.removeprefix("batch="), keep=staged.rpartition("/")[2])
         done = replace(done, tables=manifest.tables) if manifest.checkpoint else done
         self._record(folder, stem, done, bool(manifest.checkpoint))
         return done
@@ -291,10 +292,16 @@ class DispatchInbox(Inbox):
         return False  # the keeper that hands it over reports the same
 
     def _publish(self, manifest: Manifest) -> None:
-        publish_once(manifest.tables, manifest.incarnation)
+        if manifest.of_run:  # the id of a run is in the name
+            publish(manifest.tables)
+        else:
+            publish_once(manifest.tables, manifest.incarnation)
 
     def _unpublish(self, manifest: Manifest, tables: list[list[str]]) -> None:
-        unpublish_own(tables, manifest.incarnation)
+        if manifest.of_run:
+            unpublish(tables)
+        else:
+            unpublish_own(tables, manifest.incarnation)
 
 
 def inboxes_of(homes: dict[str, str], run: str, epoch: int) -> dict[str, DispatchInbox]:

@@ -85,7 +85,7 @@ class Worker:
         self._make_batch = make_batch
         self._tickets: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
         self.results: queue.SimpleQueue[Result | Lost] = queue.SimpleQueue()
-        self._functions: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {}
+        self._functions: dict[str, tuple[Callable[..., Any], dict[str, Any], bytes]] = {}
         self._sessions: dict[tuple[str, int], Any] = {}
         #: Batches whose record still counts a last attempt that an outage ended, with the number of such attempts.
         self._uncounted: dict[Ticket, int] = {}
@@ -226,7 +226,9 @@ class Worker:
             self._uncounted[ticket] = manifest.started
 
     def _frame(self, ticket: Ticket, manifest: Manifest, session: Any) -> Any:
-        """The rows as a DataFrame; only Spark reads the rows of work units."""
+        """The rows as a DataFrame; only Spark reads the rows of work units, and a batch run has several sinks."""
+        if manifest.of_run:
+            return None
         if manifest.inputs:
             return session.read.parquet(*(f"file://{folder}" for folder in manifest.inputs))
         return self._driver.frame(session, self._of(ticket).rows(ticket))
@@ -243,7 +245,7 @@ class Worker:
 
     def _give_up(self, ticket: Ticket, manifest: Manifest, error: BaseException) -> Result:
         log.error("batch %s failed after %d attempts", manifest.id, manifest.started, exc_info=error)
-        reason = f"{type(error).__name__}: {first_line(error)}"
+        reason = "; ".join([f"{type(error).__name__}: {first_line(error)}", *getattr(error, "__notes__", ())])
         outcome = self._of(ticket).fail(ticket, manifest, reason)
         return Result(ticket, outcome, error=error, component=manifest.component)
 
@@ -252,8 +254,8 @@ class Worker:
         data = self._of(ticket).sink_record(ticket.component)
         record = json.loads(data)
         known = self._functions.get(ticket.component)
-        if known is None or known[2] != record["aggregate"]:
-            known = (decode_aggregate(record["aggregate"]), record["options"], record["aggregate"])
+        if known is None or known[2] != data:
+            known = (decode_aggregate(record["aggregate"]), record["options"], data)
             self._functions[ticket.component] = known
         return known[0], dict(record["options"])
 

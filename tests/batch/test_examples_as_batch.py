@@ -30,9 +30,11 @@ from topologies import (
     batch_word_count,
     custom_grouping,
     direct_grouping,
+    flight_delays,
     log_table,
     multi_stream,
     sick,
+    spark_sink,
     stateful_word_count,
     streamlet_word_count,
     windowed,
@@ -42,8 +44,6 @@ from topologies import (
 ROWS = re.compile(r"^\| (`\w+\.py.*?) \| (.*) \|$", re.MULTILINE).findall(
     (REPO / "docs" / "howto" / "batch-runs.md").read_text()
 )
-#: They end in Spark.
-WITH_SPARK = {"flight_delays", "spark_sink"}
 
 
 def day(monkeypatch: pytest.MonkeyPatch) -> TopologyBuilder:
@@ -106,6 +106,34 @@ def test_the_result_is_that_of_the_stream(tmp_path: Path, name: str) -> None:
     compare(lambda: EQUAL[name](tmp_path))
 
 
+def test_spark_gets_the_flights_of_the_stream(tmp_path: Path) -> None:
+    """In fewer rows: a bolt that counts emits at its end what it emits at each tick of a stream."""
+    line = "2013,1,1,5,5,{delay},8,8,11,{carrier},15,N1,{origin}"
+    flights = [("AA", "JFK", "2"), ("UA", "LGA", "NA"), ("AA", "LGA", "-3")] * 40
+    lines = [line.format(carrier=carrier, origin=origin, delay=delay) for carrier, origin, delay in flights]
+    (tmp_path / "flights.csv").write_text("\n".join(["header", *lines, ""]))
+
+    def summed(rows: Any) -> Counter[Any]:
+        counts: Counter[Any] = Counter()
+        for kind, key, delay, number in rows:
+            counts[kind, key, delay] += number
+        return counts
+
+    def made() -> TopologyBuilder:
+        return flight_delays.flight_delays("test", tmp_path / "flights.csv", tmp_path / "table")
+
+    wanted = flight_delays.file_counts(tmp_path / "flights.csv")
+    with Simulator(made(), sinks="collect") as simulator:
+        assert simulator.run().reason == "finished"
+        assert summed(row for kind in flight_delays.KINDS for row in simulator.emitted(f"by_{kind}")) == wanted
+    assert summed(Simulator.run_batch(made(), unit_bytes=1000).rows("table")) == wanted
+
+
+def test_spark_gets_all_readings() -> None:
+    """They are random, so the number counts."""
+    assert len(Simulator.run_batch(spark_sink.spark_sink("test", "/table", 300)).rows("averages")) == 300
+
+
 @pytest.mark.parametrize(
     ("make", "spout"),
     [
@@ -135,7 +163,7 @@ def test_the_list_of_examples_is_complete_and_gives_the_reasons_of_the_command(m
     """What is between quotation marks in the list is what is said."""
     made = unbounded(monkeypatch)
     named = {name: said for names, said in ROWS for name in re.findall(r"`(.+?)`", names)}
-    assert {name.split(".")[0] for name in named} | WITH_SPARK == {path.stem for path in EXAMPLES.glob("*.py")}
+    assert {name.split(".")[0] for name in named} == {path.stem for path in EXAMPLES.glob("*.py")}
     assert {name.replace(".py", "") for name, said in named.items() if said.startswith("the result")} == set(EQUAL)
     for name, said in named.items():
         if (quoted := re.search(r'"(.+)"', said)) and (topology := made.pop(name.split(".")[0], None)):

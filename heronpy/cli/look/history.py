@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import to_builtins
 
+from heronpy.batch.run import Run
 from heronpy.cli import exits
 from heronpy.cli.look import events, logs
 from heronpy.cli.output import clean, command, moment, print_json, print_table, say, say_labelled
@@ -17,6 +18,7 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.losses import given_up_text, losses_text
 from heronpy.common.units import counted, format_bytes, format_duration
+from heronpy.connectors.spark.requirements import RUN_PLAN
 from heronpy.views.build_ended import doctor_of_ended
 from heronpy.views.exception_groups import groups_of
 from heronpy.views.overview import Topology
@@ -50,12 +52,13 @@ def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
     shown, used, units = found.summary(), used_by(found.kept), _units(found)
     _, happened, timeline = told_by(found.kept)
     findings = doctor_of_ended(shown, happened, timeline).findings if shown.ended_at is not None else []
+    spark_plan = Run(found.folder).spark_plan if found.folder is not None else ""
     progress, raised = found.progress, groups_of(found.kept.last.exceptions.exceptions)
     if as_json:
         print_json(
             {
                 "run": found.name, **to_builtins(shown), "used": to_builtins(used), "progress": to_builtins(progress),
-                "units": to_builtins(units.pipelines),
+                "units": to_builtins(units.pipelines), "spark_plan": spark_plan,
                 "findings": to_builtins(findings), "exceptions": sum(one.count for one, _ in raised),
                 "events": to_builtins(happened),
             }
@@ -83,6 +86,9 @@ def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
     if progress is not None:
         say_labelled("read", progress.boundary or "its input is not known")
         print_units(table_of(progress))
+        if spark_plan:
+            say_labelled("Spark", f"the final plans are in {found.folder}/{RUN_PLAN}", whole=True)
+            say(spark_plan.partition("\n\n")[0])
     elif units.pipelines:
         print_units(units.table)
     for event in happened[-EVENTS:]:

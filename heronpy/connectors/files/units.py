@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from heronpy.api.batch import Batch
 from heronpy.common.errors import StateError
@@ -52,9 +51,6 @@ class FileUnits(UnitOutput):
 class _Writer(SinkWriter):
     def __init__(self, file: StageFile, options: FileOptions) -> None:
         self._file, self._writer = file, writer_of(options, file)
-
-    def row(self, values: Sequence[Any]) -> None:
-        self._writer.row(values)
 
     def batch(self, batch: Batch) -> dict[int, str]:
         return self._writer.batch(batch)

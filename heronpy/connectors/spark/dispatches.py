@@ -68,6 +68,10 @@ class DispatchFolder:
         whose = self._run, self._component, 0, token
         return Manifest(name, *whose, number, 0, rows, True, size_bytes=size_bytes, inputs=inputs)
 
+    def hand_over_run(self, manifest: Manifest) -> None:
+        """Hand over the dispatch of a batch run; idempotent."""
+        self._folder.hand_over(replace(manifest, of_run=True))
+
     def hand_over(self, manifest: Manifest, lineage: bytes) -> None:
         """Hand a dispatch over; idempotent, because other keepers write the same record."""
         key = self._folder.key(_LINEAGE, f"{manifest.stem}.json")
@@ -81,6 +85,11 @@ class DispatchFolder:
     def outcome(self, stem: str) -> Outcome | None:
         """The outcome of a dispatch; None if it has not ended."""
         return self._folder.outcome(stem)
+
+    def tables(self, stem: str) -> list[list[str]]:
+        """What is published of a dispatch: pairs [staged, published]."""
+        decision = self._folder.decision(stem)
+        return decision.tables if decision is not None else []
 
     def forget(self, stem: str) -> None:
         """Remove the records of a dispatch whose outcome is in the ledger; the last outcomes stay."""

@@ -58,6 +58,8 @@ class Manifest(Struct):
     inputs: list[str] = []
     lineage: str = ""
     mark: str = ""
+    #: The dispatch of a batch run (run_end.py), whose function reads the rows itself.
+    of_run: bool = False
     #: Time of the hand-over in seconds since the epoch; 0 if not handed over yet.
     handed_over_at: float = 0.0
 

@@ -65,6 +65,31 @@ def decode_schema(text: str) -> pa.Schema | None:
     return pa.schema(columns)
 
 
+def parquet_problem(schema: pa.Schema, whose: str) -> str:
+    """Why Spark cannot read a column of Parquet files of this schema, and the fix, as a clause; "" if it can."""
+    import pyarrow.types as types
+
+    def fix_of(kind: pa.DataType) -> str:
+        if types.is_timestamp(kind) and kind.unit == "ns":
+            return "use timestamp[us]"
+        if types.is_time(kind) or types.is_duration(kind) or types.is_uint64(kind):
+            return "use int64"
+        if types.is_float16(kind):
+            return "use float"
+        if types.is_null(kind):
+            return "give it a type"
+        if types.is_union(kind) or types.is_interval(kind):
+            return "use another type"
+        parts = [kind.field(place).type for place in range(kind.num_fields)] if types.is_nested(kind) else ()
+        return next(filter(None, map(fix_of, parts)), "")
+
+    for column in schema:
+        fix = fix_of(column.type)
+        if fix:
+            return f"column {column.name!r} of {whose} is {column.type}, which Spark cannot read from Parquet; {fix}"
+    return ""
+
+
 def row_bytes(values: Sequence[Any]) -> int:
     """Approximate size of a row in a batch in bytes; cheap, and never much too low."""
     total = 0

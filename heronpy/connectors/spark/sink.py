@@ -12,7 +12,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from heronpy.api.batch import Batch
@@ -37,6 +37,8 @@ from heronpy.plan.launch import LaunchSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from heronpy.connectors.unit_output import StagedRows
 
 #: Interval at which hints for batches without an outcome are repeated.
 REPEAT_S = 1.0
@@ -135,6 +137,13 @@ class SparkSink(TwoPhaseSink):
             options=options,
         )
         return super().spec(name=name, inputs=inputs, par=par, config={**made.to_config(), **(config or {})})
+
+    @classmethod
+    def unit_output(cls, component: str, config: Mapping[str, Any]) -> StagedRows:
+        """The rows of this sink in a batch run."""
+        from heronpy.connectors.spark.units import SparkUnits
+
+        return SparkUnits(component, config)
 
     def open(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Takes over the task from a predecessor, and finds the gateway."""

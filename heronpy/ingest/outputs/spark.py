@@ -15,6 +15,7 @@ from heronpy.common.folders import heron_home
 from heronpy.common.units import parse_bytes
 from heronpy.connectors.spark.options import encode_aggregate, plain_json
 from heronpy.connectors.spark.requirements import DISPATCH_KEY
+from heronpy.connectors.spark.rows import parquet_problem
 from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.outputs.base import Output
 from heronpy.ingest.outputs.parquet import ParquetTable
@@ -68,8 +69,9 @@ class SparkBatches(ParquetTable):
                 f"home {home!r} of SparkBatches has one of * ? [ ] {{ }} \\, which Spark treats as patterns"
             )
         super().__init__(home or str(heron_home() / "units"), schema)
-        for column in self.schema:
-            _check_type(column)
+        problem = parquet_problem(self.schema, "SparkBatches")
+        if problem:
+            raise ConfigError(problem)
         self._has_home = bool(home)
         self.aggregate = encode_aggregate(aggregate)
         # Converted to the form in which the gateway gets them, with paths as text.
@@ -102,20 +104,3 @@ class SparkBatches(ParquetTable):
     def keeper_config(self) -> dict[str, str]:
         """See `Output`: the topology needs Spark."""
         return {DISPATCH_KEY: str(Path(self.table) / HOME)}
-
-
-def _check_type(column: pa.Field) -> None:
-    """Raise ConfigError for a type that Spark cannot read from Parquet."""
-    import pyarrow.types as types
-
-    kind, fix = column.type, ""
-    if types.is_timestamp(kind) and kind.unit == "ns":
-        fix = "use timestamp[us]"
-    elif types.is_time(kind) or types.is_duration(kind):
-        fix = "use int64"
-    elif types.is_float16(kind):
-        fix = "use float"
-    elif types.is_null(kind):
-        fix = "give it a type"
-    if fix:
-        raise ConfigError(f"column {column.name!r} of SparkBatches is {kind}, which Spark cannot read; {fix}")

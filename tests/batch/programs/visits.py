@@ -1,7 +1,7 @@
 """Counts the visitors in the lines of files: python visits.py NAME LOGS OUT [KEY=VALUE]...
 
 tasks: of the count. follow: 1 for a stream that does not end. broken: a visitor whose line raises. slow_s: per line.
-mode: of reliability. kill: a file whose absence makes the parser kill its process once.
+spark: 1 for a SparkSink in place of the FileSink. mode: of reliability. kill: a file whose absence makes the parser kill its process once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from heronpy import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tuple
 from heronpy.api.metrics import CountMetric
 from heronpy.connectors.files import FileSink
+from heronpy.connectors.spark import SparkSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 
 
@@ -76,6 +77,11 @@ class Endless(Spout):
         self.emit(["nobody /"])
 
 
+def store_rows(spark: Any, df: Any, batch: Any) -> None:
+    """What the Spark sink does."""
+    batch.write_parquet(df, batch.options["table"])
+
+
 def topology(name: str, logs: str, out: str, **given: str) -> TopologyBuilder:
     """The topology; `given` are the keys of the docstring."""
     builder = TopologyBuilder(name)
@@ -89,7 +95,13 @@ def topology(name: str, logs: str, out: str, **given: str) -> TopologyBuilder:
         "count", Count, par=int(given.get("tasks", 2)), inputs={parse: Grouping.fields("visitor")},
         config={"topology.tick.tuple.freq.secs": 0.2},
     )  # fmt: skip
-    builder.add_spec(FileSink.spec("store", {count: Grouping.SHUFFLE}, folder=out, fields=["visitor", "visits"]))
+    if given.get("spark"):
+        schema = {"visitor": "string", "visits": "int64"}
+        builder.add_spec(
+            SparkSink.spec("store", {count: Grouping.SHUFFLE}, aggregate=store_rows, schema=schema, table=out)
+        )
+    else:
+        builder.add_spec(FileSink.spec("store", {count: Grouping.SHUFFLE}, folder=out, fields=["visitor", "visits"]))
     builder.set_config({
         "topology.reliability.mode": given.get("mode", "EFFECTIVELY_ONCE"),
         "heron.checkpoint.interval_s": 0.5,

@@ -1,0 +1,85 @@
+"""The end of a batch run in Spark: the functions of all SparkSinks, each over all rows of its sink.
+
+The gateway calls `aggregate_all` as it calls the function of a user, and decides about the output of all sinks at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from heronpy.connectors.durable_files import write_record
+from heronpy.connectors.spark.options import decode_aggregate
+from heronpy.connectors.spark.rows import decode_schema
+from heronpy.spark.batch import Batch
+from heronpy.spark.outage import text_of
+
+log = logging.getLogger("heronpy.spark")
+
+#: How long the plans of the last queries may be behind, most queries whose plans are kept, and characters of each.
+PLANS_WAIT_MS, PLANS_MAX, PLAN_CHARS = 10_000, 20, 65_536
+#: What Spark would take for a pattern in a path.
+_PATTERN, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
+
+
+def aggregate_all(spark: Any, df: None, batch: Batch) -> None:
+    """Call the function of each sink; `batch.options` is made by `heronpy.connectors.spark.run_end`."""
+    options = batch.options
+    for key, value in options["conf"].items():
+        spark.conf.set(key, value)
+    plans_since = _plans(spark)
+    for sink in options["sinks"]:
+        name = sink["component"]
+        part = batch.part(sink["id"], name, sink["rows"], sink["options"])
+        function = decode_aggregate(sink["aggregate"])
+        try:
+            function(spark, frame(spark, sink), part)
+        except Exception as error:
+            # Not another error: the driver tells by its type whether it was lost.
+            error.add_note(f"in the function of sink '{name}'")
+            raise
+    write_record(Path(options["plan"]), plans_since().encode())
+
+
+def frame(spark: Any, sink: dict[str, Any]) -> Any:
+    """All rows of a sink, with the types that they have in a micro-batch of a stream."""
+    from pyspark.sql import functions
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = decode_schema(sink["schema"])
+    assert schema is not None
+    is_ntz = spark.conf.get("spark.sql.timestampType") == "TIMESTAMP_NTZ"
+    wanted = {field.name: field.dataType for field in from_arrow_schema(schema, prefer_timestamp_ntz=is_ntz)}
+    found = spark.read.parquet(*(f"file://{_PATTERN.sub(_ESCAPED, file)}" for file in sink["files"]))
+    columns = []
+    for field in found.schema:
+        column = functions.col(f"`{field.name.replace('`', '``')}`")
+        differs = field.dataType != wanted[field.name]
+        columns.append(column.cast(wanted[field.name]).alias(field.name) if differs else column)
+    return found.select(*columns)
+
+
+def _plans(spark: Any) -> Callable[[], str]:
+    """A function that returns the final plans of all queries since now; "" where Spark does not tell them."""
+    session = getattr(spark, "_jsparkSession", None)
+    if session is None:  # Spark Connect
+        return lambda: ""
+    store, bus = session.sharedState().statusStore(), spark.sparkContext._jsc.sc().listenerBus()
+    before = int(store.executionsCount())
+
+    def taken() -> str:
+        try:
+            bus.waitUntilEmpty(PLANS_WAIT_MS)
+            queries = store.executionsList(before, PLANS_MAX)
+            found = [queries.apply(place) for place in range(queries.size())]
+            return "\n".join(
+                f"Query {one.executionId()}\n{one.physicalPlanDescription()[:PLAN_CHARS]}" for one in found
+            )
+        except Exception as error:
+            log.warning("Spark does not tell the plans of its queries: %s", text_of(error))
+            return ""
+
+    return taken
