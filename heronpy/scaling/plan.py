@@ -228,7 +228,7 @@ class _Round:
         return one.verdict not in _HARMLESS and not self._always_waits(one) and not self._is_beside(one)
 
     def _is_beside(self, one: Finding) -> bool:
-        """Whether a machine is full, but what holds the topology up waits for something else, of which it can have more."""
+        """Whether a machine is full, but what holds the topology up waits for something else than a CPU."""
         if one.verdict is not Verdict.MACHINE or one.task or "computes" in one.figures:
             return False
         others = self.look.findings

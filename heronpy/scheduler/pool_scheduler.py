@@ -40,6 +40,7 @@ from heronpy.proto import control_pb2
 from heronpy.scheduler.guardian import Pulse
 from heronpy.scheduler.placement_events import RestartAsked
 from heronpy.scheduler.pool_members import Member, holders_of, read_member, records_of
+from heronpy.scheduler.pool_moves import PoolMoves
 from heronpy.scheduler.reconciler import RESTART_MAX_S, EngineScheduler
 from heronpy.scheduler.state_rules import ContainerRules, PoolRules
 from heronpy.statemgr import paths
@@ -66,6 +67,8 @@ class PoolScheduler(EngineScheduler):
         self._published: dict[str, Spec] = {}
         #: Shards whose place was chosen before anybody runs anything in them.
         self._placed: frozenset[int] = frozenset()
+        #: Shards that move once their topologies are ready for it.
+        self._leaving: frozenset[int] = frozenset()
         self._pool: Pool | None = None
         self._map: Map | None = None
         self._map_version = 0
@@ -82,6 +85,8 @@ class PoolScheduler(EngineScheduler):
     # ---- what goes on -----------------------------------------------------------------------
     async def _keep(self) -> None:
         self._turn = asyncio.Event()
+        self._pool_moves = PoolMoves(self._state, self._turn.set)
+        self._opened.callback(self._pool_moves.close)
         read_at = float("-inf")
         while not self._removing:
             self._turn.clear()
@@ -175,7 +180,10 @@ class PoolScheduler(EngineScheduler):
         loads = loads_of(both, self._measured(), shards)
         idle = loads.keys() - loads_of(self._published.values(), {}, shards).keys()
         new, self._placed = frozenset(idle - self._placed), frozenset(idle)
-        decided = self._keeper.decide(self._map, pool, slots, loads, now, new)
+        launches = {id_: member.launch for id_, member in self._members.items() if not member.is_killed}
+        ready = self._pool_moves.ready(self._leaving, self._published, launches, shards)
+        decided = self._keeper.decide(self._map, pool, slots, loads, now, new, ready)
+        self._leaving = decided.leaving
         for note in decided.notes:
             log.warning("%s", note)
         if decided.map is not None:

@@ -117,7 +117,7 @@ def test_tasks_that_wait_as_they_always_do_are_too_few_also_on_a_full_machine() 
     sleeps = bolt(2, 0.99, 730, cpu=0.05, cpu_wait=0.18, wall_s=0.0014)
     found = diagnose(signals(sleeps, held=0.9, culprits=["count-2"], hosts=starved, **usual))
     assert [(one.verdict, one.task) for one in found] == [(Verdict.UNDER_PROVISIONED, ""), (Verdict.MACHINE, "")]
-    computes = bolt(2, 0.99, 730, cpu=0.3, cpu_wait=0.6, wall_s=0.0014)
+    computes = bolt(2, 0.99, 730, cpu=0.3, cpu_wait=0.6, wall_s=0.0014, host="h1")
     found = diagnose(signals(computes, held=0.9, culprits=["count-2"], hosts=starved, **usual))
     assert [(one.verdict, one.task) for one in found] == [(Verdict.MACHINE, "count-2")]
 

@@ -21,8 +21,10 @@ from heronpy.common.errors import ConfigError, DeadlineError
 from heronpy.common.folders import absolute, heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
+from heronpy.jobs.allotting import Allotting
 from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import LAYERS, Path, check_by_hand, nested
+from heronpy.jobs.driver import TopologyDriver
 from heronpy.jobs.manager import (
     PARTS,
     SYNCER,
@@ -73,7 +75,22 @@ def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, 
     """Write keys of a layer."""
     changes = nested(dict(map(_parsed, words)))
     check_by_hand(layer, changes)
-    _change(lambda store, job, seen: store.set(job, layer, changes, seen, writer(), why, for_s), layer, **flags)
+
+    def put(store: Store, job: str, seen: int, write: bool = True) -> View:
+        return store.set(job, layer, changes, seen, writer(), why, for_s, write)
+
+    _change(put, layer, trial=lambda store, job, seen: put(store, job, seen, write=False), **flags)
+
+
+def check_tasks(session: Session, store: Store, job: str, before: View, after: View) -> None:
+    """RequestError if a job is given numbers of tasks with which it would not run, because its pool has not room."""
+    old, new = before.document.parallelism, after.document.parallelism
+    more = [one for one, count in new.items() if count > old.get(one, 0)]
+    if more and after.document.place.pool:
+        driver = TopologyDriver(session.target, session.common, session.state)
+        allotting = Allotting(store, session.state, driver.needs)
+        allotting.quotas = read_base(session.conf_dirs(), session.target.cluster).quotas
+        allotting.check_tasks(job, after, more)
 
 
 def unset_keys(keys: tuple[str, ...], layer: str, why: str, **flags: Any) -> None:
@@ -120,11 +137,17 @@ def _change(
     timeout_s: float,
     common: Common,
     proved: bool = True,
+    trial: Callable[[Store, str, int], View] | None = None,
 ) -> None:
-    """Edit a layer by a function of the store, the job and the version that was seen, and wait for the effect."""
+    """Edit a layer by a function of the store, the job and the version that was seen, and wait for the effect.
+
+    `trial`: the same without writing, for changes that the job's pool may have no room for.
+    """
     check_by_hand(layer)
     session, store = opened(target, common)
     before = store.get(job)
+    if trial is not None:
+        check_tasks(session, store, job, before, trial(store, job, before.versions[layer]))
     after = edit(store, job, before.versions[layer])
     changed = after.versions != before.versions
     version = f"{layer} v{after.versions[layer]}"
