@@ -236,7 +236,9 @@ class TopologyDriver:
             calm.since = now
             failed = session.failed_container(name)
             return 0.0, f"{failed.name} failed: {failed.exit_detail}" if failed is not None else ""
-        again = [task for task in status.tasks if task.epoch != calm.epochs.setdefault(task.task_id, task.epoch)]
+        # A topology master that has just started, as after a move, has not heard of all tasks.
+        known = [task for task in status.tasks if task.epoch]
+        again = [task for task in known if task.epoch != calm.epochs.setdefault(task.task_id, task.epoch)]
         for task in again:
             calm.epochs[task.task_id] = task.epoch
             calm.starts[task.task_id] += 1
