@@ -16,6 +16,8 @@ from typing import Final
 from google.protobuf.message import Message
 
 from heronpy.common.errors import HeronError, RetryableRpcError
+from heronpy.common.setting_types import TmasterSettings
+from heronpy.common.settings import settings_for
 from heronpy.net import curve
 from heronpy.net.rpc_loop import ControlClient
 from heronpy.plan.launch import LaunchSpec
@@ -26,8 +28,8 @@ from heronpy.statemgr.base import StateManager
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: For a topology to be ready; its own limit is `heron.tmaster.drain_timeout_s`.
-READY_S: Final = 60.0
+#: For the answer of a topology, after its own limit.
+ANSWER_S: Final = 5.0
 #: A topology master that does something else is asked again after this.
 AGAIN_S: Final = 1.0
 
@@ -59,18 +61,18 @@ class PoolMoves:
         return frozenset(shard for shard in leaving if all(self._asking[id_].done() for id_ in waiting[shard]))
 
     async def _ask(self, launch: LaunchSpec, containers: list[int]) -> None:
-        begun = time.monotonic()
+        begun, limit_s = time.monotonic(), settings_for(launch, TmasterSettings).drain_timeout_s + ANSWER_S
         body = control_pb2.RestartTarget(moved=containers)
         try:
-            async with asyncio.timeout(READY_S):
-                text = await self._answer(launch, body)
+            async with asyncio.timeout(limit_s):
+                text = await self._answer(launch, body, limit_s)
             log.info("topology %s may move after %.1f s: %s", launch.topology, time.monotonic() - begun, text)
         except (HeronError, OSError, TimeoutError) as error:
-            why = str(error) or f"it was not ready within {READY_S:g} s"
+            why = str(error) or f"it was not ready within {limit_s:g} s"
             log.warning("topology %s moves as it is: %s", launch.topology, why)
         self._changed()
 
-    async def _answer(self, launch: LaunchSpec, body: Message) -> str:
+    async def _answer(self, launch: LaunchSpec, body: Message, limit_s: float) -> str:
         while True:
             found = await asyncio.to_thread(self._state.get, paths.tmaster(launch.topology))
             if found is None:
@@ -79,7 +81,7 @@ class PoolMoves:
             endpoint = plan_pb2.TmasterLocation.FromString(found[0]).endpoint
             client = ControlClient(endpoint, lambda envelope: None, keys=keys, topology_id=keys.domain)
             try:
-                return str((await client.call(body, READY_S)).text)
+                return str((await client.call(body, limit_s)).text)
             except RetryableRpcError:
                 await asyncio.sleep(AGAIN_S)
             finally:

@@ -60,7 +60,8 @@ class PoolScheduler(EngineScheduler):
     def __init__(self, launch: LaunchSpec, pulse: Pulse) -> None:
         super().__init__(launch, pulse)
         self._pool_rules = PoolRules(launch.topology)
-        self._keeper = Keeper()
+        #: A slot that does not do what it is told is lost as one that does not speak.
+        self._keeper = Keeper(settings_for(launch, EngineSettings).lost_s)
         self._members: dict[str, Member] = {}
         self._answers: dict[int, Answer] = {}
         #: The specifications that slots have, by topology id.

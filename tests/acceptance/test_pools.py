@@ -28,10 +28,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.timeout(420)]
 __all__ = ["jobs"]
 
 
+#: A sixth of the usual times of leases.
+FAST = ("engine.lost_s=10", "engine.fence_s=6", "engine.renew_s=1", "tmaster.drain_timeout_s=5")
+
+
 @pytest.fixture
-def pool(jobs: Heron) -> Iterator[Heron]:
-    """A cluster with a pool of three slots; its slots are ended after the test."""
-    made = jobs("pool", "create", "local", "small", "--slots", 3, "--cpu", 4, "--ram", "4GB").ok()  # fmt: skip
+def pool(jobs: Heron, request: pytest.FixtureRequest) -> Iterator[Heron]:
+    """A cluster with a pool of three slots, and settings as parameter; its slots are ended after the test."""
+    given = [word for one in getattr(request, "param", ()) for word in ("--config-property", f"heron.{one}")]
+    made = jobs("pool", "create", "local", "small", "--slots", 3, "--cpu", 4, "--ram", "4GB", *given).ok()
     assert "Created pool 'small': 3 slots of 4 cores and 4GB on engine local" in made.out
     yield jobs
     if (shown := jobs("pool", "show", "local", "small", "--json")).code == 0:
@@ -208,3 +213,42 @@ def test_its_tuples_are_exact_while_it_is_rescaled_and_moved_and_both_managers_d
     in_state(heron, "FINISHED")
     verdict = heron("verify", "check", out, "--mode", "EFFECTIVELY_ONCE", "--json").json()
     assert verdict["ok"] and verdict["expected"] > 5000, verdict
+
+
+@pytest.mark.parametrize("pool", [FAST], indirect=True)
+@pytest.mark.parametrize("stopped", ["the source", "the targets"])
+def test_a_slot_that_is_stopped_while_containers_move_is_ended_and_they_go_on_elsewhere(
+    pool: Heron, tmp_path: Path, stopped: str
+) -> None:
+    heron, short = pool, ("--config-property", "heron.tmaster.drain_timeout_s=5")
+    heron("job", "create", "local", EXAMPLE, *words(tmp_path / "out"), "--pool", "small", *short).ok()
+    wait_for(lambda: all_up(heron), 90.0, "all tasks")
+    known = job(heron)["topology_id"]
+
+    def places() -> dict[str, set[int]]:
+        """The slots that have a process of a container, by the container, also one that is stopped."""
+        found: dict[str, set[int]] = {}
+        for slot in slots(heron):
+            for one in in_slots(heron, slot):
+                with contextlib.suppress(psutil.Error):
+                    for title in one.cmdline():
+                        if title.startswith(f"heron: {known}/"):
+                            found.setdefault(title, set()).add(slot)
+        return found
+
+    source = slot_of(heron, wait_for(lambda: executor(heron), 30.0, "the executor of container 1"))
+    frozen = {source} if stopped == "the source" else {*slots(heron)} - {source}
+    before = [one for slot in frozen for one in in_slots(heron, slot) if runs(one, "heronpy.executor.slot")]
+    assert len(before) == len(frozen)
+    for one in before:
+        one.suspend()
+    heron("pool", "drain", "local", "small", source).ok()
+
+    def moved() -> bool:
+        overlaps = {title: where for title, where in places().items() if len(where) > 1}
+        assert not overlaps, overlaps
+        return all_up(heron, source)
+
+    wait_for(moved, 120.0, f"all tasks outside of slot {source}")
+    assert any(not one.is_running() for one in before), "a slot that does nothing is ended"
+    assert job(heron)["topology_id"] == known

@@ -337,7 +337,7 @@ def start_manager(target: Target, unit: bool, common: Common) -> None:
         return
     if not ensure_manager(session, common.config_property):
         acting = acting_of(session.state)
-        raise exits.Failure(f"a manager acts already{_where(acting) if acting else ''}", exits.EXISTS)
+        raise exits.Failure(f"a manager acts already{where_of(acting) if acting else ''}", exits.EXISTS)
 
 
 def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
@@ -390,7 +390,7 @@ def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
         raise exits.Failure(f"no manager acts in cluster {target.cluster}", exits.NOT_FOUND)
     for part, one in acting.items():
         if not _is_here(one):
-            raise ClusterError(f"the {part} runs{_where(one)}; stop it there")
+            raise ClusterError(f"the {part} runs{where_of(one)}; stop it there")
     for one in acting.values():
         with suppress(ProcessLookupError):
             os.kill(one.guardian if one.guardian > 1 else one.pid, signal.SIGTERM)
@@ -416,7 +416,7 @@ def manager_status(target: Target, as_json: bool, common: Common) -> None:
         elif one is None:
             say(f"no {part} acts; the syncer starts one when a job has scale.max or slo.lag_s")
         else:
-            say(f"The {part} acts{_where(one)} since {moment(one.since)}")
+            say(f"The {part} acts{where_of(one)} since {moment(one.since)}")
     say(f"{counted(len(store.names()), 'job')} in cluster {target.cluster}")
 
 
@@ -424,5 +424,8 @@ def _is_here(acting: Acting) -> bool:
     return (host := Host.from_text(acting.host)) is not None and host.is_same(this_host())
 
 
-def _where(acting: Acting) -> str:
-    return f" as process {acting.pid}" + ("" if _is_here(acting) else " of another host")
+def where_of(acting: Acting) -> str:
+    """Where a process of a manager runs: ` as process 5`, ` as process 5 of host n1`."""
+    host = Host.from_text(acting.host)
+    elsewhere = f" of host {host.name}" if host is not None else " of another host"
+    return f" as process {acting.pid}" + ("" if _is_here(acting) else elsewhere)
