@@ -6,7 +6,8 @@ NAME.out (what was printed), NAME.code (the exit code), NAME.cancelled (when wha
 reads them.
 
 Invariants: a container gets its join token after its record is written, so that none acts which is not listed. Its
-processes inherit the path of its files; an end is confirmed once none of them is left. It limits no memory; a slot of a pool limits that of the containers in it.
+processes inherit the path of its files; an end is confirmed once none of them is left. It limits no memory; a slot of a
+pool limits that of the containers in it.
 """
 
 from __future__ import annotations
