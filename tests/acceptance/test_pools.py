@@ -133,7 +133,8 @@ def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path
     heron("pool", "delete", "local", "small").refused(FAILED, "has 1 topology in it: Counts")
     when_checkpoints(heron, 1)
     heron("job", "unset", "local", "Counts", "place", "--as", "provisioner").ok()
-    assert used(heron) == {} and job(heron)["topology_id"] != first
+    wait_for(lambda: used(heron) == {}, 30.0, "the slots being empty")
+    assert job(heron)["topology_id"] != first
     heron("job", "set", "local", "Counts", "component_config.line.counts.rate=0", "--detach").ok()
     in_state(heron, "FINISHED")
     assert counts(out) == expected()
