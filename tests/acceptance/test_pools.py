@@ -20,6 +20,7 @@ from heronpy.verify.run import Run
 from heronpy.verify.stream import InputSpec
 from tests.acceptance.test_checkpoints import EXAMPLE, counts, expected, when_checkpoints
 from tests.acceptance.test_jobs import in_state, job, jobs, kill_process, tasks, words
+from tests.runtime.test_container_limits import can_write
 from tests.support.command import EXISTS, FAILED, NOT_FOUND, USAGE, Heron
 from tests.support.waiting import wait_for
 
@@ -97,6 +98,9 @@ def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path
     first = in_state(heron, "IN_SYNC")["topology_id"]
     wait_for(lambda: all_up(heron), 60.0, "all tasks")
     when_checkpoints(heron, 1)
+    if can_write():
+        limited = Path(f"/proc/{executor(heron)}/cgroup").read_text()
+        assert f"/heron.{first}.1" in limited, "its memory is limited to what it asks for"
 
     # A slot is killed: what ran in it is in the others, unless its successor was faster than the pool's scheduler.
     before = wait_for(lambda: executor(heron), 10.0, "the executor of container 1")
