@@ -336,7 +336,7 @@ class Move:
             self._emptying.release(now)
 
     def _is_ready(self, now: float) -> str:
-        """What the answer says; "" while there is none."""
+        """What the answer says; "" until that is known."""
         assert self._emptying is not None
         if self._saver is None:
             over = self._emptying.is_over(now)
