@@ -179,6 +179,13 @@ def test_what_a_pool_cannot_do_is_one_sentence(pool: Heron, tmp_path: Path) -> N
     heron("job", "set", "local", "Counts", "settings.heron.packing.instance_cpu=3.5").refused(
         FAILED, "job 'Counts' is WAITING: it needs", "jobs may have 10.8 cores"
     )
+    heron("job", "set", "local", "Counts", "settings.heron.packing.instance_cpu=0.5", "--detach").ok()
+    heron("job", "set", "local", "Counts", "parallelism.split=50").refused(
+        USAGE,
+        "job 'Counts' would not run in pool 'small': it needs",
+        "jobs may have 10.8 cores",
+        "set parallelism.split=",
+    )
     heron("job", "stop", "local", "Counts").ok()
     heron("job", "delete", "local", "Counts").ok()
     assert kill_process(heron, "heronpy.nothing") == 0 and used(heron) == {}
