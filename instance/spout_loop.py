@@ -24,6 +24,7 @@ from heronpy.api.spout.async_spout import AsyncSpout
 from heronpy.api.spout.base_spout import BaseSpout
 from heronpy.api.spout.spout import Spout
 from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.common.ids import incarnation_of
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
 from heronpy.task.roots import Batch, PendingRoots
 from heronpy.task.user_code import columns_of, emit_columns, emit_one
@@ -31,7 +32,7 @@ from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame, fits
 
 from .awake import Sleeps
 from .linger import FULL, LONGER, OPEN, SEVERAL, Linger, poll_pause_s, room
-from .task import ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
+from .task import ROOT_EPOCH_BITS, ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
 from .time_use import AT_LIMIT, BLOCKED, IDLE
 
 log = logging.getLogger("heron.instance")
@@ -69,7 +70,7 @@ class SpoutTask(Task):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.pending = PendingRoots((self.name.epoch << ROOT_EPOCH_SHIFT) + 1)
+        self.pending = PendingRoots((incarnation_of(self.name.epoch, ROOT_EPOCH_BITS) << ROOT_EPOCH_SHIFT) + 1)
         self._tells_acks = True
         self.clamped = False
         self.exhausted = False

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("heron.instance")
 
 #: The incarnation of a task fills the bits of a root number above this one.
-ROOT_EPOCH_SHIFT = 40
+ROOT_EPOCH_SHIFT, ROOT_EPOCH_BITS = 40, 23
 #: The loop publishes its progress at least this often while it runs.
 PROGRESS_S = 0.05
 #: Shortest interval between extra reports of changes.

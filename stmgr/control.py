@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from heronpy.common.clock import group_of, shared_moment
 from heronpy.common.errors import HeronError
-from heronpy.common.ids import stmgr_id
+from heronpy.common.ids import incarnation_of, stmgr_id
 from heronpy.common.setting_types import StmgrSettings
 from heronpy.plan.component_config import config_of, drop_policy
 from heronpy.plan.logical import LogicalPlan
@@ -40,7 +40,7 @@ PRESSURE_LOG_S = 30.0
 #: Credit below a quarter window is returned after this.
 CREDIT_DELAY_S = 0.02
 #: Link epochs of one incarnation fill the bits below.
-LINK_EPOCH_SHIFT = 24
+LINK_EPOCH_SHIFT, LINK_EPOCH_BITS = 24, 40
 LINES_PER_S = 200
 #: While nothing moves, metrics are reported only with every this-many-th heartbeat, together with resting tasks.
 QUIET_EXPORTS = 3
@@ -93,7 +93,7 @@ class Control:
     def next_link_epoch(self) -> int:
         """A link epoch, unique over all incarnations of this stream manager: a counter, not a clock."""
         self._links += 1
-        return (self.epoch << LINK_EPOCH_SHIFT) + self._links
+        return (incarnation_of(self.epoch, LINK_EPOCH_BITS) << LINK_EPOCH_SHIFT) + self._links
 
     # ---- the machine --------------------------------------------------------------------------
 

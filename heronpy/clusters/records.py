@@ -285,6 +285,8 @@ class Records:
             hint = suggestion(topology, known, f"; run 'heron list {cluster}' to see what runs")
             if self.logs_of_ended(topology):
                 hint = f" now; 'heron logs {self.target} {topology}' shows what its last run logged"
+            elif origin := origin_of(cluster):
+                hint += f"; topologies in pools are known to commands on host {origin} alone"
             raise NotThereError(f"cluster {cluster} has no topology '{topology}'{hint}")
         if not self._mine(record):
             raise NotThereError(

@@ -244,6 +244,12 @@ class Session(Records):
         from heronpy.net import access
 
         name, cluster = record.topology, self.target.cluster
+        submitted = self.submitted(name)
+        if submitted is not None and submitted.pool:
+            raise ClusterError(
+                f"topology '{name}' runs in pool '{submitted.pool}', whose topologies are reached from the host of its"
+                f" scheduler alone; run the command on host {self.elsewhere(record) or 'of its scheduler'}"
+            )
         client = access.client_of(cluster)
         if client is None:
             host = self.elsewhere(record) or "its own"

@@ -91,6 +91,16 @@ def child_epoch(container_epoch: int, start: int) -> Epoch:
     return Epoch((container_epoch << _STARTS_BITS) | start)
 
 
+def incarnation_of(epoch: int, bits: int) -> int:
+    """A number of so many bits that tells the incarnations of a process apart: their epoch, where that fits.
+
+    Epochs in pools have 40 bits and more, of which a digest is taken: two are alike once in `2 ** bits`.
+    """
+    if epoch < 1 << bits:
+        return epoch
+    return int.from_bytes(hashlib.md5(epoch.to_bytes(16), usedforsecurity=False).digest()) & ((1 << bits) - 1)
+
+
 def container_epoch_of(epoch: int) -> int:
     """The epoch of the container in which a process has this epoch."""
     return epoch >> _STARTS_BITS

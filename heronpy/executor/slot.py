@@ -30,7 +30,7 @@ from heronpy.common.errors import HeronError, StateError
 from heronpy.common.folders import make_folders
 from heronpy.common.ids import executor_id, short_hash
 from heronpy.common.logs import setup
-from heronpy.common.setting_types import LoggingSettings, SchedulerSettings
+from heronpy.common.setting_types import ExecutorSettings, LoggingSettings, SchedulerSettings
 from heronpy.common.settings import settings_for
 from heronpy.executor import arriving
 from heronpy.executor.__main__ import parse
@@ -45,6 +45,7 @@ from heronpy.net.state import module_of, open_state_of
 from heronpy.plan.launch import LaunchSpec, Submitted
 from heronpy.pools.holding import Holding
 from heronpy.pools.shards import Answer, Key, Map, Run, Spec, name_of, pack, unpack
+from heronpy.procs import container_group
 from heronpy.procs.child_log import OwnLog, last_line_in
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.forkserver import Command, ForkServer
@@ -89,6 +90,7 @@ class Slot:
         self._launch, self._number, self._life = launch, number, life
         self._server, self._signs_fd, self._own_log = server, signs_fd, log_
         self._holding = Holding(number, epoch)
+        self._on_one_host = settings_for(launch, EngineSettings).on_one_host
         self._disk = SlotDisk(Path(launch.working_dir) / "pool", epoch)
         settings = settings_for(launch, SchedulerSettings)
         self._grace_s = settings.kill_grace_s
@@ -213,6 +215,8 @@ class Slot:
             before, self._runs[name_of(key)] = self._runs.get(name_of(key)), run
             if before is not None and before.restarts != run.restarts:
                 again.append(name_of(key))
+            if before is not None and before.ram_bytes < run.ram_bytes == self._limit_of(run):
+                container_group.resize(container_group.group_name(*key), 0.0, run.ram_bytes)
         specs = [
             ProcessSpec(name_of(key), "executor", stop_grace_s=self._grace_s)
             for key in sorted(wanted)
@@ -322,9 +326,16 @@ class Slot:
         after = view.exit_reason if view is not None else None
         file = str(Path(launch.working_dir) / arriving.LAUNCH)
         argv = ("--launch", file, "--container", str(run.container), "--epoch", str(epoch),
-                *((f"--after={after.value}",) if after is not None else ()))  # fmt: skip
+                *((f"--after={after.value}",) if after is not None else ()),
+                *((f"--ram-bytes={limit}",) if (limit := self._limit_of(run)) else ()))  # fmt: skip
         log.info("lease: %s starts in epoch %d, by map %d", spec.name, epoch, run.number)
         return Command(spec.name, "heronpy.executor", argv, cwd=launch.working_dir)
+
+    def _limit_of(self, run: Run) -> int:
+        """The memory that a container is limited to; 0: by nobody, or by an engine that limits its slot."""
+        launch = self._ready[run.spec.topology_id]
+        limited = self._on_one_host and settings_for(launch, ExecutorSettings).control_groups
+        return run.ram_bytes if limited else 0
 
     def open_output(self, name: str) -> int:
         run = self._runs[name]
@@ -342,7 +353,10 @@ class Slot:
 
     def on_removed(self, name: str) -> None:
         log.info("lease: %s has stopped", name)
-        self._runs.pop(name)
+        run = self._runs.pop(name)
+        if self._on_one_host:
+            group = container_group.group_name(run.spec.topology_id, run.container)
+            self._jobs.start(asyncio.to_thread(container_group.remove, group))
         self._loads.forget(name)
         self._say.set()
 

@@ -280,7 +280,7 @@ def _catching_up(signals: Signals) -> Iterator[Finding]:
 
 
 def _over_provisioned(signals: Signals) -> Iterator[Finding]:
-    held = [share for share in signals.minutes("", "held")[-60:] if share is not None]
+    held = [share for share in signals.minutes("", "held")[-sizing.spare_minutes(signals) :] if share is not None]
     if signals.lifecycle != control_pb2.LIFE_RUNNING or pace.is_slow(signals) or max(held, default=0.0) >= pace.HELD:
         return
     for component in signals.components:

@@ -147,12 +147,15 @@ def slow_components(signals: Signals) -> Iterator[Finding]:
             unexplained.append(tasks)
     # Before the machine, because if no bolt is busy, waiting for a core is not what holds the spouts most.
     yield from _limit(signals)
-    yield from full_machines(signals, [task for tasks in unexplained for task in tasks])
+    # Tasks that wait for something other than a CPU are too few even if no CPU is left.
+    held = [tasks for tasks in unexplained if not all(_waits(task, True) for task in tasks)]
+    yield from full_machines(signals, [task for tasks in held for task in tasks])
     starved = {host.name for host in signals.hosts if has_no_cpu_left(host)}
     for tasks in unexplained:
         finding = _too_few(tasks, signals)
         # The host of a task may be unknown.
-        if finding is not None and not (starved and all(task.host in {*starved, ""} for task in tasks)):
+        full = starved and tasks in held and all(task.host in {*starved, ""} for task in tasks)
+        if finding is not None and not full:
             yield finding
 
 

@@ -65,11 +65,16 @@ def spouts_too_few(component: str, signals: Signals) -> dict[str, float] | None:
             "needed": float(enough)}  # fmt: skip
 
 
+def spare_minutes(signals: Signals) -> int:
+    """Number of minutes for which fewer tasks must have been enough."""
+    return max(1, ceil(signals.times.spare_s / 60))
+
+
 def spare(signals: Signals, component: str) -> dict[str, float] | None:
     """The figures of a component for which fewer tasks have sufficed for a long time, if the difference is worth a
     change.
     """
-    minutes = max(1, ceil(signals.times.spare_s / 60))
+    minutes = spare_minutes(signals)
     busy, tasks = (signals.minutes(component, series)[-minutes:] for series in ("busy", "tasks"))
     known = [(share, number) for share, number in zip(busy, tasks, strict=False) if share is not None and number]
     if len(known) < trends.KNOWN * minutes or len({number for _, number in known}) != 1:

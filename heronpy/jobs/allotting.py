@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeAlias
 
 from heronpy.clusters.errors import RequestError
 from heronpy.common.errors import HeronError
 from heronpy.jobs.documents import Leaves
-from heronpy.jobs.driver import wished_of
+from heronpy.jobs.driver import wish_of, wished_of
 from heronpy.jobs.plans import STOPPED
 from heronpy.jobs.store import Store, View
 from heronpy.jobs.syncer import Running
@@ -128,6 +128,46 @@ class Allotting:
         size = read_pool(self._state, pool)
         if size is None:
             return {}  # the step that starts a job there reports it
+        claims = self._claims(pool)
+        slots = [Amount(size.size.cpu, size.size.ram_bytes)] * (size.slots - len(size.drained))
+        found = allot(slots, self.quotas, claims.values(), time.time())
+        self._found[pool] = time.monotonic(), claims, found
+        self._changed |= {
+            job for job, new in found.items()
+            if (new.state, new.limits) != (claims[job].before.state, claims[job].before.limits)
+        }  # fmt: skip
+        return found
+
+    def check_tasks(self, job: str, view: View, components: Collection[str]) -> None:
+        """RequestError with a number that fits, if a job with these tasks does not run because its pool lacks room."""
+        running = self._store.running(job)[0] or Running("")
+        wish = wish_of(self._store, view, running).leaves
+        pool = pool_of(wish)
+        size = read_pool(self._state, pool) if pool else None
+        if size is None or not components:
+            return
+        with self._lock:
+            claims = self._claims(pool)
+        slots = [Amount(size.size.cpu, size.size.ram_bytes)] * (size.slots - len(size.drained))
+
+        def lacks(leaves: Leaves) -> str:
+            claims[job] = claim_of(job, view, leaves, running, self._needs_at(job, leaves), pool)
+            found = allot(slots, self.quotas, claims.values(), time.time())[job]
+            return "" if found.runs or found.fits_since is not None else found.why
+
+        why = lacks(wish)
+        for path in [("parallelism", one) for one in components] if why else ():
+            low, high = 0, int(str(wish[path]))
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if lacks(wish | {path: middle}) else (middle, high)
+            if low:
+                fits = f"set {'.'.join(path)}={low}, which fits, or add slots to the pool"
+                raise RequestError(f"job '{job}' would not run in pool '{pool}': {why}; {fits}")
+        if why:
+            raise RequestError(f"job '{job}' would not run in pool '{pool}': {why}; add slots to the pool")
+
+    def _claims(self, pool: str) -> dict[str, Claim]:
         if not self._begun:
             self._where, self._begun = dict.fromkeys(self._store.names()) | self._where, True
         claims = {}
@@ -140,14 +180,7 @@ class Allotting:
                 continue
             if claim is not None:
                 claims[job] = claim
-        one = Amount(size.size.cpu, size.size.ram_bytes)
-        found = allot([one] * (size.slots - len(size.drained)), self.quotas, claims.values(), time.time())
-        self._found[pool] = time.monotonic(), claims, found
-        self._changed |= {
-            job for job, new in found.items()
-            if (new.state, new.limits) != (claims[job].before.state, claims[job].before.limits)
-        }  # fmt: skip
-        return found
+        return claims
 
     def _claim(self, job: str, pool: str) -> Claim | None:
         running = self._store.running(job)[0] or Running("")

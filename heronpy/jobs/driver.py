@@ -48,7 +48,7 @@ from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves, Path, Value
 from heronpy.jobs.merge import values_of
 from heronpy.jobs.plans import Seen, Step
-from heronpy.jobs.store import Definition, Store
+from heronpy.jobs.store import Definition, Store, View
 from heronpy.jobs.syncer import Running, StepError
 from heronpy.launching import importing, in_pool, submission
 from heronpy.launching.model import Kept, Planned
@@ -124,9 +124,13 @@ class Wish(NamedTuple):
 def wished_of(store: Store, job: str, running: Running) -> Wish:
     """The present wish of a job; STOPPED without a job."""
     try:
-        view = store.get(job)
+        return wish_of(store, store.get(job), running)
     except NoNodeError:
         return Wish(plans.STOPPED, {})
+
+
+def wish_of(store: Store, view: View, running: Running) -> Wish:
+    """What a job should be that its readers see so."""
     leaves = values_of(view.found)
     topology = topology_of(store.definition(str(leaves["definition",])))
     ends = [at for found in view.found.values() if (at := found.entry.stamp.until) is not None]
@@ -235,7 +239,9 @@ class TopologyDriver:
             calm.since = now
             failed = session.failed_container(name)
             return 0.0, f"{failed.name} failed: {failed.exit_detail}" if failed is not None else ""
-        again = [task for task in status.tasks if task.epoch != calm.epochs.setdefault(task.task_id, task.epoch)]
+        # A topology master that has just started, as after a move, has not heard of all tasks.
+        known = [task for task in status.tasks if task.epoch]
+        again = [task for task in known if task.epoch != calm.epochs.setdefault(task.task_id, task.epoch)]
         for task in again:
             calm.epochs[task.task_id] = task.epoch
             calm.starts[task.task_id] += 1

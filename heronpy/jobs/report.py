@@ -136,10 +136,13 @@ def _kept(window_s: float | None, measured_s: float, broken_s: float) -> dict[st
 
 
 @contextmanager
-def minutes(store: Store, cluster: str, job: str) -> Iterator[History]:
-    """The minutes of a job; NotThereError on a host that does not have them."""
+def minutes(store: Store, cluster: str, job: str, where: str = "") -> Iterator[History]:
+    """The minutes of a job; NotThereError on a host that does not have them. `where`: of the scaler."""
     day_s, file = store.get(job).document.scale.day_s, minutes_of(cluster, job)
     if not file.exists():
-        raise NotThereError(f"job '{job}' has no minutes on this host: the scaler keeps them where it runs, in {file}")
+        raise NotThereError(
+            f"job '{job}' has no minutes on this host: the scaler{where or ' of another host'} has them;"
+            " run the command there"
+        )
     with closing(History(file, Times.of(day_s))) as history:
         yield history

@@ -178,16 +178,21 @@ class Store:
         return view
 
     def set(
-        self, name: str, layer: str, changes: object, version: int, who: str, why: str, for_s: float | None = None
-    ) -> View:
+        self, name: str, layer: str, changes: object, version: int, who: str, why: str, for_s: float | None = None,
+        write: bool = True,
+    ) -> View:  # fmt: skip
         """Write keys of a layer whose version the writer has read; with `for_s` they end by themselves.
 
-        ConflictError if another writer has written another value of one of them since then.
+        ConflictError if another writer has written another value of one of them since then. `write`: as in `apply`.
         """
         leaves, stamp = leaves_of(changes, layer), self._stamp(who, why, for_s)
         if not leaves:
             raise ConfigError(f"nothing is given for layer {layer} of job '{name}'; name a key and its value")
-        return self._change(name, layer, stamp, lambda old, history: merge.put(old, leaves, version, history, stamp))
+
+        def put(old: Layer, history: Sequence[Change]) -> Layer:
+            return merge.put(old, leaves, version, history, stamp)
+
+        return self._change(name, layer, stamp, put, write)
 
     def unset(self, name: str, layer: str, keys: Collection[str], version: int, who: str, why: str) -> View:
         """Take keys out of a layer, with all keys below them: `parallelism.work`, or `parallelism`."""

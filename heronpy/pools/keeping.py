@@ -48,6 +48,8 @@ class Decision(Struct, frozen=True):
     late: tuple[int, ...] = ()
     """Slots for the engine to end."""
     notes: tuple[str, ...] = ()
+    leaving: frozenset[int] = frozenset()
+    """Shards that move once the topologies in them are `ready` for it."""
 
 
 class _Group(Struct):
@@ -90,6 +92,8 @@ class Keeper:
         self._owes: dict[tuple[int, int], tuple[int, float]] = {}
         self._balanced_at: float | None = None
         self._last_now: float | None = None
+        #: By shard that is to move with what runs in it: its owner, and the slot that gets it.
+        self._leaving: dict[int, tuple[Owner, int]] = {}
         #: Why the pool is not level; "" when it is.
         self._unlevel = ""
         #: The owners that were grouped last.
@@ -104,8 +108,12 @@ class Keeper:
         loads: Mapping[int, Size],
         now: float,
         new: frozenset[int] = frozenset(),
+        ready: Collection[int] | None = None,
     ) -> Decision:
-        """`loads` by shard; `new`: shards whose containers nobody runs yet, so they may go to any slot for nothing."""
+        """`loads` by shard; `new`: shards whose containers nobody runs yet, so they may go to any slot for nothing.
+
+        `ready`: shards with which nothing is lost when they move; None: all of them.
+        """
         paused = self._last_now is not None and now - self._last_now > OWN_STALL_S
         self._last_now = now
         owners, groups, notes = list(known.owners), self._group(known.owners), list[str]()
@@ -116,10 +124,32 @@ class Keeper:
         if live:
             self._leave(owners, groups, known.number + 1, live, loads, pool)
             self._level(owners, self._group(owners), known.number + 1, live, loads, pool, new, now, notes)
+        self._hold_back(known, owners, live, {*loads} - new, ready)
         late = self._late(self._group(owners), slots, now, paused)
         changed = self._owners != known.owners
         new_map = replace(known, number=known.number + 1, owners=self._owners) if changed else None
-        return Decision(new_map, late, tuple(notes))
+        return Decision(new_map, late, tuple(notes), frozenset(self._leaving))
+
+    def _hold_back(
+        self,
+        known: Map,
+        owners: list[Owner],
+        live: frozenset[int],
+        used: Collection[int],
+        ready: Collection[int] | None,
+    ) -> None:
+        """Let shards that somebody runs something in stay where they are until they are ready to move."""
+        for shard in self._leaving.keys() | {one for one in used if owners[one] is not known.owners[one]}:
+            old, new = known.owners[shard], owners[shard]
+            owner, to = self._leaving.pop(shard, (old, 0))
+            if owner != old or to not in live:
+                to = new.to
+            if not to or old.to or (new.slot, new.epoch) != (old.slot, old.epoch) or shard not in used:
+                continue  # it stays, moves already, has no owner any more, or nothing runs in it
+            if ready is None or shard in ready:
+                owners[shard] = replace(old, number=known.number + 1, to=to)
+            else:
+                self._leaving[shard], owners[shard] = (old, to), old
 
     def _group(self, owners: Sequence[Owner]) -> Mapping[tuple[int, int], _Group]:
         same = tuple(owners)

@@ -127,6 +127,11 @@ class Run(Struct, frozen=True):
     """Of the map that gave it."""
     restarts: int
 
+    @property
+    def ram_bytes(self) -> int:
+        """What it asks for."""
+        return self.spec.containers[self.container].ram_bytes
+
     def epoch(self, start: int, life: int = 0) -> int:
         """Of its executor at this start in this process of its slot: nobody has to be asked for it."""
         return (self.number << LIVES_BITS | life) << STARTS_BITS | start

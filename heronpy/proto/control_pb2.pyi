@@ -1169,14 +1169,16 @@ class RestartProcesses(_message.Message):
     def __init__(self, names: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RestartTarget(_message.Message):
-    __slots__ = ["component", "container", "task_id"]
+    __slots__ = ["component", "container", "moved", "task_id"]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     component: str
     container: int
+    moved: _containers.RepeatedScalarFieldContainer[int]
     task_id: int
-    def __init__(self, container: _Optional[int] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ...) -> None: ...
+    def __init__(self, container: _Optional[int] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., moved: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RestoreCheckpoint(_message.Message):
     __slots__ = ["checkpoint"]

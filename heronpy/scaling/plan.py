@@ -225,7 +225,14 @@ class _Round:
             return "dropped" not in one.figures
         if one.verdict is Verdict.STOPPED:
             return not any(other.verdict is Verdict.UNDER_PROVISIONED for other in self.look.findings)
-        return one.verdict not in _HARMLESS and not self._always_waits(one)
+        return one.verdict not in _HARMLESS and not self._always_waits(one) and not self._is_beside(one)
+
+    def _is_beside(self, one: Finding) -> bool:
+        """Whether a machine is full, but what holds the topology up waits for something else than a CPU."""
+        if one.verdict is not Verdict.MACHINE or one.task or "computes" in one.figures:
+            return False
+        others = self.look.findings
+        return any(other.verdict is Verdict.UNDER_PROVISIONED or self._always_waits(other) for other in others)
 
     def _always_waits(self, one: Finding) -> bool:
         """Whether a component waits as always, as far as known, so that more tasks wait for more calls at once."""
@@ -493,7 +500,8 @@ class _Round:
             self.found.append(Alert("", "lag", text))
 
     def _is_acted_on(self, one: Finding) -> bool:
-        return one.verdict in (Verdict.UNDER_PROVISIONED, Verdict.MEMORY) or self._always_waits(one)
+        few = one.verdict in (Verdict.UNDER_PROVISIONED, Verdict.MEMORY)
+        return few or self._always_waits(one) or self._is_beside(one)
 
     def _outcome(self) -> Outcome:
         alerts, said = watched(self.alerts, self.found, self.now, self.times.window_s)

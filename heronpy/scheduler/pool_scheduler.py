@@ -41,6 +41,7 @@ from heronpy.proto import control_pb2
 from heronpy.scheduler.guardian import Pulse
 from heronpy.scheduler.placement_events import RestartAsked
 from heronpy.scheduler.pool_members import Member, holders_of, read_member, records_of
+from heronpy.scheduler.pool_moves import PoolMoves
 from heronpy.scheduler.reconciler import RESTART_MAX_S, EngineScheduler
 from heronpy.scheduler.state_rules import ContainerRules, PoolRules
 from heronpy.statemgr import paths
@@ -60,13 +61,16 @@ class PoolScheduler(EngineScheduler):
     def __init__(self, launch: LaunchSpec, pulse: Pulse) -> None:
         super().__init__(launch, pulse)
         self._pool_rules = PoolRules(launch.topology)
-        self._keeper = Keeper()
+        #: A slot that does not do what it is told is lost as one that does not speak.
+        self._keeper = Keeper(settings_for(launch, EngineSettings).lost_s)
         self._members: dict[str, Member] = {}
         self._answers: dict[int, Answer] = {}
         #: The specifications that slots have, by topology id.
         self._published: dict[str, Spec] = {}
         #: Shards whose place was chosen before a topology runs in them.
         self._placed: frozenset[int] = frozenset()
+        #: Shards that move once their topologies are ready for it.
+        self._leaving: frozenset[int] = frozenset()
         self._pool: Pool | None = None
         self._map: Map | None = None
         self._map_version = 0
@@ -83,6 +87,8 @@ class PoolScheduler(EngineScheduler):
     # ---- what goes on -----------------------------------------------------------------------
     async def _keep(self) -> None:
         self._turn = asyncio.Event()
+        self._pool_moves = PoolMoves(self._state, self._turn.set)
+        self._opened.callback(self._pool_moves.close)
         read_at = float("-inf")
         while not self._removing:
             self._turn.clear()
@@ -176,7 +182,10 @@ class PoolScheduler(EngineScheduler):
         loads = loads_of(both, self._measured(), shards)
         idle = loads.keys() - loads_of(self._published.values(), {}, shards).keys()
         new, self._placed = frozenset(idle - self._placed), frozenset(idle)
-        decided = self._keeper.decide(self._map, pool, slots, loads, now, new)
+        launches = {id_: member.launch for id_, member in self._members.items() if not member.is_killed}
+        ready = self._pool_moves.ready(self._leaving, self._published, launches, shards)
+        decided = self._keeper.decide(self._map, pool, slots, loads, now, new, ready)
+        self._leaving = decided.leaving
         for note in decided.notes:
             log.warning("%s", note)
         if decided.map is not None:

@@ -77,6 +77,8 @@ class RestartRequested(Struct, frozen=True):
     container: int
     task_id: int
     component: str = ""
+    moved: tuple[int, ...] = ()
+    """Only these containers: whoever asks ends them once this is answered, and starts them elsewhere."""
 
 
 class UpdateRequested(Struct, frozen=True):

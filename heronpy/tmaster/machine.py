@@ -23,7 +23,7 @@ from heronpy.tmaster.event_log import EventLog, Watcher
 from heronpy.tmaster.events import Effect, Node
 from heronpy.tmaster.exceptions import ExceptionStore
 from heronpy.tmaster.input import Finisher, Readiness
-from heronpy.tmaster.operations import Restart, StateChange
+from heronpy.tmaster.operations import Move, Restart, StateChange
 from heronpy.tmaster.planbook import PlanBook, placement, placement_of_plan
 from heronpy.tmaster.registry import Registry
 from heronpy.tmaster.shared_state import Operation, SharedState
@@ -231,7 +231,7 @@ class TopologyMaster:
         if not restoring:
             self.readiness.advance(now)
         # Processes that are about to restart are not told to finish.
-        waits = isinstance(self.operation, Restart) and self.operation.is_emptying
+        waits = isinstance(self.operation, Move) or (isinstance(self.operation, Restart) and self.operation.is_emptying)
         if not isinstance(self.operation, Update) and not waits and not restoring:
             self.finisher.advance(now)
         if shared.event_log.start.launched_at and not shared.event_log.start.running_at:
@@ -241,7 +241,7 @@ class TopologyMaster:
             self.life = life
             cause, word = self.cause(now), control_pb2.Lifecycle.Name(life)[5:]
             # A process that a command stops for a moment is not a fault.
-            ordered = life == control_pb2.LIFE_DEGRADED and isinstance(self.operation, Restart)
+            ordered = life == control_pb2.LIFE_DEGRADED and isinstance(self.operation, Move | Restart)
             by = f" by the {self.operation.name}" if ordered and self.operation is not None else ""
             text = f"{book.topology.name} is {word}{by}{': ' + cause if cause else ''}"
             shared.note(text, warning=life == control_pb2.LIFE_FAILED)
@@ -362,6 +362,10 @@ class TopologyMaster:
             raise RpcError(f"{self.shared.book.topology.name} has finished; kill it and submit it again")
         if self.checkpoints is not None:
             self.checkpoints.restorer.forgive(now)
+        if event.moved:
+            move = Move(self.shared, event.request, event.moved, now, self.checkpoints)
+            self.operation = None if move.done else move
+            return
         # A checkpoint restores the lost tuples.
         restart = Restart(self.shared, event, now, empties=self.checkpoints is None)
         if restart.of_all:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError
+from heronpy.common.errors import HeronError, InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.states import UP_STATES
 from heronpy.common.units import counted, listed
@@ -16,6 +16,7 @@ from heronpy.tmaster import events
 from heronpy.tmaster.events import Node
 from heronpy.tmaster.registry import Executor
 from heronpy.tmaster.shared_state import SharedState
+from heronpy.tmaster.update import Saver
 
 _ALL = -1
 #: Queues that have not become shorter for this long are considered stuck.
@@ -49,7 +50,7 @@ class Emptying:
     def is_over(self, now: float) -> bool:
         """Whether no tuple is left, or the rest will not get smaller."""
         registry, book = self._shared.registry, self._shared.book
-        if self._applied_at is None and self._spouts_wait():
+        if self._applied_at is None and self.spouts_wait():
             self._applied_at = now
         if self._applied_at is not None:
             self.empty = registry.drained(book.wanted, self._applied_at)
@@ -65,7 +66,8 @@ class Emptying:
         self._shared.change_plan(now)
         self._shared.publish_if_due(now)
 
-    def _spouts_wait(self) -> bool:
+    def spouts_wait(self) -> bool:
+        """Whether every spout knows that it has to."""
         registry = self._shared.registry
         spouts = [task for task in registry.places if registry.is_spout(task)]
         return all(task in registry.tasks and registry.tasks[task].plan_version >= self._version for task in spouts)
@@ -255,7 +257,7 @@ class Restart:
         self._next_look = now + self._shared.pace_s
         registry = self._shared.registry
         broken = [t for t in self._tasks if t in registry.failed_tasks and self._is_new(t)]
-        waiting = [t for t in self._tasks if not self._is_back(t)]
+        waiting = [t for t, epoch in self._tasks.items() if not is_back(self._shared, t, epoch)]
         if broken:
             status = registry.tasks[broken[0]]
             self._refuse(f"{registry.name_of(broken[0])} cannot start: {status.error}", now)
@@ -282,20 +284,82 @@ class Restart:
     def _is_new(self, task: int) -> bool:
         return self._shared.registry.epoch_of(task) > self._tasks[task]
 
-    def _is_back(self, task: int) -> bool:
-        status = self._shared.registry.tasks.get(task)
-        plan = self._shared.book.plan
-        return (
-            status is not None
-            and self._is_new(task)
-            and status.state in UP_STATES
-            and plan is not None
-            and status.plan_version >= plan.version
-        )
-
     def _old_stmgrs(self) -> list[str]:
         known = self._shared.registry.stmgrs
         return [name for name, epoch in self._stmgrs.items() if name not in known or known[name].record.epoch <= epoch]
+
+
+class Move:
+    """Containers end in order and start elsewhere, where another process takes them: done when every task is back.
+
+    The request is answered once nothing is needed of them: a checkpoint is complete that their tasks restore, or the
+    topology is empty. If that cannot be, the answer says so. Until the tasks are back, the spouts wait.
+    """
+
+    def __init__(
+        self, shared: SharedState, request: int, moved: Iterable[int], now: float, saver: Saver | None
+    ) -> None:
+        registry, self._shared, self._request, self._saver = shared.registry, shared, request, saver
+        self.name = f"move of container {listed([str(number) for number in sorted(moved)])}"
+        tasks = [task for task, place in registry.places.items() if place.container in moved]
+        self._tasks = {task: registry.epoch_of(task) for task in tasks}
+        self._token = 0
+        self._emptying: Emptying | None = None
+        self._deadline = now
+        self.done = not (tasks and shared.has_run and not registry.degraded and not registry.failed_processes)
+        if self.done:
+            shared.confirm([request], f"{shared.book.topology.name} is not whole, and is not held up")
+        else:
+            self._emptying = Emptying(shared, now)
+            self._deadline = now + shared.settings.drain_timeout_s
+
+    @property
+    def deadline(self) -> float | None:
+        if self._request and self._saver is None and self._emptying is not None:
+            return self._emptying.deadline
+        return min(self._deadline, self._shared.registry.next_sweep)
+
+    def advance(self, now: float) -> None:
+        assert self._emptying is not None
+        registry = self._shared.registry
+        if self._request:
+            ended = self._is_ready(now)
+            if ended or now >= self._deadline:
+                stmgrs = {stmgr_id(registry.places[task].container) for task in self._tasks if task in registry.places}
+                registry.totals.emptied = frozenset(stmgrs if self._emptying.empty else ())
+                self._shared.confirm([self._request], ended or "it is not empty yet")
+                self._request, self._deadline = 0, now + self._shared.settings.start_timeout_s
+            return
+        known = [task for task in self._tasks if task in registry.places]
+        if all(is_back(self._shared, task, self._tasks[task]) for task in known) or now >= self._deadline:
+            self.done = True
+            registry.totals.emptied = frozenset()
+            self._emptying.release(now)
+
+    def _is_ready(self, now: float) -> str:
+        """What the answer says; "" until that is known."""
+        assert self._emptying is not None
+        if self._saver is None:
+            over = self._emptying.is_over(now)
+            return ("it is empty" if self._emptying.empty else "it is not empty") if over else ""
+        if not self._token and self._emptying.spouts_wait():
+            self._token = self._saver.ask(now)
+        answer = self._saver.outcome(self._token) if self._token else None
+        if answer is None:
+            return ""
+        return f"no checkpoint: {answer.outcome}" if isinstance(answer.outcome, HeronError) else "a checkpoint is there"
+
+
+def is_back(shared: SharedState, task: int, epoch: int) -> bool:
+    """Whether a successor of the process of this epoch is up, by the newest plan."""
+    status, plan = shared.registry.tasks.get(task), shared.book.plan
+    return (
+        status is not None
+        and shared.registry.epoch_of(task) > epoch
+        and status.state in UP_STATES
+        and plan is not None
+        and status.plan_version >= plan.version
+    )
 
 
 def _names_of(executor: Executor) -> list[str]:

@@ -129,7 +129,7 @@ class Shell:
             "get_status": self._on_get_status,
             "set_state": lambda peer, body: self._request(events.StateRequested, body.active, body.end_input),
             "restart_target": lambda peer, body: self._request(
-                events.RestartRequested, body.container, body.task_id, body.component
+                events.RestartRequested, body.container, body.task_id, body.component, tuple(body.moved)
             ),
             "update_topology": self._on_update,
             "runtime_config": lambda peer, body: self._request(events.ConfigRequested, tuple(body.settings)),

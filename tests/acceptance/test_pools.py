@@ -20,6 +20,7 @@ from heronpy.verify.run import Run
 from heronpy.verify.stream import InputSpec
 from tests.acceptance.test_checkpoints import EXAMPLE, counts, expected, when_checkpoints
 from tests.acceptance.test_jobs import in_state, job, jobs, kill_process, tasks, words
+from tests.runtime.test_container_limits import can_write
 from tests.support.command import EXISTS, FAILED, NOT_FOUND, USAGE, Heron
 from tests.support.waiting import wait_for
 
@@ -28,10 +29,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.timeout(420)]
 __all__ = ["jobs"]
 
 
+#: A sixth of the usual times of leases.
+FAST = ("engine.lost_s=10", "engine.fence_s=6", "engine.renew_s=1", "tmaster.drain_timeout_s=5")
+
+
 @pytest.fixture
-def pool(jobs: Heron) -> Iterator[Heron]:
-    """A cluster with a pool of three slots; its slots are ended after the test."""
-    made = jobs("pool", "create", "local", "small", "--slots", 3, "--cpu", 4, "--ram", "4GB").ok()  # fmt: skip
+def pool(jobs: Heron, request: pytest.FixtureRequest) -> Iterator[Heron]:
+    """A cluster with a pool of three slots, and settings as parameter; its slots are ended after the test."""
+    given = [word for one in getattr(request, "param", ()) for word in ("--config-property", f"heron.{one}")]
+    made = jobs("pool", "create", "local", "small", "--slots", 3, "--cpu", 4, "--ram", "4GB", *given).ok()
     assert "Created pool 'small': 3 slots of 4 cores and 4GB on engine local" in made.out
     yield jobs
     if (shown := jobs("pool", "show", "local", "small", "--json")).code == 0:
@@ -92,6 +98,9 @@ def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path
     first = in_state(heron, "IN_SYNC")["topology_id"]
     wait_for(lambda: all_up(heron), 60.0, "all tasks")
     when_checkpoints(heron, 1)
+    if can_write():
+        limited = Path(f"/proc/{executor(heron)}/cgroup").read_text()
+        assert f"/heron.{first}.1" in limited, "its memory is limited to what it asks for"
 
     # A slot is killed: what ran in it is in the others, unless its successor was faster than the pool's scheduler.
     before = wait_for(lambda: executor(heron), 10.0, "the executor of container 1")
@@ -128,7 +137,8 @@ def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path
     heron("pool", "delete", "local", "small").refused(FAILED, "has 1 topology in it: Counts")
     when_checkpoints(heron, 1)
     heron("job", "unset", "local", "Counts", "place", "--as", "provisioner").ok()
-    assert used(heron) == {} and job(heron)["topology_id"] != first
+    wait_for(lambda: used(heron) == {}, 30.0, "the slots being empty")
+    assert job(heron)["topology_id"] != first
     heron("job", "set", "local", "Counts", "component_config.line.counts.rate=0", "--detach").ok()
     in_state(heron, "FINISHED")
     assert counts(out) == expected()
@@ -169,6 +179,13 @@ def test_what_a_pool_cannot_do_is_one_sentence(pool: Heron, tmp_path: Path) -> N
     heron("job", "set", "local", "Counts", "settings.heron.packing.instance_cpu=3.5").refused(
         FAILED, "job 'Counts' is WAITING: it needs", "jobs may have 10.8 cores"
     )
+    heron("job", "set", "local", "Counts", "settings.heron.packing.instance_cpu=0.5", "--detach").ok()
+    heron("job", "set", "local", "Counts", "parallelism.split=50").refused(
+        USAGE,
+        "job 'Counts' would not run in pool 'small': it needs",
+        "jobs may have 10.8 cores",
+        "set parallelism.split=",
+    )
     heron("job", "stop", "local", "Counts").ok()
     heron("job", "delete", "local", "Counts").ok()
     assert kill_process(heron, "heronpy.nothing") == 0 and used(heron) == {}
@@ -208,3 +225,41 @@ def test_its_tuples_are_exact_while_it_is_rescaled_and_moved_and_both_managers_d
     in_state(heron, "FINISHED")
     verdict = heron("verify", "check", out, "--mode", "EFFECTIVELY_ONCE", "--json").json()
     assert verdict["ok"] and verdict["expected"] > 5000, verdict
+
+
+@pytest.mark.parametrize("pool", [FAST], indirect=True)
+@pytest.mark.parametrize("stopped", ["the source", "the targets"])
+def test_a_slot_that_is_stopped_while_containers_move_is_ended_and_they_go_on_elsewhere(
+    pool: Heron, tmp_path: Path, stopped: str
+) -> None:
+    heron, short = pool, ("--config-property", "heron.tmaster.drain_timeout_s=5")
+    heron("job", "create", "local", EXAMPLE, *words(tmp_path / "out"), "--pool", "small", *short).ok()
+    known = in_state(heron, "IN_SYNC")["topology_id"]
+    wait_for(lambda: all_up(heron), 90.0, "all tasks")
+
+    def places() -> dict[str, set[int]]:
+        """The slots that have a process of a container, by the container, also one that is stopped."""
+        found = []
+        for slot in (1, 2, 3):
+            for one in in_slots(heron, slot):
+                found += [(f"heron: {known}/{number}", slot, one) for number in range(3)]
+        # One of which the predecessor has ended meanwhile is not in two slots.
+        there = [(title, slot) for title, slot, one in found if runs(one, title)]
+        return {title: {slot for other, slot in there if other == title} for title, _ in there}
+
+    source = slot_of(heron, wait_for(lambda: executor(heron), 30.0, "the executor of container 1"))
+    frozen = {source} if stopped == "the source" else {*slots(heron)} - {source}
+    before = [one for slot in frozen for one in in_slots(heron, slot) if runs(one, "heronpy.executor.slot")]
+    assert len(before) == len(frozen) and len(places()) > 1
+    for one in before:
+        one.suspend()
+    heron("pool", "drain", "local", "small", source).ok()
+
+    def moved() -> bool:
+        overlaps = {title: where for title, where in places().items() if len(where) > 1}
+        assert not overlaps, overlaps
+        return all_up(heron, source)
+
+    wait_for(moved, 120.0, f"all tasks outside of slot {source}")
+    assert any(not one.is_running() for one in before), "a slot that does nothing is ended"
+    assert job(heron)["topology_id"] == known

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from heronpy.common.backoff import Backoff, backoff_s
 from heronpy.common.ids import (
     child_epoch,
+    incarnation_of,
     instance_id,
     is_called,
     name_problem,
@@ -92,6 +93,15 @@ def test_a_later_container_beats_every_earlier_start() -> None:
     assert child_epoch(2, 0) > child_epoch(1, 65535) > child_epoch(1, 1)
     with pytest.raises(ValueError, match="does not fit"):
         child_epoch(1, 65536)
+
+
+def test_epochs_of_pools_fit_where_less_room_is() -> None:
+    """A container in a pool has an epoch of 16 bits more than the number of a map."""
+    assert incarnation_of(child_epoch(127, 3), 23) == child_epoch(127, 3)
+    long = [child_epoch(number << 16 | 1, start) for number in range(30, 60) for start in (1, 2)]
+    for bits in (23, 40):
+        assert len({incarnation_of(one, bits) for one in long}) == len(long)
+        assert max(incarnation_of(one, bits) for one in long) < 1 << bits
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from heronpy.health.sizing import AIM, needed
 from heronpy.health.texts import advice, sentence
 from heronpy.health.times import DAY_S, TIMES
 from heronpy.views.findings import Finding, Verdict
-from tests.health.diagnose_cases import HELD, bolt, signals
+from tests.health.diagnose_cases import HELD, bolt, history, signals
 
 FIRST = 29_000_000 // 60 * 60
 
@@ -90,6 +90,14 @@ def test_spouts_are_too_few_when_they_are_full_and_what_waits_takes_too_long() -
     assert advice(few, "local", "wc") == "heron update local wc --component-parallelism lines-worker:11"
     for enough in (reading(0.95, 1e6), reading(0.6, 7.2e6), reading(0.95, 7.2e6, held=0.8, culprits=["count-2"])):
         assert all(one.component != "lines-worker" for one in diagnose(enough))
+
+
+def test_what_was_held_counts_as_long_as_spare_tasks_have_to_last() -> None:
+    past = history(busy=0.2, tasks=4) | history("", held=[0.9] + [0.0] * 5)
+    even = [bolt(n) for n in (2, 3, 4, 5)]
+    assert found(signals(*even, history=past)).verdict is Verdict.HEALTHY
+    short = signals(*even, history=past, times=TIMES.of_day(DAY_S / 72))
+    assert found(short).verdict is Verdict.OVER_PROVISIONED
 
 
 def test_a_shorter_day_has_shorter_times_but_none_that_shows_nothing() -> None:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from heronpy.clusters.errors import RequestError
 from heronpy.jobs import allotting, manager
 from heronpy.jobs.allotting import Allotting, Needs, clipped
 from heronpy.jobs.documents import Leaves
@@ -128,6 +129,26 @@ def test_a_job_without_room_waits_and_starts_when_there_is(cluster: Cluster) -> 
     cluster.store.set("Second", "oncall", {"run": "stopped"}, 0, "me", "")
     assert cluster.round()["Second"] == ("STOPPED", 0)
     cluster.store.delete("Second")
+
+
+def test_tasks_for_which_there_is_no_room_are_refused_with_the_number_that_fits(cluster: Cluster) -> None:
+    cluster.make("High", 4, priority=200, scale={})
+    cluster.make("Low", 3, scale={})
+    cluster.round()
+
+    def check(job: str, work: int) -> None:
+        view = cluster.store.set(job, "oncall", {"parallelism": {"work": work}}, 0, "me", "", write=False)
+        Allotting(cluster.store, cluster.state, cluster.needs).check_tasks(job, view, ["work"])
+
+    check("Low", 6)
+    check("High", 10)  # the other one stops for it
+    with pytest.raises(
+        RequestError, match=r"'Low' would not run in pool 'small': it needs 7 cores.* set parallelism.work=6, "
+    ):
+        check("Low", 7)
+    with pytest.raises(RequestError, match=r"set parallelism.work=10, which fits, or add slots"):
+        check("High", 50)
+    assert cluster.round() == {"High": ("IN_SYNC", 4), "Low": ("IN_SYNC", 3)}, "nothing was written"
 
 
 def test_a_job_that_leaves_a_pool_is_none_of_its_business(cluster: Cluster) -> None:

@@ -68,6 +68,16 @@ def test_more_tasks_are_wanted_for_two_minutes_and_say_why() -> None:
     assert changed.text == "work 3 -> 5 tasks: 2,700/s now; a task does 947/s; aim 70 %"
 
 
+def test_a_full_machine_is_no_reason_against_tasks_that_wait_for_something_else() -> None:
+    figures = {"cores": 2.0, "others": 1.9, "own": 0.1, "pressure": 0.9, "spark": 0.0, "busy": 1.0}
+    full = Finding(Verdict.MACHINE, figures=figures, names=("h1",))
+    job = Job()
+    assert [type(one) for one in job.looks(3, (full, *FEW))] == [Changed]
+    for held in (replace(full, task="work-1"), replace(full, figures=figures | {"computes": 1.0})):
+        job = Job()
+        assert [type(one) for one in job.looks(3, (held, *FEW))] == [Alerted]
+
+
 def test_other_days_are_part_of_the_size() -> None:
     job = Job()
     job.looks(3, FEW, past={"work": Past(days=3, ahead=3500.0, usual=2600.0, recent=2700.0)})

@@ -143,7 +143,7 @@ def any_order(actions: list[str], seed: int, containers: int, aligned_s: float) 
         interfere(w, action, rng, asked)
     recover(w)
     assert not [token for token, epoch in asked.items() if epoch == w.epoch and token not in w.replies]
-    assert w.machine.operation is None and Node.UPDATE not in w.store
+    assert w.machine.operation is None and Node.UPDATE not in w.store and not w.machine.shared.book.held_to_empty
     assert w.life in (control_pb2.LIFE_RUNNING, control_pb2.LIFE_PAUSED), w.status().cause
     shown = w.store[Node.PHYSICAL_PLAN]
     assert all(region.started for region in shown.regions)

@@ -102,7 +102,8 @@ def act(world: World, action: str, rng: random.Random, asked: dict[int, int]) ->
     elif action == "restart_request":
         container = rng.choice((-1, 0, 1, 2, 9))
         component = rng.choice(("", "count", "nobody"))
-        asked[world.request(events.RestartRequested, container, rng.choice((0, 1, 9)), component)] = world.epoch
+        moved = rng.choice(((), (), (1,), (1, 2), (9,)))
+        asked[world.request(events.RestartRequested, container, rng.choice((0, 1, 9)), component, moved)] = world.epoch
     elif action == "update":
         asked[random_update(world, rng)] = world.epoch
     elif action == "config":
@@ -158,7 +159,7 @@ def any_order(actions: list[str], seed: int, containers: int) -> None:
     assert world.machine.operation is None
     unanswered = [t for t, epoch in asked.items() if epoch == world.epoch and t not in world.replies]
     assert not unanswered
-    assert Node.UPDATE not in world.store
+    assert Node.UPDATE not in world.store and not world.machine.shared.book.held_to_empty
     shown = placement_of_plan(world.store[Node.PHYSICAL_PLAN])
     assert shown == placement(world.store[Node.PACKING_PLAN])
     assert world.store[Node.PHYSICAL_PLAN].topology == world.store[Node.TOPOLOGY]

@@ -10,13 +10,15 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from heronpy.cli.change.jobs import figures_text, opened, promise_texts
+from heronpy.cli.change.jobs import figures_text, opened, promise_texts, where_of
 from heronpy.cli.output import moment, print_json, say
 from heronpy.clusters.errors import RequestError
+from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.folders import open_private
 from heronpy.common.units import counted, format_duration
 from heronpy.jobs import report
+from heronpy.jobs.manager import SCALER, acting_of
 from heronpy.scaling.replaying import Minute, replayed
 
 LINE_BYTES_MAX: Final = 1 << 20
@@ -26,9 +28,9 @@ def explain(target: Target, job: str, record: Path | None, as_json: bool, common
     """Print the newest evidence and decision for each component; with `record`, write the looks of the last day into a
     file.
     """
-    _, store = opened(target, common)
+    session, store = opened(target, common)
     if record is not None:
-        with report.minutes(store, target.cluster, job) as history:
+        with report.minutes(store, target.cluster, job, _scaler_at(session)) as history:
             count = _write(record, history.recorded())
         say(f"{counted(count, 'look')} at job {job} written to {record}; see heron job replay {record}")
         return
@@ -62,7 +64,7 @@ def explain(target: Target, job: str, record: Path | None, as_json: bool, common
 
 def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
     """Print how a job kept its promise, and when it did not."""
-    _, store = opened(target, common)
+    session, store = opened(target, common)
     found = report.promise(store, target.cluster, job, time.time())
     if as_json:
         print_json(found)
@@ -74,10 +76,15 @@ def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
         kept = "nothing was measured" if one["kept"] is None else f"kept {one['kept'] * 100:.2f} % of the time"
         say(f"  {what}: {kept}, measured for {format_duration(one['measured_s'])}")
     if not found["windows"]:
-        say("  its minutes are on the host of the scaler; run it there for the last hour, day and fortnight")
+        say(f"  the scaler{_scaler_at(session)} has its minutes; run it there for the last hour, day and fortnight")
     for begin, end in found["broken"]:
         for_s = format_duration((time.time() if end is None else end) - begin)
         say(f"  broken from {moment(begin)} {'on' if end is None else f'to {moment(end)}'}, for {for_s}")
+
+
+def _scaler_at(session: Session) -> str:
+    acting = acting_of(session.state, SCALER)
+    return f", which runs{where_of(acting)}," if acting is not None else " of another host"
 
 
 def replay(file: BinaryIO, as_json: bool) -> None:

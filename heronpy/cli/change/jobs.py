@@ -21,8 +21,10 @@ from heronpy.common.errors import ConfigError, DeadlineError
 from heronpy.common.folders import absolute, heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
+from heronpy.jobs.allotting import Allotting
 from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import LAYERS, Path, check_by_hand, nested
+from heronpy.jobs.driver import TopologyDriver
 from heronpy.jobs.manager import (
     PARTS,
     SYNCER,
@@ -73,7 +75,22 @@ def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, 
     """Write keys of a layer."""
     changes = nested(dict(map(_parsed, words)))
     check_by_hand(layer, changes)
-    _change(lambda store, job, seen: store.set(job, layer, changes, seen, writer(), why, for_s), layer, **flags)
+
+    def put(store: Store, job: str, seen: int, write: bool = True) -> View:
+        return store.set(job, layer, changes, seen, writer(), why, for_s, write)
+
+    _change(put, layer, trial=lambda store, job, seen: put(store, job, seen, write=False), **flags)
+
+
+def check_tasks(session: Session, store: Store, job: str, before: View, after: View) -> None:
+    """RequestError if a job is given numbers of tasks with which it would not run, because its pool has not room."""
+    old, new = before.document.parallelism, after.document.parallelism
+    more = [one for one, count in new.items() if count > old.get(one, 0)]
+    if more and after.document.place.pool:
+        driver = TopologyDriver(session.target, session.common, session.state)
+        allotting = Allotting(store, session.state, driver.needs)
+        allotting.quotas = read_base(session.conf_dirs(), session.target.cluster).quotas
+        allotting.check_tasks(job, after, more)
 
 
 def unset_keys(keys: tuple[str, ...], layer: str, why: str, **flags: Any) -> None:
@@ -120,11 +137,17 @@ def _change(
     timeout_s: float,
     common: Common,
     proved: bool = True,
+    trial: Callable[[Store, str, int], View] | None = None,
 ) -> None:
-    """Edit a layer by a function of the store, the job and the version read, and wait for the effect."""
+    """Edit a layer by a function of the store, the job and the version read, and wait for the effect.
+
+    `trial`: the same without writing, for changes that the job's pool may have no room for.
+    """
     check_by_hand(layer)
     session, store = opened(target, common)
     before = store.get(job)
+    if trial is not None:
+        check_tasks(session, store, job, before, trial(store, job, before.versions[layer]))
     after = edit(store, job, before.versions[layer])
     changed = after.versions != before.versions
     version = f"{layer} v{after.versions[layer]}"
@@ -314,7 +337,7 @@ def start_manager(target: Target, unit: bool, common: Common) -> None:
         return
     if not ensure_manager(session, common.config_property):
         acting = acting_of(session.state)
-        raise exits.Failure(f"a manager runs already{_where(acting) if acting else ''}", exits.EXISTS)
+        raise exits.Failure(f"a manager runs already{where_of(acting) if acting else ''}", exits.EXISTS)
 
 
 def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
@@ -369,7 +392,7 @@ def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
         raise exits.Failure(f"no manager runs in cluster {target.cluster}", exits.NOT_FOUND)
     for part, one in acting.items():
         if not _is_here(one):
-            raise ClusterError(f"the {part} runs{_where(one)}; stop it there")
+            raise ClusterError(f"the {part} runs{where_of(one)}; stop it there")
     for one in acting.values():
         with suppress(ProcessLookupError):
             os.kill(one.guardian if one.guardian > 1 else one.pid, signal.SIGTERM)
@@ -395,7 +418,7 @@ def manager_status(target: Target, as_json: bool, common: Common) -> None:
         elif one is None:
             say(f"no {part} acts; the syncer starts one when a job has scale.max or slo.lag_s")
         else:
-            say(f"The {part} acts{_where(one)} since {moment(one.since)}")
+            say(f"The {part} acts{where_of(one)} since {moment(one.since)}")
     say(f"{counted(len(store.names()), 'job')} in cluster {target.cluster}")
 
 
@@ -403,5 +426,8 @@ def _is_here(acting: Acting) -> bool:
     return (host := Host.from_text(acting.host)) is not None and host.is_same(this_host())
 
 
-def _where(acting: Acting) -> str:
-    return f" as process {acting.pid}" + ("" if _is_here(acting) else " of another host")
+def where_of(acting: Acting) -> str:
+    """Where a process of a manager runs: ` as process 5`, ` as process 5 of host n1`."""
+    host = Host.from_text(acting.host)
+    elsewhere = f" of host {host.name}" if host is not None else " of another host"
+    return f" as process {acting.pid}" + ("" if _is_here(acting) else elsewhere)
