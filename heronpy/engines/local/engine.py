@@ -5,8 +5,8 @@ engines/local/TOPOLOGY_ID of HERON_HOME has the files of each submission: NAME.j
 output), NAME.code (the exit code), NAME.cancelled (when the rest is killed). The next scheduler reads them.
 
 Invariants: a container gets its join token after its record is written, so that every acting container is listed. Its
-processes inherit the path of its files; an end is confirmed once none of them is left. Its memory is not limited; a slot
-of a pool limits the memory of the containers in it.
+processes inherit the path of its files; an end is confirmed once none of them is left. Its memory is not limited; a
+slot of a pool limits the memory of the containers in it.
 """
 
 from __future__ import annotations
