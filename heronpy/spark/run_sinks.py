@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from heronpy.spark.outage import text_of
 log = logging.getLogger("heronpy.spark")
 
 #: How long the plans of the last queries may be behind, most queries whose plans are kept, and characters of each.
-PLANS_WAIT_MS, PLANS_MAX, PLAN_CHARS = 10_000, 20, 65_536
+PLANS_WAIT_MS, PLANS_MAX, PLAN_CHARS = 5_000, 20, 65_536
+#: In a plan that may still change.
+_UNFINISHED = "isFinalPlan=false"
 #: What Spark would take for a pattern in a path.
 _PATTERN, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
 
@@ -73,11 +76,15 @@ def _plans(spark: Any) -> Callable[[], str]:
     def taken() -> str:
         try:
             bus.waitUntilEmpty(PLANS_WAIT_MS)
-            queries = store.executionsList(before, PLANS_MAX)
-            found = [queries.apply(place) for place in range(queries.size())]
-            return "\n".join(
-                f"Query {one.executionId()}\n{one.physicalPlanDescription()[:PLAN_CHARS]}" for one in found
-            )
+            until = time.monotonic() + PLANS_WAIT_MS / 1000
+            while True:
+                # Spark writes the last plan a little after the end of the query.
+                queries = store.executionsList(before, PLANS_MAX)
+                found = [queries.apply(place) for place in range(queries.size())]
+                plans = [f"Query {one.executionId()}\n{one.physicalPlanDescription()[:PLAN_CHARS]}" for one in found]
+                if not any(_UNFINISHED in plan for plan in plans) or time.monotonic() > until:
+                    return "\n".join(plans)
+                time.sleep(0.05)
         except Exception as error:
             log.warning("Spark does not tell the plans of its queries: %s", text_of(error))
             return ""

