@@ -178,11 +178,13 @@ class Runs:
 
     def begin(self, record: RunRecord, topology: topology_pb2.Topology) -> Run:
         """Make the folder of a new run; the number of `record` becomes the next one."""
-        number = max((int(name) for name in os.listdir(self.folder) if name.isdecimal()), default=0) + 1
-        run = self.of(number)
+        names = [int(name) for name in os.listdir(self.folder) if name.isdecimal()]
+        for left in {*names} - {*self.numbers()}:
+            self.remove(self.of(left))  # a command died while it made or removed it
+        run = self.of(max(names, default=0) + 1)
         make_folders(run.folder / "lists")
         write_record(run.folder / _TOPOLOGY, topology.SerializeToString())
-        run.write(replace(record, number=number))
+        run.write(replace(record, number=int(run.folder.name)))
         return run
 
     def remove(self, run: Run) -> None:
