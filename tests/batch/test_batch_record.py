@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -51,6 +52,7 @@ def test_what_a_command_left_that_died_is_removed_and_its_number_is_not_used_aga
     with runs.locked():
         left = [runs.begin(NEWEST, built).folder for _ in range(2)]
         (left[1] / "run.json").unlink()
+        os.utime(left[1], (1.0, 1.0))
         assert runs.begin(NEWEST, built).record.run == "visits/3"
     assert left[0].exists() and not left[1].exists()
 
