@@ -15,7 +15,7 @@ from heronpy.batch.exchange import DamagedExchangeError, EndlessError
 from heronpy.batch.run import RUN, Run
 from heronpy.batch.stages import Stage
 from heronpy.batch.steps import Steps
-from heronpy.common.errors import GaveUpError, HeronError, LedgerError, RetryableError, StateError
+from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError, LedgerError, RetryableError, StateError
 from heronpy.common.folders import make_folders, read_own
 from heronpy.connectors.durable_files import write_record
 from heronpy.ingest.ledger.commands import RetryFailed
@@ -86,6 +86,8 @@ def mend(run: Run, stages: Sequence[Stage]) -> None:
             shutil.rmtree(table / note.folder, ignore_errors=True)
         try:
             ledger = Reached.existing(run.ledger, run.pipeline(stage.number), who)
+        except LedgerAwayError:
+            raise  # the notes stay, so the next submit begins here again
         except LedgerError:
             return  # the run has not come so far
         with closing(ledger):

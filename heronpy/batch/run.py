@@ -17,6 +17,7 @@ import fcntl
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,6 +40,8 @@ from heronpy.views.progress import PROGRESS, Progress, progress_of
 _RECORD, _TOPOLOGY, _LOCK = "run.json", "topology", "lock"
 _RECORD_MAX, _PROGRESS_MAX, _TOPOLOGY_MAX, _PLAN_MAX = 1 << 20, 1 << 20, 256 << 20, 8 << 20
 _RUN = re.compile(r"([^/]+)/([1-9][0-9]{0,8})")
+#: Age of a folder without a record that no command is making: between hosts the lock may exclude nobody.
+_LEFT_S = 3600.0
 #: The name of every run in its own ledger and tables.
 RUN: Final = "run"
 
@@ -178,11 +181,14 @@ class Runs:
 
     def begin(self, record: RunRecord, topology: topology_pb2.Topology) -> Run:
         """Make the folder of a new run; the number of `record` becomes the next one."""
-        number = max((int(name) for name in os.listdir(self.folder) if name.isdecimal()), default=0) + 1
-        run = self.of(number)
+        names = [int(name) for name in os.listdir(self.folder) if name.isdecimal()]
+        for left in map(self.of, {*names} - {*self.numbers()}):
+            if time.time() - left.folder.lstat().st_mtime > _LEFT_S:
+                self.remove(left)  # a command died while it made or removed it
+        run = self.of(max(names, default=0) + 1)
         make_folders(run.folder / "lists")
         write_record(run.folder / _TOPOLOGY, topology.SerializeToString())
-        run.write(replace(record, number=number))
+        run.write(replace(record, number=int(run.folder.name)))
         return run
 
     def remove(self, run: Run) -> None:

@@ -283,14 +283,15 @@ class Steps:
 
     # ---- figures for people -------------------------------------------------------------------
     def note(self, stage: StageProgress, rate: float, now: float) -> None:
-        """Write the figures of a stage; those of other stages stay."""
+        """Write the figures of a stage; those of other stages stay. On a full disk, people see older ones."""
         path = self.run.folder / PROGRESS
         record = self.run.record
         try:
             before = progress_of(read_own(path, _PROGRESS_MAX))
         except (FileNotFoundError, AnswerError):
             before = started(record, self.stages, self.prepared.boundary, now)
-        write_record(path, msgspec.json.encode(advanced(before, record, stage, rate, now)))
+        with suppress(OSError):
+            write_record(path, msgspec.json.encode(advanced(before, record, stage, rate, now)))
 
     # ---- the end ------------------------------------------------------------------------------
     def fail_unit(self, step: Step, unit: int, error: str) -> GaveUpError:
@@ -304,13 +305,13 @@ class Steps:
     def fail(
         self, cause: str, cure: str = "mend it, and repeat the command: it goes on with what is done"
     ) -> GaveUpError:
-        """Record that the run has failed; returns the error that ends the topology."""
+        """Record that the run has failed, unless the disk is full; returns the error that ends the topology."""
         record = self.run.record
         if not record.has_ended:
             record = replace(record, state=RunState.FAILED, cause=cause, ended_at=time.time())
-            self.run.write(record)
             path = self.run.folder / PROGRESS
-            with suppress(FileNotFoundError, AnswerError):
+            with suppress(OSError, AnswerError):
+                self.run.write(record)
                 found = progress_of(read_own(path, _PROGRESS_MAX))
                 write_record(path, msgspec.json.encode(ended(found, record)))
         return GaveUpError(f"{cause}; {cure}" if cure else cause)

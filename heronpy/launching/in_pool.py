@@ -123,7 +123,7 @@ def join(session: Session, record: plan_pb2.ExecutionState, pool: str) -> None:
     while session.scheduler_location(name) is None:
         pools.check_runs(session, pool)
         if time.monotonic() > deadline:
-            raise DeadlineError(f"pool '{pool}' has not taken topology '{name}' in within {JOIN_S:g} s; see its log")
+            raise DeadlineError(f"pool '{pool}' has not taken in topology '{name}' within {JOIN_S:g} s; see its log")
         time.sleep(0.05)
 
 

@@ -26,6 +26,11 @@ def forget(session: Session, folder: Path, topology: str, keep: int, besides: st
 
     What cannot be removed now is left for the next time.
     """
+    with suppress(HeronError, OSError):
+        _forget(session, folder, topology, keep, besides)
+
+
+def _forget(session: Session, folder: Path, topology: str, keep: int, besides: str) -> None:
     found = list(run_folders(folder))
     old = too_old(found, topology, keep, time.time())
     if not old:
@@ -38,7 +43,8 @@ def forget(session: Session, folder: Path, topology: str, keep: int, besides: st
         # The caller has the lock of its own topology.
         lock = nullcontext() if record.topology == topology else Runs(folder, record.topology).locked()
         with suppress(HeronError, OSError), lock:
-            remove(record, path)
+            if Run(path).record == record:  # otherwise a command goes on with it since
+                remove(record, path)
 
 
 def too_old(

@@ -118,6 +118,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
     folder = runs_folder(settings, session.target.cluster)
     runs = Runs(folder, topology.name)
     with runs.locked():
+        # Again: a command that had the lock until now may have started it.
+        submission.refuse_taken(session, topology.name)
         if flags.like:
             check_like(runs.named(flags.like), stages)
         code = code_digest(submission.keep(loaded).package or "", topology)

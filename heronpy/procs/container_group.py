@@ -73,12 +73,17 @@ def _limit(folder: Path, controller: str, limit: float, unified: bool) -> None:
         (folder / name).write_text(text, encoding="ascii")
 
 
-def remove(prefix: str, cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> None:
-    """Remove the groups with such names whose processes have ended; a group that cannot be removed stays."""
+def remove(name: str, cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> None:
+    """Remove a group, or all groups below a `prefix_of`, whose processes have ended; a group that cannot be removed
+    stays.
+    """
+    is_prefix = name.endswith(".")  # the group of container 1 is not a prefix of that of container 10
     for controller in ("memory", "cpu"):
         with suppress(OSError):
             parent, _ = _group_of(controller, cgroup_file, Path(root))
-            for folder in [one for one in parent.iterdir() if one.name.startswith(prefix)]:
+            for folder in [
+                one for one in parent.iterdir() if one.name == name or (is_prefix and one.name.startswith(name))
+            ]:
                 _remove(folder)
 
 

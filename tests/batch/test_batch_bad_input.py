@@ -106,6 +106,27 @@ def test_a_full_disk_is_said_and_waited_for(tmp_path: Path, monkeypatch: pytest.
     assert sum(row["sum"] for row in rows_of(tmp_path / "out")) == sum(range(1200))  # type: ignore[misc]
 
 
+def test_a_disk_without_room_for_the_record_ends_the_run_by_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "4", "300"), monkeypatch)
+    run.start(workers=1)
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        for module in ("run", "steps"):
+            patch.setattr(f"heronpy.batch.{module}.write_record", full)
+        for _ in range(20):
+            for task in run.tasks:
+                task.next_tuple()
+        assert str(run.tasks[0]._steps.fail("the disk is full", "")) == "the disk is full"  # noqa: SLF001
+    assert run.run.record.state is RunState.RUNNING
+    run.to_the_end()
+    run.close()
+
+
 def test_a_bucket_above_the_memory_fails_the_run_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "2", "30"), monkeypatch)
 

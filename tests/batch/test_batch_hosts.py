@@ -69,7 +69,7 @@ def test_hosts_that_end_a_run_at_once_leave_one_result(tmp_path: Path, monkeypat
     out = tmp_path / "out"
     run = InsideRun(tmp_path, topology("visits", f"{tmp_path}/logs/*.log", str(out), follow="1"), monkeypatch)
 
-    def stop(steps: Steps) -> None:
+    def stop(steps: Steps, wait: Any) -> None:
         raise StopError
 
     monkeypatch.setattr("heronpy.batch.keeper.finalise", stop)

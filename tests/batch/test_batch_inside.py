@@ -25,11 +25,12 @@ from heronpy.batch.run import RUN
 from heronpy.batch.stages import BatchRefusedError, divide
 from heronpy.batch.steps import Steps
 from heronpy.batch.worker import FAILED, BatchWorker
-from heronpy.common.errors import GaveUpError
+from heronpy.common.errors import GaveUpError, LedgerAwayError
 from heronpy.connectors.files import FileSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.ledger.commands import Figures
+from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.worker import LogWorker
 from heronpy.launching.on_batch import check_like
@@ -205,6 +206,10 @@ def test_a_keeper_that_is_late_leaves_a_finished_stage_finished(
     assert [one.state for one in run.run.progress.stages] == ["finished"] * 3
 
 
+def away(*args: Any) -> Reached:
+    raise LedgerAwayError("the ledger cannot be used now")
+
+
 def test_a_damaged_file_ends_the_run_and_its_unit_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,7 +228,10 @@ def test_a_damaged_file_ends_the_run_and_its_unit_is_made_again(
         run.to_the_end()
     run.close()
     assert not rows_of(out) and run.run.record.state is RunState.FAILED
-    # What the next submit does.
+    # What the next submit does. It does not go on without the ledger.
+    with monkeypatch.context() as patch, pytest.raises(LedgerAwayError):
+        patch.setattr(Reached, "existing", away)
+        mend(run.run, divide(run.topology))
     mend(run.run, divide(run.topology))
     assert not damaged.exists()
     run.run.write(replace(run.run.record, state=RunState.RUNNING, cause="", ended_at=None))

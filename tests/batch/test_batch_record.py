@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -10,10 +13,13 @@ from msgspec.structs import replace
 from heronpy.batch.record import RunRecord, RunState, Wanted, code_digest, goes_on
 from heronpy.batch.run import BatchRunError, Runs, run_folders
 from heronpy.batch.topology import KEEPER, WORKER, left_out, run_topology, worker_config
-from heronpy.common.errors import TopologyError
+from heronpy.clusters.session import Session
+from heronpy.common.errors import NodeExistsError, TopologyError
 from heronpy.common.setting_types import InstanceSettings, PackingSettings
 from heronpy.common.settings import resolve, settings_for
 from heronpy.common.units import MB
+from heronpy.launching import on_batch
+from heronpy.launching.model import Loaded
 from heronpy.packing.demand import demand_of
 from heronpy.plan.component_config import config_of, reliability_mode
 from tests.batch.programs.visits import topology
@@ -39,6 +45,41 @@ def test_what_is_no_run_is_passed_over_and_a_damaged_topology_is_named(tmp_path:
     (run.folder / "topology").write_bytes(b"\xff")
     with pytest.raises(BatchRunError, match=r"visits/1/topology cannot be read .*; give --fresh"):
         _ = run.topology
+
+
+def test_what_a_command_left_that_died_is_removed_and_its_number_is_not_used_again(tmp_path: Path) -> None:
+    runs, built = Runs(tmp_path, "visits"), topology("visits", "/logs", "/out").build()
+    with runs.locked():
+        left = [runs.begin(NEWEST, built).folder for _ in range(2)]
+        (left[1] / "run.json").unlink()
+        os.utime(left[1], (1.0, 1.0))
+        assert runs.begin(NEWEST, built).record.run == "visits/3"
+    assert left[0].exists() and not left[1].exists()
+
+
+def test_a_command_leaves_a_run_alone_that_another_one_has_just_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERON_HOME", str(tmp_path))
+    built, answers = topology("visits", "/logs", "/out").build(), iter([None])
+
+    def refuse(session: Session, name: str) -> None:
+        if next(answers, self := object()) is self:
+            raise NodeExistsError("topology 'visits' is already running")
+
+    monkeypatch.setattr(on_batch.submission, "refuse_taken", refuse)
+    monkeypatch.setattr(on_batch, "_checked", lambda *_: resolve("local", (), {}, {}, ()))
+    runs = Runs(tmp_path / "batch" / "local", "visits")
+    with runs.locked():
+        run = runs.begin(NEWEST, built)
+    session = cast(Session, SimpleNamespace(target=SimpleNamespace(cluster="local")))
+    before = run.record
+    with (
+        pytest.raises(NodeExistsError),
+        on_batch.begun(session, Loaded(built, None, None), on_batch.Flags("batch", fresh=True)),
+    ):
+        pass
+    assert runs.numbers() == [1] and run.record == before
 
 
 @pytest.mark.parametrize(

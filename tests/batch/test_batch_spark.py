@@ -261,6 +261,7 @@ def test_a_shuffle_begins_with_partitions_for_its_bytes() -> None:
         (None, "sink 'rows' has no schema"),
         ({"visitor": "string", "visits": "duration[us]"}, r"column 'visits' of sink 'rows' is duration\[us\].* use int64"),
         (pa.schema([("visitor", pa.string()), ("visits", pa.list_(pa.timestamp("ns")))]), r"use timestamp\[us\]"),
+        ({"visitor": "string", "visits": "uint32"}, "column 'visits' of sink 'rows' is uint32.* use int64"),
         ({"visitor": "string", "visits": "nothing"}, "column 'visits' has unknown type 'nothing'"),
     ],
 )  # fmt: skip

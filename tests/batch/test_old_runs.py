@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from heronpy.batch.finalise import savepoint_folder
 from heronpy.batch.record import RunRecord, RunState
 from heronpy.batch.run import Run, Runs
+from heronpy.common.errors import StateError
 from heronpy.launching import old_runs
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT, Metadata
 from heronpy.scheduler.teardown import ENDED_MAX, KEPT_S
@@ -66,6 +67,30 @@ def test_what_something_needs_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     # The input of another run, a savepoint that is used, a topology that is not removed, --as, the newest.
     assert left == [1, 2, 3, 4, 6]
     assert [number for number, one in enumerate(records, 1) if Path(str(savepoint_folder(one))).exists()] == left
+
+
+def test_a_run_that_is_gone_on_with_meanwhile_stays_and_no_error_ends_a_started_submit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(tmp_path, "visits")
+    for number in range(1, 4):
+        runs.of(number).folder.mkdir(parents=True, mode=0o700)
+        runs.of(number).write(replace(record_of(number, 60.0), saves=False))
+
+    def going_on(session: object) -> set[str]:
+        runs.of(1).write(replace(runs.of(1).record, topology_ids=("visits-1", "visits-9")))
+        return set()
+
+    monkeypatch.setattr(old_runs, "used_locations", going_on)
+    old_runs.forget(Session(), tmp_path, "visits", 1, "")  # type: ignore[arg-type]
+    assert runs.numbers() == [1, 3]
+
+    def away(session: object) -> set[str]:
+        raise StateError("the state manager does not answer")
+
+    monkeypatch.setattr(old_runs, "used_locations", away)
+    old_runs.forget(Session(), tmp_path, "visits", 1, "")  # type: ignore[arg-type]
+    assert runs.numbers() == [1, 3]
 
 
 def test_runs_that_another_command_is_choosing_from_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,6 +241,7 @@ def test_a_relative_table_and_an_unknown_type_are_refused() -> None:
 )
 def test_what_spark_could_not_do_is_refused_where_it_is_specified(given: dict[str, Any], words: str) -> None:
     good = {"aggregate": "module.function", "schema": {"a": "string"}}
+    SparkBatches("module.function", {"a": "uint64"})  # Spark reads it as decimal(20,0)
     with pytest.raises(ConfigError, match=words):
         SparkBatches(**{**good, **given})
 

@@ -77,3 +77,7 @@ def test_groups_are_removed_unless_a_process_is_in_them(tmp_path: Path) -> None:
     (memory / "heron.wc-1.2" / "busy").touch()
     remove(prefix_of("wc-1"), str(tmp_path / "cgroup"), str(tmp_path / "fs"))
     assert sorted(one.name for one in memory.iterdir()) == ["heron.wc-1.2", "heron.wc-10.1"]
+    for container in (1, 10):
+        (memory / group_name("wc-1", container)).mkdir()
+    remove(group_name("wc-1", 1), str(tmp_path / "cgroup"), str(tmp_path / "fs"))
+    assert sorted(one.name for one in memory.iterdir()) == ["heron.wc-1.10", "heron.wc-1.2", "heron.wc-10.1"]

@@ -404,7 +404,7 @@ def _stepped(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def _one_at_a_time(of: Steps) -> Iterator[None]:
+def _one_at_a_time(of: Steps, wait: Any) -> Iterator[None]:
     """A file lock, which ends with its process; without one, two hosts end a run at once."""
     batch, thread, process = _batch(), Thread.current(), current_process()
     assert thread is not None

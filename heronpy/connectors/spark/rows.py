@@ -65,15 +65,20 @@ def decode_schema(text: str) -> pa.Schema | None:
     return pa.schema(columns)
 
 
-def parquet_problem(schema: pa.Schema, whose: str) -> str:
-    """Why Spark cannot read a column of Parquet files of this schema, and the fix, as a clause; "" if it can."""
+def parquet_problem(schema: pa.Schema, whose: str, as_rows: bool = False) -> str:
+    """Why Spark cannot read a column of Parquet files of this schema, and the fix, as a clause; "" if it can.
+
+    `as_rows`: with the types that the rows have in a micro-batch.
+    """
     import pyarrow.types as types
 
     def fix_of(kind: pa.DataType) -> str:
         if types.is_timestamp(kind) and kind.unit == "ns":
             return "use timestamp[us]"
-        if types.is_time(kind) or types.is_duration(kind) or types.is_uint64(kind):
+        if types.is_time(kind) or types.is_duration(kind) or (as_rows and types.is_unsigned_integer(kind)):
             return "use int64"
+        if as_rows and types.is_date64(kind):
+            return "use date32"
         if types.is_float16(kind):
             return "use float"
         if types.is_null(kind):
@@ -86,7 +91,7 @@ def parquet_problem(schema: pa.Schema, whose: str) -> str:
     for column in schema:
         fix = fix_of(column.type)
         if fix:
-            return f"column {column.name!r} of {whose} is {column.type}, which Spark cannot read from Parquet; {fix}"
+            return f"column {column.name!r} of {whose} is {column.type}, which Spark cannot read; {fix}"
     return ""
 
 

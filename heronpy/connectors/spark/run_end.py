@@ -103,9 +103,10 @@ def hand_over(
             link.close()
     if not outcome.committed:
         raise DispatchFailedError(f"Spark has failed: {outcome.error}")
-    published = [Path(table) for _, table in dispatches.tables(manifest.stem)]
+    # A table may be a URL, which is not a Path.
+    published = [table.rpartition("/") for _, table in dispatches.tables(manifest.stem)]
     return {
-        name: ", ".join(str(one.parent) for one in published if one.name == f"batch={names.get(name)}")
+        name: ", ".join(folder for folder, _, batch in published if batch == f"batch={names.get(name)}")
         for name in sinks
     }  # fmt: skip
 

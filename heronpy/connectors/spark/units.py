@@ -35,7 +35,7 @@ class SparkUnits(StagedRows):
                 f"sink '{component}' has no schema, and the types of the first rows depend on which unit is done first;"
                 " give schema= to SparkSink.spec"
             )
-        problem = parquet_problem(schema, f"sink '{component}'")
+        problem = parquet_problem(schema, f"sink '{component}'", as_rows=True)
         if problem:
             raise ConfigError(problem)
         self._schema = schema
