@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from heronpy.api.api_constants import (
     TOPOLOGY_AUTO_TASK_HOOKS,
@@ -19,9 +19,11 @@ from heronpy.api.config_values import encode_config
 from heronpy.common.engine_settings import SettingValue
 from heronpy.common.topology_keys import NO_OUTPUTS, TOPOLOGY_COMPONENT_CPU, TOPOLOGY_COMPONENT_RAM
 from heronpy.connectors.spark.requirements import DISPATCH_KEY, RUN_HOME, spark_sinks
-from heronpy.packing.demand import Demand
 from heronpy.plan.component_config import config_of, keys_without_effect, reliability_mode
 from heronpy.proto import components_of, topology_pb2
+
+if TYPE_CHECKING:  # a tracker reads of runs, and packs nothing
+    from heronpy.packing.demand import Demand
 
 WORKER, KEEPER = "batch", "batch-keeper"
 #: The configuration of both: the folder of the run.

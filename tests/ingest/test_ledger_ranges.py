@@ -122,7 +122,7 @@ _SOUND: tuple[Row, ...] = (_PIPELINE, _FILE, _DONE, _SPAN, _UNIT)
         ((_FILE, _DONE, _SPAN, _UNIT, Dispatch(1, (7,), DispatchState.OPEN)), "dispatches"),
         ((_FILE, _DONE, _SPAN, _UNIT, Copy(2, "", "b", 1, "i", "", 0.0)), "a copy of file 2"),
         ((_DONE, _SPAN, _UNIT), "spans of file 1"),
-        ((replace(_PIPELINE, next_unit=7), *_SOUND[1:]), "of the future"),
+        ((replace(_PIPELINE, next_unit=7), *_SOUND[1:]), "was not given out yet"),
         ((*_SOUND, replace(_FILE, id=2, size=0, cut=0)), "is there twice"),
     ],
 )
