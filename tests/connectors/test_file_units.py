@@ -8,14 +8,14 @@ import pytest
 
 from heronpy.connectors.files.options import FileOptions
 from heronpy.connectors.files.units import FileUnits
-from heronpy.simulator.world import SimulatedBatch
+from heronpy.task.tuples import InBatch, InFrame
 
 
 def stage(out: Path, unit: Path, component: str, *rows: str) -> FileUnits:
     unit.mkdir(parents=True, exist_ok=True)
     made = FileUnits(component, FileOptions(str(out)))
     writer = made.open(unit)
-    writer.batch(SimulatedBatch("a", "default", 1, ["row"], list(rows), len(rows)))
+    writer.batch(InBatch(InFrame("a", "default", 1, len(rows), 0.0), "default", ["row"], list(rows), range(len(rows))))
     writer.close()
     return made
 
