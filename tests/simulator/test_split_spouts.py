@@ -33,6 +33,14 @@ class Rows(SplitSpout):
                 yield To("errors", [f"{split.name} {n}"])
 
 
+class Keeping(Rows):
+    """Keeps something of its own in its State."""
+
+    def read(self, split: Split) -> Any:
+        self.state["last"] = split.name
+        yield from super().read(split)
+
+
 class Sets(Bolt):
     """Counts each row by its split."""
 
@@ -151,7 +159,7 @@ def test_a_spout_that_breaks_the_contract_is_found(kind: type[SplitSpout], found
 @pytest.mark.parametrize("seed", range(6))
 def test_each_row_counts_once_whatever_is_killed(seed: int) -> None:
     dice = random.Random(seed)
-    with Simulator(topology(Rows, Sets, "EFFECTIVELY_ONCE"), seed=seed) as run:
+    with Simulator(topology((Rows, Keeping)[seed % 2], Sets, "EFFECTIVELY_ONCE"), seed=seed) as run:
         for _ in range(4):
             run.run(max_steps=dice.randint(1, 12))
             if dice.random() < 0.6:

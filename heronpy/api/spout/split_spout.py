@@ -111,7 +111,8 @@ class SplitSpout(Spout, StatefulComponent):
         """Prepares for reading. It lists no splits, because a batch run lists them elsewhere."""
         self._config, self._context = config, context
         self.state = {} if self.state is None else self.state
-        self._is_behind = bool(self.state)
+        # The State of a spout that does not define `follow` is its own.
+        self._is_behind = bool(self.state) and type(self).follow is not SplitSpout.follow
         self._positions = context.partitioned_state(self.STATE)
         self._tracked = config.get(TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.ATLEAST_ONCE
         self._splits: list[Split] | None = None
