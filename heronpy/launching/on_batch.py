@@ -74,7 +74,7 @@ class Begun(Struct, frozen=True):
 def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) -> Iterator[Begun]:
     """The topology to start for these flags; when the block fails, no new run stays behind."""
     topology = loaded.topology
-    resolved = _checked(session, topology)
+    resolved = checked_settings(session, topology)
     settings = settings_for(resolved, BatchSettings)
     why = ""
     if flags.mode == "auto":
@@ -162,7 +162,7 @@ def check_sinks(topology: topology_pb2.Topology, resolved: Resolved, hold: bool)
         check_master(master)
 
 
-def _checked(session: Session, topology: topology_pb2.Topology) -> Resolved:
+def checked_settings(session: Session, topology: topology_pb2.Topology) -> Resolved:
     """The settings of a valid topology, as for a stream."""
     add_our_names(topology)
     validate(LogicalPlan.from_topology(topology))

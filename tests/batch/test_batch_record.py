@@ -68,7 +68,7 @@ def test_a_command_leaves_a_run_alone_that_another_one_has_just_started(
             raise NodeExistsError("topology 'visits' is already running")
 
     monkeypatch.setattr(on_batch.submission, "refuse_taken", refuse)
-    monkeypatch.setattr(on_batch, "_checked", lambda *_: resolve("local", (), {}, {}, ()))
+    monkeypatch.setattr(on_batch, "checked_settings", lambda *_: resolve("local", (), {}, {}, ()))
     runs = Runs(tmp_path / "batch" / "local", "visits")
     with runs.locked():
         run = runs.begin(NEWEST, built)

@@ -76,7 +76,8 @@ def test_the_command_can_be_interrupted_once_it_works(tmp_path: Path) -> None:
     """The script has given the signal its default effect; a verb that begins takes it back, so that it cleans up."""
     words = [str(SCRIPT), "list", "local"]
     program = PROGRAM.replace(
-        "from heronpy.cli.start import main\nsys.exit(main())", "import runpy\nrunpy.run_path(sys.argv[0])"
+        "from heronpy.cli.start import main\nsys.exit(main())",
+        'import runpy\nrunpy.run_path(sys.argv[0], run_name="__main__")',
     )
     program = program.replace("wanted = sys.argv.pop(1)", "wanted = sys.argv.pop(1); sys.argv.pop(0)")
     command = run(tmp_path, sys.executable, "-c", program, "heronpy.cli.look.topologies", *words)
