@@ -7,6 +7,7 @@ Attempts that do not win count as well, as a stream counts a tuple that is sent 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -73,7 +74,7 @@ def close(user: UserCode) -> None:
         collector.close()
 
 
-class _Gathered:
+class _Gathered(ABC):
     """Values of several objects by component, or component and key."""
 
     def __init__(self) -> None:
@@ -91,9 +92,9 @@ class _Gathered:
             if isinstance(part, bool | int | float):
                 self.put(component if key is None else f"{component}/{key}", part)
 
+    @abstractmethod
     def put(self, label: str, value: float) -> None:
         """Add a value."""
-        raise NotImplementedError
 
     def get_value_and_reset(self) -> Any:
         for component, metric in self.sources:

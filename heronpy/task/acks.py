@@ -28,7 +28,7 @@ _frame_of = attrgetter("frame")
 
 #: The acks of smaller batches are kept per tuple, so they may wait to be batched.
 BATCH_MIN = 8
-#: How many acks of whole frames are packed without arrays; so many fit into a frame at its smallest limit.
+#: Most acks of whole frames that are packed without arrays. A frame at its smallest limit holds this number.
 FEW_MAX = 32
 #: The same limit for kept frames, whose tuples need no check.
 KEPT_FEW_MAX = 128

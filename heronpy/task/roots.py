@@ -145,8 +145,8 @@ class PendingRoots:
             self._trim()
 
     def _base_after(self, root: int) -> int:
-        """The first root of the next batch after a root that is in no batch; a number beyond the last root when there
-        is none.
+        """The first root of the next batch after a root that is in no batch; without a next batch, a number beyond the
+        last root.
         """
         place = bisect_right(self._bases, root)
         return self._bases[place] if place < len(self._bases) else max(self.next_root, root + 1)

@@ -97,7 +97,7 @@ class PlanBook:
         self.version = max(self.version, version)
 
     def set_active(self, active: bool) -> bool:
-        """Activate or deactivate the next plan; False if that is no change."""
+        """Activate or deactivate the next plan; False if it has that state already."""
         state = topology_pb2.RUNNING if active else topology_pb2.PAUSED
         if self.topology.state == state:
             return False

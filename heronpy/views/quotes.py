@@ -35,7 +35,7 @@ _OWN_REASONS = frozenset(
 
 
 def without_values(answer: T) -> T:
-    """The answer without texts that may quote values; the same object if there were none."""
+    """The answer without texts that may quote values; the same object if it has no such text."""
     return cast(T, _hidden(answer))
 
 

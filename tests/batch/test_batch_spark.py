@@ -213,7 +213,7 @@ def test_a_run_that_fails_in_spark_shows_nothing_in_any_sink_and_goes_on(
     assert run.run.record.state is RunState.FAILED and said in run.run.record.cause
     assert not rows(tmp_path / "table") and not rows(tmp_path / "other") and not (tmp_path / "files").exists()
     assert len(CALLS) == 1
-    # What the next submit of the mended program does.
+    # The next submit of the fixed program does this.
     mended = builder_of(tmp_path, store, ("other", write_only, "other"), files=True).build()
     run.run.replace_topology(mended)
     mend(run.run, divide(mended))

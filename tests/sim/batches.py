@@ -45,7 +45,7 @@ from heronpy.wire.codec import decoder
 from tests.sim.disk import Disk
 from tests.sim.kernel import Process, Thread, World, current_process
 from tests.sim.run import Result
-from tests.sim.units import KEEPERS, TASKS, WORKERS, Cluster, simulated, units_simulator
+from tests.sim.units import KEEPERS, TASKS, WORKERS, Cluster, replaced, simulated, units_simulator
 from tests.sim.units_faults import Faults
 from tests.sim.units_machine import Delegate, Ledger, SimStages
 from tests.support.launch import launch_spec
@@ -441,14 +441,8 @@ def _patched() -> Iterator[None]:
         (splits, "UNIT_MIN_BYTES", 600),
         (splits, "UNIT_MAX_BYTES", 600),
     ]
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
-    for owner, name, value in patches:
-        setattr(owner, name, value)
-    try:
+    with replaced(patches):
         yield
-    finally:
-        for owner, name, value in before:
-            setattr(owner, name, value)
 
 
 def run_batch(seed: int, folder: Path, *, among: tuple[str, ...] = (), story: bool = False) -> Result:

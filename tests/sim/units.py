@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -308,6 +308,13 @@ def _patched() -> Iterator[None]:
         (watch, "time", Clock()),
         (scan, "_entry", entry),
     ]
+    with replaced(patches):
+        yield
+
+
+@contextmanager
+def replaced(patches: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Attributes of modules and classes have other values for a while: (owner, name, value)."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
     for owner, name, value in patches:
         setattr(owner, name, value)
