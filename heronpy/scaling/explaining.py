@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from heronpy.common.units import format_duration
 from heronpy.scaling import estimate, patterns
 from heronpy.scaling.figures import Figures, Goal, Look, Past, Times
 from heronpy.scaling.plan import State
@@ -87,5 +88,10 @@ def _verdict(
     if wants is not None:
         return "it gets more tasks once it has needed them for long enough", wants, wants + times.sure_s
     if spare is not None:
-        return "it has more tasks than it needs, and gives some back once that has lasted", spare, spare + times.spare_s
+        last = state.shrunk.get(name)
+        again = last.at + times.shrink_s if last is not None else 0.0
+        if again > spare + times.spare_s:
+            pause = format_duration(times.shrink_s)
+            return f"it has more tasks than it needs; at most one reduction is made in {pause}", spare, again
+        return "it has more tasks than it needs; some are removed once that has lasted", spare, spare + times.spare_s
     return "it has the tasks that it needs", None, None

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from heronpy.scaling.decisions import Alerted, Changed, Cleared, Judged, Refused
 from heronpy.scaling.estimate import Known, Line
+from heronpy.scaling.explaining import explained
 from heronpy.scaling.figures import Figures, Goal, Look, Past, Times
 from heronpy.scaling.patterns import lowered
 from heronpy.scaling.plan import Outcome, State, decide, withdrawn
@@ -38,8 +39,8 @@ class Job:
         rate = self.work["processed"] or 0.0
         read = Figures(name="read", is_spout=True, tasks=1, processed=rate, busy=0.1, backlog=more.pop("backlog", 0.0))
         work = Figures(name="work", is_spout=False, inputs={"read": rate}, **self.work)
-        outcome = decide(self.state, Look(topology="Day", at=self.now, components=(read, work), findings=findings, **more),
-                         self.goal, TIMES)  # fmt: skip
+        self.newest = Look(topology="Day", at=self.now, components=(read, work), findings=findings, **more)
+        outcome = decide(self.state, self.newest, self.goal, TIMES)
         self.state = outcome.state
         self.said += outcome.decisions
         if does:
@@ -200,6 +201,9 @@ def test_a_shrink_is_small_rare_and_halved_without_other_days() -> None:
     assert job.work["tasks"] == 4, "not below 0.6 of them"
     job.looks(600, SPARE, past={"work": known})
     assert job.work["tasks"] == 4, "once in 12 hours"
+    evidence = {one.component: one for one in explained(job.state, job.newest, GOAL, TIMES)}["work"]
+    assert evidence.verdict == "it has more tasks than it needs; at most one reduction is made in 12h00m"
+    assert evidence.until == job.state.shrunk["work"].at + TIMES.shrink_s > job.now
     other = Job(tasks=6, processed=1000.0, busy=0.2)
     other.looks(63, SPARE)
     assert other.work["tasks"] == 5
