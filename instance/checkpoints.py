@@ -216,7 +216,7 @@ class Checkpoints:
             if inspect.iscoroutinefunction(getattr(component, name, None)):
                 raise TopologyError(
                     f"{name} of component {self.ports.name.component} is a coroutine; make it a plain method, "
-                    "it is called while no tuple is in progress"
+                    "because it is called while no tuple is in progress"
                 )
 
     def pre_restore(self, component: Any) -> None:

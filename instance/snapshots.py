@@ -252,7 +252,9 @@ class SnapshotWriter:
             if job.pid:
                 os.close(job.pipe)
                 _reap(job.pid)
-            raise SnapshotFailed(f"no thread to write the state in ({error}); allow more of them") from None
+            raise SnapshotFailed(
+                f"no thread could be started to write the state ({error}); allow more of them"
+            ) from None
 
     def recorded(self, checkpoint: int, channel: Channel) -> None:
         """The data in flight at an unaligned cut is complete."""
@@ -286,7 +288,9 @@ class SnapshotWriter:
         except OSError as error:
             os.close(read)
             os.close(write)
-            raise SnapshotFailed(f"no process to write the state in ({error.strerror}); allow more of them") from None
+            raise SnapshotFailed(
+                f"no process could be started to write the state ({error.strerror}); allow more of them"
+            ) from None
         if not pid:
             _child(job.capture, write, parent)
         os.close(write)

@@ -152,7 +152,7 @@ def rows_of(files: Iterable[Path], root: Path | None = None) -> Iterator[bytes]:
         try:
             yield from map(f"{values} ".encode().__add__, _rows(path)) if values else _rows(path)
         except (OSError, ValueError, EOFError) as error:
-            raise ConfigError(f"{path} cannot be read ({error}); remove it, or mend it") from None
+            raise ConfigError(f"{path} cannot be read ({error}); remove or repair it") from None
 
 
 def _rows(path: Path) -> Iterator[bytes]:

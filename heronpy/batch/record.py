@@ -108,11 +108,11 @@ def goes_on(newest: RunRecord | None, wanted: Wanted) -> bool:
         flags = [f"--as {newest.like}"] * bool(newest.like) + ["--hold"] * newest.hold
         raise TopologyError(
             f"run {newest.run} has not finished, and was begun with {' '.join(flags) or 'neither --as nor --hold'};"
-            " give the same flags to go on with it, or --fresh to begin another run"
+            " give the same flags to continue it, or --fresh to begin another run"
         )
     if newest.code != wanted.code and not wanted.resume:
         raise TopologyError(
-            f"run {newest.run} has not finished, and the program has changed since; give --resume to go on with it,"
+            f"run {newest.run} has not finished, and the program has changed since; give --resume to continue it,"
             " which keeps the results of the old code, or --fresh to begin another run"
         )
     return True

@@ -42,7 +42,7 @@ def find(session: Session, name: str) -> Pool:
     record_of(session, name)
     pool = read_pool(session.state, name)
     if pool is None:
-        raise ClusterError(f"what pool '{name}' should be is missing from the state manager; delete it")
+        raise ClusterError(f"the specification of pool '{name}' is missing from the state manager; delete it")
     return pool
 
 

@@ -261,7 +261,7 @@ class Container:
         with self._spans.step("fetch"):
             arriving.fetch_package(welcome, launch, read)
         if self._end.done():
-            raise RpcError("it is told to end before it has started")
+            raise RpcError("it was told to end before it had started")
         with self._spans.step("build"):
             launch = arriving.with_environment(launch, home, engine.environment)
             credential = SessionCredential(who.container, who.submission, bytes(welcome.secret))

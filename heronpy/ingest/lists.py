@@ -41,7 +41,7 @@ def write_list(path: Path, lines: Sequence[Weighed]) -> None:
     """Write a list that survives a power failure; raises StateError if there is another list already."""
     data = b"".join(line for line, _ in lines)
     if not make_record(path, data) and path.read_bytes() != data:
-        raise StateError(f"{path} lists other units of work than before; give --fresh to begin another run")
+        raise StateError(f"{path} lists different units of work than before; give --fresh to begin another run")
 
 
 def entered(path: Path, lines: Sequence[Weighed], goal: int, run: str) -> EnterList:

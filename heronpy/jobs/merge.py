@@ -184,7 +184,9 @@ def check_change(change: Change, merged: Document, components: Mapping[str, bool
                 f" its components are {', '.join(sorted(components))}"
             )
         if entry.path[0] == "concurrency" and not components[part]:
-            raise ConfigError(f"{key} is for asynchronous bolts, and '{part}' is none; set parallelism.{part} instead")
+            raise ConfigError(
+                f"{key} is for asynchronous bolts, and '{part}' is not one; set parallelism.{part} instead"
+            )
         low, high = merged.scale.min.get(part, 1), merged.scale.max.get(part)
         if entry.path[0] == "scale" and high is not None and low > high:
             raise ConfigError(f"{key} is {entry.value}, but scale.min would be {low} and scale.max {high}; change both")

@@ -313,7 +313,7 @@ class Store:
         """A program."""
         content, _ = self._state.get(paths.definition(digest)) or (b"", 0)
         if sha256(content).hexdigest() != digest:
-            raise DamagedStateError(f"definition {digest[:12]} is not there or damaged; deploy the program again")
+            raise DamagedStateError(f"definition {digest[:12]} is missing or damaged; deploy the program again")
         return msgspec.msgpack.decode(content, type=Definition)
 
     def sweep_definitions(self, unused: Mapping[str, int]) -> dict[str, int]:
@@ -414,7 +414,7 @@ class Store:
                 return True
             except (VersionMismatchError, NoNodeError):
                 continue
-        raise StateError(f"state node {path!r} is being written by many others at once; try again")
+        raise StateError(f"state node {path!r} is being written by too many processes at once; try again")
 
     def _read(self, name: str) -> Job:
         job, _ = self._decode(paths.job(name), Job)
@@ -432,7 +432,7 @@ class Store:
             if len(text) > most or not is_plain(text):
                 raise ConfigError(f"the {what} of a change must be one line of at most {most} characters; shorten it")
         if not who:
-            raise ConfigError("the writer of a change has no name; say who writes")
+            raise ConfigError("the writer of a change has no name; give one")
         if for_s is not None and not 0 < for_s <= 1e9:
             raise ConfigError(f"a change cannot hold for {for_s:g} s; give a time above 0, such as 2h")
         now = self._clock()

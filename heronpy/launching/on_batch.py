@@ -97,8 +97,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
     if has_only_units(topology):
         if flags.like or flags.hold or flags.resume or flags.fresh:
             raise BatchRefusedError(
-                f"topology '{topology.name}' has pipelines of LogUnits, which go on by their own ledgers and have no"
-                " runs; leave out --as, --hold, --resume and --fresh"
+                f"topology '{topology.name}' has pipelines of LogUnits, which continue from their own ledgers and have"
+                " no runs; leave out --as, --hold, --resume and --fresh"
             )
         yield Begun(replace(loaded, topology=until_now(topology)), why=why, units=True)
         return

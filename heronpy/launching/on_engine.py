@@ -68,7 +68,7 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved, state_type: str)
     if security["transport"] == "ipc":
         origin = resolved.origins["security.transport"]
         raise ConfigError(
-            f"heron.security.transport is ipc ({origin}), which does not leave a machine, but the containers of engine"
+            f"heron.security.transport is ipc ({origin}), which works on one machine only, but the containers of engine"
             f" '{kind}' are on several hosts; remove it"
         )
     security["transport"], resolved.origins["security.transport"] = "tcp", f"engine {kind}"

@@ -73,7 +73,7 @@ def transport_of(launch: HasPlace) -> Transport:
         return choose(settings)
     if settings.transport == "ipc":
         raise ConfigError(
-            "heron.security.transport is ipc, which does not leave a machine, but the containers are on several hosts;"
+            "heron.security.transport is ipc, which works on one machine only, but the containers are on several hosts;"
             " set it to tcp"
         )
     return Transport.TCP
@@ -99,8 +99,8 @@ def check(settings: SecuritySettings) -> None:
     if choose(settings) is Transport.IPC:
         if not address.is_loopback:
             raise ConfigError(
-                f"heron.security.bind_host is {host} but heron.security.transport is ipc, which does not leave this"
-                " machine; set heron.security.transport to auto, or remove bind_host"
+                f"heron.security.bind_host is {host} but heron.security.transport is ipc, which works on one"
+                " machine only; set heron.security.transport to auto, or remove bind_host"
             )
 
 

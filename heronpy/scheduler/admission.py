@@ -172,7 +172,7 @@ class Admission:
             except OSError as error:
                 raise ConfigError(
                     f"heron.engine.shared names {folder}, where this host cannot write ({error.strerror}); name a"
-                    " folder that all hosts reach by the same path, or none"
+                    " folder that all hosts reach at the same path, or leave the setting empty"
                 ) from None
         self._package.start()
 

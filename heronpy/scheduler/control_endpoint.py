@@ -166,7 +166,7 @@ class ControlEndpoint:
             )
         if field not in _WITH_DATA and body.ByteSize() > SMALL_MAX_BYTES:
             self.oversized += 1
-            raise InvalidRpcError(f"a request {field!r} has {SMALL_MAX_BYTES >> 10} KiB at most")
+            raise InvalidRpcError(f"a request {field!r} has at most {SMALL_MAX_BYTES >> 10} KiB")
         if field == "hello":
             if body.topology_id != self._topology_id:
                 self.unknown += 1

@@ -79,7 +79,7 @@ class LedgerStore:
         found = self._state.get(paths.scheduler(self._topology))
         holder = plan_pb2.SchedulerLocation.FromString(found[0]) if found is not None else None
         if holder is None or holder.permit != self._location.permit:
-            who = f"process {holder.pid} of {holder.host}" if holder is not None else "nobody"
+            who = f"process {holder.pid} of {holder.host}" if holder is not None else "no process"
             raise FencedError(f"this scheduler of {self._topology} has lost its permit; {who} has it")
 
     # ---- ledger -----------------------------------------------------------------------------

@@ -473,7 +473,7 @@ class EngineScheduler:
 
     async def _answer_drain(self, host: str, wait_s: float, by: str) -> control_pb2.Ok:
         if not host:
-            raise RpcError("the host to drain has no name; give one that heron status shows")
+            raise RpcError("the host to drain is not named; give a name that heron status shows")
         if not traits_of(self._setup.engine).avoids_hosts:
             raise RpcError(
                 f"the engine {self._launch.submitted.engine} cannot keep containers away from a host; take the host out"

@@ -377,7 +377,7 @@ class StateRecords:
 
     def _check(self, number: int, use: Use, path: str) -> None:
         if len(path) > PATH_MAX_CHARS:
-            raise StateError(f"the path of a state node has {PATH_MAX_CHARS} letters at most, not {len(path)}")
+            raise StateError(f"the path of a state node has at most {PATH_MAX_CHARS} characters, not {len(path)}")
         container = self._session(number).container
         refusal = (self._client_rules if container == CLIENT else self._rules).refusal(use, path, container)
         if refusal:

@@ -170,7 +170,7 @@ class Table:
         def declare(answer: Answer) -> Answer:
             summary = (inspect.getdoc(answer) or "").partition("\n")[0]
             if not summary:
-                raise TypeError(f"{method} {path} says nothing about itself")
+                raise TypeError(f"{method} {path} has no description")
             self.routes.append(Route(method, path, scope, answer, params, returns, takes, media, summary))
             return answer
 

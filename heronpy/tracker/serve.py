@@ -136,7 +136,7 @@ def check(options: Options, tokens: Tokens) -> None:
     if is_loopback(_address(options.host)) and not options.behind_proxy:
         if is_named(options) and _address(options.host) not in LOOPBACK:
             raise ConfigError(
-                f"the tracker would listen on {options.host}, where browsers do not look for it; leave --host out"
+                f"the tracker would listen on {options.host}, where browsers do not look for it; leave out --host"
             )
         return
     if options.tls is None and not options.behind_proxy:

@@ -331,7 +331,9 @@ class SinkFolder:
             return decision
         stands = self.decision(stem)
         if stands is None:
-            raise StateError(f"the fate of batch {stem} of {self} is gone; another program removes records there")
+            raise StateError(
+                f"the record of the outcome of batch {stem} of {self} is gone; another program removes records there"
+            )
         return stands
 
     def overrule(self, stem: str, decision: Decision) -> None:

@@ -125,7 +125,7 @@ class PartitionedLedger:
             if (parts and opened.ledger != name) or found.entries != mine.entries:
                 raise LedgerError(
                     f"{url} has this pipeline with other ledgers than {next(iter(self._ledgers))}; give all sites the"
-                    " same ledgers, or this one a name of its own"
+                    " same ledgers, or give this pipeline another name"
                 )
             name = opened.ledger
             if opened.part in parts:

@@ -185,7 +185,9 @@ class Stages:
         except FileNotFoundError:
             return False  # removed by a rebuild or a faster keeper
         except OSError as error:
-            raise StageGoneError(f"{source} cannot be copied to {stage.parent} ({error}); it is tried again") from None
+            raise StageGoneError(
+                f"{source} cannot be copied to {stage.parent} ({error}); the copy will be retried"
+            ) from None
         if not source.exists():
             shutil.rmtree(made, ignore_errors=True)
             return target.is_dir()
