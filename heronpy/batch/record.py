@@ -1,5 +1,4 @@
-"""The record of a batch run, and the choice of a command between continuing the newest run and beginning
-another. Pure.
+"""The record of a batch run, and whether a command continues the newest run or begins another. Pure.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ def goes_on(newest: RunRecord | None, wanted: Wanted) -> bool:
 
 
 def code_digest(package: str, topology: topology_pb2.Topology) -> str:
-    """A digest of a program: of its package, and of the components with their plain configuration.
+    """A digest of a program: its package, and the components with their plain configuration.
 
     Pickled values are left out, because equal ones may differ in their bytes.
     """

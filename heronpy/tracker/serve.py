@@ -62,7 +62,7 @@ SLICE_S = 0.0005
 
 
 class Protocol(H11Protocol):
-    """uvicorn's, with two limits that it lacks: connections, and the time for a request to arrive."""
+    """uvicorn's protocol with two more limits: connections, and the time for a request to arrive."""
 
     _timer: asyncio.TimerHandle | None = None
     #: The peer, a user or an address.
@@ -73,7 +73,7 @@ class Protocol(H11Protocol):
     refused = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A connection too many, of all or of its user, is closed at once."""
+        """Close a connection above the limit of all connections, or of its user, at once."""
         self.peer = _peer_of(transport)
         if not has_room(self.peer, self.owner, [one.peer for one in self.connections if isinstance(one, Protocol)]):
             transport.abort()
@@ -155,15 +155,15 @@ def _address(host: str) -> str:
 
 
 def is_named(options: Options) -> bool:
-    """Whether the tracker has a random name, since no certificate tells it from others who listen at its port."""
+    """Whether the tracker has a random name, because no certificate identifies it."""
     return options.tls is None and not options.behind_proxy
 
 
 def listen(hosts: Sequence[str], wanted: int | None, last: int | None = None) -> list[socket.socket]:
     """Sockets that listen on one port of all these addresses; `::1` is left out where there is no IPv6.
 
-    The port is the wanted one, 0 is any. None: the last one, the usual one, or the next that is free. ConfigError if
-    none is.
+    The port is the wanted one; 0 means any. None means the last port, the usual one, or the next free one. ConfigError
+    if no port is free.
     """
     port = DEFAULT_PORT if wanted is None else wanted
     reason = ""
@@ -217,9 +217,9 @@ def hosts_of(options: Options, port: int) -> frozenset[str]:
 
 
 def run(options: Options, each_second: Callable[[], None] = lambda: None, say: Callable[[str], None] = log.info) -> int:
-    """Serve until a signal, or the idle time; returns the exit code. ConfigError when it cannot begin.
+    """Serve until a signal, or the idle time; returns the exit code.
 
-    `say` is told the address.
+    ConfigError when it cannot start. `say` is called with the address.
     """
     return run_loop(lambda: _run(options, each_second, say))
 

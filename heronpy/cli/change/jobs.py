@@ -83,7 +83,7 @@ def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, 
 
 
 def check_tasks(session: Session, store: Store, job: str, before: View, after: View) -> None:
-    """RequestError if a job is given numbers of tasks with which it would not run, because its pool has not room."""
+    """RequestError if a job gets numbers of tasks for which its pool has no room."""
     old, new = before.document.parallelism, after.document.parallelism
     more = [one for one, count in new.items() if count > old.get(one, 0)]
     if more and after.document.place.pool:

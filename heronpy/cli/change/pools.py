@@ -62,7 +62,7 @@ def show(target: Target, pool: str, as_json: bool, common: Common) -> None:
 
 
 def resize(target: Target, pool: str, slots: int, common: Common) -> None:
-    """Give a pool another number of slots."""
+    """Change the number of slots of a pool."""
     session = Session(target, common)
     pools.find(session, pool)
     pools.check_runs(session, pool)

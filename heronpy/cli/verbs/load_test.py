@@ -103,7 +103,7 @@ def batch_command(**flags: Any) -> int:
               help="Number of keys in the state.")  # fmt: skip
 @_output_flags
 def batch_handover_command(**flags: Any) -> int:
-    """Measure how soon a stream goes on where a batch run has ended, and what the savepoint takes."""
+    """Measure how soon a stream continues after the end of a batch run, and the share of the savepoint."""
     from heronpy.cli.measure.load_test import batch_handover
 
     return batch_handover(**flags)
