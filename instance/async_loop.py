@@ -48,7 +48,7 @@ class AsyncBoltTask(BoltTask):
         self._concurrency: int = self.settings.async_concurrency
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Run as many coroutines as the plan says from now on; those in progress beyond that end as they do."""
+        """Change the number of coroutines to that of the plan; surplus ones in progress finish normally."""
         super().take_plan(plan)
         assert self.plan is not None
         self._concurrency = live_concurrency(self.plan.topology, self.name.component) or self.settings.async_concurrency

@@ -54,9 +54,9 @@ class Attempt:
     """The attempt of one task; `leave` ends the process and does not return.
 
     A restore restarts every task of a region: the topology master raises the attempt in the plan, and each task of a
-    lower one ends itself. The control thread does that, so that it happens also while user code hangs or the task is
+    lower one ends itself. The control thread does that, so that it happens even while user code hangs or the task is
     still starting. Invariant: `own` and `newest` have one writer each (the task's thread; the control thread), and each
-    writes its own before it reads the other's, so a newer attempt is seen by one of them whatever the order.
+    writes its own before it reads the other's, so one of them sees a newer attempt in any order.
     """
 
     def __init__(self, component: str, leave: Callable[[int], Any] = exit_notice.leave) -> None:
@@ -220,7 +220,7 @@ class Checkpoints:
                 )
 
     def pre_restore(self, component: Any) -> None:
-        """Let a two-phase component finish or drop what an earlier process left."""
+        """Let a two-phase component finish or drop the output of an earlier process."""
         if isinstance(component, TwoPhaseStatefulComponent):
             component.pre_restore(str(self.restored_from))
 

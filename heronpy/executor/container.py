@@ -106,7 +106,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Which submission of which container this process is."""
+    """The container and the submission of this process."""
 
     topology_id: str
     container: int

@@ -28,7 +28,7 @@ ECHO_FD = 4
 
 
 class Echo:
-    """Writes log lines in a thread; takes over `fd`. `file_max_bytes` limits an output file, which nobody rotates."""
+    """Writes log lines in a thread; takes over `fd`. `file_max_bytes` limits an output file, which is never rotated."""
 
     def __init__(self, fd: int, name: str, file_max_bytes: int) -> None:
         self._fd = fd

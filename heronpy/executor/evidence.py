@@ -73,7 +73,7 @@ class Evidence:
 
     # ---- requests ---------------------------------------------------------------------------
     async def dump_stacks(self, request: control_pb2.DumpStacks) -> control_pb2.DumpStacksReply:
-        """The stacks of all threads; they go to the process's log, too. RpcError when it prints none."""
+        """The stacks of all threads; they are also written to the process's log. RpcError if it prints no stacks."""
         with self._turn(request.name) as pid:
             if request.name == self._own:
                 text = _own_stacks()

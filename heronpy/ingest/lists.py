@@ -1,4 +1,4 @@
-"""A list: a file of lines, each of which stands for more work than its own bytes, such as a split or a bucket. Its
+"""A list: a file in which each line represents more work than its own bytes, such as a split or a bucket. Its
 units are made at once, with the weights of their lines.
 """
 

@@ -39,7 +39,7 @@ SEEN: Final = frozenset({Effect.CONFIGURE, Effect.STATE, Effect.RESIZE, Effect.U
 
 
 class Difference(Struct, frozen=True):
-    """A leaf with its present and its desired value."""
+    """A leaf with its current and its desired value."""
 
     path: Path
     old: Value | None

@@ -1,7 +1,7 @@
 """The one writer of jobs: all changes by people, programs and the scaler pass through it into the state manager.
 
-A job is one node, so a change is one compare-and-set: it is written as a whole or not at all. The node holds its last
-change as well, and the next writer puts that into the log before it makes its own, so a writer that dies between two
+A job is one node, so a change is one compare-and-set: it is written as a whole or not at all. The node also holds its
+last change. The next writer puts that change into the log before it makes its own, so a writer that dies between two
 nodes loses no history. A node that cannot be read stops its own job only.
 """
 
@@ -181,7 +181,7 @@ class Store:
         self, name: str, layer: str, changes: object, version: int, who: str, why: str, for_s: float | None = None,
         write: bool = True,
     ) -> View:  # fmt: skip
-        """Write keys of a layer whose version the writer has read; with `for_s` they end by themselves.
+        """Write keys of a layer whose version the writer has read; with `for_s` they end after this time.
 
         ConflictError if another writer has written another value of one of them since then. `write`: as in `apply`.
         """
@@ -317,7 +317,7 @@ class Store:
         return msgspec.msgpack.decode(content, type=Definition)
 
     def sweep_definitions(self, unused: Mapping[str, int]) -> dict[str, int]:
-        """Remove programs that no job names now, nor named at the previous sweep, which returned `unused`."""
+        """Remove programs that no job names now or named at the previous sweep, which returned `unused`."""
         used: set[bytes] = set()
         for name in self.names():
             for path in (paths.job(name), paths.job_log(name), paths.running_job(name)):

@@ -129,7 +129,7 @@ def _settle_place(resolved: Resolved, room: str, name: str, given: str) -> None:
 
 
 def store_problems(resolved: Resolved) -> Iterator[str]:
-    """Why checkpoints are not where all hosts reach them."""
+    """Why not all hosts can reach the checkpoints."""
     for folder in unshared_stores(resolved):
         yield (
             f"EFFECTIVELY_ONCE needs a checkpoint store that all hosts reach, but {folder} is a folder of this host;"

@@ -1,4 +1,4 @@
-"""Decides after a look what to change for a job and what not, and why. Pure.
+"""Decides after a look what to change for a job, and why. Pure.
 
 Three verdicts of `heronpy.health` lead to changes: too few tasks, too little memory, and more tasks than needed. So
 does a lag above the promise while a component is fully and evenly busy. All other verdicts open an alert. While an

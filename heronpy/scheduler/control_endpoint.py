@@ -74,8 +74,9 @@ class Handlers(Protocol):
         """The submission of a container that was activated last; 0 if there is none."""
 
     def has_stopped(self, who: Who) -> bool:
-        """Whether a submission has reported that none of its processes runs any more. Later messages of it were already
-        on their way.
+        """Whether a submission has reported that all of its processes have ended.
+
+        Later messages of it were already in flight.
         """
 
 

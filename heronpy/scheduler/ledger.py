@@ -1,6 +1,6 @@
 """The permit and the ledger of a scheduler whose containers run on an engine, in the state manager.
 
-The permit is the ephemeral node of the scheduler's location. The ledger is another node, written with the version that
+The permit is the ephemeral node of the scheduler's location. The ledger is another node, written over the version that
 this scheduler has read or written last. A scheduler that takes the permit writes the ledger at once, so that later
 writes of its predecessor are refused. All calls block, so call them in a thread.
 

@@ -120,7 +120,7 @@ class Written(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """Files could not be written or deleted; `reason` is for people alone."""
+    """Files could not be written or deleted; `reason` is only for people."""
 
     reason: str
 

@@ -76,7 +76,7 @@ class ColumnWriter:
 
     @property
     def bytes(self) -> int:
-        """Of the open file, and in front of it."""
+        """Bytes of the open file and of the gathered rows."""
         return self._files.bytes + self._gathered_bytes
 
     def row(self, values: Sequence[Any]) -> None:

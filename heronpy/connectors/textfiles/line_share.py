@@ -128,7 +128,7 @@ class LineShare:
                 )
 
     def divide(self) -> None:
-        """Continue with the reader's present lanes; lanes that it has begun keep their positions."""
+        """Continue with the reader's current lanes; lanes that it has begun keep their positions."""
         self.close()
         self._left = None
         self._blocks = self._walk()

@@ -93,7 +93,7 @@ class KubernetesEngine:
 
     # ---- what is asked for ------------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
-        """Create a pod and its secret for each request; if one is refused, none is left. See `Engine.submit`."""
+        """Create a pod and its secret for each request; if one is refused, remove all of them. See `Engine.submit`."""
         others = self._nodes() if any(one.avoid for one in requests) else []
         done: dict[tuple[int, int], str] = {}
         for one in requests:

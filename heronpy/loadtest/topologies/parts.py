@@ -212,7 +212,7 @@ class LoadSpout(Spout, StatefulComponent):
     """A spout that ends after its last tuple; with acks, it replays failed tuples and ends after the last ack.
 
     Subclasses count in `self.sent` and define `message(number)`, the values of tuple `number`.
-    With checkpoints, `kept` has the number of tuples of each lane that the restored one had emitted.
+    With checkpoints, `kept` has the number of tuples of each lane that were emitted before the restored checkpoint.
     """
 
     sent = 0

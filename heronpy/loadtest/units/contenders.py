@@ -1,6 +1,7 @@
-"""Other processes than topologies: one that prepares, works when told so, and reports; and the loops of `throughput`.
+"""Contenders that are not topologies: a process that prepares, works on request, and reports; and the loops of
+`throughput`.
 
-The preparation is no part of the work, so that the CPU time of the work can be told from that of the start.
+The preparation is not part of the work, so the CPU time of the work does not include the start.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Contender:
             self._pipe.send(None)
 
     def cpu_s(self) -> float:
-        """CPU seconds so far of it and all below it, with those that its processes have waited for."""
+        """CPU seconds of the process and its descendants so far, including ended ones."""
         total = 0.0
         for process in self._tree():
             with suppress(psutil.Error):
