@@ -208,7 +208,7 @@ class AsyncSpoutTask(SpoutTask):
         self.progress.resting = True
 
     def wakes_up(self) -> None:
-        """Coroutines go on. The loop turns, even when no turn of ours is due."""
+        """Coroutines continue. The loop turns, even when no turn of ours is due."""
         if self.progress.resting:
             self.progress.resting = False
             if self._held_up:

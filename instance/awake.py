@@ -51,7 +51,7 @@ class WatchedSelector(selectors.DefaultSelector):
     """Knows when the loop sleeps, which distinguishes a coroutine that blocks the loop from one that waits."""
 
     def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
-        """`before` is called when no coroutine can go on, `after` whenever coroutines go on, slept or not."""
+        """`before` is called when no coroutine can continue, `after` whenever coroutines continue, slept or not."""
         super().__init__()
         self._before, self._after = before, after
 

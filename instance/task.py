@@ -344,7 +344,7 @@ class Task:
         self.control.notify()
 
     def apply_active(self, active: bool) -> None:
-        """Spouts pause and resume; bolts run on."""
+        """Spouts pause and resume; bolts keep running."""
         self.active = active
 
     # ---- messages -----------------------------------------------------------------------------

@@ -383,7 +383,7 @@ class BoltCell(ReadingCell):
         if not self.has_state:
             self.call(user.object.finish)
         elif user.tick_interval_s() is not None:
-            # Its input goes on as a stream, so only what waits for time is due.
+            # Its input continues as a stream, so only time-dependent work is due.
             self.call(user.object.process_tick, TupleHelper.make_tick_tuple())
         self.check_fails()
         super().end()

@@ -212,7 +212,7 @@ class Snapshots:
         task.uploaded_bytes += len(data)
 
     def _add_positions(self, stage: Stage) -> None:
-        """Where the spout of a stage goes on as a stream."""
+        """The position at which the spout of a stage continues as a stream."""
         spout, steps = stage.spout, self._steps
         config = component_config(steps.topology, spout, load=True)
         if stage.source == "lines":

@@ -35,7 +35,7 @@ class BatchKeeper(LogKeeper):
     """A keeper that works on one stage after the other. Every step may be repeated, and both keepers may do it."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Finds the present stage."""
+        """Finds the current stage."""
         self._context = context
         self._figures = KeeperFigures(context)
         self._steps = Steps(Run(config[RUN_KEY]))

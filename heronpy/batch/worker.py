@@ -65,7 +65,7 @@ class BatchWorker(LogWorker):
             self.end_of_input()
 
     def _enter(self) -> bool:
-        """Join the pipeline of the present stage; False if no keeper has prepared the run yet."""
+        """Join the pipeline of the current stage; False if no keeper has prepared the run yet."""
         if not self._steps.are_prepared:
             return False
         with failing(self._steps):

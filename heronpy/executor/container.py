@@ -171,7 +171,7 @@ class Container:
         except Exception as error:
             # The traceback may be lost, so the endpoint and the engine get the sentence.
             said = " ".join(f"an error of its own: {type(error).__name__}: {error}".split())[:SAID_MAX_CHARS]
-            log.exception("%s cannot go on", self._name)
+            log.exception("%s cannot continue", self._name)
         log.info("%s ends: %s", self._name, said)
         try:
             self._child.kill()

@@ -87,7 +87,7 @@ class Echo:
         """Write a text; False if the file is full."""
         full = self._max_bytes is not None and os.fstat(self._fd).st_size + len(text) > self._max_bytes
         if full and os.fstat(self._fd).st_size <= (self._max_bytes or 0):
-            said = "this file has its full size, so no more lines come here; the log files go on"
+            said = "this file has its full size, so no more lines come here; the log files continue"
             text = f"{self._name} | echo: {said}\n".encode()
         elif full:
             text = b""  # another process has reported it

@@ -300,7 +300,7 @@ def opened(root: str, chunk: Chunk) -> Iterator[int]:
 
 
 def middle(work: Halve, root: str) -> tuple[int, int] | None:
-    """File and offset of the line start nearest to the middle of all bytes, except the first; None if there is none.
+    """File and offset of the line start nearest to the middle of all bytes, except the first; None without one.
 
     Raises MovedError if a file cannot be read.
     """

@@ -32,7 +32,7 @@ class SlotView(Struct, frozen=True):
     epoch: int = 0
     """The epoch in which the slot acts, or is about to act; 0: it does not act."""
     over: int = 0
-    """The highest epoch in which nobody can act for it any more."""
+    """The highest epoch in which no process can act for it."""
     is_silent: bool = False
     """Nobody knows whether it still acts."""
     answer: Answer | None = None
@@ -142,7 +142,7 @@ class Keeper:
         used: Collection[int],
         ready: Collection[int] | None,
     ) -> None:
-        """Let shards that somebody runs something in stay where they are until they are ready to move."""
+        """Let shards with running containers stay in their slots until they are ready to move."""
         for shard in self._leaving.keys() | {one for one in used if owners[one] is not known.owners[one]}:
             old, new = known.owners[shard], owners[shard]
             owner, to = self._leaving.pop(shard, (old, 0))
@@ -165,7 +165,7 @@ class Keeper:
         self, owners: list[Owner], groups: Mapping[tuple[int, int], _Group], number: int, live: frozenset[int],
         slots: Mapping[int, SlotView], loads: Mapping[int, Size], pool: Pool, notes: list[str],
     ) -> None:  # fmt: skip
-        """Give away what was dropped, and what has no owner any more."""
+        """Give away dropped shards, and shards without an owner."""
         free, lost = list[int](), dict[int, int]()
         for (slot, epoch), group in groups.items():
             view = slots.get(slot)

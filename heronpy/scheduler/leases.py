@@ -27,7 +27,7 @@ def fencing_of(asked: str, mode: str, state_at_endpoint: bool) -> Fencing:
         )
     if asked == "epoch" and mode == "ATMOST_ONCE":
         raise ConfigError(
-            "fencing 'epoch' lets a lost container run on, so ATMOST_ONCE could deliver a tuple twice;"
+            "fencing 'epoch' lets a lost container keep running, so ATMOST_ONCE could deliver a tuple twice;"
             " use fencing 'auto', or another reliability mode"
         )
     if asked != "auto":

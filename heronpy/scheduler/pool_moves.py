@@ -88,6 +88,6 @@ class PoolMoves:
                 client.close()
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Send no more requests."""
         for task in self._asking.values():
             task.cancel()

@@ -426,7 +426,7 @@ class EngineScheduler:
                 return control_pb2.KillUnderWay(left=placement.left(), engine_away=placement.away_why)
         if self._removal is None or (self._removal.done() and self._removal.exception() is not None):
             for one in placement.left():
-                log.warning("the end of %s is not confirmed; a user removes the topology all the same", one)
+                log.warning("the end of %s is not confirmed; a user removes the topology anyway", one)
             self._removal = asyncio.create_task(self._remove())
         await asyncio.shield(self._removal)
         asyncio.get_running_loop().call_later(linger_s, self._end.set)

@@ -67,7 +67,7 @@ class StateRequested(Struct, frozen=True):
     request: int
     active: bool
     end_input: bool = False
-    """Inactive for good: the bolts must finish."""
+    """Permanently inactive: the bolts must finish."""
 
 
 class RestartRequested(Struct, frozen=True):

@@ -190,7 +190,7 @@ def _by_uid(facts: Facts, house: House) -> Asker | None:
 def _unknown(facts: Facts, house: House) -> Refusal:
     fix = "send Authorization: Bearer TOKEN; the tracker's user makes one: heron ui token view"
     if "authorization" in facts.headers:
-        return Refusal(401, "bad-token", "this token is not valid, or not any more", fix)
+        return Refusal(401, "bad-token", "this token is not valid, or no longer valid", fix)
     if house.behind_proxy or is_forwarded(facts.headers):
         return Refusal(401, "no-token", "a request through a proxy needs a token", fix)
     if not house.is_for_browsers(_host(facts)):

@@ -405,5 +405,5 @@ async def _written(tracker: Tracker) -> bytes:
         findings = reply.findings if reply is not None else []
         shown.append(Shown(one.summary(), one.load() if reply is not None else None, findings))
     unreadable = [one.name for one in clusters if one.trouble]
-    # A hundred topologies take some tenths of a second, in which streams must go on.
+    # A hundred topologies take some tenths of a second, during which streams must continue.
     return await asyncio.to_thread(page, shown, unreadable, tracker.refused)

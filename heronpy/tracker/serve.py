@@ -56,8 +56,8 @@ REQUEST_MAX_S = 10.0
 HEAD_MAX_BYTES = 32 * 1024
 KEEP_ALIVE_S = 30
 LOOK_S = 1.0
-#: For so long a thread that computes may keep the server from the interpreter, each time that the server has sent or
-#: received something. Threads read records, plans and histories, and import; they have time.
+#: A computing thread may keep the interpreter from the server for this time, each time that the server has sent or
+#: received something. Threads read records, plans and histories, and import; they are not urgent.
 SLICE_S = 0.0005
 
 
@@ -272,7 +272,7 @@ async def _work(
     idle_s: float,
     each_second: Callable[[], None],
 ) -> None:
-    """Give the server its app, and wait until nobody has asked for `idle_s`."""
+    """Give the server its app, and wait until there was no request for `idle_s`."""
     try:
         # Most of the time of a start, so the server runs already.
         await asyncio.to_thread(importlib.import_module, "heronpy.tracker.app")
@@ -327,7 +327,7 @@ def _end(server: uvicorn.Server) -> None:
 
 
 async def _watch(tracker: Tracker, idle_s: float, each_second: Callable[[], None]) -> None:
-    """Until nobody has asked or watched for that long."""
+    """Wait until there was no request and no viewer for that time."""
     while True:
         await asyncio.sleep(LOOK_S)
         each_second()

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Diagnosis: TypeAlias = "tuple[Signals, list[Finding]]"
 
-#: How old an answer may be that is given to somebody else.
+#: The maximum age of an answer that is given to another caller.
 FRESH_S = 1.9
 ASK_S = 2.0
 #: The longest pause between two questions to a master that does not answer.
@@ -182,7 +182,7 @@ class Watched:
             runs = self.session.scheduler_location(self.name) is not None
         except HeronError as error:
             return absent, text if absent == NO_ANSWER else str(error)
-        return (NO_MASTER, text) if runs else (DEAD, f"nothing of topology '{self.name}' runs any more")
+        return (NO_MASTER, text) if runs else (DEAD, f"no process of topology '{self.name}' runs")
 
     async def _follow_plan(self, newer: bool) -> None:
         """Read the plan if it has changed: the end of an update changes its version, and no place."""
@@ -223,7 +223,7 @@ class Watched:
         self._recent_at = now
 
     async def _rates_before(self, at: float) -> list[float | None]:
-        """Points of `recent_per_s` before that time, when nobody looked: each is the mean of its minute."""
+        """Points of `recent_per_s` before that time, when there were no viewers: each is the mean of its minute."""
         asked = control_pb2.GetTimeline(components=[""], names=["emitted"], since=at - RECENT_MAX * RECENT_S)
         try:
             told = await self.master.look(asked, Timeline, ASK_S)
@@ -267,7 +267,7 @@ class Watched:
         metrics = control_pb2.GetMetrics(names=TASK_METRICS, interval_s=TASK_WINDOW_S)
         status, report = await asyncio.gather(self.master.ask(control_pb2.GetStatus()), self.master.ask(metrics))
         version = self.packing.version if self.packing is not None else 0
-        # Beside the loop, where what others wait for goes on meanwhile: of many tasks it takes long.
+        # Outside the loop, because it takes long for many tasks, and other requests must not wait.
         return await asyncio.to_thread(tasks_of, status, report, version, time.time())
 
     async def diagnosis(self) -> Diagnosis:

@@ -45,7 +45,7 @@ class Tracker:
         self.ended = Ended()
         #: Topologies that are being changed, by id.
         self.changing: set[str] = set()
-        #: The page for Prometheus, once somebody has asked for it.
+        #: The page for Prometheus, once it was requested.
         self.page: Shared[bytes] | None = None
         #: Searches of logs that are under way.
         self.searches = 0

@@ -367,7 +367,7 @@ def _unit(session: Session, properties: Iterable[str]) -> str:
     variables = [json.dumps(f"{key}={value}").replace("%", "%%") for key, value in given.items() if value]
     return f"""\
 # Save it as ~/.config/systemd/user/{name}@.service, then: systemctl --user enable --now {name}@{SYNCER}
-# So that it runs while nobody is logged in: loginctl enable-linger
+# So that it runs while you are not logged in: loginctl enable-linger
 [Unit]
 Description=Manager of the jobs of heron cluster {session.target.cluster}, %i
 
@@ -376,7 +376,7 @@ Environment={" ".join(variables)}
 ExecStart={" ".join(words).replace("$", "$$")}
 Restart=on-failure
 RestartSec=5
-# Topologies run on when the manager ends; the manager runs on when a task exceeds its memory.
+# Topologies keep running when the manager ends; the manager keeps running when a task exceeds its memory.
 KillMode=process
 OOMPolicy=continue
 

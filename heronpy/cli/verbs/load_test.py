@@ -72,7 +72,7 @@ def list_command(**flags: Any) -> None:
 
 @load_test_command.command("startup")
 @click.option("--tasks", type=click.IntRange(2, 5000), default=10, show_default=True, help="Number of idle tasks.")
-@click.option("--containers", type=click.IntRange(min=1), help="Containers of the idle tasks (default: one per 50).")
+@click.option("--containers", type=click.IntRange(min=1), help="Number of containers (default: one per 50 tasks).")
 @_output_flags
 def startup_command(**flags: Any) -> int:
     """Measure submit, restart, kill and idle tasks."""
@@ -201,7 +201,7 @@ def jobs_command(**flags: Any) -> int:
     multiple=True,
     default=profiles.MODES,
     show_default=True,
-    help="Guarantee; repeatable.",
+    help="Reliability mode; repeatable.",
 )
 @click.option(
     "--seconds",
@@ -287,7 +287,7 @@ def _profile_command(load: profiles.Load) -> click.Command:
     words = ", ".join(f"{key}={value}" for key, value in load.parameters.items())
     options = (
         click.option("--containers", type=click.IntRange(min=1), help=f"Containers.  [default: {load.containers}]"),
-        click.option("--mode", type=click.Choice(profiles.MODES), help=f"Guarantee.  [default: {load.mode}]"),
+        click.option("--mode", type=click.Choice(profiles.MODES), help=f"Reliability mode.  [default: {load.mode}]"),
         click.option("--rate", type=click.FloatRange(min=0), metavar="N",
                      help=f"Tuples per second of each spout task; 0: as fast as possible.  [default: {load.rate:g}]"),
         click.option("--duration", "duration_s", type=click.FloatRange(min=0.1), metavar="S",

@@ -117,7 +117,7 @@ def check_command(**flags: Any) -> int:
 @verify_command.command("report")
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each fault and mode.")
 @click.option("--mode", "modes", type=click.Choice(RUN_MODES), multiple=True,
-              help="Guarantee; repeatable.  [default: those that matter for a fault]")  # fmt: skip
+              help="Reliability mode; repeatable.  [default: those that matter for a fault]")  # fmt: skip
 @click.option("--fault", "faults", multiple=True, metavar="NAME", default=("all",), help="Fault; repeatable.",
               shell_complete=complete.faults)  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Markdown file to write.")

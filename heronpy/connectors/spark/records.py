@@ -323,7 +323,7 @@ class SinkFolder:
         return True
 
     def decision(self, stem: str) -> Decision | None:
-        return _record(self.objects, self.key("fates", f"{stem}.json"), Decision, "decide anew")
+        return _record(self.objects, self.key("fates", f"{stem}.json"), Decision, "decide again")
 
     def decide(self, stem: str, decision: Decision) -> Decision:
         """Decide the fate of a batch unless it is decided; returns the final decision."""

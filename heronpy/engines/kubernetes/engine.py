@@ -265,7 +265,7 @@ class KubernetesEngine:
         try:
             return Explained(words_of(self._api.call("GET", self._path(name=engine_id))))
         except GoneError:
-            return Explained("Kubernetes does not list it any more")
+            return Explained("Kubernetes no longer lists it")
 
     def termination_report(self, engine_id: str) -> str:
         """The end of a pod's log; after the pod is gone, the end that its status kept."""

@@ -260,7 +260,7 @@ def parse_start(text: str) -> Explained:
     reason, _, rest = text.strip().partition("|")
     starts = rest.partition("|")[0].strip()
     if not text.strip():
-        return Explained("Slurm does not list it any more")
+        return Explained("Slurm no longer lists it")
     reason = reason.strip()
     return Explained("" if reason in _NO_REASON else reason, float(starts) if starts.isdigit() else None)
 

@@ -132,7 +132,7 @@ class View(Protocol):
         """The number of processes of that kind that were seen after that time."""
 
     def last(self, kind: Kind) -> Client | None:
-        """The process of that kind that was seen last; None if there is none."""
+        """The process of that kind that was seen last; None without one."""
 
     def site_seen(self, site: str) -> float:
         """When a worker of a site was last seen; -inf: never."""

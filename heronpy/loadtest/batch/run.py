@@ -88,7 +88,7 @@ def run_straggler(where: Cluster, workers: int, repeat: int, say: Say) -> dict[s
 
 def run_handover(where: Cluster, keys: int, repeat: int, say: Say) -> dict[str, Any]:
     """The result document of `batch_handover`."""
-    about, options = "from a batch run to the stream that goes on", {"keys": keys}
+    about, options = "from a batch run to the stream that continues", {"keys": keys}
     return _document("batch_handover", about, options, repeat, say, lambda number: handover(where, keys, number))
 
 

@@ -70,7 +70,7 @@ class FirehoseSpout(PacedSpout):
 
 
 class SkewedSpout(FirehoseSpout):
-    """The payload of `hot` of its tuples is the same, and there are a hundred others."""
+    """The share `hot` of its tuples has one payload; the rest has a hundred others."""
 
     def emit_one(self) -> None:
         number = self.sent % 100

@@ -94,7 +94,7 @@ class Contender:
 
 
 def _serve(pipe: Connection, errors: str, prepare: Prepare, arguments: Sequence[object]) -> None:
-    """The process's side. It ends with the report, or when nobody listens any more."""
+    """The process's side. It ends with the report, or when the reader is gone."""
     descriptor = os.open(errors, os.O_WRONLY | os.O_APPEND)
     for output in (1, 2):
         os.dup2(descriptor, output)
