@@ -224,7 +224,7 @@ def check_shared(welcome: endpoint_pb2.Welcome) -> None:
     """ConfigError unless each shared folder of the scheduler is the same folder under its path here."""
     for folder in welcome.shared:
         if "/" in folder.name or not os.path.isabs(folder.path):
-            raise ConfigError(f"the scheduler names no file of a shared folder: {folder.path!r}, {folder.name!r}")
+            raise ConfigError(f"the scheduler did not name a file of a shared folder: {folder.path!r}, {folder.name!r}")
         if _read(os.path.join(folder.path, folder.name), len(folder.content) + 1) != folder.content:
             raise ConfigError(
                 f"{folder.path} on host {socket.gethostname()} is not the folder of that name on the scheduler's host;"

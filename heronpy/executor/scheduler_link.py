@@ -116,7 +116,7 @@ class SchedulerLink:
                 try:
                     welcome = await self._connected().call(hello_at(self.address), min(CALL_S, left_s))
                     if not isinstance(welcome, endpoint_pb2.Welcome):
-                        raise DeadlineError(f"{self.address} gave no answer to a hello")
+                        raise DeadlineError(f"{self.address} did not answer a hello")
                 except (FencedRpcError, InvalidRpcError):
                     raise
                 except HeronError as error:

@@ -234,7 +234,7 @@ class Admission:
         effects = self._handle(Heard(*who, host=host))
         for effect in effects:
             if isinstance(effect, Fence) and (effect.container, effect.submission) == who:
-                raise FencedError(f"container {who[0]}, submission {who[1]}, is not wanted: {effect.why}")
+                raise FencedError(f"container {who[0]}, submission {who[1]}, is not expected: {effect.why}")
         if self.entry_of(who[0]) is None:
             raise RetryableRpcError("the scheduler has no plan of its containers yet; ask again")
         await self._bindings.bind(who, hello.nonce)

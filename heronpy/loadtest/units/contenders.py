@@ -65,7 +65,7 @@ class Contender:
         return []
 
     def answer(self, what: str, seconds: float) -> Any:
-        """The next thing that it sends: nothing when it is ready, then its report. LabError if it fails or is late."""
+        """Its next message: an empty one when it is ready, then its report. LabError if it fails or is late."""
         if not self._pipe.poll(seconds):
             raise self._failed(f"was not {what} after {seconds:g} s")
         try:

@@ -171,7 +171,7 @@ def straggler(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
 
 
 def recovery(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """Workers and keepers are killed: how soon a unit is leased again, and rows are published again."""
+    """Kill workers and keepers; measure the time until a unit is leased again and rows are published again."""
     made = Pipeline(where, f"recovery-{number}")
     kills = max(2, int(sizes.seconds / KILL_S))
     lines = 0
@@ -245,7 +245,7 @@ def _kill(pid: int) -> int:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
-        raise LabError(f"process {pid} was to be killed, and had ended before") from None
+        raise LabError(f"process {pid} ended before it could be killed") from None
     return time.monotonic_ns()
 
 

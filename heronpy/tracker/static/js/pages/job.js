@@ -91,7 +91,7 @@ key=${text} class=${`flow ${number ? 'warn' : 'info'}`} role="status">${text}</p
 by people</h3><ul class="pins">${pinned.map(([name, one]) =>
 html`<li key=${name}><b>${name} = ${String(one.value)}</b> by ${one.who}, <${When} at=${one.at} />${one.until && html`, until <${When}
 at=${one.until} />`}${one.why && `:
-${one.why}`} ${button('let go', { about: name, body: { unset: [name] }, says: 'What the other layers or the program say holds again.' })}</li>`)}</ul>`} <${Later}><${Minutes} job=${job} /><//> <h3>last decisions and changes</h3> <ul class="changes" tabindex="0" aria-label="last decisions and changes">${reasons.sort(([one], [other]) => other - one).slice(0, REASONS_SHOWN).map(([at, text], number) => html`<li
+${one.why}`} ${button('let go', { about: name, body: { unset: [name] }, says: 'The value of the other layers or of the program applies again.' })}</li>`)}</ul>`} <${Later}><${Minutes} job=${job} /><//> <h3>last decisions and changes</h3> <ul class="changes" tabindex="0" aria-label="last decisions and changes">${reasons.sort(([one], [other]) => other - one).slice(0, REASONS_SHOWN).map(([at, text], number) => html`<li
 key=${number}><${When} at=${at} /> ${text}</li>`)}</ul> ${change && html`<${Change} job=${job} change=${change} onClose=${() =>
 setChange(null)} onDone=${() => { setChange(null); asked.again(); }} />`} <//>`; }
 
